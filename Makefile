@@ -1,0 +1,56 @@
+# make train    the environment, then the main job: `taut demo`
+# make test     the environment, then all tests
+# make check    format, lint, types, import direction and all tests
+# make bench    every benchmark, one after the other
+# make clean    remove what was made here, the environment included
+#
+# Only python3 (3.11 or newer, with venv) is needed. PYTHON=/path/to/python3.12 make test  uses another one.
+# The environment is .venv; stamps inside it make the second time quick.
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
+WHAT   := pyproject.toml constraints.txt
+
+.DEFAULT_GOAL := help
+.PHONY: help train test check bench clean
+
+help:
+	@sed -n 's/^# \(make .*\)/\1/p' Makefile
+
+$(VENV)/pyvenv.cfg:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "error: taut needs Python 3.11 or newer, and $(PYTHON) is $$($(PYTHON) --version 2>&1);" \
+	         "try: make PYTHON=/path/to/python3.12" >&2; exit 1; }
+	@$(PYTHON) -m venv $(VENV) || \
+	  { rm -rf $(VENV); echo "error: $(PYTHON) -m venv failed; Debian and Ubuntu need: apt install python3-venv" >&2; exit 1; }
+
+# torch first and pinned: a looser request may pull gigabytes of CUDA packages.
+$(VENV)/.taut-demo: $(VENV)/pyvenv.cfg $(WHAT)
+	$(PIP) install -c constraints.txt torch==2.13.0
+	$(PIP) install -c constraints.txt -e '.[demo]'
+	@touch $@
+
+$(VENV)/.taut-dev: $(VENV)/.taut-demo
+	$(PIP) install -c constraints.txt -e '.[dev]'
+	@touch $@
+
+train: $(VENV)/.taut-demo
+	$(BIN)/taut demo $(ARGS)
+
+test: $(VENV)/.taut-dev
+	$(BIN)/python -m pytest $(ARGS)
+
+check: $(VENV)/.taut-dev
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest
+
+bench: $(VENV)/.taut-dev
+	@for script in bench/*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
+
+clean:
+	rm -rf $(VENV) build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis taut-runs
+	find src tests bench examples -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,40 @@
+"""taut: one model, many loosely coupled machines.
+
+    join                    the worker side for PyTorch: see taut/worker
+    Worker, Topology, run   the framework-free level: fill in one iteration, wire workers by channels
+    codecs                  how an update is written down          errors   every exception
+    testing                 conformance suites and fakes           cli, engines, supervisor: `taut run` and friends
+
+Names are loaded when they are first used, so that `import taut` and the command line start quickly.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from taut.topologies.graph import Topology
+    from taut.worker.iteration import Worker
+    from taut.worker.join import join
+    from taut.worker.local import run
+    from taut.worker.torch_worker import TorchWorker
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "join": "taut.worker.join",
+    "Worker": "taut.worker.iteration",
+    "TorchWorker": "taut.worker.torch_worker",
+    "Topology": "taut.topologies.graph",
+    "run": "taut.worker.local",
+}
+
+__all__ = ["TorchWorker", "Topology", "Worker", "__version__", "join", "run"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'taut' has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(_HOMES[name]), name)

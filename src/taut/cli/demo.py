@@ -1,0 +1,239 @@
+"""``taut demo``: a small network on handwritten digits, by several workers and by one, on as many samples."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from taut.cli.display import Display, split_text
+from taut.cli.figures import cluster_rate, compression, size, time_split, times, total
+from taut.cli.launch import Ended, check_joined, report_failures
+from taut.cli.log import set_up_log
+from taut.cli.options import (
+    OUTPUT,
+    RUN,
+    Codec,
+    Config,
+    Json,
+    Name,
+    Quiet,
+    RunsDir,
+    Seed,
+    Start,
+    Strategy,
+    Workers,
+    notes,
+    print_json,
+    results,
+)
+from taut.cli.run import LocalRun, check_start
+from taut.config import Settings, resolve
+from taut.core.messages import Statistics
+from taut.errors import Misuse, RunFailed
+
+WORKERS, EPOCHS = 4, 40
+SCRIPT = Path(__file__).with_name("jobs") / "digits.py"
+
+
+@dataclass(frozen=True)
+class Trained:
+    """One of the two trainings, and what its model file is worth on the held-out samples."""
+
+    run: str
+    folder: Path
+    model: Path
+    identical: bool | None
+    workers: list[Statistics]
+    accuracy: float
+
+    @property
+    def samples_per_s(self) -> float:
+        return cluster_rate(self.workers)
+
+
+def demo(
+    *,
+    workers: Workers = None,
+    strategy: Strategy = None,
+    codec: Codec = None,
+    epochs: Annotated[
+        int, typer.Option(help="Passes over the training samples.", rich_help_panel=RUN)
+    ] = EPOCHS,
+    seed: Seed = None,
+    start: Start = None,
+    name: Name = None,
+    runs_dir: RunsDir = None,
+    config: Config = None,
+    plot: Annotated[
+        bool, typer.Option("--plot/--no-plot", help="Draw the loss curves (PNG).", rich_help_panel=OUTPUT)
+    ] = True,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Train a digit classifier with four workers, then with one, and compare.
+
+    Both train on as many samples. Accuracy is of the written model file, on samples that were held out.
+    """
+    flags = {
+        "workers": workers,
+        "strategy": strategy,
+        "codec": codec,
+        "seed": seed,
+        "name": name,
+        "runs_dir": runs_dir,
+    }
+    settings = resolve(flags, config_file=config, defaults={"workers": WORKERS})
+    check_start(start)
+    check_demo(epochs)
+    set_up_log(settings.log)
+    display = Display(notes(), quiet=quiet or as_json)
+    if not display.quiet:
+        display.note(settings.describe() + f"  epochs={epochs}", "dim")
+    settings = replace(settings, preload=("sklearn.datasets", *settings.preload))
+    cluster = train(settings, epochs, display, start)
+    alone = replace(
+        settings, workers=1, threads=settings.threads_per_worker, name=f"{cluster.run}-single", port=0
+    )
+    single = train(alone, epochs, display, start)
+    picture = draw(cluster, single, settings) if plot else None
+    if as_json:
+        print_json(record(settings, epochs, cluster, single, picture))
+    elif not quiet:
+        show(settings, epochs, cluster, single, picture)
+
+
+def check_demo(epochs: int) -> None:
+    """What the demo needs, before anything is started."""
+    if epochs < 1:
+        raise Misuse(f"--epochs = {epochs}", "at least 1")
+    for module, package in (("sklearn", "scikit-learn"), ("matplotlib", "matplotlib")):
+        if find_spec(module) is None:
+            raise Misuse(f"{package} is missing", "the demo's packages", "pip install 'taut[demo]'")
+
+
+def train(settings: Settings, epochs: int, display: Display, start: str | None) -> Trained:
+    """One training, to its model file, and the accuracy of that file."""
+    command = shlex.join(sys.argv)
+    # The folder is known only once the run is made, and the script is told where to note its losses.
+    args = ["--epochs", str(epochs), "--seed", str(settings.seed)]
+    run = LocalRun(settings, SCRIPT, args, start=start, command=command, folder_flag="--losses")
+    if not display.quiet:
+        count = "1 worker" if settings.workers == 1 else f"{settings.workers} workers"
+        display.note(f"training with {count}: run {run.name}")
+    ended = run.conduct(Display(display.console, display.quiet))
+    report_failures(ended, run.engine, display)
+    check_joined(ended, SCRIPT)
+    outcome = finished(ended)
+    assert outcome.model is not None
+    return Trained(
+        run=run.name,
+        folder=run.folder,
+        model=outcome.model,
+        identical=outcome.identical,
+        workers=[row.statistics for row in outcome.workers.values()],
+        accuracy=accuracy_of(outcome.model, settings.seed),
+    )
+
+
+def finished(ended: Ended) -> Any:
+    """The outcome of a training that ended well; anything else ends the demo."""
+    if ended.interrupted:
+        raise typer.Exit(ended.exit_code)
+    assert ended.outcome is not None
+    if ended.outcome.model is None or ended.exit_code:
+        why = ended.outcome.error or "; ".join(ended.outcome.failures) or "the run failed"
+        raise RunFailed(why)
+    return ended.outcome
+
+
+def accuracy_of(model_file: Path, seed: int) -> float:
+    """Load the file as anybody would, and test it."""
+    from safetensors.torch import load_file
+
+    from taut.cli.jobs.digits import accuracy, digits, network
+
+    model = network(
+        seed=seed + 1
+    )  # other weights than the run began with: the file must bring all of its own
+    model.load_state_dict(load_file(model_file))
+    return accuracy(model, digits(seed)[1])
+
+
+def draw(cluster: Trained, single: Trained, settings: Settings) -> Path:
+    """Both loss curves, into the cluster's folder."""
+    from taut.cli.plot import curve, plot_losses
+
+    curves = {
+        f"{settings.workers} workers ({settings.codec})": curve(cluster.folder),
+        "1 worker": curve(single.folder),
+    }
+    return plot_losses(
+        curves, f"digits, {settings.strategy}, seed {settings.seed}", cluster.folder / "losses.png"
+    )
+
+
+def record(
+    settings: Settings, epochs: int, cluster: Trained, single: Trained, picture: Path | None
+) -> dict[str, Any]:
+    """The one object of ``--json``."""
+    together = total(cluster.workers)
+    return {
+        "run": cluster.run,
+        "run_single": single.run,
+        "seed": settings.seed,
+        "strategy": settings.strategy,
+        "codec": settings.codec,
+        "workers": settings.workers,
+        "threads_per_worker": settings.threads_per_worker,
+        "epochs": epochs,
+        "accuracy": {"cluster": cluster.accuracy, "single": single.accuracy},
+        "samples": {"cluster": together.samples, "single": total(single.workers).samples},
+        "samples_per_s": {"cluster": cluster.samples_per_s, "single": single.samples_per_s},
+        "bytes_sent": together.bytes_sent,
+        "bytes_dense": together.bytes_dense,
+        "compression": compression(together),
+        "staleness": together.staleness,
+        "time_split": time_split(together),
+        "time_split_single": time_split(total(single.workers)),
+        "replicas_identical": cluster.identical,
+        "model": str(cluster.model),
+        "model_single": str(single.model),
+        "plot": str(picture) if picture else None,
+    }
+
+
+def show(settings: Settings, epochs: int, cluster: Trained, single: Trained, picture: Path | None) -> None:
+    """The table."""
+    many, one = total(cluster.workers), total(single.workers)
+    replicas = {True: "identical", False: "different", None: "not compared"}
+    count = f"{settings.workers} workers" if settings.workers > 1 else "cluster of 1"
+    table = Table(
+        title=f"digits, {epochs} epochs, seed {settings.seed}", title_justify="left", box=None, pad_edge=False
+    )
+    table.add_column("")
+    table.add_column(f"{count}, {settings.strategy} {settings.codec}", justify="right")
+    table.add_column("1 worker", justify="right")
+    for label, left, right in (
+        ("accuracy, held out", f"{100 * cluster.accuracy:.2f}%", f"{100 * single.accuracy:.2f}%"),
+        ("samples trained", f"{many.samples:,}", f"{one.samples:,}"),
+        ("samples/s", f"{cluster.samples_per_s:,.0f}", f"{single.samples_per_s:,.0f}"),
+        ("sent", size(many.bytes_sent), size(one.bytes_sent)),
+        ("dense would be", size(many.bytes_dense), size(one.bytes_dense)),
+        ("compression", times(compression(many)), times(compression(one))),
+        ("staleness, steps", f"{many.staleness:.1f}", f"{one.staleness:.1f}"),
+        ("time %", split_text(many), split_text(one)),
+        ("replicas", replicas[cluster.identical], "-"),
+    ):
+        table.add_row(label, left, right)
+    console = results()
+    console.print(table)
+    console.print(f"model: {cluster.model}", soft_wrap=True, markup=False)
+    if picture is not None:
+        console.print(f"loss curves: {picture}", soft_wrap=True, markup=False)

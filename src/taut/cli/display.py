@@ -1,0 +1,151 @@
+"""What a run shows while it goes and when it ended: a live table on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
+
+from taut.cli.figures import cluster_rate, compression, rate, size, time_split, times, total
+from taut.core.messages import Statistics
+from taut.supervisor.view import ClusterView, Outcome, WorkerRow
+
+PLAIN_EVERY_S, PLAIN_LATER_EVERY_S = 2.0, 10.0  # without a terminal: often in the first seconds, then rarely
+
+
+def split_text(statistics: Statistics) -> str:
+    """The time split in a few characters: only what is worth a percent.
+
+    >>> split_text(Statistics(wall_s=10, compute_s=9, encode_s=0.5))
+    'compute 90 encode 5 other 5'
+    """
+    shares = time_split(statistics)
+    return " ".join(f"{part} {100 * share:.0f}" for part, share in shares.items() if share >= 0.005)
+
+
+def worker_table(rows: Iterable[WorkerRow], title: str = "") -> Table:
+    """One line per worker."""
+    table = Table(title=title or None, title_justify="left", box=None, pad_edge=False, padding=(0, 1))
+    table.add_column("worker", justify="right")
+    table.add_column("state")
+    for name in ("steps", "samples/s", "loss", "sent", "vs dense", "stale"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("time %", overflow="fold")
+    for row in rows:
+        table.add_row(str(row.rank), state_text(row), *_cells(row.statistics, rate(row.statistics)))
+    return table
+
+
+def state_text(row: WorkerRow) -> Text:
+    """The worker's state, with the reason where it is gone."""
+    if row.state == "gone":
+        return Text(f"gone: {row.reason}" if row.reason else "gone", style="red")
+    return Text(row.state, style="" if row.state == "training" else "dim")
+
+
+def _cells(given: Statistics, samples_per_s: float) -> list[str]:
+    return [
+        f"{given.steps:,}",
+        f"{samples_per_s:,.0f}",
+        "-" if given.loss is None else f"{given.loss:.4f}",
+        size(given.bytes_sent),
+        times(compression(given)),
+        f"{given.staleness:.1f}",
+        split_text(given),
+    ]
+
+
+def progress_text(view: ClusterView) -> str:
+    """A run at a moment, in one line."""
+    rows = [row.statistics for row in view.workers]
+    together = total(rows)
+    words = [f"[{view.wall_s:6.1f} s]", view.state]
+    if view.state == "waiting":
+        words.append(f"({len(view.workers)} here, {view.expected} expected)")
+    if view.samples_total:
+        words.append(f"epoch {view.epoch + 1}, {100 * view.samples_done / view.samples_total:.0f}%")
+    if together.steps:
+        words.append(f"{cluster_rate(rows):,.0f} samples/s")
+        words.append("" if together.loss is None else f"loss {together.loss:.4f}")
+        words.append(f"sent {size(together.bytes_sent)} ({times(compression(together))})")
+        words.append(f"consensus {view.consensus:.2g}")
+    return "  ".join(word for word in words if word)
+
+
+class Display:
+    """Shows views on ``console``: a table that is redrawn on a terminal, a line every few seconds elsewhere.
+
+    Messages (``note``) appear above the table, each once. With ``quiet`` only ``note`` is heard.
+    """
+
+    def __init__(self, console: Console, quiet: bool = False) -> None:
+        self.console, self.quiet = console, quiet
+        self._live: Live | None = None
+        self._last_event, self._last_line_s = 0, -PLAIN_EVERY_S
+
+    def __enter__(self) -> Self:
+        if self.console.is_terminal and not self.quiet:
+            self._live = Live(console=self.console, refresh_per_second=4, transient=True)
+            self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    def note(self, text: str, style: str = "") -> None:
+        """A message above the table."""
+        self.console.print(Text(text, style=style), soft_wrap=True)
+
+    def update(self, view: ClusterView) -> None:
+        """Show the run as it is now."""
+        if self.quiet:
+            return
+        for event in view.events_since(self._last_event):
+            self.note(f"[{event.time_s:6.1f} s] {event.kind}: {event.text}", "dim")
+            self._last_event = event.number
+        if self._live is not None:
+            self._live.update(Group(worker_table(view.workers), Text(progress_text(view), style="bold")))
+        elif view.wall_s - self._last_line_s >= (PLAIN_EVERY_S if view.wall_s < 20 else PLAIN_LATER_EVERY_S):
+            self._last_line_s = view.wall_s
+            self.note(progress_text(view))
+
+
+def show_outcome(console: Console, run: str, outcome: Outcome) -> None:
+    """The summary of a run: per worker and in total, the verdict on the replicas, where the model is."""
+    rows = [outcome.workers[rank] for rank in sorted(outcome.workers)]
+    if rows:
+        table = worker_table(rows, f"run {run}: {outcome.state} after {outcome.wall_s:.1f} s")
+        if len(rows) > 1:
+            statistics = [row.statistics for row in rows]
+            table.add_section()
+            table.add_row("all", "", *_cells(total(statistics), cluster_rate(statistics)))
+        console.print(table)
+    console.print(f"replicas: {replicas_text(outcome)}", soft_wrap=True)
+    if outcome.samples_again or outcome.samples_undone:
+        console.print(
+            f"samples: {outcome.samples_again:,} dealt a second time, {outcome.samples_undone:,} not trained",
+            soft_wrap=True,
+        )
+    for failure in outcome.failures:
+        console.print(f"[red]failed:[/] {escape(failure)}", soft_wrap=True)
+    if outcome.model is not None:
+        console.print(f"model: {escape(str(outcome.model))}", soft_wrap=True)
+
+
+def replicas_text(outcome: Outcome) -> str:
+    """Identical or not, in words."""
+    if outcome.identical is None:
+        return "not compared"
+    if outcome.identical:
+        return f"identical (hash {outcome.digest[:12]})"
+    distance = f"consensus distance {outcome.consensus:.3g}"
+    return f"DIFFERENT although promised identical, {distance}" if outcome.exact else f"different, {distance}"

@@ -1,0 +1,124 @@
+"""Figures as people read them, and the figures of a worker that tables and JSON share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from taut.core.messages import Statistics
+from taut.supervisor.view import Outcome, WorkerRow
+
+PARTS = ("compute", "encode", "send", "wait", "merge", "data")
+
+
+def size(nbytes: float) -> str:
+    """Bytes with a unit.
+
+    >>> size(512), size(2_500), size(3_400_000)
+    ('512 B', '2.5 kB', '3.4 MB')
+    """
+    for unit in ("B", "kB", "MB", "GB"):
+        if nbytes < 1000:
+            return f"{nbytes:.0f} {unit}" if unit == "B" else f"{nbytes:.1f} {unit}"
+        nbytes /= 1000
+    return f"{nbytes:.1f} TB"
+
+
+def rate(statistics: Statistics) -> float:
+    """Samples per second of one worker since it started training."""
+    return statistics.samples / statistics.wall_s if statistics.wall_s > 0 else 0.0
+
+
+def compression(statistics: Statistics) -> float | None:
+    """How many times fewer bytes than dense float32 updates at every step; None where nothing was sent."""
+    return statistics.bytes_dense / statistics.bytes_sent if statistics.bytes_sent else None
+
+
+def times(factor: float | None) -> str:
+    """A factor, or a dash.
+
+    >>> times(117.3), times(None)
+    ('117x', '-')
+    """
+    if factor is None:
+        return "-"
+    return f"{factor:.0f}x" if factor >= 10 else f"{factor:.1f}x"
+
+
+def time_split(statistics: Statistics) -> dict[str, float]:
+    """The share of the wall time that each part took; what no part claims is ``other``."""
+    if statistics.wall_s <= 0:
+        return dict.fromkeys((*PARTS, "other"), 0.0)
+    split = {part: getattr(statistics, f"{part}_s") / statistics.wall_s for part in PARTS}
+    return split | {"other": max(0.0, 1.0 - sum(split.values()))}
+
+
+def total(rows: Iterable[Statistics]) -> Statistics:
+    """All workers together: sums; loss and staleness as means weighted by steps."""
+    workers = list(rows)
+    summed = ("steps", "samples", "bytes_sent", "bytes_dense", "updates_sent", "updates_included")
+    seconds = ("wall_s", *(f"{part}_s" for part in PARTS))
+    steps = sum(each.steps for each in workers)
+    losses = [(each.loss, each.steps) for each in workers if each.loss is not None]
+    weight = sum(count for _, count in losses)
+    return Statistics(
+        loss=sum(loss * count for loss, count in losses) / weight if weight else None,
+        staleness=sum(each.staleness * each.steps for each in workers) / steps if steps else 0.0,
+        density=sum(each.density * each.steps for each in workers) / steps if steps else 0.0,
+        tau=workers[0].tau if workers else 0.0,
+        **{name: sum(getattr(each, name) for each in workers) for name in (*summed, *seconds)},
+    )
+
+
+def cluster_rate(rows: Iterable[Statistics]) -> float:
+    """Samples per second of all workers together: all samples over the longest worker's time."""
+    workers = list(rows)
+    longest_s = max((each.wall_s for each in workers), default=0.0)
+    return sum(each.samples for each in workers) / longest_s if longest_s > 0 else 0.0
+
+
+def worker_record(row: WorkerRow) -> dict[str, Any]:
+    """One worker, for JSON."""
+    given = row.statistics
+    return {
+        "rank": row.rank,
+        "host": row.host,
+        "pid": row.pid,
+        "state": row.state,
+        "reason": row.reason,
+        "samples_per_s": rate(given),
+        "compression": compression(given),
+        "time_split": time_split(given),
+        "statistics": {name: getattr(given, name) for name in given.__struct_fields__},
+    }
+
+
+def outcome_record(run: str, run_dir: str, settings: dict[str, Any], outcome: Outcome) -> dict[str, Any]:
+    """A run's end, for JSON."""
+    rows = [outcome.workers[rank] for rank in sorted(outcome.workers)]
+    together = total(row.statistics for row in rows)
+    return {
+        "run": run,
+        "folder": run_dir,
+        "settings": settings,
+        "state": outcome.state,
+        "exit_code": outcome.exit_code,
+        "model": str(outcome.model) if outcome.model else None,
+        "replicas_identical": outcome.identical,
+        "replicas_promised_identical": outcome.exact,
+        "digest": outcome.digest,
+        "consensus_distance": outcome.consensus,
+        "wall_s": outcome.wall_s,
+        "samples": together.samples,
+        "samples_per_s": cluster_rate(row.statistics for row in rows),
+        "samples_again": outcome.samples_again,
+        "samples_undone": outcome.samples_undone,
+        "bytes_sent": together.bytes_sent,
+        "bytes_dense": together.bytes_dense,
+        "compression": compression(together),
+        "staleness": together.staleness,
+        "time_split": time_split(together),
+        "failures": list(outcome.failures),
+        "error": outcome.error,
+        "workers": [worker_record(row) for row in rows],
+    }

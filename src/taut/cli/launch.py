@@ -1,0 +1,193 @@
+"""A run from start to end: the supervisor in this process, workers beside it, a display, and Ctrl-C."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from taut.cli.display import Display
+from taut.cli.logs import Follower, failures
+from taut.engines.local import Exit, LocalEngine
+from taut.errors import Misuse, RunFailed
+
+if TYPE_CHECKING:
+    from taut.supervisor.service import Supervisor
+    from taut.supervisor.view import Outcome
+
+TICK_S = 0.1
+GRACE_S = 10.0  # for workers to end by themselves after a failed run
+INTERRUPTED = 130
+
+
+@dataclass
+class Ended:
+    """How a launch ended. ``exits`` are the local workers' ends, in order."""
+
+    outcome: Outcome | None = None
+    exits: list[Exit] = field(default_factory=list)
+    late: list[Exit] = field(default_factory=list)  # after the outcome: the supervisor did not judge these
+    interrupted: bool = False
+    joined: bool = False
+
+    @property
+    def exit_code(self) -> int:
+        if self.interrupted:
+            return INTERRUPTED
+        if self.outcome is None or any(not each.clean for each in self.late):
+            return 1
+        return self.outcome.exit_code
+
+
+class Interrupts:
+    """Counts Ctrl-C (and SIGTERM) instead of being interrupted by it."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._before: dict[int, Any] = {}
+
+    def _count(self, number: int, frame: FrameType | None) -> None:
+        self.count += 1
+
+    def __enter__(self) -> Self:
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self._before[number] = signal.signal(number, self._count)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+
+def conduct(
+    supervisor: Supervisor, engine: LocalEngine | None, display: Display, verbose: bool = False
+) -> Ended:
+    """Start the engine and show what goes on until the run has its outcome and the local workers are gone.
+
+    The supervisor is started already; both are stopped at the end, whatever happens.
+    """
+    ended = Ended()
+    follower = Follower(engine.logs if engine is not None and verbose else [])
+
+    def look(exits: list[Exit]) -> None:
+        for index, line in follower.lines():
+            display.note(f"[{index}] {line}")
+        for each in exits:
+            ended.exits.append(each)
+            if ended.outcome is None:
+                supervisor.exited(each.pid, each.reason, each.clean)
+            else:
+                ended.late.append(each)
+
+    try:
+        with Interrupts() as interrupts, display:
+            if engine is not None:
+                engine.start()
+            _until_outcome(supervisor, engine, display, interrupts, ended=ended, look=look)
+            if engine is not None and ended.outcome is not None and not ended.interrupted:
+                _until_gone(engine, ended.outcome, interrupts, ended, look)
+    finally:
+        if engine is not None:
+            engine.close()
+        supervisor.stop()
+    for index, line in follower.lines(last=True):
+        display.note(f"[{index}] {line}")
+    return ended
+
+
+def _until_outcome(
+    supervisor: Supervisor,
+    engine: LocalEngine | None,
+    display: Display,
+    interrupts: Interrupts,
+    *,
+    ended: Ended,
+    look: Callable[[list[Exit]], None],
+) -> None:
+    draining = False
+    while ended.outcome is None:
+        outcome = supervisor.wait(TICK_S)
+        look(engine.poll() if engine is not None else [])
+        view = supervisor.view()
+        ended.joined = ended.joined or bool(view.workers)
+        ended.outcome = outcome
+        display.update(view)
+        if interrupts.count > 1:
+            display.note("stopped")
+            ended.interrupted = True
+            return
+        if interrupts.count and not draining:
+            draining = True
+            display.note("stopping: draining, Ctrl-C again to stop now")
+            supervisor.drain("Ctrl-C")
+        if engine is not None and not engine.running and not ended.joined and outcome is None:
+            return  # every script ended, and none of them asked to be a worker
+
+
+def _until_gone(
+    engine: LocalEngine,
+    outcome: Outcome,
+    interrupts: Interrupts,
+    ended: Ended,
+    look: Callable[[list[Exit]], None],
+) -> None:
+    """Scripts may go on after the training, as long as they like; after a failure they get a few seconds."""
+    before, deadline = interrupts.count, time.monotonic() + GRACE_S
+    asked = False
+    while engine.running:
+        look(engine.poll(TICK_S))
+        if interrupts.count > before:
+            ended.interrupted = True
+            return
+        if outcome.state == "failed" and time.monotonic() > deadline:
+            if asked:
+                return
+            engine.terminate()
+            asked, deadline = True, time.monotonic() + GRACE_S
+
+
+def report_failures(ended: Ended, engine: LocalEngine, display: Display) -> None:
+    """The last lines of the scripts that failed, each once."""
+    failed = [each for each in ended.exits if not each.clean]
+    reasons = {each.index: each.reason for each in failed}
+    logs = [(each.index, engine.logs[each.index]) for each in failed if each.pid]
+    for workers, lines in failures(logs):
+        who = "worker " + ", ".join(f"{index} ({reasons[index]})" for index in sorted(workers))
+        display.note(f"{who}:", "red")
+        for line in lines:
+            display.note("  " + line)
+    if any(each.pid == 0 for each in failed):
+        display.note(f"the workers could not be started, see {engine.own_log}:", "red")
+        for _, lines in failures([(0, engine.own_log)]):
+            for line in lines:
+                display.note("  " + line)
+
+
+def check_joined(ended: Ended, script: Path) -> None:
+    """A script that ends well without ever joining is a mistake: nothing was trained together."""
+    if ended.outcome is None and not ended.interrupted:
+        if any(not each.clean for each in ended.exits):
+            raise RunFailed(f"{script} failed before it joined the run")
+        raise RunFailed(
+            f"{script} ended without joining the run, so nothing was trained; "
+            "it must call taut.join(model, optimizer), see `taut run --help`"
+        )
+
+
+def check_script(script: Path) -> None:
+    """The script must be there before anything is started."""
+    if script.is_dir():
+        raise Misuse(f"script {str(script)!r}", "a Python file, not a folder")
+    if not script.exists():
+        near = sorted(path.name for path in script.parent.glob("*.py")) if script.parent.is_dir() else []
+        from taut.config import did_you_mean
+
+        raise Misuse(f"script {str(script)!r}", "a file that exists", did_you_mean(script.name, near))

@@ -1,0 +1,70 @@
+"""The ``taut`` command. A user's mistake is one line on standard error and exit code 2; a failed run is 1."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import Annotated, NoReturn
+
+import typer
+
+from taut import __version__
+from taut.cli import demo, run, runs, show, supervisor, worker
+from taut.cli.options import PASS_ON
+from taut.errors import TautError
+
+app = typer.Typer(
+    name="taut",
+    help="Train one PyTorch model on many loosely coupled machines.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command("run", context_settings=PASS_ON)(run.run)
+app.command("demo")(demo.demo)
+app.command("supervisor")(supervisor.supervisor)
+app.command("worker", context_settings=PASS_ON)(worker.worker)
+app.command("runs")(runs.runs)
+app.command("show")(show.show)
+
+
+class _Debug:
+    """Whether errors come with their traceback; set by the flag, read after the command failed."""
+
+    wanted = False
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"taut {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    _version: Annotated[
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Say which version this is."),
+    ] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+) -> None:
+    _Debug.wanted = debug
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Run the command line and exit."""
+    _Debug.wanted = False
+    try:
+        app(args=list(arguments) if arguments is not None else None)
+    except TautError as error:
+        if _Debug.wanted:
+            traceback.print_exc()
+        sys.stderr.write(f"error: {error}\n")
+        sys.exit(error.exit_code)
+    sys.exit(0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,116 @@
+"""The flags that several commands share, declared once."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import typer
+from rich.console import Console
+
+RUN, NETWORK, OUTPUT = "What is run", "Network", "Output"
+
+Workers = Annotated[
+    int | None,
+    typer.Option("--workers", "-n", help="How many workers the run starts with.", rich_help_panel=RUN),
+]
+Strategy = Annotated[
+    str | None,
+    typer.Option(help="async (nobody waits) or independent (never talk).", rich_help_panel=RUN),
+]
+Topology = Annotated[str | None, typer.Option(help="Who is wired to whom: complete.", rich_help_panel=RUN)]
+Codec = Annotated[
+    str | None,
+    typer.Option(
+        help="How updates are written down, with options: tether, threshold:tau=0.0078125, dense ...",
+        rich_help_panel=RUN,
+    ),
+]
+Seed = Annotated[int | None, typer.Option(help="Of the order of the data.", rich_help_panel=RUN)]
+Threads = Annotated[
+    int | None,
+    typer.Option(help="Torch threads per worker; default: cores / workers.", rich_help_panel=RUN),
+]
+Preload = Annotated[
+    list[str] | None,
+    typer.Option(help="A module to import once for all workers; may be repeated.", rich_help_panel=RUN),
+]
+Start = Annotated[
+    str | None,
+    typer.Option(help="zygote (fork from one warm process) or spawn (fresh processes).", rich_help_panel=RUN),
+]
+Bind = Annotated[str | None, typer.Option(help="Address to listen on.", rich_help_panel=NETWORK)]
+Port = Annotated[int | None, typer.Option(help="Port to listen on; 0: any.", rich_help_panel=NETWORK)]
+Advertise = Annotated[
+    str | None,
+    typer.Option(help="Address that others reach this machine at.", rich_help_panel=NETWORK),
+]
+Name = Annotated[str | None, typer.Option(help="The run's name.", rich_help_panel=OUTPUT)]
+RunsDir = Annotated[
+    str | None,
+    typer.Option(help="Folder that holds the runs; default: taut-runs.", rich_help_panel=OUTPUT),
+]
+Config = Annotated[
+    Path | None,
+    typer.Option(help="Settings file; default: taut.toml, where it exists.", rich_help_panel=OUTPUT),
+]
+Json = Annotated[
+    bool, typer.Option("--json", help="Print one JSON object, and nothing else.", rich_help_panel=OUTPUT)
+]
+Quiet = Annotated[
+    bool, typer.Option("--quiet", "-q", help="No progress and no summary.", rich_help_panel=OUTPUT)
+]
+Verbose = Annotated[
+    bool, typer.Option("--verbose", "-v", help="Show the workers' output too.", rich_help_panel=OUTPUT)
+]
+Log = Annotated[
+    str | None,
+    typer.Option(help="taut's own log: debug, info, warning, error.", rich_help_panel=OUTPUT),
+]
+Script = Annotated[Path, typer.Argument(metavar="SCRIPT", help="The training script.", show_default=False)]
+ScriptArgs = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[ARGS]...", help="Whatever follows SCRIPT is the script's.", show_default=False),
+]
+
+PASS_ON = {"allow_interspersed_args": False}  # everything after SCRIPT belongs to the script
+
+
+def results() -> Console:
+    """Where results go: standard output, wide enough for a table when it is no terminal."""
+    console = Console(highlight=False)
+    return console if console.is_terminal else Console(highlight=False, width=110)
+
+
+def notes() -> Console:
+    """Where progress and remarks go: standard error."""
+    return Console(stderr=True, highlight=False)
+
+
+def print_json(record: Any) -> None:
+    """The one object of ``--json``."""
+    sys.stdout.write(json.dumps(plain(record), indent=2) + "\n")
+    sys.stdout.flush()
+
+
+def plain(value: Any) -> Any:
+    """As JSON has it: records become objects, paths texts, and what is not finite null.
+
+    >>> plain({"loss": float("nan"), "at": Path("a/b"), "of": (1, 2)})
+    {'loss': None, 'at': 'a/b', 'of': [1, 2]}
+    """
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    if isinstance(value, Path):
+        return str(value)
+    return plain(msgspec.to_builtins(value, enc_hook=str))

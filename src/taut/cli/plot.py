@@ -1,0 +1,47 @@
+"""The picture of two runs' losses."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+Curve = tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]
+
+
+def curve(folder: Path, points: int = 60) -> Curve:
+    """Samples trained by all workers together, and the mean loss around there, from ``losses-*.json``.
+
+    Each file holds ``[time, samples, loss]`` of one worker's steps; together they are put in order of time.
+    """
+    steps = [step for path in sorted(folder.glob("losses-*.json")) for step in json.loads(path.read_text())]
+    if not steps:
+        return np.empty(0), np.empty(0)
+    table = np.array(sorted(steps), dtype=np.float64)
+    trained, loss = np.cumsum(table[:, 1]), table[:, 2]
+    groups = np.array_split(np.arange(len(table)), min(points, len(table)))
+    return np.array([trained[group].mean() for group in groups]), np.array(
+        [loss[group].mean() for group in groups]
+    )
+
+
+def plot_losses(curves: dict[str, Curve], title: str, path: Path) -> Path:
+    """Write the curves as a PNG."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")  # no window, on machines without a screen too
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(figsize=(7, 4.2), layout="constrained")
+    for label, (samples, loss) in curves.items():
+        axes.plot(samples, loss, label=label, linewidth=1.8)
+    axes.set(
+        xlabel="samples trained, all workers together", ylabel="training loss", yscale="log", title=title
+    )
+    axes.grid(alpha=0.3)
+    axes.legend()
+    figure.savefig(path, dpi=130)
+    pyplot.close(figure)
+    return path

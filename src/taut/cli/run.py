@@ -1,0 +1,157 @@
+"""``taut run``: a supervisor and N workers of a script, on this machine."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from taut.cli.display import Display, show_outcome
+from taut.cli.figures import outcome_record
+from taut.cli.launch import Ended, check_joined, check_script, conduct, report_failures
+from taut.cli.log import set_up_log
+from taut.cli.options import (
+    Advertise,
+    Bind,
+    Codec,
+    Config,
+    Json,
+    Log,
+    Name,
+    Port,
+    Preload,
+    Quiet,
+    RunsDir,
+    Script,
+    ScriptArgs,
+    Seed,
+    Start,
+    Strategy,
+    Threads,
+    Topology,
+    Verbose,
+    Workers,
+    notes,
+    print_json,
+    results,
+)
+from taut.cli.run_folder import new_supervisor
+from taut.config import Settings, WorkerEnvironment, did_you_mean, resolve
+from taut.engines.local import STARTS, LocalEngine
+from taut.errors import Misuse
+
+
+def run(
+    *,
+    script: Script,
+    args: ScriptArgs = None,
+    workers: Workers = None,
+    strategy: Strategy = None,
+    topology: Topology = None,
+    codec: Codec = None,
+    seed: Seed = None,
+    threads: Threads = None,
+    preload: Preload = None,
+    start: Start = None,
+    bind: Bind = None,
+    port: Port = None,
+    advertise: Advertise = None,
+    name: Name = None,
+    runs_dir: RunsDir = None,
+    config: Config = None,
+    log: Log = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+) -> None:
+    """Train SCRIPT with several workers on this machine.
+
+    SCRIPT calls taut.join(model, optimizer); everything after it goes to it. Each worker's output is in
+    worker-K.log in the run's folder. Ctrl-C drains the run and saves the model; a second Ctrl-C stops it.
+    """
+    flags = {
+        "workers": workers,
+        "strategy": strategy,
+        "topology": topology,
+        "codec": codec,
+        "seed": seed,
+        "threads": threads,
+        "preload": preload,
+        "bind": bind,
+        "port": port,
+        "advertise": advertise,
+        "name": name,
+        "runs_dir": runs_dir,
+        "log": log,
+    }
+    check_script(script)
+    check_start(start)
+    settings = resolve(flags, config_file=config)
+    set_up_log(settings.log)
+    launch = LocalRun(settings, script, args or [], start=start, command=shlex.join(sys.argv))
+    display = Display(notes(), quiet=quiet or as_json)
+    if not display.quiet:
+        display.note(settings.describe(), "dim")
+    ended = launch.conduct(display, verbose=verbose)
+    report_failures(ended, launch.engine, display)
+    check_joined(ended, script)
+    if ended.outcome is not None:
+        if as_json:
+            print_json(launch.record(ended))
+        elif not quiet:
+            show_outcome(results(), launch.name, ended.outcome)
+        if ended.outcome.error:
+            sys.stderr.write(f"error: {ended.outcome.error}\n")
+    raise typer.Exit(ended.exit_code)
+
+
+def check_start(start: str | None) -> None:
+    """``--start`` is one of the known ways."""
+    if start is not None and start not in STARTS:
+        raise Misuse(f"--start = {start!r}", "one of " + ", ".join(STARTS), did_you_mean(start, STARTS))
+
+
+class LocalRun:
+    """A run whose supervisor is in this process and whose workers are its children."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        script: Path,
+        args: list[str],
+        *,
+        start: str | None = None,
+        command: str = "",
+        folder_flag: str = "",  # a flag by which the script is told the run's folder
+    ) -> None:
+        self.settings = settings
+        self.name, self.folder, self.supervisor = new_supervisor(settings, command)
+        place = WorkerEnvironment(
+            supervisor=self.supervisor.address,
+            token_file=str(self.supervisor.token_file.resolve()),
+            bind=settings.bind,
+            advertise=settings.advertise,
+        )
+        self.engine = LocalEngine(
+            script,
+            [*args, *([folder_flag, str(self.folder)] if folder_flag else [])],
+            settings.workers,
+            place.variables(),
+            log_dir=self.folder,
+            threads=settings.threads_per_worker,
+            start=start,
+            preload=settings.preload,
+        )
+
+    def conduct(self, display: Display, verbose: bool = False) -> Ended:
+        """Train to the end."""
+        self.supervisor.start()
+        return conduct(self.supervisor, self.engine, display, verbose)
+
+    def record(self, ended: Ended) -> dict[str, Any]:
+        """The end of the run, for JSON."""
+        assert ended.outcome is not None
+        return outcome_record(self.name, str(self.folder), self.settings.shared(), ended.outcome)

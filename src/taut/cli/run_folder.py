@@ -1,0 +1,81 @@
+"""Where runs live: making a new run's folder, and finding one by its name."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from taut.config import Settings, did_you_mean
+from taut.errors import Misuse, TautError
+
+if TYPE_CHECKING:
+    from taut.supervisor.service import Supervisor
+    from taut.supervisor.store import RunRecord
+
+
+def new_run_folder(runs_dir: str, name: str | None) -> tuple[str, Path]:
+    """A new run's name and its folder, made; the name is made up where none is given."""
+    parent = Path(runs_dir)
+    try:
+        parent.mkdir(parents=True, exist_ok=True)
+        if name is None:
+            from taut.supervisor.names import new_run
+
+            folder = new_run(parent)
+            return folder.name, folder
+        folder = parent / name
+        folder.mkdir()
+    except FileExistsError:
+        if not parent.is_dir():
+            raise Misuse(f"--runs-dir {runs_dir}", "a folder", "a file of that name is in the way") from None
+        raise Misuse(
+            f"--name {name}", f"a name that no run in {runs_dir} has", f"`taut show {name}` shows that run"
+        ) from None
+    except OSError as error:
+        raise Misuse(
+            f"--runs-dir {runs_dir} ({error.strerror})", "a folder that this user may write to"
+        ) from None
+    return name, folder
+
+
+def new_supervisor(settings: Settings, command: str) -> tuple[str, Path, Supervisor]:
+    """A new run: its name, its folder, and its supervisor, not started. Nothing is left where that fails."""
+    from taut.supervisor.service import Supervisor
+
+    name, folder = new_run_folder(settings.runs_dir, settings.name)
+    try:
+        supervisor = Supervisor(
+            settings.shared(),
+            folder,
+            run=name,
+            workers=settings.workers,
+            seed=settings.seed,
+            bind=settings.bind,
+            port=settings.port,
+            advertise=settings.advertise,
+            command=command,
+        )
+    except TautError:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    return name, folder, supervisor
+
+
+def find_run(runs_dir: str, name: str) -> RunRecord:
+    """The run of that name; ``latest`` is the newest, the end of a name will do, a near miss is named."""
+    from taut.supervisor.store import list_runs, load_run
+
+    known = list_runs(Path(runs_dir))
+    if name == "latest":
+        if not known:
+            raise Misuse("run 'latest'", f"a run in {runs_dir}", "there is none; `taut demo` makes one")
+        name = max(known, key=lambda each: each.started).name
+    elif known and not any(each.name == name or each.name.endswith(f"-{name}") for each in known):
+        words = {each.name: each.name for each in known}
+        words |= {each.name.split("-", 2)[-1]: each.name for each in known}  # without the date
+        guess = did_you_mean(name, words)
+        raise Misuse(
+            f"run {name!r}", f"one of the {len(known)} runs in {runs_dir}", guess or "see `taut runs`"
+        )
+    return load_run(Path(runs_dir), name)

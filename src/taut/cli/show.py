@@ -1,0 +1,99 @@
+"""``taut show``: one run, as its store remembers it."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+
+from taut.cli.display import worker_table
+from taut.cli.figures import cluster_rate, compression, time_split, total, worker_record
+from taut.cli.options import Config, Json, RunsDir, plain, print_json, results
+from taut.cli.run_folder import find_run
+from taut.config import resolve
+from taut.core.messages import Statistics
+from taut.supervisor.store import RunRecord
+from taut.supervisor.view import WorkerRow
+
+
+def show(
+    run: Annotated[
+        str, typer.Argument(metavar="RUN", help="Its name, the end of its name, or: latest.")
+    ] = "latest",
+    runs_dir: RunsDir = None,
+    config: Config = None,
+    as_json: Json = False,
+) -> None:
+    """Show one run: its settings, workers, events and result."""
+    record = find_run(resolve({"runs_dir": runs_dir}, config_file=config).runs_dir, run)
+    if as_json:
+        print_json(as_object(record))
+    else:
+        _print(record)
+
+
+def rows(record: RunRecord) -> list[WorkerRow]:
+    """The workers with their last statistics."""
+    latest = record.latest()
+    last_state = {
+        str(rank): row["state"] for rank, row in ((record.outcome or {}).get("workers") or {}).items()
+    }
+    return [
+        WorkerRow(
+            rank=each.rank,
+            host=each.host,
+            pid=each.pid,
+            state=last_state.get(str(each.rank), "gone" if each.gone is not None else "training"),
+            statistics=latest.get(each.rank, Statistics()),
+            phi=0.0,
+            reason=each.reason,
+        )
+        for each in record.workers
+    ]
+
+
+def as_object(record: RunRecord) -> dict[str, object]:
+    """The run for JSON: what is stored, and the figures made from it."""
+    workers = rows(record)
+    together = total(row.statistics for row in workers)
+    return {
+        **plain(record.summary),
+        "run": record.summary.name,
+        "settings": record.settings,
+        "versions": record.versions,
+        "outcome": record.outcome,
+        "samples": together.samples,
+        "samples_per_s": cluster_rate(row.statistics for row in workers),
+        "bytes_sent": together.bytes_sent,
+        "bytes_dense": together.bytes_dense,
+        "compression": compression(together),
+        "time_split": time_split(together),
+        "replicas_identical": record.summary.identical,
+        "worker_count": len(workers),
+        "workers": [worker_record(row) for row in workers],
+        "events": [plain(event) for event in record.events],
+    }
+
+
+def _print(record: RunRecord) -> None:
+    console, summary = results(), record.summary
+    took = "" if summary.ended is None else f" after {summary.ended - summary.started:.1f} s"
+    console.print(f"[bold]{escape(summary.name)}[/]: {summary.state}{took}", soft_wrap=True)
+    settings = "  ".join(f"{key}={value}" for key, value in record.settings.items())
+    for label, text in (
+        ("command", summary.command),
+        ("settings", settings),
+        ("versions", "  ".join(f"{key} {value}" for key, value in record.versions.items())),
+        ("folder", str(summary.path)),
+        ("model", summary.model or "none"),
+        ("error", summary.error),
+    ):
+        if text:
+            console.print(f"{label}: {escape(text)}", soft_wrap=True)
+    if summary.identical is not None:
+        console.print("replicas: " + ("identical" if summary.identical else "different"))
+    console.print(worker_table(rows(record)))
+    for event in record.events:
+        line = f"[{event.time - summary.started:6.1f} s] {event.kind}: {event.text}"
+        console.print(escape(line), soft_wrap=True, style="dim")

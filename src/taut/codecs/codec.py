@@ -1,0 +1,194 @@
+"""The contract of a codec, and the state that every codec works on.
+
+A codec is a frozen record of hyper-parameters; everything that changes is in the ``State``. It sees one flat
+float32 vector w, which the optimizer moves in place, and keeps beside it b, the weights that all replicas
+share. ``emit`` scans a range of w and answers with what must be sent to everyone; ``absorb`` takes in what
+others sent. Whatever the order,
+
+    b = b0 + everything sent by anyone so far and absorbed here,
+
+so after a drain all replicas have the same b: to the last bit if ``exact`` (and started on a ``Grid``).
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from types import ModuleType
+from typing import Any, ClassVar
+
+import numpy as np
+
+from taut.codecs.grid import Grid
+from taut.codecs.packing import dense_numbers
+from taut.codecs.payload import CHUNK, COUNTS, PAIRS, Bytes, Header, Kind, read, read_pairs, validate
+from taut.codecs.signs import room_for_words
+from taut.errors import MalformedMessage, Misuse
+
+Vector = Any  # float32, one-dimensional, contiguous: a NumPy array, or a torch tensor on any device
+BLOCK = 64
+SMOOTHING_SCANS = 16.0  # over how many scans of the whole vector the reported density is smoothed
+
+
+@dataclass(eq=False)
+class State:
+    """What a codec keeps for one replica. ``w`` belongs to the caller; the rest is held here.
+
+    ``workers``, ``staleness``: as last told by ``retune``. ``limit``: the stray (tether) or residual
+    (threshold) at which an element is sent; 0 until it is known. ``quantum``: what one sign is worth.
+    ``tau``: the nominal quantum, limit / p for tether. ``density``: share of the elements sent per scan,
+    smoothed. ``scans``: scans of the whole vector so far.
+    """
+
+    w: Vector = field(repr=False)
+    b: Vector = field(repr=False)
+    kernels: ModuleType
+    grid: Grid | None
+    workers: int
+    words: Any = field(repr=False)  # room for a scan's words
+    r: Vector | None = field(default=None, repr=False)
+    staleness: float = 0.0
+    limit: float = 0.0
+    quantum: float = 0.0
+    tau: float = 0.0
+    density: float = 0.0
+    scans: float = 0.0
+    words_sent: int = 0
+    steering: Any = None  # of an adaptive limit: see ``taut.codecs.adaptive``
+    _weight: float = field(default=0.0, repr=False)
+
+    @property
+    def size(self) -> int:
+        return len(self.w)
+
+    @property
+    def held_nbytes(self) -> int:
+        """Bytes of the vectors and buffers that the codec keeps beside w."""
+        held = (self.b, self.words, *(() if self.r is None else (self.r,)))
+        return sum(int(vector.nbytes) for vector in held)
+
+    def note(self, sent: int, scanned: int) -> None:
+        """Count a scan: ``sent`` of ``scanned`` elements went out."""
+        self.words_sent += sent
+        share = scanned / max(1, self.size)
+        self.scans += share
+        keep = math.exp(-share / SMOOTHING_SCANS)
+        self._weight = keep * self._weight + (1.0 - keep)  # so that the first scans are a plain mean
+        self.density += (1.0 - keep) / self._weight * (sent / max(1, scanned) - self.density)
+
+
+class Codec(ABC):
+    """How an update is written down. ``exact``: replicas that started on a grid agree to the last bit after a
+    drain.
+
+    >>> from taut.codecs import parse
+    >>> codec, w = parse("tether:slack=2^-6"), np.zeros(64, np.float32)
+    >>> state = codec.start(w, workers=4)
+    >>> w[5] += 0.02                              # the optimizer's step
+    >>> payload = codec.emit(state, 0, 64)        # for everyone else: 28 bytes of header, and one word
+    >>> len(payload), float(codec.shared(state)[5])
+    (32, 0.0078125)
+    """
+
+    name: ClassVar[str]
+    exact: ClassVar[bool]
+
+    @abstractmethod
+    def start(self, w: Vector, workers: int, grid: Grid | None = None) -> State:
+        """The state for live weights ``w``, with b = w now. Give the ``grid`` they were snapped to."""
+
+    @abstractmethod
+    def emit(self, state: State, lo: int, hi: int) -> bytes | None:
+        """Scan elements ``lo..hi-1`` (``lo`` a multiple of 64) in place: the payload for everyone, or
+        None."""
+
+    @abstractmethod
+    def retune(self, state: State, workers: int, staleness: float) -> None:
+        """The number of workers, or the measured staleness (in steps), changed."""
+
+    @abstractmethod
+    def flush(self, state: State) -> list[bytes]:
+        """End of the run: what is left goes out too, as far as it is worth sending."""
+
+    def absorb(self, state: State, payload: Bytes) -> None:
+        """Take in another worker's payload: b and w move by it. All of it is validated before anything is
+        applied: ``MalformedMessage`` leaves the state as it was."""
+        head = validate(payload, state.size)
+        self._admit(state, head)
+        apply(state, payload, head)
+
+    def shared(self, state: State) -> Vector:
+        """b, on which all replicas agree after a drain. The state's own vector, not a copy."""
+        return state.b
+
+    def adopt(self, state: State, shared: Vector) -> None:
+        """A joiner takes ``shared`` from its donor: b = w = shared, and nothing is left to send."""
+        if len(shared) != state.size:
+            raise Misuse(
+                f"shared weights of {len(shared)} elements", f"{state.size}, the length of the model"
+            )
+        state.kernels.load(state.b, shared)
+        state.kernels.load(state.w, shared)
+        if state.r is not None:
+            state.r *= 0.0
+
+    def _admit(self, state: State, head: Header) -> None:
+        """Refuse what would break this codec's promise, though it is well-formed."""
+        if not self.exact:
+            return
+        if head.kind is Kind.DENSE:
+            raise MalformedMessage(f"dense payload for codec {self.name}, whose sums are exact")
+        if state.grid is not None and not (head.quantum / state.grid.finest).is_integer():
+            raise MalformedMessage(
+                f"quantum {head.quantum:g} is not on the run's grid of {state.grid.finest:g}"
+            )
+
+
+def new_state(w: Vector, workers: int, grid: Grid | None, residual: bool = False) -> State:
+    """A state with b = w, for a NumPy array or a torch tensor."""
+    check_workers(workers)
+    if isinstance(w, np.ndarray):
+        from taut.codecs import kernels_cpu as kernels
+    else:
+        from taut.codecs import kernels_torch as kernels  # type: ignore[no-redef]
+    if "float32" not in str(w.dtype) or w.ndim != 1:
+        raise Misuse(f"weights of type {w.dtype} and shape {tuple(w.shape)}", "one flat float32 vector")
+    if grid is not None and sum(grid.sizes) != len(w):
+        raise Misuse(f"a grid for {sum(grid.sizes)} elements", f"one for {len(w)}, the length of the weights")
+    state = State(w, kernels.like(w, 1, filled=True), kernels, grid, workers, room_for_words(len(w)))
+    if residual:
+        state.r = kernels.like(w, 2, filled=False)
+    return state
+
+
+def check_workers(workers: int) -> None:
+    if workers < 1:
+        raise Misuse(f"{workers} workers", "at least one")
+
+
+def check_range(state: State, lo: int, hi: int) -> None:
+    if lo % BLOCK or not 0 <= lo <= hi <= state.size or hi - lo > 2**31:
+        raise Misuse(
+            f"range {lo}..{hi}",
+            f"a range within 0..{state.size}, beginning at a multiple of {BLOCK}, of at most 2^31 elements",
+        )
+
+
+def apply(state: State, payload: Bytes, head: Header) -> None:
+    """b and w += the payload, which was validated."""
+    w, b, kernels = state.w, state.b, state.kernels
+    if head.kind is Kind.WORDS:
+        kernels.add_words(w, b, head.base, read(payload, np.uint32, head.count), head.quantum)
+    elif head.kind is Kind.BITMAP:
+        kernels.add_bits(
+            w, b, head.base, head.length, read(payload, np.uint8, head.body_nbytes), head.quantum
+        )
+    elif head.kind in PAIRS:
+        indices, numbers = read_pairs(payload, head)
+        kernels.add_at(w, b, head.base, indices, numbers.astype(np.float32) * np.float32(head.quantum))
+    else:
+        quantum = np.float32(head.quantum) if head.kind in COUNTS else np.float32(1.0)
+        for start in range(0, head.length, CHUNK):
+            numbers = dense_numbers(payload, head, start, min(start + CHUNK, head.length))
+            kernels.add_values(w, b, head.base + start, numbers.astype(np.float32) * quantum)

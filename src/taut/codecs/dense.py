@@ -1,0 +1,46 @@
+"""Dense: the whole change, as float32. The baseline; replicas agree within rounding.
+
+u = (w - b) / p;  send u;  b += u;  w = b
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from taut.codecs.codec import Codec, State, Vector, check_range, check_workers, new_state
+from taut.codecs.grid import Grid
+from taut.codecs.payload import Header, Kind, build
+
+FLUSH_RANGE = 2**30
+
+
+@dataclass(frozen=True)
+class Dense(Codec):
+    """No hyper-parameters. Extra memory: b, and the payload while it is made. Sums round, so replicas may
+    differ in the last bits (``exact`` is False)."""
+
+    name: ClassVar[str] = "dense"
+    exact: ClassVar[bool] = False
+
+    def start(self, w: Vector, workers: int, grid: Grid | None = None) -> State:
+        return new_state(w, workers, None)
+
+    def emit(self, state: State, lo: int, hi: int) -> bytes | None:
+        check_range(state, lo, hi)
+        if lo == hi:
+            return None
+        change = state.kernels.mean(state.w, state.b, lo, hi, 1.0 / state.workers)
+        sent = int((change != 0).sum())
+        state.note(sent, hi - lo)
+        return build(Header(Kind.DENSE, 0.0, lo, hi - lo, hi - lo), change) if sent else None
+
+    def retune(self, state: State, workers: int, staleness: float) -> None:
+        check_workers(workers)
+        state.workers, state.staleness = workers, staleness
+
+    def flush(self, state: State) -> list[bytes]:
+        """Whatever w moved since the last scan."""
+        ranges = ((lo, min(lo + FLUSH_RANGE, state.size)) for lo in range(0, state.size, FLUSH_RANGE))
+        payloads = (self.emit(state, lo, hi) for lo, hi in ranges)
+        return [payload for payload in payloads if payload is not None]

@@ -1,0 +1,248 @@
+"""Kernels for NumPy vectors, in numba: native, without the GIL, kept on disk after the first compilation.
+
+They work in blocks of 64 elements. A block's test for "anything over the limit?" has no branches and
+vectorizes; only blocks with something to send are gone through element by element. All arithmetic is float32,
+one rounding per operation and in a fixed order (no fastmath), so that ``kernels_torch`` gives the same bits.
+
+Every function works in place on what it is given. Signatures are explicit: the kernels come from the cache
+when this module is imported, which is why nothing imports it before a state is made.
+"""
+
+# ruff: noqa: PLR0917 (a kernel takes what it needs)
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Callable
+from typing import Any
+
+import numba
+import numpy as np
+import numpy.typing as npt
+from numba import types
+
+from taut.codecs.adaptive import SAMPLE
+from taut.codecs.signs import Signs, collect
+
+F32 = npt.NDArray[np.float32]
+U32 = npt.NDArray[np.uint32]
+U8 = npt.NDArray[np.uint8]
+
+_0, _1, _64 = np.uint64(0), np.uint64(1), np.uint64(64)  # a plain 64 beside a uint64 would make a float
+_STAGGER_NBYTES = 448  # vectors that start at the same place of a page slow each other's stores and loads
+
+_vector = types.Array(types.float32, 1, "C")
+_words = types.Array(types.uint32, 1, "C")
+_words_in = types.Array(types.uint32, 1, "C", readonly=True)
+_bits_in = types.Array(types.uint8, 1, "C", readonly=True)
+_index, _f32 = (
+    types.uint64,
+    types.float32,
+)  # unsigned: numba then leaves out the wrap-around of negative indices
+_found = types.UniTuple(types.uint64, 2)  # type: ignore[no-untyped-call]
+
+
+def _private_cache() -> str | None:
+    """A folder for compiled kernels where the package's own and the user's cannot be written. What is loaded
+    from it is run, so it must be ours alone."""
+    with contextlib.suppress(OSError):
+        path = os.path.join(tempfile.gettempdir(), f"taut-kernels-{os.getuid()}")
+        os.makedirs(path, mode=0o700, exist_ok=True)
+        about = os.lstat(path)
+        if about.st_uid == os.getuid() and not about.st_mode & 0o077 and not os.path.islink(path):
+            return path
+    return None
+
+
+def _kernel(signature: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Compile for one signature, or take it from the cache; without any writable folder, compile each
+    time."""
+
+    def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+        with contextlib.suppress(RuntimeError):  # numba: no locator available
+            return _jit(signature, True)(function)
+        path = _private_cache()
+        if path is not None:
+            numba.config.CACHE_DIR = path  # type: ignore[attr-defined]
+        return _jit(signature, path is not None)(function)
+
+    return compiled
+
+
+def _jit(signature: Any, cache: bool) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    compiler: Any = numba.njit(signature, cache=cache, nogil=True, error_model="numpy")
+    return compiler  # type: ignore[no-any-return]
+
+
+@numba.njit(nogil=True, error_model="numpy")  # part of the scan below: compiled and kept with it
+def _send_tether(w, b, start, stop, base, limit, up, give, out, k):  # type: ignore[no-untyped-def]
+    """Element by element: one sign where |w - b| >= limit."""
+    for i in range(start, stop):
+        stray = w[i] - b[i]
+        if stray >= limit:
+            out[k] = np.uint32((i - base) << _1)
+            k += _1
+            b[i] += up
+            w[i] -= give
+        elif stray <= -limit:
+            out[k] = np.uint32(((i - base) << _1) | _1)
+            k += _1
+            b[i] -= up
+            w[i] += give
+    return k
+
+
+@_kernel(_found(_vector, _vector, _index, _index, _index, _f32, _f32, _f32, _words))
+def _scan_tether(w, b, lo, hi, base, limit, up, give, out):  # type: ignore[no-untyped-def]
+    """From ``lo``: send one sign where |w - b| >= limit. Returns (words written, where it stopped): at
+    ``hi``, or earlier, before a block that might not fit into ``out``."""
+    k = _0
+    room = np.uint64(out.size) - _64
+    start = lo
+    while start + _64 <= hi:
+        if k > room:
+            return k, start
+        over = np.uint32(0)
+        for i in range(_64):
+            over |= np.uint32(1) if abs(w[start + i] - b[start + i]) >= limit else np.uint32(0)
+        if over:
+            k = _send_tether(w, b, start, start + _64, base, limit, up, give, out, k)
+        start += _64
+    if k > room:
+        return k, start
+    return _send_tether(w, b, start, hi, base, limit, up, give, out, k), hi
+
+
+@numba.njit(nogil=True, error_model="numpy")
+def _send_threshold(w, b, r, start, stop, base, tau, out, k):  # type: ignore[no-untyped-def]
+    """Element by element: one sign where |r| >= tau."""
+    for i in range(start, stop):
+        if r[i] >= tau:
+            out[k] = np.uint32((i - base) << _1)
+            k += _1
+            r[i] -= tau
+            b[i] += tau
+            w[i] = b[i]
+        elif r[i] <= -tau:
+            out[k] = np.uint32(((i - base) << _1) | _1)
+            k += _1
+            r[i] += tau
+            b[i] -= tau
+            w[i] = b[i]
+    return k
+
+
+@_kernel(_found(_vector, _vector, _vector, _index, _index, _index, _f32, _f32, _words))
+def _scan_threshold(w, b, r, lo, hi, base, tau, share, out):  # type: ignore[no-untyped-def]
+    """From ``lo``: r += (w - b) * share; w = b; send one sign where |r| >= tau. Returns as
+    ``_scan_tether``."""
+    k = _0
+    room = np.uint64(out.size) - _64
+    start = lo
+    while start + _64 <= hi:
+        if k > room:
+            return k, start
+        over = np.uint32(0)
+        for i in range(_64):
+            shared = b[start + i]
+            x = r[start + i] + (w[start + i] - shared) * share
+            over |= np.uint32(1) if abs(x) >= tau else np.uint32(0)
+            r[start + i] = x
+            w[start + i] = shared
+        if over:
+            k = _send_threshold(w, b, r, start, start + _64, base, tau, out, k)
+        start += _64
+    if k > room:
+        return k, start
+    for i in range(start, hi):
+        r[i] += (w[i] - b[i]) * share
+        w[i] = b[i]
+    return _send_threshold(w, b, r, start, hi, base, tau, out, k), hi
+
+
+@_kernel(types.void(_vector, _vector, _index, _words_in, _f32))
+def _add_words(w, b, base, words, quantum):  # type: ignore[no-untyped-def]
+    """b and w += ±quantum at every word. The indices were validated."""
+    for j in range(words.size):
+        i = base + np.uint64(words[j] >> np.uint32(1))
+        change = -quantum if words[j] & np.uint32(1) else quantum
+        b[i] += change
+        w[i] += change
+
+
+@_kernel(types.void(_vector, _vector, _index, _index, _bits_in, _f32))
+def _add_bits(w, b, base, length, bits, quantum):  # type: ignore[no-untyped-def]
+    """b and w += ±quantum where a bitmap has a sign."""
+    for i in range(length):
+        code = (bits[i >> np.uint64(2)] >> ((i & np.uint64(3)) << _1)) & np.uint64(3)
+        if code != 0:
+            change = quantum if code == 1 else -quantum
+            b[base + i] += change
+            w[base + i] += change
+
+
+def like(w: F32, place: int, filled: bool) -> F32:
+    """A vector beside ``w``, a copy of it or zeros, set off against it within a page; ``place``: 1, 2, ..."""
+    room = np.empty(w.nbytes + 4096 + 64, np.uint8)  # not zeros: NumPy asks for huge pages here only
+    shift = (w.ctypes.data + place * _STAGGER_NBYTES - room.ctypes.data) % 4096
+    vector: F32 = room[shift : shift + w.nbytes].view(np.float32)
+    vector[:] = w if filled else np.float32(0.0)
+    return vector
+
+
+def tether(w: F32, b: F32, lo: int, hi: int, limit: float, up: float, out: U32) -> Signs:
+    """Scan ``lo..hi-1`` for the tether codec: b moves by ``up``, w gives back ``limit - up``."""
+    f32 = np.float32
+    give = f32(limit) - f32(up)
+    return collect(
+        lambda start: _scan_tether(w, b, start, hi, lo, f32(limit), f32(up), give, out), lo, hi, out
+    )
+
+
+def threshold(w: F32, b: F32, r: F32, lo: int, hi: int, tau: float, share: float, out: U32) -> Signs:
+    """Scan ``lo..hi-1`` for the threshold codec: r += (w - b) * share, one ±tau per element."""
+    f32 = np.float32
+    return collect(
+        lambda start: _scan_threshold(w, b, r, start, hi, lo, f32(tau), f32(share), out), lo, hi, out
+    )
+
+
+def mean(w: F32, b: F32, lo: int, hi: int, share: float) -> F32:
+    """Scan for the dense codec: the change times ``share``, which b takes and w keeps."""
+    change = w[lo:hi] - b[lo:hi]
+    change *= np.float32(share)
+    b[lo:hi] += change
+    w[lo:hi] = b[lo:hi]
+    return change
+
+
+def sample(x: F32, y: F32 | None, lo: int, hi: int) -> F32:
+    """|x - y| (or |x|) of up to 2^16 elements, evenly spaced over ``lo..hi-1``."""
+    step = (hi - lo - 1) // SAMPLE + 1
+    found: F32 = np.abs(x[lo:hi:step] if y is None else x[lo:hi:step] - y[lo:hi:step])
+    return found
+
+
+def add_words(w: F32, b: F32, base: int, words: U32, quantum: float) -> None:
+    _add_words(w, b, base, words, np.float32(quantum))
+
+
+def add_bits(w: F32, b: F32, base: int, length: int, bits: U8, quantum: float) -> None:
+    _add_bits(w, b, base, length, bits, np.float32(quantum))
+
+
+def add_values(w: F32, b: F32, base: int, values: F32) -> None:
+    b[base : base + values.size] += values
+    w[base : base + values.size] += values
+
+
+def add_at(w: F32, b: F32, base: int, indices: npt.NDArray[Any], values: F32) -> None:
+    places = indices.astype(np.int64) + base
+    b[places] += values
+    w[places] += values
+
+
+def load(target: F32, source: Any) -> None:
+    np.copyto(target, source)

@@ -1,0 +1,197 @@
+"""Merging: several payloads become one that does the same, in the smallest of the kinds (see ``payload``).
+
+Updates add, so a queue that a slow receiver has not taken yet can be folded into one. ±quantum kinds are
+added as whole numbers of a unit that divides all their quanta: exact, whatever the order. With a dense
+float32 payload among them the sum is a dense float32 payload, right within rounding.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from taut.codecs.payload import (
+    CHUNK,
+    COUNTS,
+    FORMAT_VERSION,
+    HEADER,
+    PAIRS,
+    Bytes,
+    Header,
+    Kind,
+    bit_values,
+    build,
+    header,
+    index_type,
+    read,
+    read_pairs,
+    validate,
+)
+from taut.errors import MalformedMessage
+
+__all__ = ["FORMAT_VERSION", "HEADER", "Header", "Kind", "build", "header", "merge", "pack", "validate"]
+
+I64 = npt.NDArray[np.int64]
+_SPREAD = 4  # elements of the covered range per byte of payload, beyond which indices are sorted instead
+
+
+def merge(payloads: Sequence[Bytes], size: int = 2**64) -> bytes:
+    """One payload with the sum of ``payloads``: exact for ±quantum kinds, never larger than a dense vector of
+    4-byte numbers over the range they cover together. ``size``: of the vector, if known. Raises
+    ``MalformedMessage``.
+
+    >>> def word(index, quantum):
+    ...     return build(Header(Kind.WORDS, quantum, 0, 64, 1), np.array([index << 1], np.uint32))
+    >>> header(merge([word(3, 0.5), word(4, 0.25)]))
+    Header(kind=<Kind.PAIRS8: 7>, quantum=0.25, base=0, length=64, count=2)
+    """
+    heads = [validate(payload, size) for payload in payloads]
+    if not heads:
+        raise MalformedMessage("nothing to merge")
+    if len(heads) == 1:
+        return bytes(payloads[0])
+    base = min(head.base for head in heads)
+    length = max(head.base + head.length for head in heads) - base
+    unit = common_unit([head.quantum for head in heads if head.kind is not Kind.DENSE])
+    if any(head.kind is Kind.DENSE for head in heads) or unit == 0.0:
+        return _merge_values(payloads, heads, base, length)
+    if length > _SPREAD * sum(len(payload) for payload in payloads):
+        indices, numbers = _sum_sparse(payloads, heads, base, unit)
+    else:
+        sums = np.zeros(length, np.int64)
+        for payload, head in zip(payloads, heads, strict=True):
+            _accumulate(sums, payload, head, base, round(head.quantum / unit))
+        indices = np.flatnonzero(sums)
+        numbers = sums[indices]
+    return pack(indices, numbers, unit, base, length)
+
+
+def common_unit(quanta: Sequence[float]) -> float:
+    """The largest number of which every quantum is a whole multiple; 0.0 where none would be of use (so far
+    apart that their multiples leave the exact range).
+
+    >>> common_unit([0.5, 0.375]), common_unit([])
+    (0.125, 0.0)
+    """
+    if not quanta:
+        return 0.0
+    exponent = min(math.frexp(quantum)[1] for quantum in quanta) - 24
+    whole = [math.ldexp(quantum, -exponent) for quantum in quanta]  # integers: a float32 has 24 bits
+    if max(whole) > 2.0**60:
+        return 0.0
+    divisor = math.gcd(*(int(number) for number in whole))
+    return math.ldexp(divisor, exponent) if max(whole) / divisor < 2**20 else 0.0
+
+
+def pack(indices: I64, numbers: I64, unit: float, base: int, length: int) -> bytes:
+    """``numbers`` (not zero, in units) at the rising ``indices`` as a payload of the smallest kind that can
+    hold them."""
+    largest = int(np.abs(numbers).max()) if numbers.size else 0
+    words = int(np.abs(numbers).sum())
+    sizes: dict[Kind, int] = {}
+    if length <= 2**31 and words < 2**32:
+        sizes[Kind.WORDS] = 4 * words
+    if largest <= 1:
+        sizes[Kind.BITMAP] = (length + 3) // 4
+    for pairs, counts in zip(PAIRS, COUNTS, strict=True):
+        width = np.dtype(COUNTS[counts]).itemsize
+        if largest <= np.iinfo(COUNTS[counts]).max:
+            sizes[counts] = width * length
+            if indices.size < 2**32:
+                sizes[pairs] = (np.dtype(index_type(length)).itemsize + width) * indices.size
+    if not sizes:  # sums past 2^31 units: beyond the exact range in any case
+        values = np.zeros(length, np.float32)
+        values[indices] = numbers * unit
+        return build(Header(Kind.DENSE, 0.0, base, length, length), values)
+    kind = min(sizes, key=lambda one: (sizes[one], one))
+    return _write(kind, indices, numbers, unit, base, length)
+
+
+def _write(  # noqa: PLR0917
+    kind: Kind, indices: I64, numbers: I64, unit: float, base: int, length: int
+) -> bytes:
+    if kind is Kind.WORDS:
+        words = np.repeat(indices << 1 | (numbers < 0), np.abs(numbers)).astype(np.uint32)
+        return build(Header(kind, unit, base, length, words.size), words)
+    if kind in PAIRS:
+        head = Header(kind, unit, base, length, indices.size)
+        return build(head, indices.astype(index_type(length)), numbers.astype(PAIRS[kind]))
+    if kind is Kind.BITMAP:
+        bits = write_bitmap(indices, numbers < 0, length)
+        return build(Header(kind, unit, base, length, indices.size), bits)
+    dense = np.zeros(length, COUNTS[kind])
+    dense[indices] = numbers
+    return build(Header(kind, unit, base, length, length), dense)
+
+
+def write_bitmap(indices: I64, minus: npt.NDArray[np.bool_], length: int) -> npt.NDArray[np.uint8]:
+    """The body of a bitmap with signs at the given places, none of which comes twice."""
+    bits = np.zeros((length + 3) // 4, np.uint8)
+    codes = np.where(minus, 2, 1).astype(np.uint8)
+    for place in range(4):  # within one of these no byte comes twice, so the plain |= reaches every one
+        here = indices & 3 == place
+        bits[indices[here] >> 2] |= codes[here] << (2 * place)
+    return bits
+
+
+def _sum_sparse(
+    payloads: Sequence[Bytes], heads: Sequence[Header], base: int, unit: float
+) -> tuple[I64, I64]:
+    """Rising places and their numbers, not zero: takes memory for what the payloads hold, not for what they
+    cover."""
+    places, numbers = [], []
+    for payload, head in zip(payloads, heads, strict=True):
+        some_places, some_numbers = _entries(payload, head)
+        places.append(some_places + (head.base - base))
+        numbers.append(some_numbers * round(head.quantum / unit))
+    indices, where = np.unique(np.concatenate(places), return_inverse=True)
+    sums = np.zeros(indices.size, np.int64)
+    np.add.at(sums, where, np.concatenate(numbers))
+    return indices[sums != 0], sums[sums != 0]
+
+
+def _entries(payload: Bytes, head: Header) -> tuple[I64, I64]:
+    """Places (relative to the payload's base) and numbers of a payload of whole numbers."""
+    if head.kind is Kind.BITMAP or head.kind in COUNTS:
+        dense = dense_numbers(payload, head, 0, head.length)
+        places = np.flatnonzero(dense)
+        return places, dense[places].astype(np.int64)
+    if head.kind is Kind.WORDS:
+        words = read(payload, np.uint32, head.count)
+        return (words >> 1).astype(np.int64), 1 - 2 * (words & 1).astype(np.int64)
+    indices, numbers = read_pairs(payload, head)
+    return indices.astype(np.int64), numbers.astype(np.int64)
+
+
+def _accumulate(sums: npt.NDArray[Any], payload: Bytes, head: Header, base: int, scale: float) -> None:
+    """``sums`` (which begins at element ``base``) += scale x the payload's numbers, in place."""
+    target = sums[head.base - base : head.base - base + head.length]
+    if head.kind is Kind.WORDS or head.kind in PAIRS:
+        places, numbers = _entries(payload, head)
+        np.add.at(target, places, numbers * scale)
+        return
+    for start in range(0, head.length, CHUNK):
+        stop = min(start + CHUNK, head.length)
+        target[start:stop] += dense_numbers(payload, head, start, stop) * target.dtype.type(scale)
+
+
+def dense_numbers(payload: Bytes, head: Header, start: int, stop: int) -> npt.NDArray[Any]:
+    """Elements ``start..stop-1`` (``start`` a multiple of 4) of a dense payload's range: signs, counts or
+    values."""
+    if head.kind is Kind.BITMAP:
+        bits = read(payload, np.uint8, (stop + 3) // 4 - start // 4, start // 4)
+        signs: npt.NDArray[np.int8] = bit_values()[bits].reshape(-1)[: stop - start]
+        return signs
+    dtype = np.float32 if head.kind is Kind.DENSE else COUNTS[head.kind]
+    return read(payload, dtype, stop - start, start * np.dtype(dtype).itemsize)
+
+
+def _merge_values(payloads: Sequence[Bytes], heads: Sequence[Header], base: int, length: int) -> bytes:
+    sums = np.zeros(length, np.float64)
+    for payload, head in zip(payloads, heads, strict=True):
+        _accumulate(sums, payload, head, base, 1.0 if head.kind is Kind.DENSE else head.quantum)
+    return build(Header(Kind.DENSE, 0.0, base, length, length), sums.astype(np.float32))

@@ -1,0 +1,157 @@
+"""Tether: the optimizer moves w at full speed; where w strays from the shared b by the slack, one sign is
+sent.
+
+    d = w - b;  where |d_i| >= S:  s = sign(d_i);  send (i, s);  b_i += s * up;  w_i -= s * (S - up)
+    on arrival:                    b_i += s * up;  w_i += s * up
+
+S is the slack, held as the number of workers p changes; up = g * S / p, to three significant bits so that it
+stays on the grid. The gain g is sqrt(p): averaging p noisy steps would be g = 1 and loses, g = p would be p
+times the step. It shrinks with staleness, since what is stale acts as momentum of its own.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+from taut.codecs.adaptive import WATCH, Steering, first_limit
+from taut.codecs.codec import Codec, State, Vector, check_range, check_workers, new_state
+from taut.codecs.grid import Grid
+from taut.codecs.settings import check_density, check_one_of, check_positive, check_power
+
+DENSITY = 0.005
+FLUSH_HALVINGS = 3
+FLUSH_PASSES = 8  # at the full slack, for elements that strayed by several
+
+
+@dataclass(frozen=True)
+class Tether(Codec):
+    """``slack`` fixes S; ``tau`` fixes it as tau * p, p being the number of workers at the start; ``density``
+    (the default) steers it. ``gain`` replaces sqrt(p). Extra memory: b and 1/16. Exact on a grid.
+
+    >>> Tether(slack=2**-6).slack
+    0.015625
+    """
+
+    name: ClassVar[str] = "tether"
+    exact: ClassVar[bool] = True
+
+    slack: float | None = None
+    tau: float | None = None
+    density: float | None = None
+    gain: float | None = None
+
+    def __post_init__(self) -> None:
+        check_one_of(self, "slack", "tau", "density")
+        check_power(self, "slack")
+        check_power(self, "tau")
+        check_density(self)
+        check_positive(self, "gain")
+
+    def start(self, w: Vector, workers: int, grid: Grid | None = None) -> State:
+        state = new_state(w, workers, grid)
+        slack = self.slack if self.tau is None else self.tau * workers
+        if slack is None:
+            state.steering = Steering(DENSITY if self.density is None else self.density)
+            return state
+        if grid is not None:
+            up = round_quantum(slack * self.gain_at(workers, 0.0) / workers)
+            grid.check(up, "slack" if self.tau is None else "tau")
+        self._set(state, slack)
+        return state
+
+    def gain_at(self, workers: int, staleness: float) -> float:
+        """g, from 1 to p: sqrt(p), less as updates arrive later than after one step."""
+        full = math.sqrt(workers) if self.gain is None else self.gain
+        return min(max(1.0, full / (1.0 + max(0.0, staleness - 1.0) / 4.0)), float(workers))
+
+    def emit(self, state: State, lo: int, hi: int) -> bytes | None:
+        check_range(state, lo, hi)
+        if lo == hi:
+            return None
+        if state.limit == 0.0 and not self._judge(state, lo, hi, WATCH):
+            return None
+        payload, sent = self._scan(state, lo, hi, state.limit, state.quantum)
+        state.note(sent, hi - lo)
+        if state.steering is not None:
+            factor = state.steering.note(sent, hi - lo, state.size)
+            if factor != 1.0:
+                self._set(state, state.limit * factor)
+        return payload
+
+    def retune(self, state: State, workers: int, staleness: float) -> None:
+        check_workers(workers)
+        state.workers, state.staleness = workers, staleness
+        if state.limit:
+            self._set(state, state.limit)
+
+    def flush(self, state: State) -> list[bytes]:
+        """Scans of everything: first at S until nothing is over it, then at S/2, S/4, S/8. The gain is 1
+        here: the strays at the end are averaged, as there is no next step that could mend an overshoot. What
+        stays behind is less than S/8, unless an element strayed by more than eight S."""
+        if state.limit == 0.0 and not self._judge(state, 0, state.size, 0):
+            return []
+        payloads: list[bytes] = []
+        finest = state.grid.finest if state.grid else 0.0
+        limit = state.limit
+        up = round_quantum(limit / state.workers, finest)
+        for _ in range(FLUSH_PASSES):
+            if not self._pass(state, limit, up, payloads):
+                break
+        for _ in range(FLUSH_HALVINGS):
+            limit /= 2.0
+            up = round_quantum(limit / state.workers, finest)
+            if up > limit:  # the grid is too coarse for anything smaller
+                break
+            self._pass(state, limit, up, payloads)
+        return payloads
+
+    def _judge(self, state: State, lo: int, hi: int, watch: int) -> bool:
+        """Set the first slack, once ``watch`` scans went by in which nothing was sent; False until then."""
+        state.steering.watched += 1
+        if state.steering.watched < watch:
+            return False
+        slack = first_limit(state.kernels.sample(state.w, state.b, lo, hi), state.steering.target)
+        if slack:
+            self._set(state, slack)
+        return slack > 0.0
+
+    def _pass(self, state: State, limit: float, up: float, payloads: list[bytes]) -> int:
+        total = 0
+        for lo in range(0, state.size, FLUSH_RANGE):
+            payload, sent = self._scan(state, lo, min(lo + FLUSH_RANGE, state.size), limit, up)
+            state.words_sent += sent
+            total += sent
+            if payload is not None:
+                payloads.append(payload)
+        return total
+
+    def _scan(self, state: State, lo: int, hi: int, limit: float, up: float) -> tuple[bytes | None, int]:
+        signs = state.kernels.tether(state.w, state.b, lo, hi, limit, up, state.words)
+        return signs.payload(up, lo, hi - lo), signs.count
+
+    def _set(self, state: State, slack: float) -> None:
+        """Take ``slack`` as the limit, unless that would need updates finer than the grid."""
+        finest = state.grid.finest if state.grid else 0.0
+        gain = self.gain_at(state.workers, state.staleness)
+        if state.steering is not None:
+            while slack * gain / state.workers < finest:
+                slack *= 2.0
+        state.limit, state.tau = slack, slack / state.workers
+        state.quantum = round_quantum(slack * gain / state.workers, finest)
+
+
+FLUSH_RANGE = 2**30
+
+
+def round_quantum(x: float, finest: float = 0.0) -> float:
+    """``x`` to three significant bits, and at least to multiples of ``finest`` (a power of two).
+
+    >>> round_quantum(1 / math.sqrt(2)), round_quantum(0.96), round_quantum(0.3, finest=0.25)
+    (0.75, 1.0, 0.25)
+    """
+    exponent = math.frexp(x)[1] - 3
+    if finest:
+        exponent = max(exponent, math.frexp(finest)[1] - 1)
+    return math.ldexp(max(1, round(math.ldexp(x, -exponent))), exponent)

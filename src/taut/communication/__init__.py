@@ -1,0 +1,1 @@
+"""Moving messages between workers: framing, keys, and two transports (ZeroMQ with CURVE, and in memory)."""

@@ -1,0 +1,308 @@
+"""Flags, environment and ``taut.toml`` become one frozen ``Settings``.
+
+Only this file and engines/ read os.environ. A value comes from the first of these that names it: a flag,
+an environment variable (``TAUT_`` and the setting's name in capitals), ``taut.toml`` (in the current folder,
+or the file given with ``--config``), the default. ``taut.toml`` has three tables::
+
+    [run]                            # what is trained, and how
+    strategy = "async"               # async, independent
+    topology = "complete"
+    codec = { name = "tether", density = 0.001 }     # or as on the command line: "tether:density=0.001"
+    finish = "any"
+    workers = 4
+    seed = 0
+    threads = 1                      # torch threads of each worker
+    preload = ["torchvision"]        # imported once, before the workers are forked
+
+    [network]
+    bind = "127.0.0.1"               # the address to listen on
+    port = 0                         # 0: any free one
+    advertise = "10.0.0.7"           # the address others are told, where it differs
+
+    [output]
+    runs_dir = "taut-runs"
+    name = "first-try"               # of the run; made up where it is not given
+    log = "warning"                  # debug, info, warning, error
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+import tomllib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from taut.errors import Misuse
+
+STRATEGIES = ("async", "independent")
+TOPOLOGIES = ("complete",)
+FINISHES = ("any",)
+LOG_LEVELS = ("debug", "info", "warning", "error")
+FILE_NAME = "taut.toml"
+
+_RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """The remedy for a misspelt word; empty where nothing known is near it.
+
+    >>> did_you_mean("asinc", ["async", "independent"])
+    "did you mean 'async'?"
+    """
+    near = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
+    return f"did you mean {near[0]!r}?" if near else ""
+
+
+# Checks: each takes what the user wrote (a string from a flag or the environment, any TOML value from the
+# file) and the name to blame, and returns the value or raises Misuse.
+Check = Callable[[object, str], Any]
+
+
+def _one_of(known: tuple[str, ...]) -> Check:
+    def check(given: object, blame: str) -> str:
+        if given not in known:
+            raise Misuse(
+                f"{blame} = {given!r}", "one of " + ", ".join(known), did_you_mean(str(given), known)
+            )
+        return str(given)
+
+    return check
+
+
+def _whole(lowest: int, highest: int) -> Check:
+    def check(given: object, blame: str) -> int:
+        try:
+            number = int(given) if isinstance(given, str) else given
+        except ValueError:
+            number = None
+        if not isinstance(number, int) or isinstance(number, bool) or not lowest <= number <= highest:
+            raise Misuse(f"{blame} = {given!r}", f"a whole number from {lowest} to {highest}")
+        return number
+
+    return check
+
+
+def _text(given: object, blame: str) -> str:
+    if not isinstance(given, str) or not given.strip():
+        raise Misuse(f"{blame} = {given!r}", "a text that is not empty")
+    return given.strip()
+
+
+def _run_name(given: object, blame: str) -> str:
+    if not isinstance(given, str) or not _RUN_NAME.fullmatch(given) or given == "latest":
+        raise Misuse(
+            f"{blame} = {given!r}",
+            "letters, digits, dots, dashes and underscores, a letter or digit first, at most 100",
+            "'latest' always means the newest run" if given == "latest" else "",
+        )
+    return given
+
+
+def _modules(given: object, blame: str) -> tuple[str, ...]:
+    words = given.split(",") if isinstance(given, str) else given
+    if not isinstance(words, list | tuple) or not all(isinstance(word, str) for word in words):
+        raise Misuse(f"{blame} = {given!r}", "a list of module names")
+    return tuple(word.strip() for word in words if word.strip())
+
+
+def _codec(given: object, blame: str) -> str:
+    """A codec in its written form, ``name`` or ``name:key=value,...``, whether it came so or as a table."""
+    from taut.codecs import parse, spec
+
+    try:
+        return spec(parse(given))  # type: ignore[arg-type]
+    except Misuse as error:
+        raise Misuse(f"{blame} = {given!r}: {error.given}", error.expected, error.remedy) from None
+
+
+def _setting(default: Any, table: str, check: Check) -> Any:
+    return field(default=default, metadata={"table": table, "check": check})
+
+
+@dataclass(frozen=True)
+class Settings:
+    """A run's settings, resolved and checked. ``sources`` says where each came from.
+
+    >>> settings = resolve({"workers": 4}, environ={"TAUT_SEED": "7"}, config_file=None, cwd="/nowhere")
+    >>> settings.workers, settings.seed, settings.sources["seed"], settings.sources["codec"]
+    (4, 7, 'TAUT_SEED', 'default')
+    """
+
+    strategy: str = _setting("async", "run", _one_of(STRATEGIES))
+    topology: str = _setting("complete", "run", _one_of(TOPOLOGIES))
+    codec: str = _setting("tether", "run", _codec)
+    finish: str = _setting("any", "run", _one_of(FINISHES))
+    workers: int = _setting(1, "run", _whole(1, 65_536))
+    seed: int = _setting(0, "run", _whole(0, 2**62))
+    threads: int | None = _setting(None, "run", _whole(1, 4096))
+    preload: tuple[str, ...] = _setting((), "run", _modules)
+    bind: str = _setting("127.0.0.1", "network", _text)
+    port: int = _setting(0, "network", _whole(0, 65_535))
+    advertise: str | None = _setting(None, "network", _text)
+    runs_dir: str = _setting("taut-runs", "output", _text)
+    name: str | None = _setting(None, "output", _run_name)
+    log: str = _setting("warning", "output", _one_of(LOG_LEVELS))
+    sources: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
+
+    @property
+    def threads_per_worker(self) -> int:
+        """Torch threads of each worker: as set, or this machine's cores shared out."""
+        return self.threads or max(1, cores() // self.workers)
+
+    def shared(self) -> dict[str, object]:
+        """What every worker of the run must agree on; the supervisor sends it to each."""
+        keys = ("strategy", "topology", "codec", "finish", "workers", "seed")
+        # A script may have wishes of its own; they yield to what was said explicitly.
+        explicit = [key for key in keys if self.sources.get(key, "default") != "default"]
+        return {**{key: getattr(self, key) for key in keys}, "explicit": explicit}
+
+    def describe(self) -> str:
+        """One line: what matters to the result, and whatever else is not a default, with its source."""
+        always = ("strategy", "topology", "codec", "workers", "seed")
+        words = []
+        for setting in fields(self):
+            source = self.sources.get(setting.name, "default")
+            if setting.name == "sources" or (setting.name not in always and source == "default"):
+                continue
+            value = getattr(self, setting.name)
+            text = ",".join(value) if isinstance(value, tuple) else value
+            words.append(f"{setting.name}={text}" + ("" if source == "default" else f" ({source})"))
+        return "  ".join(words)
+
+
+_FIELDS = {setting.name: setting for setting in fields(Settings) if setting.name != "sources"}
+
+
+def resolve(
+    flags: Mapping[str, object],
+    *,
+    config_file: str | Path | None = None,
+    environ: Mapping[str, str] | None = None,
+    cwd: str | Path = ".",
+    defaults: Mapping[str, object] | None = None,
+) -> Settings:
+    """Settings from flags (None: not given), the environment, ``taut.toml`` and the defaults; the first wins.
+
+    ``defaults`` replaces some defaults: a command that needs others says so there.
+    """
+    environ = os.environ if environ is None else environ
+    found: dict[str, tuple[object, str, str]] = {}  # setting -> value, the name to blame, source
+    for key, value in (defaults or {}).items():
+        found[key] = (value, key, "default")
+    found.update(_from_file(config_file, Path(cwd)))
+    for key in _FIELDS:
+        variable = f"TAUT_{key.upper()}"
+        if environ.get(variable):
+            found[key] = (environ[variable], variable, variable)
+    for key, value in flags.items():
+        if value is not None and value not in ([], ()):
+            found[key] = (value, "--" + key.replace("_", "-"), "flag")
+    values = {key: _FIELDS[key].metadata["check"](value, blame) for key, (value, blame, _) in found.items()}
+    sources = dict.fromkeys(_FIELDS, "default") | {key: source for key, (_, _, source) in found.items()}
+    return Settings(**values, sources=MappingProxyType(sources))
+
+
+def _from_file(config_file: str | Path | None, cwd: Path) -> dict[str, tuple[object, str, str]]:
+    path = Path(config_file) if config_file is not None else cwd / FILE_NAME
+    try:
+        tables = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (FileNotFoundError, NotADirectoryError):
+        if config_file is None:
+            return {}
+        raise Misuse(f"--config {path}", "a file that exists") from None
+    except OSError as error:
+        raise Misuse(f"{path}", "a file that can be read", str(error.strerror)) from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise Misuse(f"{path}", "a TOML file", str(error)) from None
+    known = sorted({setting.metadata["table"] for setting in _FIELDS.values()})
+    found: dict[str, tuple[object, str, str]] = {}
+    for table, entries in tables.items():
+        if table not in known or not isinstance(entries, dict):
+            homes = {key: f"[{setting.metadata['table']}]" for key, setting in _FIELDS.items()}
+            remedy = f"{table} belongs into {homes[table]}" if table in homes else did_you_mean(table, known)
+            raise Misuse(f"{path}: {table}", "one of the tables " + "[" + "], [".join(known) + "]", remedy)
+        here = [key for key, setting in _FIELDS.items() if setting.metadata["table"] == table]
+        for key, value in entries.items():
+            if key not in here:
+                raise Misuse(f"{path}: [{table}] {key}", "one of " + ", ".join(here), did_you_mean(key, here))
+            found[key] = (value, f"{path}: [{table}] {key}", path.name)
+    return found
+
+
+def cores() -> int:
+    """The cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+@dataclass(frozen=True)
+class WorkerEnvironment:
+    """What a launcher tells the worker process it starts. The token comes as text or as its file's path."""
+
+    supervisor: str
+    token: str | None = field(default=None, repr=False)
+    token_file: str | None = None
+    bind: str = "127.0.0.1"
+    advertise: str | None = None
+
+    def variables(self) -> dict[str, str]:
+        """The same, as the environment variables that ``worker_environment`` reads."""
+        named = {
+            "TAUT_SUPERVISOR": self.supervisor,
+            "TAUT_TOKEN": self.token,
+            "TAUT_TOKEN_FILE": self.token_file,
+            "TAUT_BIND": self.bind,
+            "TAUT_ADVERTISE": self.advertise,
+        }
+        return {name: value for name, value in named.items() if value is not None}
+
+
+def joining(
+    address: str, token_file: str | None, environ: Mapping[str, str] | None = None
+) -> WorkerEnvironment:
+    """What a worker that joins ``address`` by hand finds in its environment; a file that is named wins."""
+    environ = os.environ if environ is None else environ
+    known = {name: environ[name] for name in ("TAUT_TOKEN", "TAUT_TOKEN_FILE") if environ.get(name)}
+    if token_file is not None:
+        known = {"TAUT_TOKEN_FILE": token_file}
+    if not known:
+        raise Misuse(
+            "no token",
+            "the run's token",
+            "give --token-file with a copy of the file that `taut supervisor` names, or set TAUT_TOKEN",
+        )
+    return WorkerEnvironment(
+        supervisor=address,
+        token=known.get("TAUT_TOKEN"),
+        token_file=known.get("TAUT_TOKEN_FILE"),
+        bind=environ.get("TAUT_BIND") or "",
+        advertise=environ.get("TAUT_ADVERTISE") or None,
+    )
+
+
+def worker_environment(environ: Mapping[str, str] | None = None) -> WorkerEnvironment | None:
+    """What the launcher said; None without one: the process is then a run of one worker."""
+    environ = os.environ if environ is None else environ
+    supervisor = environ.get("TAUT_SUPERVISOR")
+    if not supervisor:
+        return None
+    token, token_file = environ.get("TAUT_TOKEN") or None, environ.get("TAUT_TOKEN_FILE") or None
+    if token is None and token_file is None:
+        raise Misuse(
+            f"TAUT_SUPERVISOR = {supervisor!r} without a token",
+            "the run's token beside the address",
+            "set TAUT_TOKEN_FILE to the file that `taut supervisor` named, or TAUT_TOKEN to its text",
+        )
+    return WorkerEnvironment(
+        supervisor=supervisor,
+        token=token,
+        token_file=token_file,
+        bind=environ.get("TAUT_BIND") or "127.0.0.1",
+        advertise=environ.get("TAUT_ADVERTISE") or None,
+    )

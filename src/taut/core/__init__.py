@@ -1,0 +1,1 @@
+"""Records that everything else speaks: identities, messages, events, actions, the clock."""

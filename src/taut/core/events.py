@@ -1,0 +1,107 @@
+"""What a strategy is told, and what it answers. Strategies see nothing else of the world."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from taut.core.messages import Report, Updates
+
+@dataclass(frozen=True, slots=True)
+class Include:
+    """Action: include these updates (of one origin, merged) in the local replica."""
+
+    origin: int
+    lo: int
+    hi: int
+    payload: bytes
+
+
+# ------------------------------------------------------------------------------------------------------- events
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """The local iteration produced an update (``payload``), or none (``None``: an iteration that had nothing to say)."""
+
+    payload: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class Arrived:
+    """A neighbour sent this."""
+
+    sender: int
+    message: Updates | Report
+    payloads: list[bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """The local replica has included everything it was handed, up to these positions."""
+
+    positions: dict[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class PeerJoined:
+    """A neighbour is in the run from now on."""
+
+    rank: int
+
+
+@dataclass(frozen=True, slots=True)
+class PeerGone:
+    """A neighbour died or left; nothing more comes from it directly."""
+
+    rank: int
+
+
+@dataclass(frozen=True, slots=True)
+class Synced:
+    """This worker now has a state that contains exactly the updates ``have``. ``tail``: those of them that not everybody
+    may have yet, one by one, so that this worker can pass them on should their origin and the donor die."""
+
+    have: dict[int, int]
+    tail: list[Include]
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """This worker will publish no more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Blocked:
+    """The transport had no room for ``Updates`` to this neighbour: it was not sent."""
+
+    to: int
+    message: Updates
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Time has passed."""
+
+
+Event = Published | Arrived | Taken | PeerJoined | PeerGone | Synced | Ended | Blocked | Tick
+
+# ------------------------------------------------------------------------------------------------------ actions
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Send this to that neighbour."""
+
+    to: int
+    message: Updates | Report
+    payloads: list[bytes] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Drained:
+    """Every update of every worker is here; ``have`` says which they are."""
+
+    have: dict[int, int]
+
+
+Action = Send | Include | Drained

@@ -1,0 +1,281 @@
+"""Every message that crosses a socket, typed and bounded. Two families: between workers, and with the supervisor.
+
+A message is one header (msgpack of one of these records) and, for some, payload frames that follow it. Decoding is in
+``taut.communication.framing``; nothing here is ever unpickled. Bounds are checked while decoding.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+PROTOCOL_VERSION = 1
+SUPERVISOR = -1  # the supervisor's place in the space of ranks
+
+Count = Annotated[int, Meta(ge=0, le=2**62)]
+Rank = Annotated[int, Meta(ge=0, le=2**31 - 1)]  # given by the supervisor, never used twice in a run
+Text = Annotated[str, Meta(max_length=4096)]
+Name = Annotated[str, Meta(max_length=512)]
+MAX_WORKERS = 65_536
+
+
+class Message(Struct, frozen=True, tag=True, array_like=True):
+    """Root of all messages."""
+
+
+# ---------------------------------------------------------------------------------------------- between workers
+
+
+class Span(Struct, frozen=True, array_like=True):
+    """Updates ``lo..hi`` of ``origin``, merged into one payload. ``lo == hi`` for one update."""
+
+    origin: Rank
+    lo: Annotated[int, Meta(ge=1, le=2**62)]
+    hi: Annotated[int, Meta(ge=1, le=2**62)]
+
+
+class Updates(Message, frozen=True):
+    """Updates of one origin, in order; one payload frame per span. ``round`` tells retransmissions apart; ``echo`` is how
+    many of the receiver's own updates the sender had included when it sent this (so that staleness can be measured)."""
+
+    round: Count
+    echo: Count
+    spans: Annotated[list[Span], Meta(max_length=1024)]
+
+
+class Report(Message, frozen=True):
+    """What a worker holds. It acknowledges, asks for what is missing, and tells what is known of the dead; repeating it
+    is harmless. ``position``: of the receiver's stream, included up to here (-1: no state yet, hold everything)."""
+
+    round: Count
+    position: Annotated[int, Meta(ge=-1, le=2**62)]
+    gap: bool  # something before what arrived is missing: send again from `position`
+    have: Annotated[dict[Rank, Count], Meta(max_length=MAX_WORKERS)]  # received, per origin
+    sealed: Annotated[list[Rank], Meta(max_length=MAX_WORKERS)]  # the dead and gone, from whom nothing more is taken
+    final: Annotated[int, Meta(ge=-1, le=2**62)]  # this worker's last update, -1 while it may send more
+
+
+class StateRequest(Message, frozen=True):
+    """A joiner asks its donor for the bytes ``offset..`` of its state. The first request (offset 0) makes the snapshot."""
+
+    offset: Count
+
+
+class StateChunk(Message, frozen=True):
+    """Part of a replica's state; one payload frame. ``have`` is the version vector of the whole state."""
+
+    offset: Count
+    total: Count
+    have: Annotated[dict[Rank, Count], Meta(max_length=MAX_WORKERS)]
+
+
+PeerMessage = Updates | Report | StateRequest | StateChunk
+
+# ------------------------------------------------------------------------------------------ worker to supervisor
+
+
+class TensorSpec(Struct, frozen=True, array_like=True):
+    """A tensor's name, shape, type and part: trained, frozen or buffer."""
+
+    name: Name
+    shape: Annotated[list[Count], Meta(max_length=16)]
+    dtype: Annotated[str, Meta(max_length=32)]
+    part: Annotated[str, Meta(max_length=16)]
+
+
+class Hello(Message, frozen=True):
+    """A process asks to be admitted as a worker. It is answered by ``Welcome`` or ``Refusal``."""
+
+    version: Count
+    model: Annotated[list[TensorSpec], Meta(max_length=100_000)]
+    address: Name  # where its peers reach it
+    public_key: Annotated[str, Meta(max_length=40)]
+    host: Name
+    pid: Count
+
+
+class Ready(Message, frozen=True):
+    """The worker has the run's state and can start."""
+
+
+class Statistics(Struct, frozen=True, array_like=True):
+    """What one worker did so far. Seconds are since it started training; their split sums to the wall time."""
+
+    steps: Count = 0
+    samples: Count = 0
+    loss: float | None = None
+    bytes_sent: Count = 0  # payload and header bytes handed to the transport, over all peers
+    bytes_dense: Count = 0  # what dense float32 updates at every step, to the same peers, would have taken
+    updates_sent: Count = 0
+    updates_included: Count = 0
+    staleness: float = 0.0  # own steps between an update's making and its reaching the others, smoothed
+    density: float = 0.0  # share of parameters sent per step, smoothed
+    tau: float = 0.0
+    wall_s: float = 0.0
+    compute_s: float = 0.0
+    encode_s: float = 0.0
+    send_s: float = 0.0
+    wait_s: float = 0.0
+    merge_s: float = 0.0
+    data_s: float = 0.0
+
+
+class Heartbeat(Message, frozen=True):
+    """I am alive; this is what I did. ``sketch`` (may be empty) is a linear sketch of the weights, for the consensus
+    distance."""
+
+    statistics: Statistics
+    sketch: Annotated[list[float], Meta(max_length=1024)]
+
+
+class LeaseRequest(Message, frozen=True):
+    """Some samples of pass ``epoch`` over a data set of ``length`` samples, please, in multiples of ``batch``."""
+
+    epoch: Count
+    length: Annotated[int, Meta(ge=1, le=2**62)]
+    batch: Annotated[int, Meta(ge=1, le=2**31)]
+    last: bool  # no pass follows: wait for what others still hold rather than leave it undone
+
+
+class LeaseDone(Message, frozen=True):
+    """These leases were trained on."""
+
+    leases: Annotated[list[Count], Meta(max_length=65_536)]
+
+
+class Done(Message, frozen=True):
+    """The worker's loop is over. ``leaving``: it goes now and does not wait for the end of the run."""
+
+    leaving: bool = False
+
+
+class Failed(Message, frozen=True):
+    """The worker ends by an error of its own (its script raised, the loss is not finite)."""
+
+    reason: Text
+
+
+class Digest(Message, frozen=True):
+    """After the drain: the hash of the shared weights, and this worker's last statistics. One payload frame: its float32
+    buffers (batch-norm statistics), to be averaged. ``exact``: the codec promises equal hashes."""
+
+    digest: Annotated[str, Meta(max_length=128)]
+    exact: bool
+    have: Annotated[dict[Rank, Count], Meta(max_length=MAX_WORKERS)]
+    statistics: Statistics
+
+
+class Upload(Message, frozen=True):
+    """Part of the final model, a safetensors file; one payload frame."""
+
+    offset: Count
+    total: Count
+
+
+WorkerMessage = (
+    Hello | Ready | Heartbeat | LeaseRequest | LeaseDone | Done | Failed | Digest | Upload
+)
+
+# ------------------------------------------------------------------------------------------ supervisor to worker
+
+
+class Member(Struct, frozen=True, array_like=True):
+    """A worker as the others know it."""
+
+    rank: Rank
+    address: Name
+    public_key: Annotated[str, Meta(max_length=40)]
+
+
+class Gone(Struct, frozen=True, array_like=True):
+    """A worker that died, failed or left, and why."""
+
+    rank: Rank
+    reason: Text
+
+
+class Roster(Message, frozen=True):
+    """Who is in the run, as of ``version``. A later version replaces an earlier one whole."""
+
+    version: Count
+    members: Annotated[list[Member], Meta(max_length=MAX_WORKERS)]
+    gone: Annotated[list[Gone], Meta(max_length=MAX_WORKERS)]
+
+
+class Welcome(Message, frozen=True):
+    """Admitted. ``settings`` are the run's resolved settings as JSON; ``workers`` is how many it starts with."""
+
+    rank: Rank
+    run: Name
+    seed: Count
+    workers: Count
+    settings: Text
+
+
+class Refusal(Message, frozen=True):
+    """Not admitted, and why, and what to try."""
+
+    reason: Text
+
+
+class Donor(Message, frozen=True):
+    """Take the state from this worker; -1: your own initial state is the run's."""
+
+    rank: Annotated[int, Meta(ge=-1, le=2**31 - 1)]
+
+
+class Start(Message, frozen=True):
+    """Everybody expected is here (or the run is already going): train."""
+
+
+class Lease(Message, frozen=True):
+    """Train on places ``lo..hi-1`` of the order of pass ``epoch`` (see ``taut.core.order``)."""
+
+    lease: Count
+    epoch: Count
+    lo: Count
+    hi: Count
+
+
+class NoLease(Message, frozen=True):
+    """Pass ``epoch`` is dealt out."""
+
+    epoch: Count
+
+
+class Drain(Message, frozen=True):
+    """Stop training, flush, and drain."""
+
+    reason: Text
+
+
+class Finish(Message, frozen=True):
+    """The verdict on the replicas. One payload frame: the averaged buffers, to be adopted. ``writer`` uploads the model.
+
+    Workers other than the writer go when they get it; the writer waits for ``Saved``."""
+
+    identical: bool
+    writer: Rank
+
+
+class Saved(Message, frozen=True):
+    """The final model is on disk here (or ``error`` says why not)."""
+
+    path: Text
+    error: Text
+
+
+class Pulse(Message, frozen=True):
+    """Answer to a heartbeat: the supervisor is alive."""
+
+
+class Expulsion(Message, frozen=True):
+    """You were given up. Stop."""
+
+    reason: Text
+
+
+SupervisorMessage = (
+    Welcome | Refusal | Roster | Donor | Start | Lease | NoLease | Drain | Finish | Saved | Pulse | Expulsion
+)

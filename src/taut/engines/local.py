@@ -1,0 +1,201 @@
+"""Worker processes on this machine: start N copies of a user's script and tell how each ended."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+
+from taut.engines.zygote import Plan
+
+STARTS = ("zygote", "spawn")
+
+# Without the current folder in sys.path: a user's file named like a module of ours must not come first.
+_ZYGOTE = "import sys; sys.path.pop(0); from taut.engines.zygote import main; main()"
+
+
+@dataclass(frozen=True)
+class Exit:
+    """A worker process ended. ``clean``: with exit code 0. ``code`` is negative for a signal."""
+
+    pid: int
+    reason: str
+    clean: bool
+    index: int
+    code: int
+
+
+def default_start() -> str:
+    """``zygote`` where processes may safely be forked, else ``spawn``."""
+    return "zygote" if sys.platform == "linux" else "spawn"
+
+
+class LocalEngine:
+    """N processes of ``script`` here; worker K's output goes to ``log_dir/worker-K.log``.
+
+    ``environment`` is added to this process's own. Nothing is waited for: ``poll`` says what happened since
+    the last time. The workers end when this process does.
+    """
+
+    def __init__(
+        self,
+        script: str | Path,
+        args: Sequence[str],
+        workers: int,
+        environment: Mapping[str, str],
+        *,
+        log_dir: str | Path,
+        threads: int = 1,
+        start: str | None = None,
+        preload: Sequence[str] = (),
+    ) -> None:
+        self.logs = [Path(log_dir) / f"worker-{index}.log" for index in range(workers)]
+        self.own_log = Path(log_dir) / "zygote.log"
+        self.pids: dict[int, int] = {}  # process id -> index, of those that run
+        self._environment = {**os.environ, **_thread_limits(threads), **environment}
+        self._plan = Plan(
+            script=str(script),
+            args=list(args),
+            logs=[str(log) for log in self.logs],
+            threads=threads,
+            start=start or default_start(),
+            preload=tuple(preload),
+        )
+        self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+        self._process: subprocess.Popen[str] | None = None
+        self._reader: threading.Thread | None = None
+        self._expected = workers  # exits still to come
+
+    def start(self) -> None:
+        """Start the zygote; the workers follow as soon as it has imported what they share."""
+        with open(self.own_log, "ab") as own_log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", _ZYGOTE],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=own_log,
+                env=self._environment,
+                text=True,
+                start_new_session=True,  # Ctrl-C reaches the launcher alone: it drains, then the workers end
+            )
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(self._plan.to_json() + "\n")
+            self._process.stdin.flush()
+        except BrokenPipeError:
+            pass  # it failed at once; poll tells
+        self._reader = threading.Thread(target=self._read, name="engine", daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self._process is not None
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            self._lines.put(line)
+        self._process.wait()
+        self._lines.put(None)
+
+    def poll(self, timeout_s: float = 0.0) -> list[Exit]:
+        """The workers that ended since the last call; waits up to ``timeout_s`` for something to happen."""
+        exits: list[Exit] = []
+        while True:
+            try:
+                line = self._lines.get(timeout=timeout_s) if timeout_s > 0 else self._lines.get_nowait()
+            except queue.Empty:
+                return exits
+            timeout_s = 0.0
+            exits += self._lost() if line is None else self._understood(json.loads(line))
+
+    def _understood(self, event: dict[str, int]) -> list[Exit]:
+        if "started" in event:
+            self.pids[event["started"]] = event["index"]
+            return []
+        pid, code = event["exited"], event["code"]
+        self._expected -= 1
+        return [Exit(pid, describe_exit(code), code == 0, self.pids.pop(pid), code)]
+
+    def _lost(self) -> list[Exit]:
+        """The zygote is gone: what it did not report ended with it."""
+        reason = f"its parent process failed, see {self.own_log}"
+        lost = [Exit(pid, reason, False, index, 1) for pid, index in self.pids.items()]
+        never_started = range(max(0, self._expected - len(lost)))
+        lost += [Exit(0, reason, False, len(self.logs) - 1 - place, 1) for place in never_started]
+        self.pids, self._expected = {}, 0
+        return lost
+
+    @property
+    def running(self) -> bool:
+        """True until the last worker's end was reported by ``poll``."""
+        return self._expected > 0
+
+    def terminate(self) -> None:
+        """Ask every worker to end (SIGTERM)."""
+        self._command("terminate")
+
+    def kill(self) -> None:
+        """End every worker now (SIGKILL)."""
+        self._command("kill")
+
+    def _command(self, word: str) -> None:
+        if self._process is None or self._process.stdin is None or self._process.stdin.closed:
+            return
+        try:
+            self._process.stdin.write(word + "\n")
+            self._process.stdin.flush()
+        except BrokenPipeError:
+            pass  # the zygote is gone, and its workers with it
+
+    def close(self) -> None:
+        """End whatever still runs and let go of the pipes."""
+        if self._process is None:
+            return
+        self.kill()
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.close()
+        if not self.pids and self._process.poll() is None and self._expected:
+            self._process.kill()  # still importing: nobody was started yet
+        self._process.wait()
+        if self._reader is not None:
+            self._reader.join()
+        self._process.stdout.close()
+
+
+def become(script: str | Path, args: Sequence[str], environment: Mapping[str, str]) -> NoReturn:
+    """Turn this process into ``python SCRIPT ARGS``, a worker, with the same terminal and Ctrl-C."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    command = [sys.executable, str(script), *args]
+    os.execve(sys.executable, command, {**os.environ, **environment})
+
+
+def describe_exit(code: int) -> str:
+    """An exit code in words.
+
+    >>> describe_exit(-9), describe_exit(0), describe_exit(3)
+    ('killed by SIGKILL', 'finished', 'exit code 3')
+    """
+    if code == 0:
+        return "finished"
+    if code > 0:
+        return f"exit code {code}"
+    try:
+        return f"killed by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"killed by signal {-code}"
+
+
+def _thread_limits(threads: int) -> dict[str, str]:
+    """Thread counts that libraries read when they are loaded; the user's own settings stay."""
+    names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+    return {name: str(threads) for name in names if name not in os.environ}

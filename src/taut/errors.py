@@ -1,0 +1,71 @@
+"""Every exception taut raises, in one tree.
+
+Misuse (``Misuse``) is the caller's to mend: the message quotes what was given, what was expected and what to try;
+commands turn it into exit code 2. Everything else is a failure of the run: exit code 1.
+"""
+
+from __future__ import annotations
+
+
+class TautError(Exception):
+    """The root. Catch it to catch all of taut's own errors; you never get a bare one."""
+
+    exit_code = 1
+
+
+class Misuse(TautError, ValueError):
+    """A value, a flag or a call that cannot work. You get it before anything was sent or written, never for a fault
+    of the network."""
+
+    exit_code = 2
+
+    def __init__(self, given: object, expected: str, remedy: str = "") -> None:
+        self.given, self.expected, self.remedy = given, expected, remedy
+        super().__init__(f"{given}: expected {expected}" + (f"; {remedy}" if remedy else ""))
+
+
+class MalformedMessage(TautError):
+    """Bytes from the network that are not a valid message. The sender is at fault; nothing of it was applied."""
+
+
+class NetworkError(TautError):
+    """The network, or somebody on it, failed. You get one of the classes below."""
+
+
+class PeerLost(NetworkError):
+    """A worker that was needed is gone. Asynchronous training does not raise it: it goes on without the peer."""
+
+
+class SupervisorLost(NetworkError):
+    """The supervisor stopped answering while this worker could not go on without it (no data lease left)."""
+
+
+class Refused(NetworkError):
+    """The supervisor did not admit this worker: another model, another version, a wrong token. Nothing was shared."""
+
+
+class Expelled(NetworkError):
+    """The cluster went on without this worker (it was silent for too long, or its updates were broken)."""
+
+
+class NonFiniteLoss(TautError):
+    """The loss is NaN or infinite. You get it before the step's update is sent: the others' models are untouched."""
+
+
+class RunFailed(TautError):
+    """The run as a whole ended without a model, or with a worker whose script failed."""
+
+
+class StorageFailed(TautError):
+    """A file could not be written (disk full, no permission). What was there before is still there, whole."""
+
+
+class ReplicasDiffer(TautError):
+    """After the drain the replicas were not identical although their codec promises it. This is a bug in taut."""
+
+
+class Stopping(BaseException):
+    """Raised out of ``worker.step`` when the run is being stopped and the script's own loop would go on.
+
+    ``taut.join`` catches it at the end of its block; a script never needs to. It is no ``Exception``, so that a
+    training loop's ``except Exception`` does not swallow it."""

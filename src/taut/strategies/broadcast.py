@@ -1,0 +1,358 @@
+"""Reliable broadcast: every update reaches every worker exactly once, across lost, repeated and reordered messages,
+late joins and deaths. The ground under all complete strategies.
+
+Each worker numbers its updates 1, 2, 3, ... and keeps them in a log until all neighbours have them. A receiver takes
+them in order, per origin, so its knowledge is a version vector. ``Report`` carries it back: acknowledgement, request for
+what is missing and obituary in one. When an origin has died, whoever holds more of its stream than a neighbour does
+passes the rest on; ``Log.compact`` keeps every position at which somebody can stand, so the pieces always fit.
+
+Joining: a newcomer is ``pending`` until it has a state. While it is, every neighbour holds its whole log for it. It
+asks its donor for the state only after all neighbours have reported to it (so they do hold), and then tells each the
+position that the state contains. The donor includes all it has received before it copies its state, for others may have
+forgotten what it acknowledged; and it hands over its logs too (``tail``), for it may die with updates that are nowhere
+else.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from taut.core.events import (
+    Action,
+    Arrived,
+    Blocked,
+    Drained,
+    Ended,
+    Event,
+    Include,
+    PeerGone,
+    PeerJoined,
+    Published,
+    Send,
+    Synced,
+    Taken,
+    Tick,
+)
+from taut.core.messages import Report, Span, Updates
+from taut.errors import MalformedMessage
+from taut.strategies.links import Link
+from taut.strategies.log import Entry, Log, Merge
+
+MAX_SPANS = 256
+
+
+@dataclass(frozen=True)
+class Broadcast:
+    """Hyper-parameters. ``merge`` adds payloads; ``window_nbytes`` bounds what is under way to one neighbour;
+    ``budget_nbytes`` is how large the log may grow before queued updates are merged; ``report_s`` spaces reports."""
+
+    merge: Merge
+    window_nbytes: int = 1 << 20
+    budget_nbytes: int = 4 << 20
+    frame_nbytes: int = 1 << 20
+    payload_nbytes: int = 32 << 20
+    report_s: float = 0.05
+
+    def start(self, rank: int, synced: bool) -> BroadcastState:
+        return BroadcastState(rank=rank, synced=synced)
+
+    def on(self, state: BroadcastState, event: Event, now: float) -> list[Action]:
+        """Tell ``state`` (changed in place) that ``event`` happened; what is to be done about it."""
+        actions: list[Action] = []
+        match event:
+            case Published(payload):
+                self._publish(state, payload)
+            case Arrived(sender, Updates() as message, payloads):
+                _on_updates(state, sender, message, payloads, actions)
+            case Arrived(sender, Report() as message, _):
+                _on_report(state, sender, message, now)
+                _prune(state)
+            case Taken(positions):
+                state.taken.update(positions)
+                for link in state.links.values():
+                    link.report_due = True
+            case PeerJoined(rank):
+                state.links.setdefault(rank, Link())
+                state.log_of(rank)
+            case PeerGone(rank):
+                _on_gone(state, rank)
+                _prune(state)
+            case Synced(have, tail):
+                _on_synced(state, have, tail)
+            case Ended():
+                state.final = state.log_of(state.rank).head
+                _owe_reports(state)
+            case Blocked(to, message):
+                _on_blocked(state, to, message)
+            case Tick():
+                for link in state.links.values():
+                    link.blocked = False
+        self._pump(state, now, actions)
+        return actions
+
+    def _publish(self, state: BroadcastState, payload: bytes | None) -> None:
+        assert state.final < 0, "published after the end"
+        state.step += 1
+        if payload is None:
+            return
+        log = state.log_of(state.rank)
+        log.append(log.head + 1, log.head + 1, payload)
+        state.step_of[log.head] = state.step
+        if not state.links:
+            _prune(state)
+        elif log.nbytes > self.budget_nbytes:
+            log.compact(lambda at: _somebody_stands(state, at), self.merge, self.payload_nbytes)
+
+    def _pump(self, state: BroadcastState, now: float, actions: list[Action]) -> None:
+        own = state.log_of(state.rank)
+        for rank, link in state.links.items():
+            if state.synced and not link.pending:
+                if link.overdue(now):
+                    _send_again(link)
+                    link.patience = min(16, 2 * link.patience)
+                self._send_new(state, own, rank, link, now, actions)
+                _pass_on(state, rank, link, now, actions)
+            since_s = now - link.reported_s
+            if link.gap or since_s >= (self.report_s if link.report_due else link.rto_s):
+                actions.append(Send(rank, _report(state, rank, link)))
+                link.report_due = link.gap = False
+                link.reported_s = now
+        if state.drained() and not state.told_drained:
+            state.told_drained = True
+            actions.append(Drained(dict(state.have())))
+
+    def _send_new(
+        self, state: BroadcastState, own: Log, rank: int, link: Link, now: float, actions: list[Action]
+    ) -> None:
+        while not link.blocked and link.sent < own.head:
+            batch: list[Entry] = []
+            nbytes = 0
+            room = self.window_nbytes - link.flight_nbytes
+            for entry in own.after(link.sent):
+                nbytes += len(entry.payload)
+                if batch and (nbytes > min(room, self.frame_nbytes) or len(batch) == MAX_SPANS):
+                    break
+                if nbytes > room and link.flight:
+                    break  # a single update larger than the window still goes, alone
+                batch.append(entry)
+            if not batch:
+                return
+            link.advance(batch[-1].hi, sum(len(entry.payload) for entry in batch), now)
+            spans = [Span(state.rank, entry.lo, entry.hi) for entry in batch]
+            message = Updates(link.round, state.taken.get(rank, 0), spans)
+            actions.append(Send(rank, message, [entry.payload for entry in batch]))
+
+
+@dataclass(slots=True)
+class BroadcastState:
+    """One worker's side of the broadcast. ``step`` counts its iterations, ``staleness`` is smoothed, in iterations."""
+
+    rank: int
+    synced: bool
+    links: dict[int, Link] = field(default_factory=dict)
+    logs: dict[int, Log] = field(default_factory=dict)
+    gone: set[int] = field(default_factory=set)
+    taken: dict[int, int] = field(default_factory=dict)
+    final: int = -1
+    step: int = 0
+    step_of: dict[int, int] = field(default_factory=dict)  # own update -> the iteration that made it
+    staleness: float = 1.0
+    told_drained: bool = False
+
+    def log_of(self, origin: int) -> Log:
+        log = self.logs.get(origin)
+        if log is None:
+            log = self.logs[origin] = Log()
+        return log
+
+    def have(self) -> dict[int, int]:
+        """The version vector: per origin, how many of its updates are here."""
+        return {origin: log.head for origin, log in self.logs.items()}
+
+    def tail(self, have: dict[int, int]) -> list[Include]:
+        """What is held of the updates ``have``, in order per origin: goes with a state to whoever takes it over."""
+        return [
+            Include(origin, entry.lo, entry.hi, entry.payload)
+            for origin, log in self.logs.items()
+            for entry in log.entries
+            if entry.hi <= have.get(origin, 0)
+        ]
+
+    def attached(self) -> bool:
+        """Every neighbour holds what it publishes for us: a state may be asked for."""
+        return all(link.heard for link in self.links.values())
+
+    def drained(self) -> bool:
+        """Nothing is missing and nothing more can come."""
+        if self.final < 0 or not self.synced:
+            return False
+        for rank, link in self.links.items():
+            if link.final < 0 or self.log_of(rank).head < link.final or self.taken.get(rank, 0) < link.final:
+                return False
+        for origin in self.gone:
+            here = self.log_of(origin).head
+            if self.taken.get(origin, 0) < here:
+                return False
+            if any(origin not in link.sealed or link.seen.get(origin, 0) > here for link in self.links.values()):
+                return False
+        return True
+
+    def settled(self) -> bool:
+        """Everything this worker published has been received by all that are left: it may go."""
+        own = self.log_of(self.rank).head
+        return all(not link.pending and link.received >= own for link in self.links.values())
+
+
+def _on_updates(
+    state: BroadcastState, sender: int, message: Updates, payloads: list[bytes], actions: list[Action]
+) -> None:
+    link = state.links.get(sender)
+    if link is None or not state.synced:
+        return  # from a stranger, or before we can place it: it will be sent again
+    if message.spans and message.spans[0].origin == sender:
+        link.in_round = message.round
+        _measure_staleness(state, message.echo)
+    for span, payload in zip(message.spans, payloads, strict=True):
+        if span.origin == state.rank or (span.origin != sender and span.origin not in state.gone):
+            continue  # ours, or passed on before we know of the death: it will be sent again
+        log = state.log_of(span.origin)
+        if span.hi <= log.head:
+            continue  # a repetition
+        if span.lo != log.head + 1:
+            link.gap = link.gap or span.origin == sender
+            continue
+        log.append(span.lo, span.hi, payload)
+        actions.append(Include(span.origin, span.lo, span.hi, payload))
+    link.report_due = True
+
+
+def _measure_staleness(state: BroadcastState, echo: int) -> None:
+    """Half the round trip, in own iterations: from making an update to seeing one that was made with it."""
+    made = state.step_of.get(echo)
+    if made is None:
+        return
+    own = state.log_of(state.rank)
+    following = state.step_of.get(echo + 1)
+    outstanding = 0 if own.head == echo or following is None else state.step - following + 1
+    state.staleness += 0.05 * ((outstanding + 1) / 2 - state.staleness)
+
+
+def _on_report(state: BroadcastState, sender: int, message: Report, now: float) -> None:
+    link = state.links.get(sender)
+    if link is None:
+        return
+    link.heard = True
+    link.final = max(link.final, message.final)
+    link.sealed.update(message.sealed)
+    for origin, count in message.have.items():
+        link.seen[origin] = max(link.seen.get(origin, 0), count)
+    if message.position < 0:
+        return
+    own = state.log_of(state.rank)
+    received = min(message.have.get(state.rank, 0), own.head)
+    if not own.boundary(received) and received > link.received:
+        raise MalformedMessage(f"worker {sender} claims update {received} of ours, which was never an end of one")
+    if link.pending:
+        link.resume(received)
+        return
+    if received > link.received:
+        if link.oldest_s is not None and message.round == link.round:
+            link.measure(now - link.oldest_s)
+        link.received = received
+        link.patience = 1
+        link.oldest_s = now if link.sent > received else None
+    link.sent = max(link.sent, link.received)
+    link.take(min(message.position, link.received))
+    if message.gap and message.round == link.round:
+        _send_again(link)
+
+
+def _send_again(link: Link) -> None:
+    link.rewind(link.received)
+    link.round += 1
+    link.oldest_s = None
+
+
+def _on_gone(state: BroadcastState, rank: int) -> None:
+    if rank in state.gone or rank == state.rank:
+        return
+    state.links.pop(rank, None)
+    state.gone.add(rank)
+    state.log_of(rank)
+    state.told_drained = False
+    _owe_reports(state)
+
+
+def _on_synced(state: BroadcastState, have: dict[int, int], tail: list[Include]) -> None:
+    assert not state.synced
+    floors = {origin: position for origin, position in have.items() if origin != state.rank}
+    for item in reversed(tail):
+        floors[item.origin] = item.lo - 1
+    for origin, floor in floors.items():
+        state.log_of(origin).skip(floor)
+    for item in tail:
+        state.log_of(item.origin).append(item.lo, item.hi, item.payload)
+    for origin, position in have.items():
+        if origin != state.rank:
+            assert state.log_of(origin).head == position, "the tail does not end where the state does"
+            state.taken[origin] = position
+    state.synced = True
+    _owe_reports(state)
+
+
+def _on_blocked(state: BroadcastState, to: int, message: Updates) -> None:
+    link = state.links.get(to)
+    if link is None or not message.spans:
+        return
+    link.blocked = True
+    if message.spans[0].origin == state.rank:
+        link.rewind(max(link.received, min(link.sent, message.spans[0].lo - 1)))
+    else:
+        link.relayed.pop(message.spans[0].origin, None)
+
+
+def _owe_reports(state: BroadcastState) -> None:
+    for link in state.links.values():
+        link.report_due = True
+        link.reported_s = float("-inf")
+
+
+def _report(state: BroadcastState, rank: int, link: Link) -> Report:
+    position = state.taken.get(rank, 0) if state.synced else -1
+    return Report(link.in_round, position, link.gap, state.have(), sorted(state.gone), state.final)
+
+
+def _pass_on(state: BroadcastState, rank: int, link: Link, now: float, actions: list[Action]) -> None:
+    """Hand the neighbour what it lacks of the dead."""
+    for origin in state.gone:
+        log = state.log_of(origin)
+        lacks = link.seen.get(origin, 0)
+        if link.blocked or origin not in link.sealed or lacks >= log.head or lacks < log.floor:
+            continue
+        upto, when = link.relayed.get(origin, (lacks, float("-inf")))
+        if upto > lacks and now - when <= link.rto_s:
+            continue
+        entries = list(log.after(lacks))[:MAX_SPANS]
+        link.relayed[origin] = (entries[-1].hi, now)
+        spans = [Span(origin, entry.lo, entry.hi) for entry in entries]
+        actions.append(Send(rank, Updates(link.round, 0, spans), [entry.payload for entry in entries]))
+
+
+def _somebody_stands(state: BroadcastState, at: int) -> bool:
+    return any(link.pending or link.taken <= at <= link.reach for link in state.links.values())
+
+
+def _prune(state: BroadcastState) -> None:
+    """Own updates go when all neighbours have them; others' when all of the others' other neighbours do."""
+    for origin, log in state.logs.items():
+        if not log.entries:
+            continue
+        positions = [
+            (-1 if link.pending else link.received) if origin == state.rank else link.seen.get(origin, 0)
+            for rank, link in state.links.items()
+            if rank != origin
+        ]
+        log.prune(min(positions, default=log.head))
+    own_floor = state.log_of(state.rank).floor
+    if len(state.step_of) > 4 * (state.log_of(state.rank).head - own_floor) + 1024:
+        state.step_of = {seq: step for seq, step in state.step_of.items() if seq >= own_floor}

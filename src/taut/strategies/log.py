@@ -1,0 +1,112 @@
+"""One origin's updates, in order, until nobody can need them any more.
+
+Merging is what back-pressure does here: updates add, so queued ones may become one. But whoever holds part of a stream
+must be able to hand the rest to somebody who holds less of it (when the origin has died), so a boundary between two
+updates may vanish only where nobody can stand. That is the one rule of ``Log.compact``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+Merge = Callable[[Sequence[bytes]], bytes]
+
+
+@dataclass(slots=True)
+class Entry:
+    """Updates ``lo..hi`` as one payload."""
+
+    lo: int
+    hi: int
+    payload: bytes
+
+
+@dataclass(slots=True)
+class Log:
+    """Entries with consecutive ranges; ``floor`` is the last update that is no longer held.
+
+    >>> log = Log()
+    >>> log.append(1, 1, b"a"); log.append(2, 3, b"bc")
+    >>> [e.lo for e in log.after(1)], log.head, log.nbytes
+    ([2], 3, 3)
+    >>> log.prune(1); log.floor
+    1
+    """
+
+    floor: int = 0
+    head: int = 0
+    nbytes: int = 0
+    entries: list[Entry] = field(default_factory=list)
+
+    def append(self, lo: int, hi: int, payload: bytes) -> None:
+        assert lo == self.head + 1 and hi >= lo, (lo, hi, self.head)
+        self.entries.append(Entry(lo, hi, payload))
+        self.head = hi
+        self.nbytes += len(payload)
+
+    def after(self, position: int) -> Iterator[Entry]:
+        """The entries beyond ``position``, which must be a boundary still held."""
+        assert position >= self.floor, (position, self.floor)
+        start = self._index(position)
+        for index in range(start, len(self.entries)):
+            yield self.entries[index]
+
+    def _index(self, position: int) -> int:
+        low, high = 0, len(self.entries)
+        while low < high:
+            middle = (low + high) // 2
+            if self.entries[middle].lo > position:
+                high = middle
+            else:
+                low = middle + 1
+        assert low == len(self.entries) or low == 0 or self.entries[low - 1].hi <= position, (
+            f"{position} is inside a merged update {self.entries[low - 1].lo}..{self.entries[low - 1].hi}"
+        )
+        return low
+
+    def boundary(self, position: int) -> bool:
+        """Whether an update that is still held, or the last one that is not, ends at ``position``."""
+        if position == self.floor or position == self.head:
+            return True
+        return self.floor < position < self.head and any(entry.hi == position for entry in self.entries)
+
+    def prune(self, position: int) -> None:
+        """Forget what is not beyond ``position``."""
+        keep = 0
+        while keep < len(self.entries) and self.entries[keep].hi <= position:
+            self.floor = self.entries[keep].hi
+            self.nbytes -= len(self.entries[keep].payload)
+            keep += 1
+        del self.entries[:keep]
+
+    def skip(self, position: int) -> None:
+        """Start at ``position``: what came before is in a state that was taken over whole."""
+        self.entries.clear()
+        self.floor = self.head = position
+        self.nbytes = 0
+
+    def compact(self, stands: Callable[[int], bool], merge: Merge, limit_nbytes: int) -> None:
+        """Merge neighbouring entries where nobody ``stands`` on the boundary, as long as a merged payload stays within
+        ``limit_nbytes``."""
+        merged: list[Entry] = []
+        run: list[Entry] = []
+
+        def close() -> None:
+            if len(run) > 1:
+                payload = merge([entry.payload for entry in run])
+                if len(payload) <= limit_nbytes:
+                    merged.append(Entry(run[0].lo, run[-1].hi, payload))
+                else:
+                    merged.extend(run)
+            else:
+                merged.extend(run)
+            run.clear()
+
+        for entry in self.entries:
+            if run and stands(run[-1].hi):
+                close()
+            run.append(entry)
+        close()
+        self.entries = merged
+        self.nbytes = sum(len(entry.payload) for entry in merged)

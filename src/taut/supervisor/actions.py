@@ -1,0 +1,89 @@
+"""What the cluster's state machine answers with: things for a shell to do, in this order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from taut.core.messages import Statistics, SupervisorMessage
+from taut.supervisor.view import Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Send this message to this connection."""
+
+    connection: bytes
+    message: SupervisorMessage
+    payloads: tuple[bytes, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """Keep this event."""
+
+    kind: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """Keep that this worker was admitted."""
+
+    rank: int
+    host: str
+    pid: int
+
+
+@dataclass(frozen=True, slots=True)
+class Departed:
+    """Keep that this worker is gone."""
+
+    rank: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """Keep these statistics; ``final``: the worker's last."""
+
+    rank: int
+    statistics: Statistics
+    final: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Save:
+    """Write the final model (safetensors bytes) and say how it went by ``Cluster.saved``."""
+
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """The run is over."""
+
+    outcome: Outcome
+
+
+Action = Send | Record | Joined | Departed | Measured | Save | Finished
+
+
+@dataclass(slots=True)
+class Outbox:
+    """Collects actions while an event is handled."""
+
+    actions: list[Action] = field(default_factory=list)
+
+    def send(self, connection: bytes, message: SupervisorMessage, *payloads: bytes) -> None:
+        self.actions.append(Send(connection, message, payloads))
+
+    def record(self, kind: str, text: str) -> None:
+        self.actions.append(Record(kind, text))
+
+    def add(self, action: Action) -> None:
+        self.actions.append(action)
+
+    def take(self) -> list[Action]:
+        """Everything so far; the outbox is empty afterwards."""
+        taken, self.actions = self.actions, []
+        return taken

@@ -1,0 +1,36 @@
+"""How far apart the replicas are, from small linear sketches of their weights."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+
+def consensus(sketches: Iterable[Sequence[float]]) -> float:
+    """Root mean square distance of the replicas from their mean, sqrt(mean_i |s_i - mean|^2).
+
+    The sketch is linear and keeps norms on average, so the distance of sketches estimates the distance of
+    weights. Sketches of an uncommon length, empty ones and ones that are not finite are left out; fewer
+    than two give 0.
+
+    >>> consensus([[0.0, 0.0], [2.0, 0.0]])
+    1.0
+    >>> consensus([[1.0, 2.0]])
+    0.0
+    """
+    rows = [tuple(sketch) for sketch in sketches if len(sketch) > 0]
+    if not rows:
+        return 0.0
+    common = Counter(len(row) for row in rows).most_common(1)[0][0]
+    table = np.array([row for row in rows if len(row) == common], dtype=np.float64)
+    table = table[np.isfinite(table).all(axis=1)]
+    if len(table) < 2:
+        return 0.0
+    # very large weights overflow in the square, so the distance is computed in units of the largest deviation
+    away = table - table.mean(axis=0)
+    scale = float(np.abs(away).max())
+    if scale == 0.0 or not np.isfinite(scale):
+        return scale
+    return scale * float(np.sqrt(np.mean(np.sum((away / scale) ** 2, axis=1))))

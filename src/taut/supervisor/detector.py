@@ -1,0 +1,104 @@
+"""Phi-accrual failure detection: how improbable is this silence, given the rhythm of this worker's own
+heartbeats?
+
+Hayashibara, Défago, Yared, Katayama: The phi accrual failure detector, SRDS 2004.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class DetectorSettings:
+    """Shape of the judgement. None of these is a time limit: the limit follows the intervals that were
+    seen.
+
+    The window begins with ``prior_weight`` intervals of ``prior_s``, which real ones push out. ``floor``
+    keeps the deviation at no less than that share of the mean: a worker that was punctual for a minute may
+    still be hit by a long garbage collection or a loaded machine, and to expel it wrongly costs more than
+    to notice a death late.
+    """
+
+    threshold: float = 16.0
+    window: int = 64
+    floor: float = 1.0
+    prior_s: float = 2.0
+    prior_weight: int = 4
+
+
+def phi(silence_s: float, mean_s: float, deviation_s: float) -> float:
+    """-log10 P(an interval is longer than ``silence_s``), intervals taken as normal.
+
+    >>> round(phi(0.5, 0.5, 0.1), 3)
+    0.301
+    >>> phi(3.0, 0.5, 0.5) < 8 < phi(4.0, 0.5, 0.5)
+    True
+    """
+    z = (silence_s - mean_s) / deviation_s
+    tail = 0.5 * math.erfc(z / math.sqrt(2.0))
+    if tail > 1e-300:
+        return -math.log10(tail)
+    # erfc underflows beyond z = 37; the leading term of its expansion goes on: exp(-z^2/2) / (z sqrt(2 pi))
+    return (z * z / 2.0 + math.log(z * math.sqrt(2.0 * math.pi))) / math.log(10.0)
+
+
+class Detector:
+    """Judges one worker. Heartbeats teach it the rhythm; any other message shows only that the worker lives.
+
+    >>> detector = Detector(now=0.0)
+    >>> for i in range(1, 60):
+    ...     _ = detector.beat(0.5 * i)
+    >>> detector.suspects(29.5 + 2.0), detector.suspects(29.5 + 6.0)
+    (False, True)
+    """
+
+    def __init__(self, now: float, settings: DetectorSettings | None = None) -> None:
+        self.settings = settings or DetectorSettings()
+        guess = [self.settings.prior_s] * self.settings.prior_weight
+        self._intervals: deque[float] = deque(guess, maxlen=self.settings.window)
+        self._last_beat = now
+        self._last_seen = now
+
+    def beat(self, now: float) -> bool:
+        """A heartbeat arrived. True: it was so late (three deviations) that the connection may have been
+        broken.
+
+        Heartbeats that come in a burst (they were held up together) say nothing about the rhythm, so an
+        interval counts for at least a quarter of the mean.
+        """
+        mean_s, deviation_s = self.rhythm()
+        interval_s = now - self._last_beat
+        self._intervals.append(max(interval_s, mean_s / 4))
+        self._last_beat = now
+        self.seen(now)
+        return interval_s > mean_s + 3 * deviation_s
+
+    def seen(self, now: float) -> None:
+        """Some message arrived."""
+        self._last_seen = max(self._last_seen, now)
+
+    def pause(self, seconds: float, now: float) -> None:
+        """The judge itself was away for so long (stopped, asleep): that time was no silence."""
+        self._last_beat = min(now, self._last_beat + seconds)
+        self._last_seen = min(now, self._last_seen + seconds)
+
+    def rhythm(self) -> tuple[float, float]:
+        """Mean and deviation of the intervals, in seconds."""
+        count = len(self._intervals)
+        mean_s = math.fsum(self._intervals) / count
+        variance = math.fsum((interval - mean_s) ** 2 for interval in self._intervals) / count
+        return mean_s, max(math.sqrt(variance), self.settings.floor * mean_s)
+
+    def silence_s(self, now: float) -> float:
+        return max(0.0, now - self._last_seen)
+
+    def phi(self, now: float) -> float:
+        """The suspicion now."""
+        return phi(self.silence_s(now), *self.rhythm())
+
+    def suspects(self, now: float) -> bool:
+        """Whether the worker is to be given up."""
+        return self.phi(now) > self.settings.threshold

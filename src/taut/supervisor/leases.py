@@ -1,0 +1,151 @@
+"""Data leases: who trains on which places of a pass over the data. Each place is dealt exactly once while
+nobody dies.
+
+A pass is dealt in chunks that shrink towards its end (guided self-scheduling, Polychronopoulos and Kuck
+1987), so that fast workers get more and all end at about the same time. What a dead worker held is dealt
+again, first of all.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+from taut.core.messages import Lease
+from taut.errors import Misuse
+
+HOLD: Final = "hold"
+MOST_BATCHES = 64  # of one lease: bounds what a death makes uncertain
+
+
+@dataclass(slots=True)
+class Pass:
+    """One epoch: its length, the first place not dealt yet, and how many places were reported as trained."""
+
+    length: int
+    dealt: int = 0
+    done: int = 0
+
+    @property
+    def left(self) -> int:
+        return self.length - self.dealt
+
+
+def chunk(left: int, batch: int, live_workers: int) -> int:
+    """How many places to deal: about left / (4 p), in whole batches, from 1 to 64 of them, never more than
+    are left.
+
+    >>> [chunk(left, batch=10, live_workers=2) for left in (1000, 25, 3)]
+    [120, 10, 3]
+    """
+    batches = left // (4 * max(1, live_workers) * batch)
+    return min(left, batch * min(MOST_BATCHES, max(1, batches)))
+
+
+@dataclass(slots=True)
+class Leases:
+    """All passes of a run.
+
+    Example: two workers share one pass of 10 samples, and the first of them dies.
+
+    >>> leases = Leases()
+    >>> first = leases.request(0, epoch=0, length=10, batch=5, live_workers=2)
+    >>> second = leases.request(1, epoch=0, length=10, batch=5, live_workers=2, last=True)
+    >>> leases.done(1, [second.lease])
+    5
+    >>> leases.request(1, epoch=0, length=10, batch=5, live_workers=2, last=True)
+    'hold'
+    >>> leases.release(0)
+    5
+    >>> again = leases.request(1, epoch=0, length=10, batch=5, live_workers=1, last=True)
+    >>> (again.lo, again.hi) == (first.lo, first.hi), leases.samples_again
+    (True, 5)
+    """
+
+    passes: dict[int, Pass] = field(default_factory=dict)
+    open: dict[int, tuple[int, Lease]] = field(default_factory=dict)  # lease id -> (rank, lease)
+    returned: list[tuple[int, int, int]] = field(default_factory=list)  # (epoch, lo, hi), to be dealt again
+    samples_again: int = 0  # dealt again: perhaps trained twice
+    issued: int = 0
+
+    def request(
+        self, rank: int, epoch: int, length: int, *, batch: int, live_workers: int, last: bool = False
+    ) -> Lease | Literal["hold"] | None:
+        """A lease, None when the pass is dealt out, or HOLD: ask again after the next `done` or `release`.
+
+        What was returned comes first, whatever its epoch. A ``last`` request is held while others still
+        have open leases, so that a late death leaves nothing undone. Raises Misuse when ``length`` is not
+        the pass's.
+        """
+        current = self.passes.get(epoch)
+        if current is not None and current.length != length:
+            raise Misuse(
+                f"a data set of {length} samples in epoch {epoch}",
+                f"{current.length} samples, as the first worker of this epoch has",
+                "give every worker the same data set",
+            )
+        if current is None:
+            current = self.passes[epoch] = Pass(length)
+        if self.returned:
+            return self._deal_again(rank, batch, live_workers)
+        if current.left:
+            lo = current.dealt
+            current.dealt += chunk(current.left, batch, live_workers)
+            return self._issue(rank, epoch, lo, current.dealt)
+        if last and any(holder != rank for holder, _ in self.open.values()):
+            return HOLD
+        return None
+
+    def done(self, rank: int, ids: list[int]) -> int:
+        """These leases were trained on; how many samples that are. Ids that ``rank`` does not hold are
+        passed over."""
+        samples = 0
+        for lease_id in ids:
+            holder, lease = self.open.get(lease_id, (None, None))
+            if lease is None or holder != rank:
+                continue
+            del self.open[lease_id]
+            self.passes[lease.epoch].done += lease.hi - lease.lo
+            samples += lease.hi - lease.lo
+        return samples
+
+    def release(self, rank: int) -> int:
+        """``rank`` is gone or stopped: its open leases are to be dealt again. Returns how many samples they
+        hold."""
+        mine = [lease for holder, lease in self.open.values() if holder == rank]
+        for lease in mine:
+            del self.open[lease.lease]
+            self.returned.append((lease.epoch, lease.lo, lease.hi))
+        self.returned.sort()
+        return sum(lease.hi - lease.lo for lease in mine)
+
+    @property
+    def samples_undone(self) -> int:
+        """Samples of the passes begun so far that nobody reported as trained."""
+        return sum(each.length - each.done for each in self.passes.values())
+
+    def progress(self) -> tuple[int, int, int]:
+        """(epoch, done, length) of the earliest pass that is not complete, else of the latest; zeros before
+        the first."""
+        if not self.passes:
+            return 0, 0, 0
+        incomplete = [epoch for epoch, each in self.passes.items() if each.done < each.length]
+        epoch = min(incomplete) if incomplete else max(self.passes)
+        return epoch, self.passes[epoch].done, self.passes[epoch].length
+
+    def _deal_again(self, rank: int, batch: int, live_workers: int) -> Lease:
+        epoch, lo, hi = self.returned.pop(0)
+        # cut it by what is left of its pass altogether, so that the end of the last pass is shared out evenly
+        left = hi - lo + self.passes[epoch].left
+        left += sum(end - begin for other, begin, end in self.returned if other == epoch)
+        middle = min(hi, lo + chunk(left, batch, live_workers))
+        if middle < hi:
+            self.returned.insert(0, (epoch, middle, hi))
+        self.samples_again += middle - lo
+        return self._issue(rank, epoch, lo, middle)
+
+    def _issue(self, rank: int, epoch: int, lo: int, hi: int) -> Lease:
+        lease = Lease(lease=self.issued, epoch=epoch, lo=lo, hi=hi)
+        self.issued += 1
+        self.open[lease.lease] = (rank, lease)
+        return lease

@@ -1,0 +1,56 @@
+"""Answers lease requests, and keeps those that can only be answered later. Pure; cluster.py drives it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from taut.core.messages import Expulsion, LeaseRequest, NoLease
+from taut.errors import Misuse
+from taut.supervisor.leases import HOLD
+from taut.supervisor.membership import Worker
+from taut.supervisor.roll import Roll
+
+
+@dataclass(slots=True)
+class Lending:
+    """The counter at which data are dealt."""
+
+    roll: Roll
+
+    def request(self, worker: Worker, request: LeaseRequest, now: float) -> None:
+        """Answer now, or hold the request. Another length than the first worker's costs the place in the
+        run."""
+        roll = self.roll
+        if roll.ending.begun:
+            roll.outbox.send(worker.connection, NoLease(request.epoch))
+            return
+        try:
+            answer = roll.leases.request(
+                worker.rank,
+                request.epoch,
+                request.length,
+                batch=request.batch,
+                live_workers=len(roll.members.with_state()),
+                last=request.last,
+            )
+        except Misuse as error:
+            roll.failed(worker, str(error), now)
+            roll.outbox.send(worker.connection, Expulsion(worker.reason))
+            return
+        if answer == HOLD:
+            roll.held[worker.rank] = request
+        else:
+            roll.outbox.send(worker.connection, answer or NoLease(request.epoch))
+
+    def serve(self, now: float) -> None:
+        """Try the held requests again: somebody may be done, or gone."""
+        held = dict(self.roll.held)
+        self.roll.held.clear()
+        for rank, request in held.items():
+            self.request(self.roll.members.workers[rank], request, now)
+
+    def close(self) -> None:
+        """The run is drained: nobody is to wait for data."""
+        for rank, request in self.roll.held.items():
+            self.roll.outbox.send(self.roll.members.workers[rank].connection, NoLease(request.epoch))
+        self.roll.held.clear()

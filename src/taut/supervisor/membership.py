@@ -1,0 +1,160 @@
+"""Who is in the run: ranks, states, the roster, and who gives the run's state to whom. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from taut.core.messages import PROTOCOL_VERSION, Gone, Hello, Member, Roster, Statistics, TensorSpec
+from taut.supervisor.detector import Detector
+from taut.supervisor.view import WorkerRow, WorkerState
+
+FOUNDER = -1  # as a donor: the worker's own initial state is the run's
+
+
+@dataclass(slots=True)
+class Worker:
+    """One admitted worker. It stays in the table when it is gone: ranks are never used twice."""
+
+    rank: int
+    connection: bytes
+    hello: Hello
+    detector: Detector
+    state: WorkerState = "joining"
+    donor: int | None = None  # what it was told; None: not told yet
+    statistics: Statistics = field(default_factory=Statistics)
+    sketch: Sequence[float] = ()
+    drain_told: bool = False
+    ended: bool = False  # its process is known to have ended after the verdict
+    expelled: bool = False  # given up while it might still live: it is told so when it speaks
+    reason: str = ""
+
+    @property
+    def live(self) -> bool:
+        return self.state != "gone"
+
+    @property
+    def has_state(self) -> bool:
+        return self.state not in ("joining", "gone")
+
+    @property
+    def judged(self) -> bool:
+        """Whether its silence means anything: after the verdict workers go without a word."""
+        return self.state not in ("gone", "finished")
+
+    def row(self, now: float) -> WorkerRow:
+        suspicion = self.detector.phi(now) if self.judged else 0.0
+        return WorkerRow(
+            self.rank, self.hello.host, self.hello.pid, self.state, self.statistics, suspicion, self.reason
+        )
+
+
+def refusal(hello: Hello, model: Sequence[TensorSpec] | None) -> str | None:
+    """Why this process cannot be a worker of a run with this model (None: no model yet), or None when it
+    can."""
+    if hello.version != PROTOCOL_VERSION:
+        return (
+            f"protocol version {hello.version}: expected {PROTOCOL_VERSION}, the supervisor's; "
+            "install the same version of taut on every machine"
+        )
+    if model is None:
+        return None
+    remedy = "start every worker of a run with the same script and the same arguments"
+    for mine, theirs in zip(model, hello.model, strict=False):
+        if mine != theirs:
+            wanted = f"expected {_describe(mine)}, as in the first worker"
+            return f"another model: {_describe(theirs)}: {wanted}; {remedy}"
+    if len(model) != len(hello.model):
+        longer, who = (
+            (model, "the first worker") if len(model) > len(hello.model) else (hello.model, "this one")
+        )
+        extra = longer[min(len(model), len(hello.model))]
+        return (
+            f"another model: {len(hello.model)} tensors: expected {len(model)}, as in the first worker "
+            f"(only {who} has {_describe(extra)}); {remedy}"
+        )
+    return None
+
+
+def _describe(spec: TensorSpec) -> str:
+    shape = "x".join(str(size) for size in spec.shape) or "scalar"
+    return f"{spec.part} tensor {spec.name!r} of shape {shape} and type {spec.dtype}"
+
+
+@dataclass(slots=True)
+class Membership:
+    """The table of workers. ``model`` is the first admitted worker's."""
+
+    workers: dict[int, Worker] = field(default_factory=dict)
+    by_connection: dict[bytes, int] = field(default_factory=dict)
+    model: Sequence[TensorSpec] | None = None
+    version: int = 0
+
+    def admit(self, connection: bytes, hello: Hello, now: float) -> Worker:
+        """Give the next rank."""
+        worker = Worker(len(self.workers), connection, hello, Detector(now))
+        self.workers[worker.rank] = worker
+        self.by_connection[connection] = worker.rank
+        if self.model is None:
+            self.model = hello.model
+        self.version += 1
+        return worker
+
+    def remove(self, worker: Worker, reason: str) -> None:
+        worker.state, worker.reason = "gone", reason
+        self.version += 1
+
+    def find(self, connection: bytes) -> Worker | None:
+        rank = self.by_connection.get(connection)
+        return None if rank is None else self.workers[rank]
+
+    def find_pid(self, pid: int, host: str) -> Worker | None:
+        """The worker of this process. Process numbers repeat between hosts, so one on ``host`` is
+        preferred, and a live one to one that is gone (numbers repeat in time, too)."""
+        same = [worker for worker in self.workers.values() if worker.hello.pid == pid]
+        return max(same, key=lambda one: (one.hello.host == host, one.live, one.rank), default=None)
+
+    def live(self) -> list[Worker]:
+        return [worker for worker in self.workers.values() if worker.live]
+
+    def with_state(self) -> list[Worker]:
+        return [worker for worker in self.workers.values() if worker.has_state]
+
+    def roster(self) -> Roster:
+        """Everybody, as all are to know it: who is in the run, and who is gone and why."""
+        return Roster(
+            version=self.version,
+            members=[
+                Member(worker.rank, worker.hello.address, worker.hello.public_key) for worker in self.live()
+            ],
+            gone=[Gone(worker.rank, worker.reason) for worker in self.workers.values() if not worker.live],
+        )
+
+    def assign_donors(self, trained: bool) -> list[Worker]:
+        """Decide who gives its state to each joining worker; returns those whose donor is new, to be told.
+
+        The one with the fewest joiners gives, the lowest rank of equals. While nobody has the state and
+        nothing was trained, the lowest-ranked joiner is the founder and the others wait for it. Call it
+        after every change.
+        """
+        joiners = [worker for worker in self.workers.values() if worker.state == "joining"]
+        givers = {worker.rank for worker in self.with_state()}
+        if not givers:
+            for worker in joiners:
+                if worker.donor != FOUNDER:
+                    worker.donor = None
+            if trained or not joiners or any(worker.donor == FOUNDER for worker in joiners):
+                return []
+            joiners[0].donor = FOUNDER
+            return [joiners[0]]
+        load = Counter(worker.donor for worker in joiners if worker.donor in givers)
+        told = []
+        for worker in joiners:
+            # also a founder that was overtaken: somebody is ready with the state of a donor who died
+            # meanwhile
+            if worker.donor not in givers:
+                worker.donor = min(givers, key=lambda rank: (load[rank], rank))
+                load[worker.donor] += 1
+                told.append(worker)
+        return told

@@ -1,0 +1,72 @@
+"""The final model on disk: ``model.safetensors``, and ``model.pt`` for ``torch.load``. Both whole, or
+neither."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import BinaryIO
+
+from taut.errors import MalformedMessage, StorageFailed
+
+SAFETENSORS, STATE_DICT = "model.safetensors", "model.pt"
+
+
+def write_model(run_dir: Path, data: bytes) -> Path:
+    """Write ``data`` (a safetensors file) and the same tensors as a plain ``state_dict``; returns the
+    former's path.
+
+    Each goes to a temporary file first, is synced, and takes its name only when both are complete. Raises
+    MalformedMessage when ``data`` is no safetensors file, StorageFailed when the disk is full or not
+    writable.
+    """
+    from safetensors import SafetensorError
+    from safetensors.torch import load  # imports torch: only here, once a run has its model
+
+    try:
+        tensors = load(data)
+    except (SafetensorError, ValueError, KeyError) as error:
+        raise MalformedMessage(f"the uploaded model is no safetensors file: {error}") from error
+
+    def save(file: BinaryIO) -> None:
+        import torch
+
+        torch.save(tensors, file)
+
+    model = run_dir / SAFETENSORS
+    finished: list[tuple[Path, Path]] = []
+    try:
+        finished.append((_write(model, lambda file: file.write(data)), model))
+        finished.append((_write(run_dir / STATE_DICT, save), run_dir / STATE_DICT))
+        for temporary, final in finished:
+            os.replace(temporary, final)
+        _sync_folder(run_dir)
+    except (OSError, RuntimeError) as error:  # torch turns some failures to write into RuntimeError
+        for temporary, _ in finished:
+            temporary.unlink(missing_ok=True)
+        raise StorageFailed(f"the model could not be written to {run_dir}: {error}") from error
+    return model
+
+
+def _write(final: Path, fill: Callable[[BinaryIO], object]) -> Path:
+    """A complete, synced temporary file beside ``final``."""
+    temporary = final.with_name(f".{final.name}.{os.getpid()}.part")
+    try:
+        with open(temporary, "wb") as file:
+            fill(file)
+            file.flush()
+            os.fsync(file.fileno())
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    return temporary
+
+
+def _sync_folder(folder: Path) -> None:
+    """So that the new names survive a power cut, too."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

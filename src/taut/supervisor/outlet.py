@@ -1,0 +1,42 @@
+"""Messages to workers that cannot be sent just now (a connection that is being made anew) wait here, in
+order."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from taut.communication.framing import encode
+from taut.communication.transport import ServerSocket
+from taut.core.messages import Pulse, Refusal, SupervisorMessage
+
+MOST_WAITING = 1_000  # of one worker; one that takes none of so many is being given up anyway
+
+
+class Outlet:
+    """Sends over ``socket``; what is refused is tried again by `retry`, and nothing overtakes it."""
+
+    def __init__(self, socket: ServerSocket) -> None:
+        self._socket = socket
+        self._waiting: dict[bytes, deque[list[bytes]]] = {}
+
+    def send(self, connection: bytes, message: SupervisorMessage, payloads: Sequence[bytes]) -> bool:
+        """False: not now. The message waits, unless it is of no use later."""
+        frames = encode(message, payloads)
+        waiting = self._waiting.get(connection)
+        if not waiting and self._socket.send(connection, frames):
+            return True
+        if not isinstance(message, Pulse | Refusal):
+            queue = self._waiting.setdefault(connection, deque(maxlen=MOST_WAITING))
+            queue.append(frames)
+        return False
+
+    def retry(self, reachable: Callable[[bytes], bool]) -> None:
+        """Send what waits, as far as it goes. What waits for somebody who is not ``reachable`` is dropped."""
+        for connection, queue in list(self._waiting.items()):
+            if not reachable(connection):
+                queue.clear()
+            while queue and self._socket.send(connection, queue[0]):
+                queue.popleft()
+            if not queue:
+                del self._waiting[connection]

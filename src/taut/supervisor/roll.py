@@ -1,0 +1,158 @@
+"""Who comes and who goes: admission, the roster, departures and what follows from them. Pure; cluster.py
+drives it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from taut.core.messages import Donor, Expulsion, Hello, LeaseRequest, Refusal, Welcome
+from taut.supervisor.actions import Departed, Joined, Measured, Outbox
+from taut.supervisor.ending import Ending
+from taut.supervisor.leases import Leases
+from taut.supervisor.membership import Membership, Worker, refusal
+
+
+@dataclass(frozen=True, slots=True)
+class RunPlan:
+    """What is fixed before the first worker comes."""
+
+    run: str
+    seed: int
+    workers: int  # how many the run waits for
+    settings: str  # JSON
+    host: str = ""  # the engine's: its process numbers are of this host
+
+
+@dataclass(frozen=True, slots=True)
+class Exit:
+    """A process that ended, to be judged at ``due``."""
+
+    due: float
+    pid: int
+    reason: str
+    clean: bool
+
+    @property
+    def script_failed(self) -> bool:
+        """It ended by itself, with an error. One that was killed is what the run is made to survive."""
+        return not self.clean and not self.reason.startswith("killed by")
+
+
+@dataclass(slots=True)
+class Ledger:
+    """What happened to the run as a whole."""
+
+    started_s: float | None = None  # when training started
+    lost: int = 0  # expected workers that will not come, counted before the start
+    failures: list[str] = field(default_factory=list)
+    script_failed: bool = False
+    oddities: int = 0  # malformed and unexpected messages
+
+
+@dataclass(slots=True)
+class Roll:
+    """The doors of the run."""
+
+    plan: RunPlan
+    members: Membership
+    leases: Leases
+    ledger: Ledger
+    ending: Ending
+    outbox: Outbox
+    held: dict[int, LeaseRequest] = field(default_factory=dict)  # requests to be answered later, by rank
+    refused: dict[tuple[str, int], str] = field(default_factory=dict)  # (host, pid) -> why
+
+    def hello(self, connection: bytes, hello: Hello, now: float, closed: bool) -> None:
+        """A process wants to join; ``closed``: nobody is admitted any more."""
+        known = self.members.find(connection)
+        if known is not None and not known.live:
+            self.outbox.send(connection, Expulsion(known.reason))
+            return
+        if known is not None:  # it asks again: the answer is the same
+            known.detector.seen(now)
+            self._welcome(known)
+            if known.donor is not None:
+                self.outbox.send(connection, Donor(known.donor))
+            return
+        why = (
+            "the run is ending: no worker can join any more" if closed else refusal(hello, self.members.model)
+        )
+        if why is not None:
+            self.refused[hello.host, hello.pid] = why
+            self.outbox.record("refused", f"process {hello.pid} on {hello.host}: {why}")
+            self.outbox.send(connection, Refusal(why[:4000]))
+            return
+        worker = self.members.admit(connection, hello, now)
+        self.outbox.add(Joined(worker.rank, hello.host, hello.pid))
+        self.outbox.record("joined", f"worker {worker.rank} (process {hello.pid} on {hello.host})")
+        self._welcome(worker)
+        self._tell_roster(besides=worker)
+
+    def gone(self, worker: Worker, reason: str, now: float, failure: bool = True) -> None:
+        """Out of the run: its leases are dealt again, the others are told."""
+        self.members.remove(worker, reason[:2000])
+        self.held.pop(worker.rank, None)
+        samples = 0 if self.ending.begun else self.leases.release(worker.rank)
+        again = f"; {samples} samples are dealt again" if samples else ""
+        self.outbox.record("gone", f"worker {worker.rank}: {worker.reason}{again}")
+        self.outbox.add(Measured(worker.rank, worker.statistics, final=True))
+        self.outbox.add(Departed(worker.rank, worker.reason))
+        if failure:
+            self.ledger.failures.append(f"worker {worker.rank}: {worker.reason}")
+        if self.ledger.started_s is None:
+            self.ledger.lost += 1
+        self._tell_roster()
+        self.ending.lost(worker, now)
+
+    def failed(self, worker: Worker, reason: str, now: float) -> None:
+        """Out of the run by an error of its own script: the run's exit code will tell."""
+        self.ledger.script_failed = True
+        self.gone(worker, reason, now)
+
+    def given_up(self, worker: Worker, reason: str, now: float) -> None:
+        """Out of the run, though it may still live: it is told now, and again whenever it speaks."""
+        worker.expelled = True
+        self.gone(worker, reason, now)
+        self.outbox.send(worker.connection, Expulsion(worker.reason))
+
+    def ended(self, exit_: Exit, now: float) -> None:
+        """A process ended a moment ago, and what it had to say was heard."""
+        worker = self.members.find_pid(exit_.pid, self.plan.host) if exit_.pid else None
+        if worker is None:
+            self._never_joined(exit_)
+        elif not worker.live or worker.ended:
+            return
+        elif worker.state == "finished":
+            worker.ended = True
+            if not exit_.clean:
+                self.ledger.script_failed |= exit_.script_failed
+                self.ledger.failures.append(f"worker {worker.rank}: {exit_.reason} after the end of training")
+        else:
+            worker.expelled = True
+            self.ledger.script_failed |= exit_.script_failed
+            self.gone(
+                worker, f"{exit_.reason} before the end of the run" if exit_.clean else exit_.reason, now
+            )
+
+    def _never_joined(self, exit_: Exit) -> None:
+        why = self.refused.get((self.plan.host, exit_.pid))
+        why = f"refused: {why}" if why else f"{exit_.reason} without joining the run (is taut.join called?)"
+        self.ledger.failures.append(f"process {exit_.pid}: {why}")
+        self.ledger.script_failed |= exit_.script_failed
+        self.outbox.record("gone", self.ledger.failures[-1])
+        if self.ledger.started_s is None:
+            self.ledger.lost += 1
+
+    def _welcome(self, worker: Worker) -> None:
+        plan = self.plan
+        welcome = Welcome(worker.rank, plan.run, plan.seed, plan.workers, plan.settings)
+        self.outbox.send(worker.connection, welcome)
+        self.outbox.send(worker.connection, self.members.roster())
+
+    def _tell_roster(self, besides: Worker | None = None) -> None:
+        if self.ending.verdict is not None:
+            return  # nobody exchanges anything any more
+        roster = self.members.roster()
+        for worker in self.members.live():
+            if worker is not besides:
+                self.outbox.send(worker.connection, roster)

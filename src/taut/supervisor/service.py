@@ -1,0 +1,265 @@
+"""The supervisor as a service: one thread that owns the socket and the store and drives the cluster's state
+machine."""
+
+from __future__ import annotations
+
+import json
+import platform
+import queue
+import socket
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterable, Mapping
+from importlib import metadata
+from pathlib import Path
+
+from taut.communication.framing import decode
+from taut.communication.keys import RunKeys, write_token_file
+from taut.communication.zmq_server import SupervisorSocket
+from taut.core.clock import Clock, MonotonicClock
+from taut.core.messages import WorkerMessage
+from taut.errors import MalformedMessage, Misuse, StorageFailed, TautError
+from taut.supervisor.actions import Action, Departed, Finished, Joined, Measured, Record, Save, Send
+from taut.supervisor.cluster import Cluster
+from taut.supervisor.journal import Journal
+from taut.supervisor.model_file import write_model
+from taut.supervisor.outlet import Outlet
+from taut.supervisor.roll import RunPlan
+from taut.supervisor.run_store import RunStore, plain
+from taut.supervisor.view import ClusterView, Outcome
+
+TICK_S = 0.1
+LATE_S = (
+    1.0  # a tick this late was not ours to choose: the process was stopped, asleep or busy with the model
+)
+LINGER_S = 0.5
+TOKEN_FILE = "token"
+_CLOCK = MonotonicClock()
+_PACKAGES = ("taut", "torch", "numpy", "pyzmq", "msgspec", "safetensors")
+
+
+class Supervisor:
+    """Admits workers, deals data, notices deaths, keeps statistics, writes the model.
+
+    ``workers`` is how many the run waits for before it starts. The address and the token are known, and
+    workers may connect, from construction on; they are answered after `start`. Raises Misuse for a port
+    that is taken and StorageFailed when ``run_dir`` cannot be written.
+    """
+
+    def __init__(
+        self,
+        settings: Mapping[str, object],
+        run_dir: Path,
+        *,
+        run: str,
+        workers: int,
+        seed: int,
+        bind: str = "127.0.0.1",
+        port: int = 0,
+        advertise: str | None = None,
+        clock: Clock = _CLOCK,
+        command: str = "",
+    ) -> None:
+        plan = RunPlan(run, seed, _checked_count(workers), _settings_text(settings), socket.gethostname())
+        keys = RunKeys.generate()
+        self.run_dir, self.token = Path(run_dir), keys.token
+        self.token_file = self.run_dir / TOKEN_FILE
+        try:
+            self.run_dir.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StorageFailed(f"{run_dir}: the run's folder could not be made: {error.strerror}") from error
+        write_token_file(self.token_file, keys.token)
+        self._socket = SupervisorSocket(keys, bind=bind, port=port, advertise=advertise)
+        self.address = self._socket.address
+        self._clock = clock
+        self._began_s = now = clock.now()
+        self._cluster = Cluster(plan, now)
+        self._journal = _journal(self.run_dir, run, now, command, settings)
+        self._outlet = Outlet(self._socket)
+        self._orders: queue.SimpleQueue[Callable[[float], list[Action]]] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._stopping, self._closed = False, False
+        self._over = threading.Event()
+        self._ticked_s = self._viewed_s = now
+        self._view = self._look(now)
+
+    def start(self) -> None:
+        """Serve, in a thread of its own."""
+        assert self._thread is None, "a supervisor starts once"
+        self._thread = threading.Thread(target=self._serve, name="supervisor", daemon=True)
+        self._thread.start()
+
+    def view(self) -> ClusterView:
+        """The run as of a moment ago (a tenth of a second at most). From any thread; costs nothing."""
+        return self._view
+
+    def drain(self, reason: str) -> None:
+        """End the run in order: workers flush and drain, the model is written. From any thread."""
+        self._order(lambda now: self._cluster.drain(reason, now))
+
+    def exited(self, pid: int, reason: str, clean: bool) -> None:
+        """The engine saw this process end; ``clean``: with exit code 0. A reason that begins with "killed
+        by" is a death that the run survives; any other end that is not clean makes the run's exit code 1.
+        From any thread."""
+        self._order(lambda now: self._cluster.exited(pid, reason, clean, now))
+
+    def wait(self, timeout_s: float | None) -> Outcome | None:
+        """The outcome, or None when there is none in ``timeout_s``. The supervisor answers until `stop`."""
+        self._over.wait(timeout_s)
+        return self._cluster.outcome if self._over.is_set() else None
+
+    def stop(self) -> None:
+        """End now. A run that is not over fails, and its workers are told to stop. Stopping twice is
+        harmless."""
+        self._stopping = True
+        if self._thread is None:
+            self._close()
+        else:
+            self._socket.wake()
+            self._thread.join()
+
+    # ------------------------------------------------------------------------- everything below: the thread
+
+    def _serve(self) -> None:
+        try:
+            heard_s = self._clock.now()
+            while not self._stopping:
+                arrived = self._socket.receive(TICK_S)
+                now = self._clock.now()
+                if now - heard_s > LATE_S:
+                    self._cluster.paused(now - heard_s, now)
+                heard_s = now
+                self._round(arrived, now)
+        except Exception as error:  # a bug of ours: nobody may wait for ever for a thread that is gone
+            now = self._clock.now()
+            self._journal.record("error", traceback.format_exc(), now)
+            self._carry_out(self._cluster.stop(f"the supervisor failed: {error!r}", now), now)
+        finally:
+            self._close()
+
+    def _round(self, arrived: Iterable[tuple[bytes, list[bytes]]], now: float) -> None:
+        for connection, frames in arrived:
+            self._carry_out(self._heard(connection, frames, now), now)
+        while not self._orders.empty():
+            self._carry_out(self._orders.get()(now), now)
+        if now - self._ticked_s >= TICK_S / 2:
+            self._ticked_s = now
+            self._carry_out(self._cluster.tick(now), now)
+            self._outlet.retry(self._reachable)
+            self._journal.flush(now)
+        if now - self._viewed_s >= TICK_S:
+            self._viewed_s, self._view = now, self._look(now)
+
+    def _heard(self, connection: bytes, frames: list[bytes], now: float) -> list[Action]:
+        try:
+            message, payloads = decode(frames, WorkerMessage)
+        except MalformedMessage as error:
+            return self._cluster.malformed(connection, str(error), now)
+        return self._cluster.heard(connection, message, payloads, now)  # type: ignore[arg-type]  # of this family
+
+    def _carry_out(self, actions: Iterable[Action], now: float) -> None:
+        for action in actions:
+            match action:
+                case Send(connection, message, payloads):
+                    if not self._outlet.send(connection, message, payloads):
+                        self._carry_out(self._cluster.unreachable(connection, now), now)
+                case Record(kind, text):
+                    self._journal.record(kind, text, now)
+                case Joined(rank, host, pid):
+                    self._journal.joined(rank, host, pid, now)
+                case Departed(rank, reason):
+                    self._journal.departed(rank, reason, now)
+                case Measured(rank, statistics, final):
+                    self._journal.measured(rank, statistics, final, now)
+                case Save(data):
+                    self._carry_out(self._saved(data, now), now)
+                case Finished(outcome):
+                    self._journal.finished(outcome, now)
+                    self._view = self._look(now)
+                    self._over.set()
+
+    def _saved(self, data: bytes, now: float) -> list[Action]:
+        try:
+            path = write_model(self.run_dir, data)
+        except TautError as error:
+            return self._cluster.saved("", str(error)[:4000], now)
+        return self._cluster.saved(str(path), "", now)
+
+    def _reachable(self, connection: bytes) -> bool:
+        worker = self._cluster.members.find(connection)
+        return worker is not None and (worker.live or worker.expelled)
+
+    def _order(self, order: Callable[[float], list[Action]]) -> None:
+        self._orders.put(order)
+        self._socket.wake()
+
+    def _look(self, now: float) -> ClusterView:
+        cluster = self._cluster
+        epoch, done, total = cluster.leases.progress()
+        started_s = cluster.ledger.started_s
+        return ClusterView(
+            run=cluster.plan.run,
+            state=cluster.state,
+            expected=cluster.expected,
+            workers=cluster.rows(now),
+            consensus=cluster.distance(),
+            epoch=epoch,
+            samples_done=done,
+            samples_total=total,
+            events=tuple(self._journal.events),
+            wall_s=now - self._began_s,
+            train_s=0.0 if started_s is None else now - started_s,
+        )
+
+    def _close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        now = self._clock.now()
+        self._carry_out(self._cluster.stop("the run was stopped", now), now)
+        self._view = self._look(now)
+        self._over.set()
+        self._socket.close(LINGER_S)
+        self._journal.close()
+
+
+def _checked_count(workers: int) -> int:
+    if workers < 1:
+        raise Misuse(f"{workers} workers", "at least 1", "leave it out to run alone")
+    return workers
+
+
+def _settings_text(settings: Mapping[str, object]) -> str:
+    text = json.dumps(plain(settings))
+    if len(text) > 4096:
+        raise Misuse(
+            f"settings of {len(text)} characters", "at most 4096 as JSON", "shorten the longest of them"
+        )
+    return text
+
+
+def _journal(run_dir: Path, run: str, now: float, command: str, settings: Mapping[str, object]) -> Journal:
+    """With a store, or without one when the disk does not let us: training needs none."""
+    began_at = time.time()
+    try:
+        store = RunStore(run_dir, run)
+    except StorageFailed as error:
+        return Journal(None, now, began_at, str(error))
+    try:
+        store.begin(began_at, command, settings, _versions())
+    except StorageFailed as error:
+        store.close()
+        return Journal(None, now, began_at, str(error))
+    return Journal(store, now, began_at)
+
+
+def _versions() -> dict[str, str]:
+    """From the packages' metadata: nothing is imported for it."""
+    found = {"python": platform.python_version()}
+    for package in _PACKAGES:
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    return found

@@ -1,0 +1,80 @@
+"""What a display or a caller sees of a run: a snapshot while it goes, and its outcome at the end. Plain
+values only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from taut.core.messages import Statistics
+
+RunState = Literal["waiting", "training", "draining", "saving", "finished", "failed"]
+WorkerState = Literal["joining", "ready", "training", "done", "drained", "finished", "gone"]
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something worth telling. ``number`` counts from 1 without gaps, so a display knows what it showed."""
+
+    number: int
+    time_s: float  # since the supervisor started
+    kind: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerRow:
+    """One worker as the supervisor knows it."""
+
+    rank: int
+    host: str
+    pid: int
+    state: WorkerState
+    statistics: Statistics
+    phi: float  # suspicion: -log10 of the chance that it is only late; 0 for a worker that is not judged
+    reason: str  # why it is gone, empty while it is not
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterView:
+    """A run at one moment. Immutable: it may be kept and read from any thread."""
+
+    run: str
+    state: RunState
+    expected: int  # workers the run still waits for before it starts
+    workers: tuple[WorkerRow, ...]
+    consensus: float  # distance of the replicas from their mean, from sketches
+    epoch: int  # the earliest pass that is not complete
+    samples_done: int  # of that pass
+    samples_total: int  # of that pass, 0 while unknown
+    events: tuple[Event, ...]  # the latest ones, oldest first
+    wall_s: float  # since the supervisor started
+    train_s: float  # since the start of training, 0 before it
+
+    def events_since(self, number: int) -> tuple[Event, ...]:
+        """The events after ``number`` (0: all that are kept)."""
+        return tuple(event for event in self.events if event.number > number)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a run ended. ``exit_code`` is 0 only with a model on disk, no failed script and no broken
+    promise."""
+
+    state: Literal["finished", "failed"]
+    exit_code: int
+    identical: bool | None  # replicas equal by hash; None when no verdict was reached
+    exact: bool  # the codec promises equality; without it `identical` is False and means nothing
+    digest: str  # the common hash, empty without one
+    model: Path | None  # the safetensors file
+    workers: Mapping[int, WorkerRow] = field(default_factory=dict)
+    failures: tuple[str, ...] = ()
+    samples_again: int = 0  # dealt a second time after a death: perhaps trained twice
+    samples_undone: int = 0  # of passes that were begun, never reported as trained
+    consensus: float = 0.0
+    wall_s: float = (
+        0.0  # from the start of training to the verdict; from the supervisor's start if nothing was trained
+    )
+    error: str = ""

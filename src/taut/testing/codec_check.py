@@ -1,0 +1,148 @@
+"""Conformance of a codec: replicas in one process, seeded steps, late and disordered arrivals, and the laws.
+
+    from taut.testing.codec_check import check_codec
+    check_codec(MyCodec())
+
+Each law is a function of its own, so that a failure says which. All of them raise ``AssertionError``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from taut.codecs import Codec, State, merge, parse, snap, spec, validate
+from taut.codecs.payload import Kind
+from taut.errors import MalformedMessage
+
+F32 = npt.NDArray[np.float32]
+
+
+@dataclass
+class _Replica:
+    """One worker of the scenario: its live weights, its state, what it sent and what it has yet to take
+    in."""
+
+    w: F32
+    state: State
+    sent: list[bytes]
+    inbox: list[bytes]
+
+
+def check_codec(codec: Codec, *, size: int = 1000, workers: int = 3, steps: int = 12, seed: int = 0) -> None:
+    """Hold a codec to the contract of ``taut.codecs.Codec``. Takes well under a second at the default sizes.
+
+    >>> check_codec(parse("tether:slack=2^-7"), size=100)
+    """
+    assert parse(spec(codec)) == codec, f"{spec(codec)!r} does not read back as {codec}"
+    replicas = _train(codec, size, workers, steps, np.random.default_rng(seed))
+    _check_drained(codec, replicas)
+    _check_merging(codec, replicas, seed)
+    _check_refusal(codec, replicas[0])
+    _check_joining(codec, replicas)
+
+
+def _initial(size: int, seed: int) -> F32:
+    weights: F32 = np.random.default_rng(seed).standard_normal(size, np.float32) * np.float32(0.1)
+    return weights
+
+
+def _replica(codec: Codec, w: F32, workers: int) -> _Replica:
+    grid = snap(w, [len(w) // 2, len(w) - len(w) // 2])
+    return _Replica(w, codec.start(w, workers, grid), [], [])
+
+
+def _train(codec: Codec, size: int, workers: int, steps: int, rng: np.random.Generator) -> list[_Replica]:
+    """Steps of random size; ranges scanned in turn; arrivals late and in any order; the number of workers
+    told anew."""
+    replicas = [_replica(codec, _initial(size, 1), workers) for _ in range(workers)]
+    cut = size // 128 * 64
+    for step in range(steps):
+        for replica in replicas:
+            replica.w += rng.standard_normal(size, np.float32) * np.float32(0.01)
+            ranges = [(0, size), (0, cut), (cut, size)]
+            _send(replica, replicas, codec.emit(replica.state, *ranges[step % 3]))
+            for _ in range(int(rng.integers(0, len(replica.inbox) + 1))):
+                codec.absorb(replica.state, replica.inbox.pop(int(rng.integers(0, len(replica.inbox)))))
+            if step == steps // 2:
+                codec.retune(replica.state, workers + 1, 2.0)
+    for replica in replicas:
+        for payload in codec.flush(replica.state):
+            _send(replica, replicas, payload)
+    for replica in replicas:
+        for place in rng.permutation(len(replica.inbox)):
+            codec.absorb(replica.state, memoryview(replica.inbox[int(place)]))
+        replica.inbox.clear()
+    return replicas
+
+
+def _send(sender: _Replica, replicas: list[_Replica], payload: bytes | None) -> None:
+    if payload is None:
+        return
+    validate(payload, len(sender.w))
+    sender.sent.append(payload)
+    for other in replicas:
+        if other is not sender:
+            other.inbox.append(payload)
+
+
+def _agree(codec: Codec, one: Any, other: Any, what: str) -> None:
+    if codec.exact:
+        assert np.asarray(one).tobytes() == np.asarray(other).tobytes(), f"{what}: not equal to the last bit"
+    else:
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5, err_msg=what)
+
+
+def _check_drained(codec: Codec, replicas: list[_Replica]) -> None:
+    """After a drain all replicas agree, and on the sum of the first weights and all that was sent."""
+    for replica in replicas[1:]:
+        _agree(codec, codec.shared(replicas[0].state), codec.shared(replica.state), "drained replicas")
+    witness = _replica(codec, _initial(len(replicas[0].w), 1), len(replicas))
+    for replica in replicas:
+        for payload in replica.sent:
+            codec.absorb(witness.state, payload)
+    _agree(codec, codec.shared(witness.state), codec.shared(replicas[0].state), "sum of what was sent")
+    assert replicas[0].sent, "nothing was ever sent"
+    assert replicas[0].state.words_sent > 0
+
+
+def _check_merging(codec: Codec, replicas: list[_Replica], seed: int) -> None:
+    """Absorbing a merged payload is absorbing its parts; it is never larger than a dense vector."""
+    size = len(replicas[0].w)
+    parts = [payload for replica in replicas for payload in replica.sent]
+    one, other = (_replica(codec, _initial(size, 1), len(replicas)) for _ in range(2))
+    for payload in np.random.default_rng(seed).permutation(np.array(parts, object)):
+        codec.absorb(one.state, payload)
+    merged = merge(parts)
+    assert validate(merged, size).kind in Kind
+    assert len(merged) <= 28 + 4 * size, f"merged payload of {len(merged)} bytes for {size} elements"
+    codec.absorb(other.state, merged)
+    _agree(codec, codec.shared(one.state), codec.shared(other.state), "merged payloads")
+
+
+def _check_refusal(codec: Codec, replica: _Replica) -> None:
+    """A payload that is cut short, too long, or for another vector is refused and changes nothing."""
+    before = np.array(codec.shared(replica.state))
+    good = replica.sent[0]
+    for bad in (b"", good[:-1], good + b"\0", bytes([99]) + good[1:], good[:1] + b"\xff" + good[2:]):
+        try:
+            codec.absorb(replica.state, bad)
+        except MalformedMessage:
+            continue
+        raise AssertionError(f"a malformed payload of {len(bad)} bytes was taken in")
+    assert before.tobytes() == np.asarray(codec.shared(replica.state)).tobytes(), (
+        "a refused payload changed the weights"
+    )
+
+
+def _check_joining(codec: Codec, replicas: list[_Replica]) -> None:
+    """A joiner that adopts the shared weights has them, in b and in w."""
+    donor = codec.shared(replicas[0].state)
+    joiner = _replica(codec, np.zeros_like(replicas[0].w), len(replicas) + 1)
+    codec.adopt(joiner.state, np.array(donor))
+    assert np.asarray(codec.shared(joiner.state)).tobytes() == np.asarray(donor).tobytes(), "b of a joiner"
+    assert joiner.w.tobytes() == np.asarray(donor).tobytes(), "w of a joiner"
+    assert joiner.w is joiner.state.w, "the live weights must be worked on in place"

@@ -1,0 +1,205 @@
+"""Conformance of complete strategies: whatever the network and the workers do, after the drain all hold the same updates.
+
+``World`` drives any number of strategy objects in one thread over a network that loses, repeats, delays and reorders,
+with workers that die and join at any moment; every choice comes from one seeded generator.
+"""
+
+from __future__ import annotations
+
+import random
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from taut.core.events import (
+    Action,
+    Arrived,
+    Blocked,
+    Drained,
+    Ended,
+    Event,
+    Include,
+    PeerGone,
+    PeerJoined,
+    Published,
+    Send,
+    Synced,
+    Taken,
+    Tick,
+)
+from taut.core.messages import Updates
+from taut.strategies.broadcast import Broadcast, BroadcastState
+
+
+def merge_sets(payloads: Sequence[bytes]) -> bytes:
+    """Payloads of this check are lists of update names, so merging is joining and applying twice shows."""
+    return b"".join(payloads)
+
+
+@dataclass
+class Replica:
+    """A worker of the world: the set of updates it has included."""
+
+    state: BroadcastState
+    included: set[tuple[int, int]] = field(default_factory=set)
+    waiting: list[Include] = field(default_factory=list)
+    published: int = 0
+    drained: bool = False
+
+    def include_all(self) -> dict[int, int]:
+        positions: dict[int, int] = {}
+        for item in self.waiting:
+            for offset in range(0, len(item.payload), 8):
+                name = struct.unpack_from("<II", item.payload, offset)
+                assert name not in self.included, f"update {name} was applied twice at {self.state.rank}"
+                self.included.add((name[0], name[1]))
+            positions[item.origin] = item.hi
+        self.waiting.clear()
+        return positions
+
+
+class World:
+    """Workers, the messages under way between them, and a seed.
+
+    >>> world = World(Broadcast(merge=merge_sets), workers=3, seed=1)
+    >>> for _ in range(50): world.publish(world.any())
+    >>> world.finish()
+    """
+
+    def __init__(self, strategy: Broadcast, workers: int, seed: int, loss: float = 0.1, repeat: float = 0.1) -> None:
+        self.strategy, self.random = strategy, random.Random(seed)
+        self.loss, self.repeat = loss, repeat
+        self.now = 0.0
+        self.live: dict[int, Replica] = {}
+        self.under_way: list[tuple[int, Arrived]] = []
+        self.dead: set[int] = set()
+        self.names = 0
+        for _ in range(workers):
+            self.join()
+
+    def any(self) -> int:
+        return self.random.choice(sorted(self.live))
+
+    def tell(self, rank: int, event: Event) -> None:
+        if rank in self.live:
+            self._do(rank, self.strategy.on(self.live[rank].state, event, self.now))
+
+    def _do(self, rank: int, actions: list[Action]) -> None:
+        replica = self.live[rank]
+        for action in actions:
+            match action:
+                case Send(to, message, payloads):
+                    if isinstance(message, Updates) and self.random.random() < self.loss / 4:
+                        self.tell(rank, Blocked(to, message))
+                        break  # what follows to the same neighbour is lost, as by a broken connection
+                    copies = (self.random.random() >= self.loss) + (self.random.random() < self.repeat)
+                    self.under_way += [(to, Arrived(rank, message, payloads))] * copies
+                case Include():
+                    replica.waiting.append(action)
+                case Drained(have):
+                    replica.drained = True
+                    assert have == replica.state.have()
+
+    def join(self) -> int:
+        rank = self.names
+        self.names += 1
+        founder = not any(replica.state.synced for replica in self.live.values())
+        newcomer = Replica(self.strategy.start(rank, synced=founder))
+        others = sorted(self.live)
+        self.live[rank] = newcomer
+        for other in sorted(self.dead):
+            self.tell(rank, PeerGone(other))
+        for other in others:
+            self.tell(rank, PeerJoined(other))
+            self.tell(other, PeerJoined(rank))
+        return rank
+
+    def kill(self, rank: int) -> None:
+        if len([r for r in self.live.values() if r.state.synced]) < 2 and self.live[rank].state.synced:
+            return  # the last that holds the state
+        del self.live[rank]
+        self.dead.add(rank)
+        for other in sorted(self.live):
+            self.tell(other, PeerGone(rank))
+
+    def sync(self, rank: int) -> None:
+        """If ``rank`` has no state and may ask for one, a donor gives it."""
+        replica = self.live[rank]
+        donors = [r for r in sorted(self.live) if self.live[r].state.synced]
+        if replica.state.synced or not replica.state.attached() or not donors:
+            return
+        donor = self.live[self.random.choice(donors)]
+        self.take(donor.state.rank)  # a donor includes all it has received: what it acknowledged is in the state
+        replica.included = set(donor.included)
+        have = {**donor.state.taken, donor.state.rank: donor.published}
+        self.tell(rank, Synced(have, donor.state.tail(have)))
+
+    def publish(self, rank: int) -> None:
+        replica = self.live[rank]
+        if not replica.state.synced or replica.state.final >= 0:
+            return
+        replica.published += 1
+        replica.included.add((rank, replica.published))
+        self.tell(rank, Published(struct.pack("<II", rank, replica.published)))
+
+    def take(self, rank: int) -> None:
+        self.tell(rank, Taken(self.live[rank].include_all()))
+
+    def deliver(self) -> None:
+        if self.under_way:
+            to, event = self.under_way.pop(self.random.randrange(len(self.under_way)))
+            self.tell(to, event)
+
+    def tick(self, seconds: float = 0.3) -> None:
+        self.now += seconds
+        for rank in sorted(self.live):
+            self.sync(rank)
+            self.tell(rank, Tick())
+
+    def finish(self, rounds: int = 2000) -> None:
+        """End every stream, let the network run, and check the law."""
+        for _ in range(rounds):
+            if all(replica.state.synced for replica in self.live.values()):
+                break
+            self._settle()
+        for rank in sorted(self.live):
+            self.tell(rank, Ended())
+        for _ in range(rounds):
+            if all(replica.drained for replica in self.live.values()):
+                break
+            self._settle()
+        assert all(replica.drained for replica in self.live.values()), "the drain does not end"
+        replicas = list(self.live.values())
+        assert all(replica.included == replicas[0].included for replica in replicas), "replicas differ"
+        for replica in replicas:
+            assert {(replica.state.rank, n) for n in range(1, replica.published + 1)} <= replica.included
+
+    def _settle(self) -> None:
+        for _ in range(len(self.under_way)):
+            self.deliver()
+        for rank in sorted(self.live):
+            self.take(rank)
+        self.tick()
+
+
+def check_strategy(strategy: Broadcast, seed: int, steps: int = 300) -> World:
+    """Run a random history of publishing, delivery, deaths and joins, then require the law of complete communication:
+    the drain ends, every update was included exactly once, and all replicas hold the same ones."""
+    choose = random.Random(seed)
+    world = World(strategy, workers=choose.randint(1, 5), seed=seed, loss=choose.choice([0, 0.1, 0.4]))
+    for _ in range(steps):
+        kind = choose.random()
+        if kind < 0.40:
+            world.publish(world.any())
+        elif kind < 0.80:
+            world.deliver()
+        elif kind < 0.92:
+            world.take(world.any())
+        elif kind < 0.97:
+            world.tick(choose.random())
+        elif kind < 0.985:
+            world.join()
+        elif len(world.live) > 1:
+            world.kill(world.any())
+    world.finish()
+    return world

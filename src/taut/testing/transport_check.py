@@ -1,0 +1,279 @@
+"""What every transport must do: ``check_transport`` runs it all, ``CHECKS`` lets a test run one thing at a
+time.
+
+A transport is tested through a *network*: a function that makes the transport of a rank, together with the
+record by which others know it.
+
+>>> from taut.communication.memory import MemoryNetwork
+>>> def network() -> Network:
+...     memory = MemoryNetwork()
+...     return lambda rank: (memory.transport(rank), memory.member(rank))
+>>> check_transport(network)
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from taut.communication.transport import Envelope, Transport
+from taut.core.messages import Member
+
+Network = Callable[[int], tuple[Transport, Member]]
+DEADLINE_S = 20.0  # for what takes milliseconds on an idle machine
+
+
+def check_transport(network: Callable[[], Network]) -> None:
+    """Run every check on a fresh network; an ``AssertionError`` says which law was broken."""
+    for check in CHECKS:
+        check(network())
+
+
+def check_address_is_known(network: Network) -> None:
+    """The address is known from construction on, and is the one that others are told."""
+    with _pair(network) as (a, b):
+        assert a.address != b.address
+        assert "://" in a.address
+
+
+def check_order_and_no_loss(network: Network) -> None:
+    """Everything arrives, once, in the order in which it was sent, both ways, with its sender."""
+    with _pair(network) as (a, b):
+        n = 500
+        for to, source, sink in ((1, a, b), (0, b, a)):
+            messages = [[b"%d" % i, bytes(i)] for i in range(n)]
+            arrived = _carry(source, to, sink, messages)
+            assert [envelope.frames for envelope in arrived] == messages
+            assert {envelope.sender for envelope in arrived} == {1 - to}
+
+
+def check_links_keep_their_own_order(network: Network) -> None:
+    """Messages of several senders mix, but each sender's stay in order and are not taken for another's."""
+    (a, am), (b, bm), (c, cm) = network(0), network(1), network(2)
+    try:
+        for left, right, left_member, right_member in ((a, c, am, cm), (b, c, bm, cm)):
+            left.admit(right_member)
+            right.admit(left_member)
+        arrived: list[Envelope] = []
+        for i in range(100):
+            for source, rank in ((a, 0), (b, 1)):
+                _send(source, 2, [b"%d of %d" % (i, rank)], c, arrived)
+        _until(lambda: len(arrived) >= 200, c, arrived)
+        for rank in (0, 1):
+            ours = [envelope.frames[0] for envelope in arrived if envelope.sender == rank]
+            assert ours == [b"%d of %d" % (i, rank) for i in range(100)]
+    finally:
+        for transport in (a, b, c):
+            transport.close()
+
+
+def check_frames_keep_their_shape(network: Network) -> None:
+    """Empty frames, many frames and every byte value arrive as they were sent."""
+    with _pair(network) as (a, b):
+        messages = [
+            [b""],
+            [b"", b""],
+            [b"header", b"", b"payload", b""],
+            [bytes(range(256))],
+            [bytes([i]) for i in range(256)],
+            [b"h"] + [b"%d" % i for i in range(1024)],
+        ]
+        assert [envelope.frames for envelope in _carry(a, 1, b, messages)] == messages
+
+
+def check_large_frames(network: Network) -> None:
+    """Frames of 8 MB arrive whole, and small ones before and after them in order."""
+    with _pair(network) as (a, b):
+        big = bytes(range(256)) * (8 * 2**20 // 256)
+        messages = [[b"before"], [b"head", big], [b"between"], [big, b"tail"], [b"after"]]
+        assert [envelope.frames for envelope in _carry(a, 1, b, messages)] == messages
+
+
+def check_unknown_receiver(network: Network) -> None:
+    """Sending to whoever was not admitted is refused, and so is sending to the supervisor where there is
+    none."""
+    with _pair(network) as (a, _):
+        assert a.send(7, [b"nobody"]) is False
+        assert a.send(-1, [b"no supervisor"]) is False
+        a.forget(7)  # no error either
+
+
+def check_forget_stops_delivery(network: Network) -> None:
+    """After ``forget`` nothing more of that peer is delivered or sent to it; being admitted again restores
+    it."""
+    (a, am), (b, bm), (c, cm) = network(0), network(1), network(2)
+    try:
+        for transport, member in ((a, bm), (c, bm), (b, am), (b, cm)):
+            transport.admit(member)
+        assert len(_carry(a, 1, b, [[b"first"]])) == 1
+        b.forget(0)
+        assert b.send(0, [b"to the forgotten"]) is False
+        a.send(1, [b"from the forgotten"])
+        # What c sends last arrives although a, who was connected before, sent first: so a's was let fall.
+        arrived = _carry(c, 1, b, [[b"from another"]])
+        assert [(envelope.sender, envelope.frames) for envelope in arrived] == [(2, [b"from another"])]
+        b.admit(am)
+        frames = [envelope.frames[0] for envelope in _carry(a, 1, b, [[b"again"]], last=b"again")]
+        assert frames[-1] == b"again"
+    finally:
+        for transport in (a, b, c):
+            transport.close()
+
+
+def check_admit_twice(network: Network) -> None:
+    """Admitting a member again, as it is, neither loses nor repeats anything."""
+    (a, am), (b, bm) = network(0), network(1)
+    try:
+        for _ in range(2):
+            a.admit(bm)
+            b.admit(am)
+        assert a.send(1, [b"one"])
+        a.admit(bm)
+        arrived = _carry(a, 1, b, [[b"two"]], last=b"two")
+        assert [envelope.frames for envelope in arrived] == [[b"one"], [b"two"]]
+    finally:
+        a.close()
+        b.close()
+
+
+def check_stranger_waits(network: Network) -> None:
+    """What is sent to a peer that has not admitted the sender yet is either refused, or arrives when it
+    has."""
+    (a, am), (b, bm) = network(0), network(1)
+    try:
+        a.admit(bm)
+        accepted = a.send(1, [b"early"])
+        assert b.receive(0.01) == []
+        b.admit(am)
+        arrived = _carry(a, 1, b, [[b"later"]], last=b"later")
+        assert [envelope.frames for envelope in arrived] == [[b"early"]] * accepted + [[b"later"]]
+    finally:
+        a.close()
+        b.close()
+
+
+def check_timeout(network: Network) -> None:
+    """``receive`` comes back empty after its timeout, and at once for a timeout of zero."""
+    with _pair(network) as (a, _):
+        start = time.monotonic()
+        assert a.receive(0) == []
+        assert a.receive(0.02) == []
+        assert time.monotonic() - start < DEADLINE_S
+
+
+def check_wake(network: Network) -> None:
+    """``wake`` ends a ``receive`` that would wait for ever, called before it or during it, from another
+    thread."""
+    with _pair(network) as (a, _):
+        a.wake()
+        a.wake()
+        assert a.receive(None) == []
+        waker = threading.Timer(0.01, a.wake)  # most likely while receive waits; the law holds either way
+        waker.start()
+        assert a.receive(None) == []
+        waker.join()
+
+
+def check_hand_over_to_a_thread(network: Network) -> None:
+    """A transport may be used by another thread than the one that made it."""
+    with _pair(network) as (a, b):
+        arrived: list[Envelope] = []
+        thread = threading.Thread(target=lambda: _until(lambda: bool(arrived), b, arrived))
+        thread.start()
+        assert a.send(1, [b"over there"])
+        thread.join()
+        assert arrived == [Envelope(0, [b"over there"])]
+
+
+def check_back_pressure(network: Network) -> None:
+    """When nobody reads, ``send`` is refused after a bounded number of messages; what was accepted arrives;
+    and ``receive`` of the sender returns when there is room again."""
+    with _pair(network) as (a, b):
+        assert len(_carry(a, 1, b, [[b"connected"]])) == 1
+        payload, accepted, bound = bytes(256 * 1024), 0, 2000
+        while accepted < bound and a.send(1, [b"%d" % accepted, payload]):
+            accepted += 1
+        assert accepted < bound, "nothing holds the sender back"
+        arrived: list[Envelope] = []
+        reader = threading.Thread(target=lambda: _until(lambda: len(arrived) >= accepted, b, arrived))
+        reader.start()
+        room = time.monotonic()
+        a.receive(DEADLINE_S)  # no message comes: it returns because the link has room
+        assert time.monotonic() - room < DEADLINE_S / 2, "the sender was not told that there is room"
+        reader.join()
+        assert [envelope.frames[0] for envelope in arrived] == [b"%d" % i for i in range(accepted)]
+
+
+def check_close(network: Network) -> None:
+    """``close`` may be called twice, ``wake`` after it does nothing, and the peer lives on."""
+    with _pair(network) as (a, b):
+        assert len(_carry(a, 1, b, [[b"hello"]])) == 1
+        b.close()
+        b.close()
+        b.wake()
+        a.send(1, [b"into the void"])
+        assert a.receive(0.01) == []
+
+
+CHECKS: tuple[Callable[[Network], None], ...] = (
+    check_address_is_known,
+    check_order_and_no_loss,
+    check_links_keep_their_own_order,
+    check_frames_keep_their_shape,
+    check_large_frames,
+    check_unknown_receiver,
+    check_forget_stops_delivery,
+    check_admit_twice,
+    check_stranger_waits,
+    check_timeout,
+    check_wake,
+    check_hand_over_to_a_thread,
+    check_back_pressure,
+    check_close,
+)
+
+
+@contextmanager
+def _pair(network: Network) -> Iterator[tuple[Transport, Transport]]:
+    """Ranks 0 and 1, admitted to each other."""
+    (a, a_member), (b, b_member) = network(0), network(1)
+    try:
+        a.admit(b_member)
+        b.admit(a_member)
+        yield a, b
+    finally:
+        a.close()
+        b.close()
+
+
+def _carry(
+    source: Transport, to: int, sink: Transport, messages: Sequence[list[bytes]], last: bytes | None = None
+) -> list[Envelope]:
+    """Send all messages and return what the sink got: as many, or everything up to the frame ``last``."""
+    arrived: list[Envelope] = []
+    for message in messages:
+        _send(source, to, message, sink, arrived)
+    if last is None:
+        _until(lambda: len(arrived) >= len(messages), sink, arrived)
+    else:
+        _until(lambda: any(envelope.frames == [last] for envelope in arrived), sink, arrived)
+    return arrived
+
+
+def _send(source: Transport, to: int, frames: list[bytes], sink: Transport, arrived: list[Envelope]) -> None:
+    """Send, letting the sink read while there is no room."""
+    end = time.monotonic() + DEADLINE_S
+    while not source.send(to, frames):
+        assert time.monotonic() < end, f"no room towards {to} within {DEADLINE_S} s"
+        arrived += sink.receive(0.01)
+
+
+def _until(done: Callable[[], bool], sink: Transport, arrived: list[Envelope]) -> None:
+    """Receive until ``done``."""
+    end = time.monotonic() + DEADLINE_S
+    while not done():
+        left_s = end - time.monotonic()
+        assert left_s > 0, f"waited {DEADLINE_S} s; {len(arrived)} messages came"
+        arrived += sink.receive(left_s)

@@ -1,0 +1,45 @@
+"""Where every second goes: the split of a worker's time, which sums to the wall time by construction."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from taut.core.clock import Clock, MonotonicClock
+
+KINDS = ("compute", "encode", "send", "wait", "merge", "data")
+
+
+@dataclass
+class Stopwatch:
+    """Charges the time since the last call to one kind of work.
+
+    >>> from taut.testing.clock import FakeClock
+    >>> clock = FakeClock()
+    >>> watch = Stopwatch(clock); clock.advance(2.0); watch.charge("compute"); clock.advance(0.5)
+    >>> watch.charge("merge"); watch.seconds["compute"], watch.seconds["merge"], watch.wall_s
+    (2.0, 0.5, 2.5)
+    """
+
+    clock: Clock = field(default_factory=MonotonicClock)
+    seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(KINDS, 0.0))
+
+    def __post_init__(self) -> None:
+        self.restart()
+
+    def restart(self) -> None:
+        """Forget what came before: training starts now."""
+        self.last_s = self.clock.now()
+        for kind in self.seconds:
+            self.seconds[kind] = 0.0
+
+    def charge(self, kind: str) -> float:
+        """The time since the last charge went into ``kind``; returns it."""
+        now = self.clock.now()
+        spent = now - self.last_s
+        self.seconds[kind] += spent
+        self.last_s = now
+        return spent
+
+    @property
+    def wall_s(self) -> float:
+        return sum(self.seconds.values())

@@ -1,0 +1,166 @@
+"""This worker's share of the data: leases from the supervisor become batches; a finished lease is reported back."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from taut.core.messages import Lease
+from taut.core.order import order
+from taut.errors import Misuse
+
+Indices = npt.NDArray[np.int64]
+
+
+class LeaseSource(ABC):
+    """Where leases come from: the supervisor through a node, or, for a worker alone, itself."""
+
+    @abstractmethod
+    def take(self, epoch: int, length: int, batch: int, last: bool) -> Lease | None:
+        """The next lease for pass ``epoch``, or None when the pass is dealt out or the run is stopping."""
+
+    @abstractmethod
+    def done(self, lease: Lease) -> None:
+        """The lease was trained on."""
+
+
+class OwnLeases(LeaseSource):
+    """A worker alone: each pass is one lease."""
+
+    def __init__(self) -> None:
+        self._dealt: set[int] = set()
+
+    def take(self, epoch: int, length: int, batch: int, last: bool) -> Lease | None:
+        if epoch in self._dealt:
+            return None
+        self._dealt.add(epoch)
+        return Lease(epoch, epoch, 0, length)
+
+    def done(self, lease: Lease) -> None:
+        """Nobody to tell."""
+
+
+@dataclass
+class Plan:
+    """What ``batches`` was asked for, checked."""
+
+    length: int
+    batch_size: int
+    epochs: int
+    last_known: bool
+    shuffle: bool
+    drop_last: bool
+
+    def __post_init__(self) -> None:
+        if self.length < 1:
+            raise Misuse("an empty data set", "at least one sample")
+        if not isinstance(self.batch_size, int) or self.batch_size < 1:
+            raise Misuse(f"batch_size={self.batch_size}", "a whole number of at least 1")
+        if self.epochs < 1:
+            raise Misuse(f"epochs={self.epochs}", "at least 1")
+
+
+class Dealer:
+    """Turns leases into batches of indices, and reports a lease when its last batch has been trained on."""
+
+    def __init__(self, source: LeaseSource, seed: int) -> None:
+        self.source, self.seed = source, seed
+        self.epoch = 0  # the next pass
+        self._orders: dict[int, Indices] = {}
+        self._handed: deque[tuple[int, Lease | None]] = deque()  # samples of a batch, and the lease it completes
+
+    def indices(self, plan: Plan) -> Iterator[Indices]:
+        """Batches of indices, pass after pass."""
+        first = self.epoch
+        self.epoch += plan.epochs
+        for epoch in range(first, first + plan.epochs):
+            last = plan.last_known and epoch == first + plan.epochs - 1
+            while (lease := self.source.take(epoch, plan.length, plan.batch_size, last)) is not None:
+                places = self._order(lease.epoch, plan)[lease.lo : lease.hi]
+                starts = range(0, len(places), plan.batch_size)
+                if plan.drop_last and len(places) % plan.batch_size:
+                    starts = starts[:-1]
+                if not starts:
+                    self.source.done(lease)
+                for start in starts:
+                    batch = places[start : start + plan.batch_size]
+                    self._handed.append((len(batch), lease if start == starts[-1] else None))
+                    yield batch
+
+    def trained(self) -> int:
+        """The oldest batch handed out has been trained on; how many samples it had."""
+        if not self._handed:
+            return 0
+        samples, lease = self._handed.popleft()
+        if lease is not None:
+            self.source.done(lease)
+        return samples
+
+    def _order(self, epoch: int, plan: Plan) -> Indices:
+        if epoch not in self._orders:
+            while len(self._orders) > 1:  # this pass and one other that a death may bring back
+                del self._orders[next(iter(self._orders))]
+            self._orders[epoch] = order(plan.length, self.seed, epoch, plan.shuffle)
+        return self._orders[epoch]
+
+
+Read = Callable[[Iterator[Indices]], Iterator[Any]]
+
+
+def reader(dataset: Any, **loader: Any) -> tuple[int, Read]:
+    """The data set's length, and a function that turns batches of indices into batches of samples.
+
+    Tensors and arrays (or a tuple of them, or a ``TensorDataset``) are indexed directly; any other map-style data set
+    goes through a ``DataLoader`` with our order as its batch sampler.
+    """
+    from torch.utils.data import DataLoader, IterableDataset, TensorDataset
+
+    if isinstance(dataset, DataLoader):
+        loader = {"num_workers": dataset.num_workers, "collate_fn": dataset.collate_fn, **loader}
+        dataset = dataset.dataset
+    if isinstance(dataset, IterableDataset):
+        raise Misuse(
+            "an IterableDataset", "a data set with a length and an index", "samples are leased by their index"
+        )
+    columns = dataset.tensors if isinstance(dataset, TensorDataset) else dataset
+    if _is_column(columns):
+        return len(columns), lambda indices: (_pick(columns, batch) for batch in indices)
+    if isinstance(columns, tuple | list) and columns and all(_is_column(column) for column in columns):
+        lengths = {len(column) for column in columns}
+        if len(lengths) > 1:
+            raise Misuse(f"columns of {sorted(lengths)} samples", "columns of one length")
+        return lengths.pop(), lambda indices: (tuple(_pick(c, batch) for c in columns) for batch in indices)
+    if not (hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")):
+        raise Misuse(
+            f"a data set of type {type(dataset).__name__}",
+            "tensors, arrays, or a map-style data set (with __len__ and __getitem__)",
+        )
+    return len(dataset), lambda indices: _loaded(dataset, indices, loader)
+
+
+def _loaded(dataset: Any, indices: Iterator[Indices], loader: dict[str, Any]) -> Iterator[Any]:
+    from torch.utils.data import DataLoader
+
+    sampler: Any = (batch.tolist() for batch in indices)
+    return iter(DataLoader(dataset, batch_sampler=sampler, **loader))
+
+
+def _is_column(value: Any) -> bool:
+    import torch
+
+    return isinstance(value, torch.Tensor | np.ndarray) and value.ndim > 0
+
+
+def _pick(column: Any, batch: Indices) -> Any:
+    if isinstance(column, np.ndarray):
+        return column[batch]
+    import torch
+
+    return column[torch.from_numpy(batch).to(column.device)]
+

@@ -1,0 +1,86 @@
+"""What the communication thread has learnt from the supervisor, for the training thread to read and wait on."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from dataclasses import dataclass, field
+
+from taut.core.messages import (
+    Donor,
+    Drain,
+    Expulsion,
+    Finish,
+    Lease,
+    NoLease,
+    Pulse,
+    Refusal,
+    Roster,
+    Saved,
+    Start,
+    SupervisorMessage,
+    Welcome,
+)
+from taut.errors import Expelled, Refused
+
+
+@dataclass
+class Facts:
+    """Written by the communication thread under ``changed``, read by anyone. ``failure`` ends every wait."""
+
+    changed: threading.Condition = field(default_factory=threading.Condition)
+    failure: BaseException | None = None
+    welcome: Welcome | None = None
+    roster: Roster | None = None
+    donor: int | None = None
+    started: bool = False
+    drain: str | None = None
+    drained: bool = False
+    leases: deque[Lease] = field(default_factory=deque)
+    dealt_out: set[int] = field(default_factory=set)
+    finish: tuple[Finish, bytes] | None = None
+    saved: Saved | None = None
+    state: tuple[bytes, dict[int, int]] | None = None  # a donor's, complete
+    answered_s: float | None = None  # when the supervisor last said anything
+
+    def learn(self, message: SupervisorMessage, payloads: list[bytes]) -> None:
+        """One message of the supervisor's."""
+        with self.changed:
+            match message:
+                case Welcome():
+                    self.welcome = message
+                case Roster() if self.roster is None or message.version > self.roster.version:
+                    self.roster = message
+                case Donor(rank):
+                    self.donor = rank
+                case Start():
+                    self.started = True
+                case Lease():
+                    self.leases.append(message)
+                case NoLease(epoch):
+                    self.dealt_out.add(epoch)
+                case Drain(reason):
+                    self.drain = reason
+                case Finish():
+                    self.finish = (message, payloads[0])
+                case Saved():
+                    self.saved = message
+                case Refusal(reason):
+                    self.failure = Refused(reason)
+                case Expulsion(reason):
+                    self.failure = Expelled(f"the cluster went on without this worker: {reason}")
+                case Pulse() | Roster():
+                    pass
+            self.changed.notify_all()
+
+    def fail(self, error: BaseException) -> None:
+        with self.changed:
+            self.failure = self.failure or error
+            self.changed.notify_all()
+
+    def note(self, **facts: object) -> None:
+        """Set fields and wake whoever waits."""
+        with self.changed:
+            for name, value in facts.items():
+                setattr(self, name, value)
+            self.changed.notify_all()

@@ -1,0 +1,51 @@
+"""``taut.join``: who, where and how come from the launcher; without one, the script is a run of one worker."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from taut.config import worker_environment
+from taut.errors import Misuse
+from taut.worker.torch_worker import TorchWorker
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+
+def join(
+    model: nn.Module, optimizer: torch.optim.Optimizer, *, codec: str | None = None, seed: int = 0
+) -> TorchWorker:
+    """Join the run that this process was started for, or be a run of one.
+
+    ``codec``: how updates are written down, unless the launcher says otherwise (``--codec``). ``seed``: of the order of
+    the samples in a run of one; a cluster's comes from its launcher. All other settings are the launcher's.
+
+    >>> import torch, taut
+    >>> model = torch.nn.Linear(2, 1)
+    >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    >>> x = torch.tensor([[0.0, 1.0], [1.0, 0.0]]); y = torch.tensor([[1.0], [2.0]])
+    >>> with taut.join(model, optimizer) as worker:
+    ...     for inputs, targets in worker.batches((x, y), batch_size=1, epochs=200):
+    ...         loss = (model(inputs) - targets).square().mean()
+    ...         _ = worker.step(loss)
+    >>> worker.samples, bool((model(x) - y).abs().max() < 1e-3)
+    (400, True)
+    """
+    if not hasattr(model, "named_parameters") or not hasattr(optimizer, "param_groups"):
+        raise Misuse(
+            f"join({type(model).__name__}, {type(optimizer).__name__})",
+            "a torch.nn.Module and a torch.optim.Optimizer",
+            "for a worker without torch, see taut.Worker and taut.Topology",
+        )
+    if codec is not None:
+        from taut.codecs import parse
+
+        parse(codec)  # misuse is told before anything starts
+    environment = worker_environment()
+    if environment is None:
+        return TorchWorker(model, optimizer, None, seed)
+    from taut.worker.arena import Arena
+    from taut.worker.seat import Seat
+
+    return TorchWorker(model, optimizer, Seat(environment, Arena(model), codec), seed)

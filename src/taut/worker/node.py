@@ -1,0 +1,318 @@
+"""A worker's end of the cluster: one communication thread that owns the sockets and drives the strategy.
+
+The training thread hands updates over (``publish``), takes what arrived (``take``) and waits for facts (``wait``); it
+never touches a socket. The communication thread never touches the model.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from taut.communication.framing import decode, encode, nbytes
+from taut.communication.transport import Envelope, Transport
+from taut.core.clock import Clock, MonotonicClock
+from taut.core.events import (
+    Action,
+    Arrived,
+    Blocked,
+    Drained,
+    Ended,
+    Event,
+    Include,
+    PeerGone,
+    PeerJoined,
+    Published,
+    Send,
+    Synced,
+    Taken,
+    Tick,
+)
+from taut.core.messages import (
+    SUPERVISOR,
+    Heartbeat,
+    Member,
+    Message,
+    PeerMessage,
+    Report,
+    Roster,
+    StateChunk,
+    StateRequest,
+    Statistics,
+    SupervisorMessage,
+    Updates,
+    Welcome,
+)
+from taut.errors import MalformedMessage
+from taut.strategies.broadcast import Broadcast, BroadcastState
+from taut.worker.facts import Facts
+from taut.worker.state import State, pack
+from taut.worker.transfer import Donation, Fetch
+
+TICK_S = 0.05
+HEARTBEAT_S = 0.5  # a rate, not a timeout: the supervisor's detector adapts to what it sees
+
+
+@dataclass(frozen=True, slots=True)
+class _Say:
+    message: Message
+    payloads: Sequence[bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class _Grant:
+    state: State
+    have: dict[int, int]
+
+
+class Node:
+    """``make_strategy`` is called with the ``Welcome`` once the supervisor admits this worker; ``statistics`` and
+    ``sketch`` are asked for at every heartbeat."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        make_strategy: Callable[[Welcome], Broadcast],
+        *,
+        statistics: Callable[[], Statistics] = Statistics,
+        sketch: Callable[[], list[float]] = list,
+        clock: Clock | None = None,
+        state_limit_nbytes: int = 1 << 40,
+    ) -> None:
+        self.transport, self.make_strategy = transport, make_strategy
+        self.statistics, self.sketch = statistics, sketch
+        self.clock = clock or MonotonicClock()
+        self.facts = Facts()
+        self.rank = -1
+        self.workers = 1  # in the run, this one included
+        self.staleness = 1.0
+        self.bytes_sent = 0
+        self.updates_sent = 0
+        self.malformed: dict[int, int] = {}
+        self.snapshot_wanted = False
+        self._strategy: Broadcast | None = None
+        self._state: BroadcastState | None = None
+        self._commands: deque[Event | _Say | _Grant] = deque()
+        self._arrivals: deque[Include] = deque()
+        self._unsaid: deque[list[bytes]] = deque()  # for the supervisor, when it has no room
+        self._donation = Donation()
+        self._fetch: Fetch | None = None
+        self._state_limit_nbytes = state_limit_nbytes
+        self._closing: float | None = None
+        self._ticked_s = self._beat_s = float("-inf")
+        self._thread = threading.Thread(target=self._run, name="taut-communication", daemon=True)
+
+    # ------------------------------------------------------------------------------------- the training thread
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def close(self, linger_s: float = 0.0) -> None:
+        """Stop the communication thread, after ``linger_s`` at most for what is still queued."""
+        self._closing = linger_s
+        self.transport.wake()
+        if self._thread.is_alive():
+            self._thread.join()
+        else:
+            self.transport.close()
+
+    def say(self, message: Message, payloads: Sequence[bytes] = ()) -> None:
+        """To the supervisor."""
+        self._command(_Say(message, payloads))
+
+    def publish(self, payload: bytes | None, positions: dict[int, int]) -> None:
+        """One iteration is over: here is its update, and everything up to ``positions`` has been included."""
+        if positions:
+            self._commands.append(Taken(positions))
+        self._command(Published(payload))
+
+    def taken(self, positions: dict[int, int]) -> None:
+        self._command(Taken(positions))
+
+    def end(self) -> None:
+        self._command(Ended())
+
+    def synced(self, have: dict[int, int], tail: Sequence[Include]) -> None:
+        self._command(Synced(have, list(tail)))
+
+    def grant(self, state: State, have: dict[int, int]) -> None:
+        """The snapshot that ``snapshot_wanted`` asked for. It holds everything that ``take`` has returned."""
+        self.snapshot_wanted = False
+        self._command(_Grant(state, have))
+
+    def take(self) -> list[Include]:
+        """What has arrived and is to be included, in the order to include it."""
+        arrivals: list[Include] = []
+        while self._arrivals:
+            arrivals.append(self._arrivals.popleft())
+        return arrivals
+
+    def seat(self, rank: int, neighbours: Sequence[Member]) -> None:
+        """Take a place without a supervisor (before ``start``): these are the neighbours, and everybody starts alike."""
+        self.rank = rank
+        welcome = Welcome(rank, "", 0, len(neighbours) + 1, "{}")
+        self._strategy = self.make_strategy(welcome)
+        self._state = self._strategy.start(rank, synced=True)
+        self.workers = len(neighbours) + 1
+        for member in neighbours:
+            self.transport.admit(member)
+            self._commands.append(PeerJoined(member.rank))
+
+    def settled(self) -> bool:
+        """Everybody left has received all that was published."""
+        return self._state is not None and not self._commands and self._state.settled()
+
+    def wait(self, until: Callable[[Facts], bool], idle: Callable[[], None]) -> None:
+        """Wait for a fact, calling ``idle`` (which includes what arrives, and serves snapshots) meanwhile. Raises what
+        went wrong if the fact can no longer come."""
+        facts = self.facts
+        while True:
+            idle()
+            with facts.changed:
+                if until(facts):
+                    return
+                if facts.failure is not None:
+                    raise facts.failure
+                facts.changed.wait(TICK_S)
+
+    def _command(self, command: Event | _Say | _Grant) -> None:
+        self._commands.append(command)
+        self.transport.wake()
+
+    # -------------------------------------------------------------------------------- the communication thread
+
+    def _run(self) -> None:
+        try:
+            while self._closing is None or self._commands or (self._unsaid and self._closing):
+                for envelope in self.transport.receive(TICK_S):
+                    self._on_envelope(envelope)
+                while self._commands:
+                    self._on_command(self._commands.popleft())
+                while self._unsaid and self.transport.send(SUPERVISOR, self._unsaid[0]):
+                    self._unsaid.popleft()
+                self._on_time(self.clock.now())
+        except BaseException as error:
+            self.facts.fail(error)
+        finally:
+            self.transport.close(self._closing or 0.0)
+
+    def _on_command(self, command: Event | _Say | _Grant) -> None:
+        match command:
+            case _Say(message, payloads):
+                self._unsaid.append(encode(message, payloads))
+            case _Grant(state, have):
+                assert self._state is not None
+                tail = tuple(self._state.tail(have))
+                data = pack(State(state.vector, state.still, state.grid, tail))
+                for rank, chunk, payload in self._donation.grant(data, have):
+                    self._send(rank, chunk, [payload])
+            case event:
+                self._tell(event)
+
+    def _on_envelope(self, envelope: Envelope) -> None:
+        try:
+            if envelope.sender == SUPERVISOR:
+                message, payloads = decode(envelope.frames, SupervisorMessage)
+                self._on_supervisor(message, payloads)
+            elif self._state is not None:
+                message, payloads = decode(envelope.frames, PeerMessage)
+                self._on_peer(envelope.sender, message, payloads)
+        except MalformedMessage:
+            self.malformed[envelope.sender] = self.malformed.get(envelope.sender, 0) + 1
+
+    def _on_supervisor(self, message: SupervisorMessage, payloads: list[bytes]) -> None:
+        self.facts.answered_s = self.clock.now()
+        if isinstance(message, Welcome) and self._strategy is None:
+            self.rank = message.rank
+            self._strategy = self.make_strategy(message)
+            self._state = self._strategy.start(message.rank, synced=False)
+        self.facts.learn(message, payloads)
+        if isinstance(message, Roster) and self.facts.roster is message:
+            self._on_roster(message)
+
+    def _on_roster(self, roster: Roster) -> None:
+        assert self._state is not None
+        for gone in roster.gone:
+            if gone.rank not in self._state.gone and gone.rank != self.rank:
+                self.transport.forget(gone.rank)
+                self._donation.forget(gone.rank)
+                self._tell(PeerGone(gone.rank))
+        for member in roster.members:
+            if member.rank != self.rank and member.rank not in self._state.links:
+                self.transport.admit(member)
+                self._tell(PeerJoined(member.rank))
+        self.workers = len(roster.members)
+
+    def _on_peer(self, sender: int, message: PeerMessage, payloads: list[bytes]) -> None:
+        match message:
+            case Updates() | Report():
+                if isinstance(message, Report) and message.position >= 0:
+                    self._donation.forget(sender)
+                self._tell(Arrived(sender, message, payloads))
+            case StateRequest():
+                answer = self._donation.request(sender, message)
+                if answer is not None:
+                    self._send(sender, answer[0], [answer[1]])
+                elif self._donation.waiting:
+                    self.snapshot_wanted = True
+                    with self.facts.changed:
+                        self.facts.changed.notify_all()
+            case StateChunk():
+                if self._fetch is not None:
+                    self._fetch.arrived(sender, message, payloads)
+                    self._fetch_on(self.clock.now())
+
+    def _on_time(self, now: float) -> None:
+        if now - self._ticked_s >= TICK_S:
+            self._ticked_s = now
+            if self._state is not None:
+                self._tell(Tick())
+                self._fetch_on(now)
+        if self._state is not None and now - self._beat_s >= HEARTBEAT_S:
+            self._beat_s = now
+            self._send(SUPERVISOR, Heartbeat(self.statistics(), self.sketch()), ())
+
+    def _fetch_on(self, now: float) -> None:
+        """Go on with taking over the donor's state, if there is one to take and every neighbour holds for us."""
+        assert self._state is not None
+        donor = self.facts.donor
+        if self._state.synced or self.facts.state is not None or donor is None or donor < 0:
+            return
+        if self._fetch is None or self._fetch.donor != donor:
+            self._fetch = Fetch(donor, self._state_limit_nbytes)
+        if self._fetch.complete:
+            self.facts.note(state=(self._fetch.data(), self._fetch.have))
+            self._fetch = None
+        elif self._state.attached() and donor in self._state.links:
+            request = self._fetch.due(now)
+            if request is not None:
+                self._send(donor, request, ())
+
+    def _tell(self, event: Event) -> None:
+        assert self._strategy is not None and self._state is not None
+        self._do(self._strategy.on(self._state, event, self.clock.now()))
+        self.staleness = self._state.staleness
+
+    def _do(self, actions: list[Action]) -> None:
+        blocked: set[int] = set()
+        for action in actions:
+            match action:
+                case Send(to, message, payloads):
+                    if to not in blocked and self._send(to, message, payloads):
+                        self.updates_sent += isinstance(message, Updates)
+                    elif isinstance(message, Updates) and to not in blocked:
+                        blocked.add(to)
+                        self._tell(Blocked(to, message))
+                case Include():
+                    self._arrivals.append(action)
+                case Drained():
+                    self.facts.note(drained=True)
+
+    def _send(self, to: int, message: Message, payloads: Sequence[bytes]) -> bool:
+        frames = encode(message, payloads)
+        sent = self.transport.send(to, frames)
+        if sent and to != SUPERVISOR:
+            self.bytes_sent += nbytes(frames)
+        return sent

@@ -1,0 +1,119 @@
+"""The torch model as a framework-free worker: its arena, and a codec that says what to tell the others."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import numpy as np
+
+from taut.codecs import Codec, Grid, sketch, snap
+from taut.core.clock import Clock, MonotonicClock
+from taut.errors import MalformedMessage
+from taut.worker.arena import Arena
+from taut.worker.iteration import Vector, Worker
+from taut.worker.state import State
+
+MAX_FRAGMENTS = 8
+ENCODE_SHARE = 0.02  # of the step's time; beyond it, only a fragment of the arena is scanned at each step
+FRAGMENT_ELEMENTS = 1 << 23  # at most, so that no payload outgrows a message
+SKETCH_S = 5.0
+
+
+class Replica(Worker):
+    """``emit`` scans one fragment of the arena per step, in turn; the slack absorbs the wait. How many fragments there
+    are follows from measurement: as few as keep encoding within ``ENCODE_SHARE`` of a step."""
+
+    def __init__(self, arena: Arena, codec: Codec, clock: Clock | None = None) -> None:
+        self.arena, self.codec = arena, codec
+        self.clock = clock or MonotonicClock()
+        self.codec_state: Any = None
+        self.grid: Grid | None = None
+        self.fragments = self._least_fragments = max(1, -(-arena.size // FRAGMENT_ELEMENTS))
+        self._turn = 0
+        self._encode_s = self._step_s = 0.0
+        self._emitted_s: float | None = None
+        self._sketched_s = float("-inf")
+        self.sketch: list[float] = []
+
+    def found(self, workers: int) -> None:
+        """This worker's initial weights are the run's."""
+        self.grid = snap(self.arena.vector, self.arena.sizes, self.arena.names)
+        self.codec_state = self.codec.start(self.arena.vector, workers, self.grid)
+
+    def join(self, state: State, workers: int) -> None:
+        """Take over the run's state."""
+        self.grid = Grid.unpack(state.grid, self.arena.names)
+        vector = np.frombuffer(state.vector, np.float32)
+        if len(vector) != self.arena.size or sum(self.grid.sizes) != self.arena.size:
+            raise MalformedMessage(f"a state of {len(vector)} weights; this model has {self.arena.size}")
+        self.arena.load_still(state.still)
+        self.codec_state = self.codec.start(self.arena.vector, workers, self.grid)
+        self.codec.adopt(self.codec_state, vector)
+
+    def iterate(self) -> Vector | None:
+        raise AssertionError("the user's loop iterates; emit() is called after it")
+
+    def include(self, update: Vector, sender: int) -> None:
+        raise AssertionError("updates arrive as payloads; see absorb()")
+
+    def emit(self) -> bytes | None:
+        begun = self.clock.now()
+        lo, hi = self._fragment(self._turn % self.fragments)
+        payload = self.codec.emit(self.codec_state, lo, hi)
+        self._turn += 1
+        self._measure(begun, self.clock.now())
+        return payload
+
+    def absorb(self, payload: bytes, sender: int) -> None:
+        self.codec.absorb(self.codec_state, payload)
+
+    def retune(self, workers: int, staleness: float) -> None:
+        self.codec.retune(self.codec_state, workers, staleness)
+
+    def flush(self) -> list[bytes]:
+        return self.codec.flush(self.codec_state)
+
+    def settle(self) -> None:
+        """The run is over: the model takes the shared weights, on which all replicas agree."""
+        shared = self.codec.shared(self.codec_state)
+        if shared is not self.arena.vector:
+            self.arena.vector[:] = shared
+
+    def state(self) -> State:
+        vector = self.arena.host(self.codec.shared(self.codec_state)).tobytes()
+        assert self.grid is not None
+        return State(vector, self.arena.still_bytes(), self.grid.pack())
+
+    def digest(self) -> str:
+        """The hash of the shared weights, to the last bit."""
+        shared = self.arena.host(self.codec.shared(self.codec_state))
+        return hashlib.blake2b(memoryview(shared).cast("B"), digest_size=16).hexdigest()
+
+    def update_sketch(self) -> None:
+        """Renew the sketch of the weights if it is time; its cost stays under half a percent."""
+        begun = self.clock.now()
+        if begun < self._sketched_s:
+            return
+        self.sketch = sketch(self.arena.vector)
+        ended = self.clock.now()
+        self._sketched_s = ended + max(SKETCH_S, 200 * (ended - begun))
+
+    def _fragment(self, turn: int) -> tuple[int, int]:
+        blocks = -(-self.arena.size // 64)
+        lo, hi = (64 * (blocks * part // self.fragments) for part in (turn, turn + 1))
+        return lo, min(hi, self.arena.size)
+
+    def _measure(self, begun: float, ended: float) -> None:
+        if self._emitted_s is not None:
+            self._encode_s += 0.1 * ((ended - begun) * self.fragments - self._encode_s)  # of the whole arena
+            self._step_s += 0.1 * ((ended - self._emitted_s) - self._step_s)
+            if self._turn % 32 == 0 and self._step_s > 0:
+                wanted = self._encode_s / (ENCODE_SHARE * self._step_s)
+                limit = max(MAX_FRAGMENTS, self._least_fragments)
+                fragments = 1
+                while fragments < min(wanted, limit):
+                    fragments *= 2
+                if fragments > self.fragments or 4 * wanted < self.fragments:
+                    self.fragments = max(self._least_fragments, fragments)
+        self._emitted_s = ended

@@ -1,0 +1,263 @@
+"""A place in a run: admission, the state, leases, exchange, and the orderly end. All of it in the training thread."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from taut.codecs import Codec, merge, parse
+from taut.communication.keys import Token, WorkerKeys, read_token_file
+from taut.communication.zmq_transport import ZmqTransport
+from taut.config import WorkerEnvironment
+from taut.core.messages import (
+    PROTOCOL_VERSION,
+    Digest,
+    Done,
+    Hello,
+    Lease,
+    LeaseDone,
+    LeaseRequest,
+    Ready,
+    Statistics,
+    Upload,
+    Welcome,
+)
+from taut.errors import ReplicasDiffer, RunFailed
+from taut.strategies import named
+from taut.strategies.broadcast import Broadcast
+from taut.worker.arena import Arena
+from taut.worker.batches import LeaseSource
+from taut.worker.facts import Facts
+from taut.worker.node import Node
+from taut.worker.participant import Participant
+from taut.worker.replica import Replica
+from taut.worker.state import unpack
+
+UPLOAD_NBYTES = 1 << 20
+RETUNE_TURNS = 16
+
+
+class Seat:
+    """Takes a place in the run that ``environment`` names, for the model in ``arena``. When the constructor returns, the
+    worker is admitted and has the run's state; ``train`` waits for the start."""
+
+    def __init__(self, environment: WorkerEnvironment, arena: Arena, codec: str | None = None) -> None:
+        self.arena, self._codec_of_script = arena, codec
+        self.statistics: Callable[[], Statistics] = Statistics
+        self.bytes_dense = 0
+        self._turns = 0
+        self._settings: dict[str, Any] = {}
+        token = environment.token or read_token_file(environment.token_file or "")
+        keys = WorkerKeys.generate()
+        transport = ZmqTransport(
+            keys,
+            bind=environment.bind,
+            advertise=environment.advertise,
+            supervisor=(environment.supervisor, Token.parse(token)),
+        )
+        state_nbytes = 4 * arena.size + len(arena.still_bytes())
+        self.node = Node(
+            transport,
+            self._strategy,
+            statistics=lambda: self.statistics(),
+            sketch=self._take_sketch,
+            state_limit_nbytes=8 * state_nbytes + (256 << 20),
+        )
+        self.node.start()
+        try:
+            self._admit(keys.public_key, transport.address)
+        except BaseException:
+            self.node.close()
+            raise
+
+    def _strategy(self, welcome: Welcome) -> Broadcast:
+        settings = json.loads(welcome.settings)
+        budget_nbytes = max(1 << 20, 4 * self.arena.size // 8)
+        return named(settings.get("strategy", "async"))(merge=merge, budget_nbytes=budget_nbytes)
+
+    def _codec(self) -> Codec:
+        chosen = self._settings.get("codec", "tether")
+        if self._codec_of_script is not None and "codec" not in self._settings.get("explicit", ()):
+            chosen = self._codec_of_script
+        return parse(chosen)
+
+    def _admit(self, public_key: str, address: str) -> None:
+        node = self.node
+        host = socket.gethostname()[:255]
+        node.say(Hello(PROTOCOL_VERSION, self.arena.specs(), address, public_key, host, os.getpid()))
+        node.wait(lambda facts: facts.welcome is not None, _nothing)
+        welcome = node.facts.welcome
+        assert welcome is not None
+        self.seed = welcome.seed
+        self._settings = json.loads(welcome.settings)
+        self.replica = Replica(self.arena, self._codec())
+        self.participant = Participant(self.replica, node)
+        self.leases = SupervisorLeases(self)
+        node.wait(lambda facts: facts.donor == -1 or facts.state is not None, _nothing)
+        if node.facts.state is None:
+            self.replica.found(max(1, welcome.workers))
+            node.synced({}, ())
+        else:
+            data, have = node.facts.state
+            state = unpack(data)
+            node.facts.state = None  # its bytes are in the model now
+            self.replica.join(state, max(1, welcome.workers))
+            self.participant.have.update(have)
+            node.synced(have, state.tail)
+        node.say(Ready())
+
+    def train(self) -> None:
+        """Wait for the start."""
+        self.node.wait(lambda facts: facts.started or facts.drain is not None, self.participant.idle)
+        self.participant.watch.restart()
+
+    @property
+    def stopping(self) -> bool:
+        return self.node.facts.drain is not None
+
+    def exchange(self) -> None:
+        """After a local step: include what arrived, send what changed."""
+        participant, node = self.participant, self.node
+        if node.facts.failure is not None:
+            raise node.facts.failure
+        participant.watch.charge("compute")
+        self.bytes_dense += 4 * self.arena.size * (node.workers - 1)
+        if self._turns % RETUNE_TURNS == 0:
+            self.replica.retune(node.workers, node.staleness)
+            self.replica.update_sketch()
+        self._turns += 1
+        participant.turn()
+
+    def add_statistics(self, mine: Statistics) -> Statistics:
+        """``mine`` with what the seat knows: traffic and codec."""
+        codec_state = self.replica.codec_state
+        return msgspec.structs.replace(
+            mine,
+            bytes_sent=self.node.bytes_sent,
+            bytes_dense=self.bytes_dense,
+            updates_sent=self.participant.published,
+            updates_included=self.participant.included,
+            staleness=float(self.node.staleness),
+            density=float(codec_state.density) if codec_state is not None else 0.0,
+            tau=float(codec_state.tau) if codec_state is not None else 0.0,
+        )
+
+    def _take_sketch(self) -> list[float]:
+        replica = getattr(self, "replica", None)
+        return replica.sketch if replica is not None else []
+
+    # --------------------------------------------------------------------------------------------- the end
+
+    def finish(self) -> None:
+        """Drain, agree on the model, hand it in if asked to, and go."""
+        node, participant = self.node, self.participant
+        try:
+            node.say(Done())
+            node.wait(lambda facts: facts.drain is not None, participant.idle)
+            participant.watch.charge("wait")
+            self._flush()
+            participant.drain()
+            self._agree()
+        finally:
+            node.close(linger_s=1.0)
+
+    def leave(self) -> None:
+        """Go before the end: flush, wait until all others have everything of ours, say good-bye."""
+        try:
+            self._flush()
+            self.node.end()
+            self.node.wait(lambda _: self.node.settled(), self.participant.idle)
+            self.node.say(Done(leaving=True))
+        finally:
+            self.node.close(linger_s=1.0)
+
+    def _flush(self) -> None:
+        positions = self.participant.merge()
+        self.participant.watch.charge("merge")
+        for payload in self.replica.flush():
+            self.participant.hand_over(payload, positions)
+            positions = {}
+        if positions:
+            self.node.taken(positions)
+
+    def _agree(self) -> None:
+        node, replica = self.node, self.replica
+        exact = replica.codec.exact and named(self._settings.get("strategy", "async")).complete
+        if exact and replica.grid is not None:
+            exact = not replica.grid.exceeded(replica.codec.shared(replica.codec_state))
+        have = {**self.participant.have, node.rank: self.participant.published}
+        digest = Digest(replica.digest(), exact, have, self.statistics())
+        node.say(digest, [self.arena.buffer_bytes()])
+        replica.settle()
+        uploaded = False
+        while not uploaded:
+            node.wait(lambda facts: facts.finish is not None, self.participant.idle)
+            assert node.facts.finish is not None
+            finish, buffers = node.facts.finish
+            if buffers:
+                self.arena.load_buffers(buffers)
+            if finish.writer == node.rank:
+                self._upload()
+            uploaded = True
+        if exact and not finish.identical:
+            raise ReplicasDiffer("replicas differ after the drain, although this codec promises that they cannot")
+
+    def _upload(self) -> None:
+        from safetensors.torch import save
+
+        data = save(self.arena.state_dict())
+        for offset in range(0, max(1, len(data)), UPLOAD_NBYTES):
+            self.node.say(Upload(offset, len(data)), [data[offset : offset + UPLOAD_NBYTES]])
+        self.node.wait(lambda facts: facts.saved is not None, self.participant.idle)
+        saved = self.node.facts.saved
+        assert saved is not None
+        if saved.error:
+            raise RunFailed(f"the supervisor could not save the model: {saved.error}")
+
+
+class SupervisorLeases(LeaseSource):
+    """Leases from the supervisor, one asked for ahead so that nobody waits for the network between them."""
+
+    def __init__(self, seat: Seat) -> None:
+        self._seat = seat
+        self._asked: tuple[int, int, int, bool] | None = None
+
+    def take(self, epoch: int, length: int, batch: int, last: bool) -> Lease | None:
+        seat, facts = self._seat, self._seat.node.facts
+        wish = (epoch, length, batch, last)
+        if self._asked != wish and not facts.leases:
+            self._ask(wish)
+
+        def answered(facts: Facts) -> bool:
+            return bool(facts.leases) or epoch in facts.dealt_out or facts.drain is not None
+
+        if not answered(facts):
+            seat.participant.watch.charge("data")
+            seat.node.wait(answered, seat.participant.idle)
+            seat.participant.watch.charge("wait")
+        if facts.drain is not None:
+            return None
+        if not facts.leases:
+            self._asked = None
+            return None
+        lease = facts.leases.popleft()
+        if epoch not in facts.dealt_out:
+            self._ask(wish)
+        return lease
+
+    def _ask(self, wish: tuple[int, int, int, bool]) -> None:
+        self._asked = wish
+        epoch, length, batch, last = wish
+        self._seat.node.say(LeaseRequest(epoch, length, batch, last))
+
+    def done(self, lease: Lease) -> None:
+        self._seat.node.say(LeaseDone([lease.lease]))
+
+
+def _nothing() -> None:
+    pass

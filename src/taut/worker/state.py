@@ -1,0 +1,61 @@
+"""A replica's whole state as bytes: what a donor gives to a worker that joins."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import msgspec
+
+from taut.core.events import Include
+from taut.errors import MalformedMessage
+
+
+class _Header(msgspec.Struct, frozen=True, array_like=True):
+    vector_nbytes: int
+    still_nbytes: int
+    grid: dict[str, list[int]]
+    tail: list[tuple[int, int, int, int]]  # origin, lo, hi, nbytes
+
+
+@dataclass(frozen=True)
+class State:
+    """``vector``: the shared weights; ``still``: frozen parameters and buffers; ``grid``: of the sums; ``tail``: updates
+    in the weights that not everybody may have yet (``Synced``)."""
+
+    vector: bytes
+    still: bytes = b""
+    grid: dict[str, list[int]] = field(default_factory=dict)
+    tail: tuple[Include, ...] = ()
+
+
+def pack(state: State) -> bytes:
+    """
+    >>> state = State(b"abcd", b"e", {"sizes": [1]}, (Include(3, 1, 2, b"xy"),))
+    >>> unpack(pack(state)) == state
+    True
+    """
+    tail = [(item.origin, item.lo, item.hi, len(item.payload)) for item in state.tail]
+    header = msgspec.msgpack.encode(_Header(len(state.vector), len(state.still), state.grid, tail))
+    parts = [len(header).to_bytes(4, "little"), header, state.vector, state.still]
+    return b"".join(parts + [item.payload for item in state.tail])
+
+
+def unpack(data: bytes) -> State:
+    """The state in ``data``, or ``MalformedMessage``."""
+    try:
+        start = 4 + int.from_bytes(data[:4], "little")
+        header = msgspec.msgpack.decode(data[4:start], type=_Header)
+    except msgspec.DecodeError as error:
+        raise MalformedMessage(f"a state that cannot be read: {error}") from None
+    sizes = [header.vector_nbytes, header.still_nbytes, *(nbytes for *_, nbytes in header.tail)]
+    if min(sizes) < 0 or start + sum(sizes) != len(data):
+        raise MalformedMessage(f"a state of {len(data)} bytes whose parts take {start + sum(sizes)}")
+    parts = []
+    for size in sizes:
+        parts.append(data[start : start + size])
+        start += size
+    tail = tuple(
+        Include(origin, lo, hi, payload)
+        for (origin, lo, hi, _), payload in zip(header.tail, parts[2:], strict=True)
+    )
+    return State(parts[0], parts[1], header.grid, tail)

@@ -1,0 +1,197 @@
+"""The worker that ``taut.join`` returns: an ordinary PyTorch model and optimizer, in a run of one or of many."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import warnings
+from collections.abc import Iterator
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal
+
+from taut.core.messages import Failed, Statistics
+from taut.errors import Misuse, NonFiniteLoss, Stopping
+from taut.worker.accounting import Stopwatch
+from taut.worker.batches import Dealer, OwnLeases, Plan, reader
+from taut.worker.seat import Seat
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+
+class TorchWorker:
+    """One participant of a run. Made by ``taut.join``; use it as a context manager.
+
+    ``rank`` is this worker's number, never used twice in a run; ``workers`` is how many there are at the moment;
+    ``stopping`` turns true when the run is being drained.
+    """
+
+    def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer, seat: Seat | None, seed: int) -> None:
+        self.model, self.optimizer = model, optimizer
+        self._seat = seat  # None: a run of one, without any ceremony
+        self._dealer = Dealer(seat.leases if seat else OwnLeases(), seat.seed if seat else seed)
+        self._batches_used = False
+        self._closed = False
+        self._refusals = 0  # steps that were asked for although the run is stopping
+        self.steps = self.samples = 0
+        self.loss: float | None = None
+        self.watch = seat.participant.watch if seat else Stopwatch()
+        if seat:
+            seat.statistics = self.statistics
+            seat.train()
+
+    @property
+    def rank(self) -> int:
+        return self._seat.node.rank if self._seat else 0
+
+    @property
+    def workers(self) -> int:
+        return self._seat.node.workers if self._seat else 1
+
+    @property
+    def stopping(self) -> bool:
+        """The run is being drained: finish what you are at."""
+        return self._seat is not None and self._seat.stopping
+
+    def batches(
+        self,
+        dataset: Any,
+        batch_size: int | None = None,
+        *,
+        epochs: int | None = None,
+        shuffle: bool = True,
+        drop_last: bool = False,
+        **loader: Any,
+    ) -> Iterator[Any]:
+        """This worker's share of ``dataset``, batch by batch; over all workers each sample comes once per pass.
+
+        ``dataset``: tensors or arrays (or a tuple of them), any map-style data set, or a ``DataLoader`` whose data set,
+        batch size, collation and workers are taken over. ``epochs``: how many passes; by default one, so that
+        ``for epoch in range(5): for x, y in worker.batches(...)`` works too. With ``epochs`` given, the samples of a
+        worker that dies in the last pass are still trained on by the others. ``loader``: passed to ``DataLoader``.
+        """
+        batch_size = batch_size or getattr(dataset, "batch_size", None)
+        if batch_size is None:
+            raise Misuse("batches() without batch_size", "a batch size")
+        length, read = reader(dataset, **loader)
+        plan = Plan(length, batch_size, 1 if epochs is None else epochs, epochs is not None, shuffle, drop_last)
+        return self._deal(read(self._dealer.indices(plan)))
+
+    def _deal(self, batches: Iterator[Any]) -> Iterator[Any]:
+        self._batches_used = True
+        self.watch.charge("compute")
+        for batch in batches:
+            if self.stopping:
+                return
+            self.watch.charge("data")
+            yield batch
+            self.watch.charge("compute")
+            self.samples += self._dealer.trained()
+
+    def step(self, loss: torch.Tensor, *, clip_norm: float | None = None) -> float:
+        """Backward, the optimizer's step, exchange. ``clip_norm`` clips the gradient's norm before the step.
+
+        Raises ``NonFiniteLoss`` before anything is changed or sent if the loss is NaN or infinite. For closures (LBFGS),
+        gradient accumulation or AMP scalers, write the loop yourself and call ``exchange`` after it.
+        """
+        value = float(loss.detach())
+        self._check(value)
+        loss.backward()  # type: ignore[no-untyped-call]
+        if clip_norm is not None:
+            import torch
+
+            torch.nn.utils.clip_grad_norm_(self.model.parameters(), clip_norm)
+        try:
+            self.optimizer.step()
+        except TypeError as error:
+            if "closure" not in str(error):
+                raise
+            raise Misuse(
+                f"{type(self.optimizer).__name__} in worker.step",
+                "an optimizer whose step needs no closure",
+                "call optimizer.step(closure) yourself, then worker.exchange(loss)",
+            ) from None
+        self.optimizer.zero_grad(set_to_none=True)
+        self.exchange(value)
+        return value
+
+    def exchange(self, loss: torch.Tensor | float | None = None, *, samples: int = 0) -> None:
+        """After your own ``optimizer.step()``: send what changed, include what arrived. Never waits for anybody.
+
+        ``loss`` is for the statistics (and is checked); so is ``samples``, where they do not come from ``batches``."""
+        if loss is not None:
+            value = float(loss.detach()) if hasattr(loss, "detach") else float(loss)
+            self._check(value)
+            self.loss = value
+        self.steps += 1
+        self.samples += samples
+        if self._seat is None:
+            self.watch.charge("compute")
+            return
+        if self.stopping and not self._batches_used:
+            raise Stopping  # the script's own loop knows nothing of the drain
+        self._seat.exchange()
+
+    def _check(self, loss: float) -> None:
+        if not math.isfinite(loss):
+            raise NonFiniteLoss(
+                f"loss is {loss} at step {self.steps} of worker {self.rank}: nothing of this step was sent. "
+                "Try a smaller learning rate, gradient clipping (worker.step(loss, clip_norm=1.0)), or look at the data"
+            )
+
+    def statistics(self) -> Statistics:
+        """What this worker did so far."""
+        fields = {f"{kind}_s": seconds for kind, seconds in self.watch.seconds.items()}
+        mine = Statistics(
+            steps=self.steps, samples=self.samples, loss=self.loss, wall_s=self.watch.wall_s, **fields
+        )
+        return self._seat.add_statistics(mine) if self._seat else mine
+
+    # --------------------------------------------------------------------------------------------- the end
+
+    def __enter__(self) -> TorchWorker:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> Literal[False] | bool:
+        if error is None or isinstance(error, Stopping):
+            self.close()
+            return error is not None
+        if isinstance(error, SystemExit) and not error.code:
+            self.close()
+            return False
+        self.fail(error)
+        return False
+
+    def close(self) -> None:
+        """The loop is over: drain, agree on the model, and leave. The model then holds the run's final weights."""
+        if self._closed:
+            return
+        self._closed = True
+        self.watch.charge("compute")
+        if self._seat is not None:
+            self._seat.finish()
+
+    def fail(self, error: BaseException) -> None:
+        """End by an error: the others are told, and go on."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._seat is not None:
+            with contextlib.suppress(Exception):
+                self._seat.node.say(Failed(f"{type(error).__name__}: {error}"[:4000]))
+            self._seat.node.close(linger_s=1.0)
+
+    def leave(self) -> None:
+        """Go now; the others go on. Everything this worker did stays in the run."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._seat is not None:
+            self._seat.leave()
+
+    def __del__(self) -> None:
+        if not getattr(self, "_closed", True) and self._seat is not None:
+            warnings.warn("a taut worker was dropped without close()", ResourceWarning, stacklevel=1)

@@ -1,0 +1,21 @@
+"""Law 2 on the pure objects: drained complete strategies agree, whatever was lost, repeated, reordered, dead or new."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from taut.strategies.broadcast import Broadcast
+from taut.testing.strategy_check import World, check_strategy, merge_sets
+
+
+@given(
+    seed=st.integers(0, 2**32),
+    budget=st.sampled_from([8, 64, 1 << 20]),
+    window=st.sampled_from([8, 24, 1 << 20]),
+)
+@settings(max_examples=150, deadline=None)
+def test_every_update_reaches_everybody_once(seed: int, budget: int, window: int) -> None:
+    strategy = Broadcast(merge=merge_sets, budget_nbytes=budget, window_nbytes=window)
+    check_strategy(strategy, seed)

@@ -1,0 +1,123 @@
+"""A run without sockets: says messages to the state machine and keeps what it answers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from taut.core.messages import (
+    PROTOCOL_VERSION,
+    Digest,
+    Done,
+    Heartbeat,
+    Hello,
+    Message,
+    Ready,
+    Roster,
+    Statistics,
+    TensorSpec,
+    WorkerMessage,
+)
+from taut.supervisor.actions import Action, Finished, Record, Save, Send
+from taut.supervisor.cluster import Cluster
+from taut.supervisor.roll import RunPlan
+from taut.supervisor.view import Outcome
+
+MODEL = [TensorSpec("a.weight", [3, 4], "float32", "trained"), TensorSpec("a.mean", [2], "float32", "buffer")]
+M = TypeVar("M", bound=Message)
+
+
+def hello(pid: int, model: list[TensorSpec] | None = None, version: int = PROTOCOL_VERSION) -> Hello:
+    return Hello(version, MODEL if model is None else model, f"tcp://host:{pid}", "k" * 40, "host", pid)
+
+
+def digest(text: str = "same", exact: bool = True, samples: int = 10) -> Digest:
+    return Digest(text, exact, {}, Statistics(samples=samples, steps=1))
+
+
+@dataclass
+class Scripted:
+    """Worker ``r`` speaks over the connection ``b"r"``; its process number is 100 + r."""
+
+    workers: int = 2
+    now: float = 0.0
+    sent: dict[bytes, list[Send]] = field(default_factory=dict)
+    events: list[Record] = field(default_factory=list)
+    saves: list[bytes] = field(default_factory=list)
+    outcomes: list[Outcome] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.cluster = Cluster(RunPlan("quiet-otter", 7, self.workers, "{}", "host"), self.now)
+
+    # ------------------------------------------------------------------------------------------ what happens
+
+    def take(self, actions: list[Action]) -> list[Action]:
+        for action in actions:
+            match action:
+                case Send(connection):
+                    self.sent.setdefault(connection, []).append(action)
+                case Record():
+                    self.events.append(action)
+                case Save(data):
+                    self.saves.append(data)
+                case Finished(outcome):
+                    self.outcomes.append(outcome)
+        return actions
+
+    def say(self, rank: int, message: WorkerMessage, *payloads: bytes) -> list[Action]:
+        return self.take(self.cluster.heard(b"%d" % rank, message, payloads, self.now))
+
+    def join(self, *ranks: int) -> None:
+        for rank in ranks:
+            self.say(rank, hello(100 + rank))
+
+    def train(self, *ranks: int) -> None:
+        """Join and become ready."""
+        self.join(*ranks)
+        for rank in ranks:
+            self.say(rank, Ready())
+
+    def done(self, *ranks: int) -> None:
+        for rank in ranks:
+            self.say(rank, Done())
+
+    def drained(self, *ranks: int, text: str = "same") -> None:
+        for rank in ranks:
+            self.say(rank, digest(text), b"\0" * 8)
+
+    def exit(self, rank: int, reason: str = "killed by SIGKILL", clean: bool = False) -> None:
+        """The engine's news, and the moment of grace after it."""
+        self.take(self.cluster.exited(100 + rank, reason, clean, self.now))
+        self.pass_time(0.3)
+
+    def beat(self, *ranks: int) -> None:
+        for rank in ranks:
+            self.say(rank, Heartbeat(Statistics(steps=1), []))
+
+    def pass_time(self, seconds: float, *beating: int) -> None:
+        """Time passes in ticks of a tenth of a second; the ranks given beat every half second."""
+        for step in range(1, round(seconds * 10) + 1):
+            self.now += 0.1
+            if step % 5 == 0:
+                self.beat(*beating)
+            self.take(self.cluster.tick(self.now))
+
+    # ------------------------------------------------------------------------------------------ what was said
+
+    def heard(self, rank: int, kind: type[M]) -> list[M]:
+        """Everything of this kind that this worker was told."""
+        return [one.message for one in self.sent.get(b"%d" % rank, []) if isinstance(one.message, kind)]
+
+    def kinds(self, rank: int) -> list[str]:
+        return [type(one.message).__name__ for one in self.sent.get(b"%d" % rank, [])]
+
+    def roster(self, rank: int) -> Roster:
+        return self.heard(rank, Roster)[-1]
+
+    @property
+    def outcome(self) -> Outcome:
+        assert len(self.outcomes) == 1, self.outcomes
+        return self.outcomes[0]
+
+    def told(self, kind: str) -> str:
+        return "\n".join(event.text for event in self.events if event.kind == kind)

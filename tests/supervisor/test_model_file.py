@@ -1,0 +1,92 @@
+"""The model's files: both whole or neither, in a form that torch reads."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save
+
+from taut.errors import MalformedMessage, StorageFailed
+from taut.supervisor import model_file
+from taut.supervisor.model_file import write_model
+
+TENSORS = {
+    "a.weight": torch.arange(12, dtype=torch.float32).reshape(3, 4),
+    "tied": torch.arange(12, dtype=torch.float32).reshape(3, 4),
+    "half": torch.ones(3, dtype=torch.bfloat16),
+    "count": torch.tensor(7),
+}
+
+
+def test_both_files_hold_the_tensors(tmp_path: Path) -> None:
+    path = write_model(tmp_path, save(TENSORS))
+    assert path == tmp_path / "model.safetensors"
+    for found in (load_file(path), torch.load(tmp_path / "model.pt", weights_only=True)):
+        assert found.keys() == TENSORS.keys()
+        assert all(torch.equal(found[name], TENSORS[name]) for name in TENSORS)
+    assert sorted(os.listdir(tmp_path)) == ["model.pt", "model.safetensors"]
+
+
+@pytest.mark.parametrize("data", [b"", b"rubbish", b"\xff" * 64, save(TENSORS)[:-5], save(TENSORS) + b"more"])
+def test_what_is_no_safetensors_file_is_not_written(tmp_path: Path, data: bytes) -> None:
+    with pytest.raises(MalformedMessage, match="no safetensors file"):
+        write_model(tmp_path, data)
+    assert os.listdir(tmp_path) == []
+
+
+FULL_DISK = """
+    import resource, sys
+    from pathlib import Path
+    import torch
+    from safetensors.torch import save
+    from taut.errors import StorageFailed
+    from taut.supervisor.model_file import write_model
+
+    data = save({"w": torch.zeros(10_000)})
+    resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]), int(sys.argv[2])))
+    try:
+        write_model(Path(sys.argv[1]), data)
+    except StorageFailed as error:
+        print(error)
+"""
+
+
+@pytest.mark.parametrize("limit", [20_000, 40_100])
+def test_a_full_disk_leaves_nothing_half_written(tmp_path: Path, limit: int) -> None:
+    """At 20,000 bytes the first file does not fit, at 40,100 the first does and the second does not."""
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(FULL_DISK), str(tmp_path), str(limit)],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "could not be written" in done.stdout
+    assert os.listdir(tmp_path) == []
+
+
+def test_an_older_model_stays_when_the_new_one_cannot_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_model(tmp_path, save(TENSORS))
+
+    def full(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(model_file.os, "fsync", full)
+    with pytest.raises(StorageFailed, match="No space left"):
+        write_model(tmp_path, save({"other": torch.zeros(1)}))
+    assert load_file(tmp_path / "model.safetensors").keys() == TENSORS.keys()
+    assert sorted(os.listdir(tmp_path)) == ["model.pt", "model.safetensors"]
+
+
+def test_a_folder_that_is_gone_is_a_storage_failure(tmp_path: Path) -> None:
+    with pytest.raises(StorageFailed):
+        write_model(tmp_path / "gone", save(TENSORS))

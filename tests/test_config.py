@@ -1,0 +1,183 @@
+"""Settings: who wins, where a value came from, and what a mistake is told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from taut.config import (
+    STRATEGIES,
+    Settings,
+    WorkerEnvironment,
+    cores,
+    did_you_mean,
+    resolve,
+    worker_environment,
+)
+from taut.errors import Misuse
+
+NOWHERE = Path("/nowhere")
+
+
+def in_file(folder: Path, text: str) -> Path:
+    (folder / "taut.toml").write_text(text)
+    return folder
+
+
+def test_defaults_need_nothing() -> None:
+    settings = resolve({}, environ={}, cwd=NOWHERE)
+    assert settings == Settings()
+    assert set(settings.sources.values()) == {"default"}
+
+
+@given(
+    given_in=st.sets(st.sampled_from(["flag", "environment", "file"])),
+    numbers=st.tuples(*[st.integers(1, 100)] * 3),
+)
+def test_the_nearest_source_wins(
+    tmp_path_factory: pytest.TempPathFactory, given_in: set[str], numbers: tuple[int, int, int]
+) -> None:
+    flag, variable, written = numbers
+    folder = tmp_path_factory.mktemp("settings")
+    if "file" in given_in:
+        in_file(folder, f"[run]\nworkers = {written}\n")
+    settings = resolve(
+        {"workers": flag if "flag" in given_in else None},
+        environ={"TAUT_WORKERS": str(variable)} if "environment" in given_in else {},
+        cwd=folder,
+    )
+    expected = next(
+        (value, source)
+        for value, source, where in (
+            (flag, "flag", "flag"),
+            (variable, "TAUT_WORKERS", "environment"),
+            (written, "taut.toml", "file"),
+            (1, "default", None),
+        )
+        if where is None or where in given_in
+    )
+    assert (settings.workers, settings.sources["workers"]) == expected
+
+
+def test_every_table_of_the_file_is_read(tmp_path: Path) -> None:
+    in_file(
+        tmp_path,
+        '[run]\nstrategy = "independent"\npreload = ["json", "csv"]\n'
+        '[network]\nport = 7000\n[output]\nname = "a-1"\n',
+    )
+    settings = resolve({}, environ={}, cwd=tmp_path)
+    assert (settings.strategy, settings.preload) == ("independent", ("json", "csv"))
+    assert (settings.port, settings.name) == (7000, "a-1")
+
+
+def test_a_codec_may_be_a_table_or_a_text(tmp_path: Path) -> None:
+    as_table = in_file(tmp_path, '[run]\ncodec = { name = "threshold", tau = 0.0078125 }\n')
+    from_table = resolve({}, environ={}, cwd=as_table).codec
+    assert from_table == resolve({"codec": "threshold:tau=0.0078125"}, environ={}, cwd=NOWHERE).codec
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        ({"workers": 0}, ["--workers = 0", "from 1 to"]),
+        ({"strategy": "asinc"}, ["--strategy = 'asinc'", "async, independent", "did you mean 'async'?"]),
+        ({"topology": "complet"}, ["one of complete", "did you mean 'complete'?"]),
+        ({"codec": "tehter"}, ["--codec = 'tehter'", "did you mean 'tether'?"]),
+        ({"codec": "threshold:tau=0.3"}, ["--codec", "0.3", "power of two"]),
+        ({"codec": "threshold:tau=-0.5"}, ["--codec", "-0.5"]),
+        ({"port": 70_000}, ["--port = 70000", "from 0 to 65535"]),
+        ({"name": "../escape"}, ["--name = '../escape'"]),
+        ({"name": "latest"}, ["newest run"]),
+        ({"bind": "  "}, ["--bind"]),
+        ({"log": "loud"}, ["debug, info, warning, error"]),
+        ({"runs_dir": ""}, ["--runs-dir"]),
+    ],
+)
+def test_a_bad_flag_is_named_with_what_was_expected(flags: dict[str, object], words: list[str]) -> None:
+    with pytest.raises(Misuse) as caught:
+        resolve(flags, environ={}, cwd=NOWHERE)
+    for word in words:
+        assert word in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('[run]\nstratgy = "async"\n', ["[run] stratgy", "did you mean 'strategy'?"]),
+        ("[runs]\nworkers = 2\n", ["runs", "[network], [output], [run]", "did you mean 'run'?"]),
+        ("workers = 2\n", ["workers belongs into [run]"]),
+        ("[run]\nworkers = true\n", ["[run] workers = True", "a whole number"]),
+        ("[run]\nworkers = 2.5\n", ["[run] workers = 2.5"]),
+        ("[run]\ncodec = { tau = 1 }\n", ["a table with a name"]),
+        ("[run\n", ["a TOML file"]),
+        ("[run]\npreload = 3\n", ["a list of module names"]),
+    ],
+)
+def test_a_bad_file_is_named_with_what_was_expected(tmp_path: Path, text: str, words: list[str]) -> None:
+    with pytest.raises(Misuse) as caught:
+        resolve({}, environ={}, cwd=in_file(tmp_path, text))
+    for word in [*words, "taut.toml"]:
+        assert word in str(caught.value)
+
+
+def test_a_file_that_was_asked_for_must_exist(tmp_path: Path) -> None:
+    with pytest.raises(Misuse, match="a file that exists"):
+        resolve({}, config_file=tmp_path / "absent.toml", environ={})
+
+
+@given(st.text(max_size=20))
+def test_any_text_as_a_strategy_is_taken_or_refused(word: str) -> None:
+    if word in STRATEGIES:
+        assert resolve({"strategy": word}, environ={}, cwd=NOWHERE).strategy == word
+    else:
+        with pytest.raises(Misuse) as caught:
+            resolve({"strategy": word}, environ={}, cwd=NOWHERE)
+        assert repr(word) in str(caught.value)
+
+
+def test_threads_share_the_cores_out() -> None:
+    assert Settings(workers=10_000).threads_per_worker == 1
+    assert Settings(workers=1).threads_per_worker == cores()
+    assert Settings(workers=1, threads=3).threads_per_worker == 3
+
+
+def test_the_description_tells_sources_and_skips_dull_defaults() -> None:
+    line = resolve({"workers": 4}, environ={"TAUT_PORT": "7001"}, cwd=NOWHERE).describe()
+    assert "workers=4 (flag)" in line
+    assert "port=7001 (TAUT_PORT)" in line
+    assert "strategy=async" in line
+    assert "advertise" not in line
+
+
+def test_no_launcher_means_no_environment() -> None:
+    assert worker_environment({}) is None
+
+
+def test_a_launcher_without_a_token_is_a_mistake() -> None:
+    with pytest.raises(Misuse, match="TAUT_TOKEN_FILE"):
+        worker_environment({"TAUT_SUPERVISOR": "tcp://127.0.0.1:1"})
+
+
+@given(
+    st.builds(
+        WorkerEnvironment,
+        supervisor=st.text(min_size=1),
+        token=st.text(min_size=1),
+        token_file=st.none() | st.text(min_size=1),
+        bind=st.text(min_size=1),
+        advertise=st.none() | st.text(min_size=1),
+    )
+)
+def test_what_the_launcher_says_is_what_the_worker_reads(told: WorkerEnvironment) -> None:
+    assert worker_environment(told.variables()) == told
+
+
+def test_the_token_is_not_shown() -> None:
+    assert "secret" not in repr(WorkerEnvironment("tcp://h:1", token="secret"))
+
+
+def test_nothing_near_gives_no_guess() -> None:
+    assert did_you_mean("zzz", ["async"]) == ""
