@@ -117,7 +117,7 @@ def test_density_is_found_from_any_scale(spec, scale, parts):
         w += rng.standard_normal(size, np.float32) * np.float32(scale)
         before = state.words_sent
         codec.emit(state, step % parts * (size // parts), (step % parts + 1) * (size // parts))
-        sent.append((state.words_sent - before) / (size // parts))
+        sent.append((state.words_sent - before) / size)
     assert codec.density / 3 < np.mean(sent[200:]) < codec.density * 3
     assert codec.density / 4 < state.density < codec.density * 4
     assert np.log2(state.limit).is_integer()

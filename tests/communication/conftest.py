@@ -13,7 +13,6 @@ from taut.communication.keys import WorkerKeys
 from taut.communication.zmq_transport import ZmqTransport
 from taut.core.messages import Member
 
-
 settings.register_profile("communication", deadline=None)  # the cores are shared
 settings.load_profile("communication")
 

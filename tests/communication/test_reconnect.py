@@ -53,6 +53,25 @@ def test_the_supervisor_knows_a_worker_again(party, proxy, until) -> None:
     assert until(lambda: server.send(connection, [b"hello again"]) and worker.receive(0.1))
 
 
+def test_a_new_connection_takes_the_place_of_one_that_hangs(party, until) -> None:
+    """A host that lost its network comes back before the supervisor has noticed that it was gone."""
+    keys = RunKeys.generate()
+    token, server = Token.parse(keys.token), party.keep(SupervisorSocket(keys))
+    names = []
+    for body in (b"old", b"new"):
+        worker = party.worker(0, supervisor=(server.address, token))
+        dealer = worker._supervisor.socket
+        dealer.disconnect(server.address)
+        dealer.routing_id = b"\x01the same name"
+        dealer.connect(server.address)
+        assert until(lambda worker=worker, body=body: worker.send(SUPERVISOR, [body]))
+        arrived = until(lambda: server.receive(0.1))
+        names += [name for name, frames in arrived if frames == [body]]
+    assert names == [b"\x01the same name"] * 2
+    assert server.send(names[0], [b"to the new one"])
+    assert until(lambda: worker.receive(0.1)) == [(SUPERVISOR, [b"to the new one"])]
+
+
 def test_a_restarted_supervisor_gets_the_same_workers(party, until) -> None:
     keys = RunKeys.generate()
     first = SupervisorSocket(keys)

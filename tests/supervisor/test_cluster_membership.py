@@ -265,6 +265,7 @@ def test_last_words_that_arrive_after_the_news_of_the_end_still_count() -> None:
     run = Scripted(workers=2)
     run.train(0, 1)
     run.take(run.cluster.exited(101, "exit code 1", False, run.now))
+    run.take(run.cluster.tick(run.now))
     run.say(1, Failed("the loss is not finite"))
     run.pass_time(1, 0)
     assert run.roster(0).gone[0].reason == "the loss is not finite"
@@ -317,6 +318,18 @@ def test_a_held_request_gets_what_the_dead_leave() -> None:
     run.say(0, LeaseRequest(0, 10, 5, True))
     assert run.heard(0, NoLease) == [NoLease(0)]
     assert run.cluster.leases.samples_undone == 0
+
+
+def test_a_held_request_of_the_dead_is_forgotten() -> None:
+    run = Scripted(workers=3)
+    run.train(0, 1, 2)
+    run.say(0, LeaseRequest(0, 5, 5, True))
+    run.say(1, LeaseRequest(0, 5, 5, True))
+    run.exit(1)
+    run.exit(0)
+    assert run.heard(1, Lease) == []
+    run.say(2, LeaseRequest(0, 5, 5, True))
+    assert len(run.heard(2, Lease)) == 1
 
 
 def test_heartbeats_are_answered_and_unexpected_messages_are_counted() -> None:

@@ -24,7 +24,9 @@ def runs(runs_dir: RunsDir = None, config: Config = None, as_json: Json = False)
         return
     table = Table(box=None, pad_edge=False, padding=(0, 1))
     for name in ("run", "started", "state", "workers", "time", "replicas", "model"):
-        table.add_column(name, justify="right" if name in ("workers", "time") else "left", overflow="fold")
+        table.add_column(
+            name, justify="right" if name in ("workers", "time") else "left", no_wrap=name == "run"
+        )
     for each in found:
         table.add_row(*_cells(each))
     results().print(table)
@@ -34,4 +36,5 @@ def _cells(each: RunSummary) -> tuple[str, ...]:
     started = f"{datetime.fromtimestamp(each.started):%Y-%m-%d %H:%M:%S}" if each.started else "-"
     took = "-" if each.ended is None else f"{each.ended - each.started:.1f} s"
     replicas = {True: "identical", False: "different", None: "-"}[each.identical]
-    return each.name, started, each.state, str(each.workers), took, replicas, each.model or "-"
+    model = Path(each.model).name if each.model else "-"
+    return each.name, started, each.state, str(each.workers), took, replicas, model

@@ -28,7 +28,7 @@ from taut.errors import MalformedMessage, Misuse
 
 Vector = Any  # float32, one-dimensional, contiguous: a NumPy array, or a torch tensor on any device
 BLOCK = 64
-SMOOTHING_SCANS = 16.0  # over how many scans of the whole vector the reported density is smoothed
+SMOOTHING_STEPS = 64.0  # over how many calls of emit the reported density is smoothed
 
 
 @dataclass(eq=False)
@@ -37,8 +37,8 @@ class State:
 
     ``workers``, ``staleness``: as last told by ``retune``. ``limit``: the stray (tether) or residual
     (threshold) at which an element is sent; 0 until it is known. ``quantum``: what one sign is worth.
-    ``tau``: the nominal quantum, limit / p for tether. ``density``: share of the elements sent per scan,
-    smoothed. ``scans``: scans of the whole vector so far.
+    ``tau``: the nominal quantum, limit / p for tether. ``density``: share of all elements sent per call of
+    emit (one a step), smoothed. ``scans``: scans of the whole vector so far.
     """
 
     w: Vector = field(repr=False)
@@ -69,13 +69,12 @@ class State:
         return sum(int(vector.nbytes) for vector in held)
 
     def note(self, sent: int, scanned: int) -> None:
-        """Count a scan: ``sent`` of ``scanned`` elements went out."""
+        """Count a call of emit: ``sent`` of ``scanned`` elements went out."""
         self.words_sent += sent
-        share = scanned / max(1, self.size)
-        self.scans += share
-        keep = math.exp(-share / SMOOTHING_SCANS)
-        self._weight = keep * self._weight + (1.0 - keep)  # so that the first scans are a plain mean
-        self.density += (1.0 - keep) / self._weight * (sent / max(1, scanned) - self.density)
+        self.scans += scanned / max(1, self.size)
+        keep = math.exp(-1.0 / SMOOTHING_STEPS)
+        self._weight = keep * self._weight + (1.0 - keep)  # so that the first steps are a plain mean
+        self.density += (1.0 - keep) / self._weight * (sent / max(1, self.size) - self.density)
 
 
 class Codec(ABC):

@@ -20,8 +20,9 @@ from taut.codecs.codec import Codec, State, Vector, check_range, check_workers, 
 from taut.codecs.grid import Grid
 from taut.codecs.settings import check_density, check_one_of, check_positive, check_power
 
-DENSITY = 0.005
-FLUSH_HALVINGS = 3
+DENSITY = 0.012
+FLUSH_HALVINGS = 1
+FLUSH_HALVINGS_UNSENT = 3  # of a run so short that nothing was sent yet
 FLUSH_PASSES = 8  # at the full slack, for elements that strayed by several
 
 
@@ -90,7 +91,8 @@ class Tether(Codec):
         """Scans of everything: first at S until nothing is over it, then at S/2, S/4, S/8. The gain is 1
         here: the strays at the end are averaged, as there is no next step that could mend an overshoot. What
         stays behind is less than S/8, unless an element strayed by more than eight S."""
-        if state.limit == 0.0 and not self._judge(state, 0, state.size, 0):
+        unsent = state.limit == 0.0
+        if unsent and not self._judge(state, 0, state.size, 0):
             return []
         payloads: list[bytes] = []
         finest = state.grid.finest if state.grid else 0.0
@@ -99,7 +101,7 @@ class Tether(Codec):
         for _ in range(FLUSH_PASSES):
             if not self._pass(state, limit, up, payloads):
                 break
-        for _ in range(FLUSH_HALVINGS):
+        for _ in range(FLUSH_HALVINGS_UNSENT if unsent else FLUSH_HALVINGS):
             limit /= 2.0
             up = round_quantum(limit / state.workers, finest)
             if up > limit:  # the grid is too coarse for anything smaller

@@ -20,7 +20,7 @@ from taut.codecs.codec import Codec, State, Vector, check_range, check_workers, 
 from taut.codecs.grid import Grid
 from taut.codecs.settings import check_density, check_one_of, check_power
 
-DENSITY = 0.005
+DENSITY = 0.012
 FLUSH_HALVINGS = 3
 FLUSH_PASSES = 8
 FLUSH_RANGE = 2**30

@@ -25,9 +25,8 @@ from taut.communication.zap import Gatekeeper, guard
 from taut.core.messages import SUPERVISOR, Member
 from taut.errors import MalformedMessage, Misuse
 
-HWM = (
-    64  # messages queued per link and side; more belongs into the strategy's log, where updates can be merged
-)
+# Messages queued per link and side; more belongs in the strategy's log, where updates can be merged.
+HWM = 64
 BATCH = 256  # messages per call of receive, so that sending gets its turn
 
 # Plain integers: zmq's own are enums, and combining those costs as much as a call into the library.

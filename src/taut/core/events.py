@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from taut.core.messages import Report, Updates
 
+
 @dataclass(frozen=True, slots=True)
 class Include:
     """Action: include these updates (of one origin, merged) in the local replica."""

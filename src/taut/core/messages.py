@@ -52,7 +52,9 @@ class Report(Message, frozen=True):
     position: Annotated[int, Meta(ge=-1, le=2**62)]
     gap: bool  # something before what arrived is missing: send again from `position`
     have: Annotated[dict[Rank, Count], Meta(max_length=MAX_WORKERS)]  # received, per origin
-    sealed: Annotated[list[Rank], Meta(max_length=MAX_WORKERS)]  # the dead and gone, from whom nothing more is taken
+    sealed: Annotated[
+        list[Rank], Meta(max_length=MAX_WORKERS)
+    ]  # the dead and gone, from whom nothing more is taken
     final: Annotated[int, Meta(ge=-1, le=2**62)]  # this worker's last update, -1 while it may send more
 
 
@@ -130,12 +132,14 @@ class Heartbeat(Message, frozen=True):
 
 
 class LeaseRequest(Message, frozen=True):
-    """Some samples of pass ``epoch`` over a data set of ``length`` samples, please, in multiples of ``batch``."""
+    """Some samples of pass ``epoch`` over a data set of ``length`` samples, please, in multiples of ``batch``; or of a
+    later pass before ``until``, where that one is dealt out. Answered by ``Lease``, or ``NoLease`` of the last of them."""
 
     epoch: Count
     length: Annotated[int, Meta(ge=1, le=2**62)]
     batch: Annotated[int, Meta(ge=1, le=2**31)]
     last: bool  # no pass follows: wait for what others still hold rather than leave it undone
+    until: Count = 0
 
 
 class LeaseDone(Message, frozen=True):
@@ -173,9 +177,7 @@ class Upload(Message, frozen=True):
     total: Count
 
 
-WorkerMessage = (
-    Hello | Ready | Heartbeat | LeaseRequest | LeaseDone | Done | Failed | Digest | Upload
-)
+WorkerMessage = Hello | Ready | Heartbeat | LeaseRequest | LeaseDone | Done | Failed | Digest | Upload
 
 # ------------------------------------------------------------------------------------------ supervisor to worker
 

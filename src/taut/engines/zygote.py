@@ -34,7 +34,8 @@ PRELOADED = (
     "torch",
     "torch._dynamo",
     "safetensors.torch",
-    "taut.worker",
+    "taut.worker.join",
+    "taut.worker.seat",
     "taut.codecs.kernels_cpu",
     "taut.codecs.kernels_sketch",
 )
@@ -212,9 +213,7 @@ def _watch(waiters: dict[int, Callable[[], int]], report: TextIO) -> None:
             _signal(alive, hard=False)
             if what == "launcher gone":
                 threading.Timer(GRACE_S, events.put, [("kill", 0, 0)]).start()
-    # The listener may still hold standard input: an interpreter shutdown would wait for its lock.
-    report.flush()
-    os._exit(0)
+    os._exit(0)  # the listener may still hold standard input: an interpreter shutdown would wait for its lock
 
 
 def _signal(pids: set[int], hard: bool) -> None:

@@ -122,7 +122,7 @@ class Cluster:
     def drain(self, reason: str, now: float) -> list[Action]:
         """The user wants the run to end in order, with a model."""
         if self.outcome is None:
-            self._drain(reason)
+            self.ending.begin(reason)
         return self._settled(now)
 
     def saved(self, path: str, error: str, now: float) -> list[Action]:
@@ -238,7 +238,7 @@ class Cluster:
         if self.outcome is None:
             live = self.members.live()
             if self.ledger.started_s is not None and live and all(worker.state == "done" for worker in live):
-                self._drain("every worker is done")
+                self.ending.begin("every worker is done")
             self.ending.check(now)
             if self.ending.over is not None:
                 self._finish(*self.ending.over, now)
@@ -267,10 +267,6 @@ class Cluster:
         if self.ending.begun:
             return f"{self.ending.reason}, before any worker was ready"
         return "every worker left before the end of the run, so nobody could write the model"
-
-    def _drain(self, reason: str) -> None:
-        self.ending.begin(reason)
-        self.lending.close()
 
     def _fail(self, error: str, now: float) -> None:
         for worker in self.members.live():

@@ -96,6 +96,17 @@ class Leases:
             return HOLD
         return None
 
+    def earliest(self, epoch: int, final: int) -> int:
+        """The first pass from ``epoch`` to ``final`` with something left to deal; ``final`` if there is none.
+
+        >>> leases = Leases({0: Pass(10, dealt=10)})
+        >>> leases.earliest(0, 0), leases.earliest(0, 3)
+        (0, 1)
+        """
+        while epoch < final and epoch in self.passes and not self.passes[epoch].left:
+            epoch += 1
+        return epoch
+
     def done(self, rank: int, ids: list[int]) -> int:
         """These leases were trained on; how many samples that are. Ids that ``rank`` does not hold are
         passed over."""

@@ -22,12 +22,14 @@ class Lending:
         run."""
         roll = self.roll
         if roll.ending.begun:
-            roll.outbox.send(worker.connection, NoLease(request.epoch))
+            roll.outbox.send(worker.connection, NoLease(max(request.epoch, request.until - 1)))
             return
+        final = max(request.epoch, request.until - 1)
         try:
+            epoch = roll.leases.earliest(request.epoch, final)
             answer = roll.leases.request(
                 worker.rank,
-                request.epoch,
+                epoch,
                 request.length,
                 batch=request.batch,
                 live_workers=len(roll.members.with_state()),
@@ -40,17 +42,11 @@ class Lending:
         if answer == HOLD:
             roll.held[worker.rank] = request
         else:
-            roll.outbox.send(worker.connection, answer or NoLease(request.epoch))
+            roll.outbox.send(worker.connection, answer or NoLease(final))
 
     def serve(self, now: float) -> None:
-        """Try the held requests again: somebody may be done, or gone."""
+        """Try the held requests again: somebody may be done, or gone, or the run is being drained."""
         held = dict(self.roll.held)
         self.roll.held.clear()
         for rank, request in held.items():
             self.request(self.roll.members.workers[rank], request, now)
-
-    def close(self) -> None:
-        """The run is drained: nobody is to wait for data."""
-        for rank, request in self.roll.held.items():
-            self.roll.outbox.send(self.roll.members.workers[rank].connection, NoLease(request.epoch))
-        self.roll.held.clear()

@@ -56,7 +56,10 @@ class Arena:
 
     def specs(self) -> list[TensorSpec]:
         """What the model consists of, for comparing it with the others' models."""
-        return [TensorSpec(n, list(t.shape), str(t.dtype).removeprefix("torch."), part) for n, t, part in self._all()]
+        return [
+            TensorSpec(n, list(t.shape), str(t.dtype).removeprefix("torch."), part)
+            for n, t, part in self._all()
+        ]
 
     def _all(self) -> list[tuple[str, torch.Tensor, str]]:
         tensors = [
@@ -126,7 +129,9 @@ def _check(trained: list[tuple[str, nn.Parameter]]) -> None:
 def _bytes(tensor: torch.Tensor) -> bytes:
     import torch
 
-    return tensor.contiguous().cpu().reshape(-1).view(torch.uint8).numpy().tobytes() if tensor.numel() else b""
+    return (
+        tensor.contiguous().cpu().reshape(-1).view(torch.uint8).numpy().tobytes() if tensor.numel() else b""
+    )
 
 
 def _load(tensors: Sequence[torch.Tensor], data: bytes) -> None:
@@ -134,7 +139,9 @@ def _load(tensors: Sequence[torch.Tensor], data: bytes) -> None:
 
     expected = sum(t.numel() * t.element_size() for t in tensors)
     if len(data) != expected:
-        raise Misuse(f"{len(data)} bytes of state", f"{expected} bytes", "do all workers build the same model?")
+        raise Misuse(
+            f"{len(data)} bytes of state", f"{expected} bytes", "do all workers build the same model?"
+        )
     offset = 0
     with torch.no_grad():
         for tensor in tensors:

@@ -18,12 +18,34 @@ from taut.errors import Misuse
 Indices = npt.NDArray[np.int64]
 
 
+@dataclass(frozen=True)
+class Plan:
+    """What ``batches`` was asked for, checked: passes ``first`` to ``until - 1`` over ``length`` samples. ``last``: no
+    others follow."""
+
+    length: int
+    batch_size: int
+    first: int
+    until: int
+    last: bool
+    shuffle: bool
+    drop_last: bool
+
+    def __post_init__(self) -> None:
+        if self.length < 1:
+            raise Misuse("an empty data set", "at least one sample")
+        if not isinstance(self.batch_size, int) or self.batch_size < 1:
+            raise Misuse(f"batch_size={self.batch_size}", "a whole number of at least 1")
+        if self.until <= self.first:
+            raise Misuse(f"epochs={self.until - self.first}", "at least 1")
+
+
 class LeaseSource(ABC):
     """Where leases come from: the supervisor through a node, or, for a worker alone, itself."""
 
     @abstractmethod
-    def take(self, epoch: int, length: int, batch: int, last: bool) -> Lease | None:
-        """The next lease for pass ``epoch``, or None when the pass is dealt out or the run is stopping."""
+    def take(self, plan: Plan) -> Lease | None:
+        """The next lease for the plan, or None when its passes are dealt out or the run is stopping."""
 
     @abstractmethod
     def done(self, lease: Lease) -> None:
@@ -34,36 +56,17 @@ class OwnLeases(LeaseSource):
     """A worker alone: each pass is one lease."""
 
     def __init__(self) -> None:
-        self._dealt: set[int] = set()
+        self._dealt = 0
 
-    def take(self, epoch: int, length: int, batch: int, last: bool) -> Lease | None:
-        if epoch in self._dealt:
+    def take(self, plan: Plan) -> Lease | None:
+        epoch = max(self._dealt, plan.first)
+        if epoch >= plan.until:
             return None
-        self._dealt.add(epoch)
-        return Lease(epoch, epoch, 0, length)
+        self._dealt = epoch + 1
+        return Lease(epoch, epoch, 0, plan.length)
 
     def done(self, lease: Lease) -> None:
         """Nobody to tell."""
-
-
-@dataclass
-class Plan:
-    """What ``batches`` was asked for, checked."""
-
-    length: int
-    batch_size: int
-    epochs: int
-    last_known: bool
-    shuffle: bool
-    drop_last: bool
-
-    def __post_init__(self) -> None:
-        if self.length < 1:
-            raise Misuse("an empty data set", "at least one sample")
-        if not isinstance(self.batch_size, int) or self.batch_size < 1:
-            raise Misuse(f"batch_size={self.batch_size}", "a whole number of at least 1")
-        if self.epochs < 1:
-            raise Misuse(f"epochs={self.epochs}", "at least 1")
 
 
 class Dealer:
@@ -71,27 +74,31 @@ class Dealer:
 
     def __init__(self, source: LeaseSource, seed: int) -> None:
         self.source, self.seed = source, seed
-        self.epoch = 0  # the next pass
+        self._next_pass = 0
         self._orders: dict[int, Indices] = {}
-        self._handed: deque[tuple[int, Lease | None]] = deque()  # samples of a batch, and the lease it completes
+        self._handed: deque[tuple[int, Lease | None]] = (
+            deque()
+        )  # samples of a batch, and the lease it completes
+
+    def passes(self, count: int) -> tuple[int, int]:
+        """The numbers of the next ``count`` passes: first, and one after the last."""
+        first = self._next_pass
+        self._next_pass += max(0, count)
+        return first, first + count
 
     def indices(self, plan: Plan) -> Iterator[Indices]:
         """Batches of indices, pass after pass."""
-        first = self.epoch
-        self.epoch += plan.epochs
-        for epoch in range(first, first + plan.epochs):
-            last = plan.last_known and epoch == first + plan.epochs - 1
-            while (lease := self.source.take(epoch, plan.length, plan.batch_size, last)) is not None:
-                places = self._order(lease.epoch, plan)[lease.lo : lease.hi]
-                starts = range(0, len(places), plan.batch_size)
-                if plan.drop_last and len(places) % plan.batch_size:
-                    starts = starts[:-1]
-                if not starts:
-                    self.source.done(lease)
-                for start in starts:
-                    batch = places[start : start + plan.batch_size]
-                    self._handed.append((len(batch), lease if start == starts[-1] else None))
-                    yield batch
+        while (lease := self.source.take(plan)) is not None:
+            places = self._order(lease.epoch, plan)[lease.lo : lease.hi]
+            starts = range(0, len(places), plan.batch_size)
+            if plan.drop_last and len(places) % plan.batch_size:
+                starts = starts[:-1]
+            if not starts:
+                self.source.done(lease)
+            for start in starts:
+                batch = places[start : start + plan.batch_size]
+                self._handed.append((len(batch), lease if start == starts[-1] else None))
+                yield batch
 
     def trained(self) -> int:
         """The oldest batch handed out has been trained on; how many samples it had."""
@@ -163,4 +170,3 @@ def _pick(column: Any, batch: Indices) -> Any:
     import torch
 
     return column[torch.from_numpy(batch).to(column.device)]
-

@@ -42,6 +42,7 @@ class Facts:
     saved: Saved | None = None
     state: tuple[bytes, dict[int, int]] | None = None  # a donor's, complete
     answered_s: float | None = None  # when the supervisor last said anything
+    supervisor_silent: bool = False  # for so long that it must be taken for lost
 
     def learn(self, message: SupervisorMessage, payloads: list[bytes]) -> None:
         """One message of the supervisor's."""

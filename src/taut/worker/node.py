@@ -10,10 +10,12 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from taut.communication.framing import decode, encode, nbytes
 from taut.communication.transport import Envelope, Transport
 from taut.core.clock import Clock, MonotonicClock
+from taut.core.detector import Detector
 from taut.core.events import (
     Action,
     Arrived,
@@ -36,6 +38,7 @@ from taut.core.messages import (
     Member,
     Message,
     PeerMessage,
+    Pulse,
     Report,
     Roster,
     StateChunk,
@@ -45,13 +48,14 @@ from taut.core.messages import (
     Updates,
     Welcome,
 )
-from taut.errors import MalformedMessage
+from taut.errors import MalformedMessage, Refused, SupervisorLost
 from taut.strategies.broadcast import Broadcast, BroadcastState
 from taut.worker.facts import Facts
 from taut.worker.state import State, pack
 from taut.worker.transfer import Donation, Fetch
 
 TICK_S = 0.05
+ADMISSION_S = 60.0  # for the first answer: nothing was measured yet
 HEARTBEAT_S = 0.5  # a rate, not a timeout: the supervisor's detector adapts to what it sees
 
 
@@ -102,6 +106,9 @@ class Node:
         self._state_limit_nbytes = state_limit_nbytes
         self._closing: float | None = None
         self._ticked_s = self._beat_s = float("-inf")
+        self._began_s = self.clock.now()
+        self._detector = Detector(self._began_s)  # of the supervisor
+        self.patience_s = ADMISSION_S
         self._thread = threading.Thread(target=self._run, name="taut-communication", daemon=True)
 
     # ------------------------------------------------------------------------------------- the training thread
@@ -175,6 +182,8 @@ class Node:
                     return
                 if facts.failure is not None:
                     raise facts.failure
+                if facts.supervisor_silent:
+                    raise SupervisorLost("the supervisor fell silent while this worker needed an answer of it")
                 facts.changed.wait(TICK_S)
 
     def _command(self, command: Event | _Say | _Grant) -> None:
@@ -222,8 +231,14 @@ class Node:
         except MalformedMessage:
             self.malformed[envelope.sender] = self.malformed.get(envelope.sender, 0) + 1
 
-    def _on_supervisor(self, message: SupervisorMessage, payloads: list[bytes]) -> None:
-        self.facts.answered_s = self.clock.now()
+    def _on_supervisor(self, message: Any, payloads: list[bytes]) -> None:
+        now = self.clock.now()
+        self.facts.answered_s = now
+        if isinstance(message, Pulse):
+            self._detector.beat(now)
+            self.facts.supervisor_silent = False
+        else:
+            self._detector.seen(now)
         if isinstance(message, Welcome) and self._strategy is None:
             self.rank = message.rank
             self._strategy = self.make_strategy(message)
@@ -245,7 +260,7 @@ class Node:
                 self._tell(PeerJoined(member.rank))
         self.workers = len(roster.members)
 
-    def _on_peer(self, sender: int, message: PeerMessage, payloads: list[bytes]) -> None:
+    def _on_peer(self, sender: int, message: Any, payloads: list[bytes]) -> None:
         match message:
             case Updates() | Report():
                 if isinstance(message, Report) and message.position >= 0:
@@ -265,6 +280,8 @@ class Node:
                     self._fetch_on(self.clock.now())
 
     def _on_time(self, now: float) -> None:
+        if self.facts.welcome is None and self._strategy is None:
+            self._watch_admission(now)
         if now - self._ticked_s >= TICK_S:
             self._ticked_s = now
             if self._state is not None:
@@ -273,6 +290,17 @@ class Node:
         if self._state is not None and now - self._beat_s >= HEARTBEAT_S:
             self._beat_s = now
             self._send(SUPERVISOR, Heartbeat(self.statistics(), self.sketch()), ())
+            if self._detector.suspects(now) and not self.facts.supervisor_silent:
+                self.facts.note(supervisor_silent=True)
+
+    def _watch_admission(self, now: float) -> None:
+        """A wrong token or address must not look like a supervisor that takes its time."""
+        if getattr(self.transport, "supervisor_status", None) == "refused":
+            self.facts.fail(Refused("the supervisor does not take this token: is it the token of this run?"))
+        elif now - self._began_s > self.patience_s and self.facts.answered_s is None:
+            self.facts.fail(
+                SupervisorLost(f"no answer from the supervisor in {self.patience_s:.0f} s: is it up, and reachable?")
+            )
 
     def _fetch_on(self, now: float) -> None:
         """Go on with taking over the donor's state, if there is one to take and every neighbour holds for us."""

@@ -88,7 +88,7 @@ class Replica(Worker):
     def digest(self) -> str:
         """The hash of the shared weights, to the last bit."""
         shared = self.arena.host(self.codec.shared(self.codec_state))
-        return hashlib.blake2b(memoryview(shared).cast("B"), digest_size=16).hexdigest()
+        return hashlib.blake2b(shared.view(np.uint8), digest_size=16).hexdigest()
 
     def update_sketch(self) -> None:
         """Renew the sketch of the weights if it is time; its cost stays under half a percent."""

@@ -31,7 +31,7 @@ from taut.errors import ReplicasDiffer, RunFailed
 from taut.strategies import named
 from taut.strategies.broadcast import Broadcast
 from taut.worker.arena import Arena
-from taut.worker.batches import LeaseSource
+from taut.worker.batches import LeaseSource, Plan
 from taut.worker.facts import Facts
 from taut.worker.node import Node
 from taut.worker.participant import Participant
@@ -40,6 +40,7 @@ from taut.worker.state import unpack
 
 UPLOAD_NBYTES = 1 << 20
 RETUNE_TURNS = 16
+LEASES_AHEAD = 3
 
 
 class Seat:
@@ -205,7 +206,9 @@ class Seat:
                 self._upload()
             uploaded = True
         if exact and not finish.identical:
-            raise ReplicasDiffer("replicas differ after the drain, although this codec promises that they cannot")
+            raise ReplicasDiffer(
+                "replicas differ after the drain, although this codec promises that they cannot"
+            )
 
     def _upload(self) -> None:
         from safetensors.torch import save
@@ -221,21 +224,20 @@ class Seat:
 
 
 class SupervisorLeases(LeaseSource):
-    """Leases from the supervisor, one asked for ahead so that nobody waits for the network between them."""
+    """Leases from the supervisor, asked for ahead so that nobody waits for the network between them."""
 
     def __init__(self, seat: Seat) -> None:
         self._seat = seat
-        self._asked: tuple[int, int, int, bool] | None = None
+        self._asked = 0  # requests under way
 
-    def take(self, epoch: int, length: int, batch: int, last: bool) -> Lease | None:
+    def take(self, plan: Plan) -> Lease | None:
         seat, facts = self._seat, self._seat.node.facts
-        wish = (epoch, length, batch, last)
-        if self._asked != wish and not facts.leases:
-            self._ask(wish)
+        final = plan.until - 1
 
         def answered(facts: Facts) -> bool:
-            return bool(facts.leases) or epoch in facts.dealt_out or facts.drain is not None
+            return bool(facts.leases) or final in facts.dealt_out or facts.drain is not None
 
+        self._ask(plan)
         if not answered(facts):
             seat.participant.watch.charge("data")
             seat.node.wait(answered, seat.participant.idle)
@@ -243,17 +245,20 @@ class SupervisorLeases(LeaseSource):
         if facts.drain is not None:
             return None
         if not facts.leases:
-            self._asked = None
+            self._asked = 0
             return None
         lease = facts.leases.popleft()
-        if epoch not in facts.dealt_out:
-            self._ask(wish)
+        self._asked -= 1
+        if final not in facts.dealt_out:
+            self._ask(plan)
         return lease
 
-    def _ask(self, wish: tuple[int, int, int, bool]) -> None:
-        self._asked = wish
-        epoch, length, batch, last = wish
-        self._seat.node.say(LeaseRequest(epoch, length, batch, last))
+    def _ask(self, plan: Plan) -> None:
+        """Keep ``LEASES_AHEAD`` answers under way or at hand."""
+        while self._asked < LEASES_AHEAD:
+            self._asked += 1
+            message = LeaseRequest(plan.first, plan.length, plan.batch_size, plan.last, plan.until)
+            self._seat.node.say(message)
 
     def done(self, lease: Lease) -> None:
         self._seat.node.say(LeaseDone([lease.lease]))

@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 
+import msgspec
+
 from taut.core.messages import Failed, Statistics
 from taut.errors import Misuse, NonFiniteLoss, Stopping
 from taut.worker.accounting import Stopwatch
@@ -27,13 +29,15 @@ class TorchWorker:
     ``stopping`` turns true when the run is being drained.
     """
 
-    def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer, seat: Seat | None, seed: int) -> None:
+    def __init__(
+        self, model: nn.Module, optimizer: torch.optim.Optimizer, seat: Seat | None, seed: int
+    ) -> None:
         self.model, self.optimizer = model, optimizer
         self._seat = seat  # None: a run of one, without any ceremony
         self._dealer = Dealer(seat.leases if seat else OwnLeases(), seat.seed if seat else seed)
         self._batches_used = False
         self._closed = False
-        self._refusals = 0  # steps that were asked for although the run is stopping
+        self._passes_refused = 0  # calls of batches() that found the run stopping
         self.steps = self.samples = 0
         self.loss: float | None = None
         self.watch = seat.participant.watch if seat else Stopwatch()
@@ -75,12 +79,18 @@ class TorchWorker:
         if batch_size is None:
             raise Misuse("batches() without batch_size", "a batch size")
         length, read = reader(dataset, **loader)
-        plan = Plan(length, batch_size, 1 if epochs is None else epochs, epochs is not None, shuffle, drop_last)
+        first, until = self._dealer.passes(1 if epochs is None else epochs)
+        plan = Plan(length, batch_size, first, until, epochs is not None, shuffle, drop_last)
         return self._deal(read(self._dealer.indices(plan)))
 
     def _deal(self, batches: Iterator[Any]) -> Iterator[Any]:
         self._batches_used = True
         self.watch.charge("compute")
+        if self.stopping:
+            self._passes_refused += 1
+            if self._passes_refused > 1:
+                raise Stopping  # a loop that asks for pass after pass would never end
+            return
         for batch in batches:
             if self.stopping:
                 return
@@ -142,10 +152,9 @@ class TorchWorker:
 
     def statistics(self) -> Statistics:
         """What this worker did so far."""
-        fields = {f"{kind}_s": seconds for kind, seconds in self.watch.seconds.items()}
-        mine = Statistics(
-            steps=self.steps, samples=self.samples, loss=self.loss, wall_s=self.watch.wall_s, **fields
-        )
+        mine = Statistics(self.steps, self.samples, self.loss, wall_s=self.watch.wall_s)
+        split = {f"{kind}_s": seconds for kind, seconds in self.watch.seconds.items()}
+        mine = msgspec.structs.replace(mine, **split)
         return self._seat.add_statistics(mine) if self._seat else mine
 
     # --------------------------------------------------------------------------------------------- the end

@@ -67,11 +67,11 @@ class Detector:
         broken.
 
         Heartbeats that come in a burst (they were held up together) say nothing about the rhythm, so an
-        interval counts for at least a quarter of the mean.
+        interval counts for at least a half of the mean.
         """
         mean_s, deviation_s = self.rhythm()
         interval_s = now - self._last_beat
-        self._intervals.append(max(interval_s, mean_s / 4))
+        self._intervals.append(max(interval_s, mean_s / 2))
         self._last_beat = now
         self.seen(now)
         return interval_s > mean_s + 3 * deviation_s

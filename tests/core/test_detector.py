@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taut.supervisor.detector import Detector, phi
+from taut.core.detector import Detector, phi
 
 
 def beating(intervals: list[float]) -> tuple[Detector, float]:
@@ -60,8 +60,9 @@ def test_before_the_first_heartbeat_a_worker_has_time_but_not_for_ever() -> None
 
 
 def test_beats_that_arrive_in_a_burst_do_not_make_it_nervous() -> None:
-    steady, last = beating([0.5] * 60)
-    burst, now = beating([0.5] * 60 + [2.0] + [0.0] * 4)
+    steady, last = beating([0.5] * 100)
+    burst, now = beating([0.5] * 100 + [2.0] + [0.0] * 30)
+    assert burst.rhythm()[0] > 0.7 * steady.rhythm()[0]
     assert given_up_after_s(burst, now) > 0.7 * given_up_after_s(steady, last)
 
 

@@ -1,0 +1,188 @@
+"""Figures, tables and logs, from made-up workers."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+
+from taut.cli.display import Display, progress_text, replicas_text, show_outcome
+from taut.cli.figures import PARTS, cluster_rate, compression, outcome_record, size, time_split, total
+from taut.cli.logs import Follower, failures, last_lines
+from taut.cli.options import plain
+from taut.core.messages import Statistics
+from taut.supervisor.view import ClusterView, Event, Outcome, WorkerRow
+
+seconds = st.floats(0, 1e6)
+some_statistics = st.builds(
+    Statistics,
+    steps=st.integers(0, 10**6),
+    samples=st.integers(0, 10**9),
+    loss=st.none() | st.floats(-1e3, 1e3),
+    bytes_sent=st.integers(0, 10**12),
+    bytes_dense=st.integers(0, 10**15),
+    wall_s=seconds,
+    **{f"{part}_s": seconds for part in PARTS},
+)
+
+
+def row(rank: int, statistics: Statistics, state: str = "training", reason: str = "") -> WorkerRow:
+    return WorkerRow(rank, "host", 100 + rank, state, statistics, 0.0, reason)  # type: ignore[arg-type]
+
+
+def view(rows: list[WorkerRow], wall_s: float = 1.0, events: tuple[Event, ...] = ()) -> ClusterView:
+    return ClusterView("r", "training", 0, tuple(rows), 0.1, 0, 5, 10, events, wall_s, wall_s)
+
+
+def outcome(rows: list[WorkerRow], identical: bool | None = True, exact: bool = True) -> Outcome:
+    return Outcome(
+        state="finished",
+        exit_code=0,
+        identical=identical,
+        exact=exact,
+        digest="abcdef0123456789",
+        model=Path("runs/r/model.safetensors"),
+        workers={each.rank: each for each in rows},
+        consensus=0.25,
+        wall_s=3.0,
+    )
+
+
+@given(some_statistics)
+def test_shares_of_the_time_are_shares(given: Statistics) -> None:
+    split = time_split(given)
+    assert set(split) == {*PARTS, "other"}
+    assert all(share >= 0 for share in split.values())
+    claimed_s = sum(getattr(given, f"{part}_s") for part in PARTS)
+    if 0 < claimed_s <= given.wall_s:
+        assert sum(split.values()) == pytest.approx(1.0)
+
+
+@given(st.lists(some_statistics, max_size=5))
+def test_the_total_adds_up(workers: list[Statistics]) -> None:
+    together = total(workers)
+    assert together.samples == sum(each.samples for each in workers)
+    assert together.bytes_sent == sum(each.bytes_sent for each in workers)
+    losses = [each.loss for each in workers if each.loss is not None and each.steps]
+    if losses:
+        assert together.loss is not None
+        assert min(losses) - 1e-6 <= together.loss <= max(losses) + 1e-6
+    longest_s = max((each.wall_s for each in workers), default=0)
+    assert cluster_rate(workers) * longest_s == pytest.approx(together.samples if longest_s else 0)
+
+
+@given(st.lists(some_statistics, max_size=3), st.sampled_from([True, False, None]), st.booleans())
+def test_the_record_of_any_outcome_is_json(
+    workers: list[Statistics], identical: bool | None, exact: bool
+) -> None:
+    rows = [row(rank, each) for rank, each in enumerate(workers)]
+    record = outcome_record("r", "runs/r", {"codec": "tether"}, outcome(rows, identical, exact))
+    again = json.loads(json.dumps(plain(record), allow_nan=False))
+    assert again["replicas_identical"] is identical
+    assert len(again["workers"]) == len(workers)
+    assert again["bytes_sent"] == sum(each.bytes_sent for each in workers)
+
+
+def test_nothing_sent_is_no_compression() -> None:
+    assert compression(Statistics()) is None
+    assert compression(Statistics(bytes_sent=2, bytes_dense=100)) == 50
+
+
+def test_what_is_not_finite_is_null() -> None:
+    assert plain({"loss": float("inf"), "row": Statistics(loss=float("nan"))})["loss"] is None
+
+
+@given(st.floats(0, 1e18))
+def test_sizes_stay_short(nbytes: float) -> None:
+    assert len(size(nbytes)) <= 12
+
+
+def test_the_summary_says_what_matters() -> None:
+    text = io.StringIO()
+    workers = [
+        row(
+            0, Statistics(steps=10, samples=320, bytes_sent=1000, bytes_dense=100_000, wall_s=2, compute_s=2)
+        ),
+        row(1, Statistics(), "gone", "killed by SIGKILL"),
+    ]
+    show_outcome(Console(file=text, width=120), "r", outcome(workers))
+    said = text.getvalue()
+    for word in (
+        "100x",
+        "160",
+        "killed by SIGKILL",
+        "identical (hash abcdef012345)",
+        "model.safetensors",
+        "all",
+    ):
+        assert word in said
+
+
+def test_a_broken_promise_is_loud() -> None:
+    assert "DIFFERENT" in replicas_text(outcome([], identical=False, exact=True))
+    assert "DIFFERENT" not in replicas_text(outcome([], identical=False, exact=False))
+    assert replicas_text(outcome([], identical=None)) == "not compared"
+
+
+def test_without_a_terminal_there_are_plain_lines_and_each_event_once() -> None:
+    text = io.StringIO()
+    event = Event(1, 0.5, "joined", "worker 0")
+    with Display(Console(file=text, width=200)) as display:
+        for tenth in range(100):
+            display.update(view([row(0, Statistics(steps=1, wall_s=1))], tenth / 10, (event,)))
+    lines = text.getvalue().splitlines()
+    assert sum("joined: worker 0" in line for line in lines) == 1
+    assert sum("samples/s" in line for line in lines) == 5
+    assert "\x1b" not in text.getvalue()
+
+
+def test_on_a_terminal_there_is_one_line_per_worker() -> None:
+    text = io.StringIO()
+    rows = [row(rank, Statistics(steps=7, wall_s=1)) for rank in range(3)]
+    with Display(Console(file=text, force_terminal=True, width=120)) as display:
+        display.update(view(rows))
+        assert display._live is not None
+        display._live.refresh()
+    for rank in range(3):
+        assert f" {rank} " in text.getvalue()
+
+
+def test_quiet_is_quiet() -> None:
+    text = io.StringIO()
+    with Display(Console(file=text, force_terminal=True), quiet=True) as display:
+        display.update(view([row(0, Statistics())]))
+    assert text.getvalue() == ""
+
+
+def test_progress_before_anything_happened() -> None:
+    waiting = ClusterView("r", "waiting", 4, (), 0.0, 0, 0, 0, (), 0.1, 0.0)
+    assert "0 here, 4 expected" in progress_text(waiting)
+
+
+def test_a_follower_gives_whole_lines_once(tmp_path: Path) -> None:
+    log = tmp_path / "worker-0.log"
+    follower = Follower([log, tmp_path / "worker-1.log"])
+    assert list(follower.lines()) == []
+    log.write_bytes(b"one\ntw")
+    assert list(follower.lines()) == [(0, "one")]
+    with log.open("ab") as more:
+        more.write(b"o\nthr\xff")
+    assert list(follower.lines()) == [(0, "two")]
+    assert list(follower.lines(last=True)) == [(0, "thr\ufffd")]
+    assert list(follower.lines(last=True)) == []
+
+
+def test_the_same_failure_is_told_once(tmp_path: Path) -> None:
+    trace = "Traceback (most recent call last):\n  File x\nValueError: boom\n"
+    texts = ["hello 0\n" + trace, "hello 1\n" + trace, "other\n"]
+    logs = []
+    for index, text in enumerate(texts):
+        (tmp_path / f"{index}.log").write_text(text)
+        logs.append((index, tmp_path / f"{index}.log"))
+    assert failures(logs) == [([0, 1], trace.splitlines()), ([2], ["other"])]
+    assert last_lines(tmp_path / "absent") == []
