@@ -12,7 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from taut.cli.figures import cluster_rate, compression, rate, size, time_split, times, total
+from taut.cli.figures import PARTS, cluster_rate, compression, rate, size, time_split, times, total
 from taut.core.messages import Statistics
 from taut.supervisor.view import ClusterView, Outcome, WorkerRow
 
@@ -36,7 +36,7 @@ def worker_table(rows: Iterable[WorkerRow], title: str = "") -> Table:
     table.add_column("state")
     for name in ("steps", "samples/s", "loss", "sent", "vs dense", "stale"):
         table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("time %", overflow="fold")
+    table.add_column("comp/enc/send/wait\n/merge/data %", no_wrap=True)
     for row in rows:
         table.add_row(str(row.rank), state_text(row), *_cells(row.statistics, rate(row.statistics)))
     return table
@@ -57,7 +57,7 @@ def _cells(given: Statistics, samples_per_s: float) -> list[str]:
         size(given.bytes_sent),
         times(compression(given)),
         f"{given.staleness:.1f}",
-        split_text(given),
+        "/".join(f"{100 * time_split(given)[part]:.0f}" for part in PARTS),
     ]
 
 

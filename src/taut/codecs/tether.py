@@ -88,9 +88,10 @@ class Tether(Codec):
             self._set(state, state.limit)
 
     def flush(self, state: State) -> list[bytes]:
-        """Scans of everything: first at S until nothing is over it, then at S/2, S/4, S/8. The gain is 1
-        here: the strays at the end are averaged, as there is no next step that could mend an overshoot. What
-        stays behind is less than S/8, unless an element strayed by more than eight S."""
+        """Scans of everything: at S until nothing is over it (eight times at most), then at S/2. The gain is
+        1 here: strays of the end are averaged, as no next step could mend an overshoot. What is below S/2 is
+        noise of the last steps more than progress, and averaging that in, too, cost accuracy in every probe;
+        only a run so short that nothing was sent before goes down to S/8."""
         unsent = state.limit == 0.0
         if unsent and not self._judge(state, 0, state.size, 0):
             return []

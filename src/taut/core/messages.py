@@ -255,7 +255,7 @@ class Drain(Message, frozen=True):
 class Finish(Message, frozen=True):
     """The verdict on the replicas. One payload frame: the averaged buffers, to be adopted. ``writer`` uploads the model.
 
-    Workers other than the writer go when they get it; the writer waits for ``Saved``."""
+    All wait for ``Saved`` before they go: should the writer die, another is named by another ``Finish``."""
 
     identical: bool
     writer: Rank

@@ -115,10 +115,10 @@ class Ending:
 
     def saved(self, path: str, error: str) -> None:
         """The shell wrote the model, or could not."""
-        if self.writer is not None:
-            self.outbox.send(self.writer.connection, Saved(path, error))
-            if self.writer.live:
-                self.writer.state = "finished"
+        for worker in self.members.live():
+            self.outbox.send(worker.connection, Saved(path, error))
+        if self.writer is not None and self.writer.live:
+            self.writer.state = "finished"
         self.over = (path, error)
 
     def lost(self, worker: Worker, now: float) -> None:

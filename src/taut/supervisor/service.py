@@ -79,6 +79,7 @@ class Supervisor:
         self._outlet = Outlet(self._socket)
         self._orders: queue.SimpleQueue[Callable[[float], list[Action]]] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
+        self._writer: threading.Thread | None = None
         self._stopping, self._closed = False, False
         self._over = threading.Event()
         self._ticked_s = self._viewed_s = now
@@ -173,18 +174,21 @@ class Supervisor:
                 case Measured(rank, statistics, final):
                     self._journal.measured(rank, statistics, final, now)
                 case Save(data):
-                    self._carry_out(self._saved(data, now), now)
+                    # Beside the loop: torch is imported for it, and workers must not take that for silence.
+                    self._writer = threading.Thread(target=self._write, args=(data,), name="writer", daemon=True)
+                    self._writer.start()
                 case Finished(outcome):
                     self._journal.finished(outcome, now)
                     self._view = self._look(now)
                     self._over.set()
 
-    def _saved(self, data: bytes, now: float) -> list[Action]:
+    def _write(self, data: bytes) -> None:
+        path, error = "", ""
         try:
-            path = write_model(self.run_dir, data)
-        except TautError as error:
-            return self._cluster.saved("", str(error)[:4000], now)
-        return self._cluster.saved(str(path), "", now)
+            path = str(write_model(self.run_dir, data))
+        except TautError as failure:
+            error = str(failure)[:4000]
+        self._order(lambda now: self._cluster.saved(path, error, now))
 
     def _reachable(self, connection: bytes) -> bool:
         worker = self._cluster.members.find(connection)
@@ -216,6 +220,8 @@ class Supervisor:
         if self._closed:
             return
         self._closed = True
+        if self._writer is not None:
+            self._writer.join()  # a file is never left half-written
         now = self._clock.now()
         self._carry_out(self._cluster.stop("the run was stopped", now), now)
         self._view = self._look(now)

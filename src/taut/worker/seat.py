@@ -6,6 +6,7 @@ import json
 import os
 import socket
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -27,7 +28,7 @@ from taut.core.messages import (
     Upload,
     Welcome,
 )
-from taut.errors import ReplicasDiffer, RunFailed
+from taut.errors import ReplicasDiffer, RunFailed, SupervisorLost
 from taut.strategies import named
 from taut.strategies.broadcast import Broadcast
 from taut.worker.arena import Arena
@@ -164,8 +165,22 @@ class Seat:
             self._flush()
             participant.drain()
             self._agree()
+        except SupervisorLost as error:
+            raise SupervisorLost(f"{error}; the model as this worker has it is in {self._save_here()}") from None
         finally:
             node.close(linger_s=1.0)
+
+    def _save_here(self) -> Path:
+        """Nobody takes the model: it must not be lost."""
+        from safetensors.torch import save_file
+
+        assert self.node.facts.welcome is not None
+        self.replica.settle()
+        path = Path(f"{self.node.facts.welcome.run}-worker-{self.node.rank}.safetensors").absolute()
+        temporary = path.with_suffix(".part")
+        save_file(self.arena.state_dict(), temporary)
+        temporary.replace(path)
+        return path
 
     def leave(self) -> None:
         """Go before the end: flush, wait until all others have everything of ours, say good-bye."""
@@ -195,20 +210,31 @@ class Seat:
         digest = Digest(replica.digest(), exact, have, self.statistics())
         node.say(digest, [self.arena.buffer_bytes()])
         replica.settle()
-        uploaded = False
-        while not uploaded:
-            node.wait(lambda facts: facts.finish is not None, self.participant.idle)
-            assert node.facts.finish is not None
-            finish, buffers = node.facts.finish
-            if buffers:
-                self.arena.load_buffers(buffers)
-            if finish.writer == node.rank:
-                self._upload()
-            uploaded = True
+        node.wait(lambda facts: facts.finish is not None, self.participant.idle)
+        assert node.facts.finish is not None
+        finish, buffers = node.facts.finish
+        if buffers:
+            self.arena.load_buffers(buffers)
+        self._hand_in()
         if exact and not finish.identical:
             raise ReplicasDiffer(
                 "replicas differ after the drain, although this codec promises that they cannot"
             )
+
+    def _hand_in(self) -> None:
+        """Wait until the model is saved; upload it as soon as this worker is the one asked for it."""
+        node = self.node
+
+        def asked(facts: Facts) -> bool:
+            return facts.finish is not None and facts.finish[0].writer == node.rank
+
+        node.wait(lambda facts: facts.saved is not None or asked(facts), self.participant.idle)
+        if asked(node.facts):
+            self._upload()
+        node.wait(lambda facts: facts.saved is not None, self.participant.idle)
+        saved = node.facts.saved
+        if saved is not None and saved.error and asked(node.facts):
+            raise RunFailed(f"the supervisor could not save the model: {saved.error}")
 
     def _upload(self) -> None:
         from safetensors.torch import save
@@ -216,11 +242,6 @@ class Seat:
         data = save(self.arena.state_dict())
         for offset in range(0, max(1, len(data)), UPLOAD_NBYTES):
             self.node.say(Upload(offset, len(data)), [data[offset : offset + UPLOAD_NBYTES]])
-        self.node.wait(lambda facts: facts.saved is not None, self.participant.idle)
-        saved = self.node.facts.saved
-        assert saved is not None
-        if saved.error:
-            raise RunFailed(f"the supervisor could not save the model: {saved.error}")
 
 
 class SupervisorLeases(LeaseSource):
