@@ -35,9 +35,7 @@ class Row:
     ok: bool = True
 
 
-def row(
-    name: str, value: float, unit: str, *, at_most: float | None = None, at_least: float | None = None
-) -> Row:
+def row(name: str, value: float, unit: str, *, at_most: float | None = None, at_least: float | None = None) -> Row:
     """A row with its verdict.
 
     >>> row("encode", 1.1, "x", at_most=1.2)

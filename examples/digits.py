@@ -26,7 +26,7 @@ x, y = torch.tensor(pixels, dtype=torch.float32) / 16, torch.tensor(labels)
 shuffled = torch.randperm(len(y), generator=torch.Generator().manual_seed(0))
 test, train = shuffled[:360], shuffled[360:]
 
-model = nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 10))
+model = nn.Sequential(nn.Linear(64, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 10))
 optimizer = torch.optim.SGD(model.parameters(), lr=options.lr, momentum=0.9)
 
 with taut.join(model, optimizer) as worker:

@@ -1,7 +1,9 @@
-"""Logistic regression in NumPy: four workers on a ring, each with its own data, wired by channels.
+"""Logistic regression in NumPy: four workers, each with its own data, wired by channels.
 
 The framework-free level: fill a worker with one iteration, say how a neighbour's update is included, and run.
 """
+
+import itertools
 
 import numpy as np
 
@@ -17,16 +19,15 @@ def make_data(samples: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 class Logistic(taut.Worker):
-    def __init__(self, x: np.ndarray, y: np.ndarray, neighbours: int) -> None:
+    def __init__(self, x: np.ndarray, y: np.ndarray) -> None:
         self.x, self.y = x, y
         self.w = np.zeros(20, np.float32)
-        self.rate = 0.5 / (1 + neighbours)
 
     def iterate(self) -> np.ndarray:
         pick = np.random.default_rng().integers(len(self.x), size=32)
         x, y = self.x[pick], self.y[pick]
         prediction = 1 / (1 + np.exp(-x @ self.w))
-        change = self.rate * x.T @ (y - prediction) / len(pick)
+        change = 0.1 * x.T @ (y - prediction) / len(pick)
         self.w += change
         return change
 
@@ -35,11 +36,11 @@ class Logistic(taut.Worker):
 
 
 topology = taut.Topology()
-ranks = [topology.worker(Logistic(*make_data(500), neighbours=2)) for _ in range(4)]
-for a, b in zip(ranks, ranks[1:] + ranks[:1], strict=True):
+ranks = [topology.worker(Logistic(*make_data(500))) for _ in range(4)]
+for a, b in itertools.combinations(ranks, 2):
     topology.channel(a, b)
 
-taut.run(topology, iterations=300)
+taut.run(topology, iterations=1000)
 
 x, y = make_data(2000)
 for rank, worker in enumerate(topology.workers):

@@ -29,7 +29,7 @@ _HOMES = {
     "run": "taut.worker.local",
 }
 
-__all__ = ["TorchWorker", "Topology", "Worker", "__version__", "join", "run"]
+__all__ = ["Topology", "TorchWorker", "Worker", "__version__", "join", "run"]
 
 
 def __getattr__(name: str) -> Any:

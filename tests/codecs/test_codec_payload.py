@@ -24,14 +24,10 @@ def payload_of(kind: Kind, length: int = 256) -> bytes:
         words = rng.integers(0, 2 * length, 9).astype(np.uint32)
         return build(Header(kind, 0.25, 64, length, 9), words)
     if kind is Kind.BITMAP:
-        return build(
-            Header(kind, 0.25, 64, length, length // 4 * 2), np.full(length // 4, 0b00100001, np.uint8)
-        )
+        return build(Header(kind, 0.25, 64, length, length // 4 * 2), np.full(length // 4, 0b00100001, np.uint8))
     if kind in PAIRS:
         at = np.arange(0, length, 8, dtype=np.uint32)
-        return build(
-            Header(kind, 0.25, 64, length, at.size), at, rng.integers(-9, 9, at.size).astype(PAIRS[kind])
-        )
+        return build(Header(kind, 0.25, 64, length, at.size), at, rng.integers(-9, 9, at.size).astype(PAIRS[kind]))
     numbers = rng.integers(-99, 99, length).astype(COUNTS[kind])
     return build(Header(kind, 0.25, 64, length, length), numbers)
 
@@ -133,9 +129,7 @@ def test_refused_with_a_reason(raw, says):
 
 def test_a_header_that_claims_much_allocates_little():
     """Validation and merging take memory for the message, not for what it claims to cover."""
-    far = [
-        build(Header(Kind.WORDS, 0.5, base, 2**31, 1), np.array([7 << 1], np.uint32)) for base in (0, 2**50)
-    ]
+    far = [build(Header(Kind.WORDS, 0.5, base, 2**31, 1), np.array([7 << 1], np.uint32)) for base in (0, 2**50)]
     tracemalloc.start()
     try:
         for payload in far:
@@ -171,9 +165,7 @@ def test_pack_writes_what_it_was_given_in_the_smallest_kind(counts, cap):
 
 def test_merge_of_different_kinds_and_dense():
     parts = [payload_of(kind) for kind in Kind]
-    np.testing.assert_allclose(
-        applied(merge(parts)), sum(applied(part) for part in parts), rtol=1e-5, atol=1e-5
-    )
+    np.testing.assert_allclose(applied(merge(parts)), sum(applied(part) for part in parts), rtol=1e-5, atol=1e-5)
     exact = [payload_of(kind) for kind in Kind if kind is not Kind.DENSE]
     assert header(merge(exact)).kind is not Kind.DENSE
     assert (applied(merge(exact)) == sum(applied(part) for part in exact)).all()

@@ -96,9 +96,7 @@ def test_snap(values, cut):
     grid = snap(w, [cut, len(w) - cut])
     assert snap(tensor, [cut, len(w) - cut]) == grid
     assert tensor.numpy().tobytes() == w.tobytes()
-    for part, old, exponent in zip(
-        (w[:cut], w[cut:]), (before[:cut], before[cut:]), grid.exponents, strict=True
-    ):
+    for part, old, exponent in zip((w[:cut], w[cut:]), (before[:cut], before[cut:]), grid.exponents, strict=True):
         q = 2.0**exponent
         assert (part / q == np.round(part / q)).all()
         assert (np.abs(part - old) <= q / 2).all()

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from taut.strategies.broadcast import Broadcast
-from taut.testing.strategy_check import World, check_strategy, merge_sets
+from taut.testing.strategy_check import check_strategy, merge_sets
 
 
 @given(

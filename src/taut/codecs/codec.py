@@ -124,9 +124,7 @@ class Codec(ABC):
     def adopt(self, state: State, shared: Vector) -> None:
         """A joiner takes ``shared`` from its donor: b = w = shared, and nothing is left to send."""
         if len(shared) != state.size:
-            raise Misuse(
-                f"shared weights of {len(shared)} elements", f"{state.size}, the length of the model"
-            )
+            raise Misuse(f"shared weights of {len(shared)} elements", f"{state.size}, the length of the model")
         state.kernels.load(state.b, shared)
         state.kernels.load(state.w, shared)
         if state.r is not None:
@@ -139,9 +137,7 @@ class Codec(ABC):
         if head.kind is Kind.DENSE:
             raise MalformedMessage(f"dense payload for codec {self.name}, whose sums are exact")
         if state.grid is not None and not (head.quantum / state.grid.finest).is_integer():
-            raise MalformedMessage(
-                f"quantum {head.quantum:g} is not on the run's grid of {state.grid.finest:g}"
-            )
+            raise MalformedMessage(f"quantum {head.quantum:g} is not on the run's grid of {state.grid.finest:g}")
 
 
 def new_state(w: Vector, workers: int, grid: Grid | None, residual: bool = False) -> State:
@@ -180,9 +176,7 @@ def apply(state: State, payload: Bytes, head: Header) -> None:
     if head.kind is Kind.WORDS:
         kernels.add_words(w, b, head.base, read(payload, np.uint32, head.count), head.quantum)
     elif head.kind is Kind.BITMAP:
-        kernels.add_bits(
-            w, b, head.base, head.length, read(payload, np.uint8, head.body_nbytes), head.quantum
-        )
+        kernels.add_bits(w, b, head.base, head.length, read(payload, np.uint8, head.body_nbytes), head.quantum)
     elif head.kind in PAIRS:
         indices, numbers = read_pairs(payload, head)
         kernels.add_at(w, b, head.base, indices, numbers.astype(np.float32) * np.float32(head.quantum))

@@ -100,9 +100,7 @@ def snap(w: Any, sizes: Sequence[int], names: Sequence[str] = ()) -> Grid:
         largest = _largest(part) if size else 0.0
         if not math.isfinite(largest):
             name = names[place] if names else f"number {place}"
-            raise Misuse(
-                f"tensor {name} with NaN or infinite weights", "finite weights", "look at its initialization"
-            )
+            raise Misuse(f"tensor {name} with NaN or infinite weights", "finite weights", "look at its initialization")
         exponent = _exponent(largest)
         if size:
             _round(part, exponent)

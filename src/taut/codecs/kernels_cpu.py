@@ -8,8 +8,6 @@ Every function works in place on what it is given. Signatures are explicit: the 
 when this module is imported, which is why nothing imports it before a state is made.
 """
 
-# ruff: noqa: PLR0917 (a kernel takes what it needs)
-
 from __future__ import annotations
 
 import contextlib
@@ -196,17 +194,13 @@ def tether(w: F32, b: F32, lo: int, hi: int, limit: float, up: float, out: U32) 
     """Scan ``lo..hi-1`` for the tether codec: b moves by ``up``, w gives back ``limit - up``."""
     f32 = np.float32
     give = f32(limit) - f32(up)
-    return collect(
-        lambda start: _scan_tether(w, b, start, hi, lo, f32(limit), f32(up), give, out), lo, hi, out
-    )
+    return collect(lambda start: _scan_tether(w, b, start, hi, lo, f32(limit), f32(up), give, out), lo, hi, out)
 
 
 def threshold(w: F32, b: F32, r: F32, lo: int, hi: int, tau: float, share: float, out: U32) -> Signs:
     """Scan ``lo..hi-1`` for the threshold codec: r += (w - b) * share, one ±tau per element."""
     f32 = np.float32
-    return collect(
-        lambda start: _scan_threshold(w, b, r, start, hi, lo, f32(tau), f32(share), out), lo, hi, out
-    )
+    return collect(lambda start: _scan_threshold(w, b, r, start, hi, lo, f32(tau), f32(share), out), lo, hi, out)
 
 
 def mean(w: F32, b: F32, lo: int, hi: int, share: float) -> F32:

@@ -5,8 +5,6 @@ They go through the vector in pieces, so that temporaries stay small whatever th
 host as words.
 """
 
-# ruff: noqa: PLR0917 (a kernel takes what it needs)
-
 from __future__ import annotations
 
 from typing import Any
@@ -51,9 +49,7 @@ def _stop(start: int, hi: int, found: int, out: npt.NDArray[np.uint32]) -> int:
 
 
 @torch.no_grad()
-def tether(
-    w: Tensor, b: Tensor, lo: int, hi: int, limit: float, up: float, out: npt.NDArray[np.uint32]
-) -> Signs:
+def tether(w: Tensor, b: Tensor, lo: int, hi: int, limit: float, up: float, out: npt.NDArray[np.uint32]) -> Signs:
     top, rise = _scalar(w, limit), _scalar(w, up)
     give = top - rise
 
@@ -130,9 +126,7 @@ def add_words(w: Tensor, b: Tensor, base: int, words: npt.NDArray[np.uint32], qu
 
 
 @torch.no_grad()
-def add_bits(
-    w: Tensor, b: Tensor, base: int, length: int, bits: npt.NDArray[np.uint8], quantum: float
-) -> None:
+def add_bits(w: Tensor, b: Tensor, base: int, length: int, bits: npt.NDArray[np.uint8], quantum: float) -> None:
     for start in range(0, length, PIECE):
         stop = min(start + PIECE, length)
         signs = bit_values()[bits[start // 4 : (stop + 3) // 4]].reshape(-1)[: stop - start]
@@ -147,9 +141,7 @@ def add_values(w: Tensor, b: Tensor, base: int, values: npt.NDArray[np.float32])
 
 
 @torch.no_grad()
-def add_at(
-    w: Tensor, b: Tensor, base: int, indices: npt.NDArray[Any], values: npt.NDArray[np.float32]
-) -> None:
+def add_at(w: Tensor, b: Tensor, base: int, indices: npt.NDArray[Any], values: npt.NDArray[np.float32]) -> None:
     places, change = _tensor(w, indices.astype(np.int64)) + base, _tensor(w, values)
     b[places] += change
     w[places] += change

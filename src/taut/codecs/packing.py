@@ -111,9 +111,7 @@ def pack(indices: I64, numbers: I64, unit: float, base: int, length: int) -> byt
     return _write(kind, indices, numbers, unit, base, length)
 
 
-def _write(  # noqa: PLR0917
-    kind: Kind, indices: I64, numbers: I64, unit: float, base: int, length: int
-) -> bytes:
+def _write(kind: Kind, indices: I64, numbers: I64, unit: float, base: int, length: int) -> bytes:
     if kind is Kind.WORDS:
         words = np.repeat(indices << 1 | (numbers < 0), np.abs(numbers)).astype(np.uint32)
         return build(Header(kind, unit, base, length, words.size), words)
@@ -138,9 +136,7 @@ def write_bitmap(indices: I64, minus: npt.NDArray[np.bool_], length: int) -> npt
     return bits
 
 
-def _sum_sparse(
-    payloads: Sequence[Bytes], heads: Sequence[Header], base: int, unit: float
-) -> tuple[I64, I64]:
+def _sum_sparse(payloads: Sequence[Bytes], heads: Sequence[Header], base: int, unit: float) -> tuple[I64, I64]:
     """Rising places and their numbers, not zero: takes memory for what the payloads hold, not for what they
     cover."""
     places, numbers = [], []

@@ -84,9 +84,7 @@ class Header:
         if self.kind is Kind.BITMAP:
             return (self.length + 3) // 4
         if self.kind in PAIRS:
-            return self.count * (
-                np.dtype(index_type(self.length)).itemsize + np.dtype(PAIRS[self.kind]).itemsize
-            )
+            return self.count * (np.dtype(index_type(self.length)).itemsize + np.dtype(PAIRS[self.kind]).itemsize)
         return self.length * (4 if self.kind is Kind.DENSE else np.dtype(COUNTS[self.kind]).itemsize)
 
 
@@ -103,9 +101,7 @@ def read_pairs(payload: Bytes, head: Header) -> tuple[npt.NDArray[Any], npt.NDAr
 
 def build(header: Header, *body: npt.NDArray[Any]) -> bytes:
     """The payload: the header, and the arrays of the body one after the other."""
-    head = HEADER.pack(
-        header.kind, FORMAT_VERSION, 0, header.quantum, header.base, header.length, header.count % 2**32
-    )
+    head = HEADER.pack(header.kind, FORMAT_VERSION, 0, header.quantum, header.base, header.length, header.count % 2**32)
     parts: list[Any] = [head, *(np.ascontiguousarray(part) for part in body)]
     return b"".join(parts)
 
@@ -138,9 +134,7 @@ def header(payload: Bytes) -> Header:
         raise MalformedMessage(f"payload of {len(payload)} bytes; the header alone has {HEADER.size}")
     code, version, zero, quantum, base, length, count = HEADER.unpack_from(payload)
     if version != FORMAT_VERSION or zero != 0:
-        raise MalformedMessage(
-            f"payload format {version}/{zero}; this version of taut reads {FORMAT_VERSION}/0"
-        )
+        raise MalformedMessage(f"payload format {version}/{zero}; this version of taut reads {FORMAT_VERSION}/0")
     if code not in Kind._value2member_map_:
         raise MalformedMessage(f"payload of unknown kind {code}")
     kind = Kind(code)
@@ -166,9 +160,7 @@ def validate(payload: Bytes, size: int) -> Header:
     """
     head = header(payload)
     if head.length == 0 or head.base + head.length > size:
-        raise MalformedMessage(
-            f"payload for elements {head.base}..{head.base + head.length - 1} of a vector of {size}"
-        )
+        raise MalformedMessage(f"payload for elements {head.base}..{head.base + head.length - 1} of a vector of {size}")
     body_nbytes = len(payload) - HEADER.size
     if body_nbytes != head.body_nbytes:
         raise MalformedMessage(

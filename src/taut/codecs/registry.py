@@ -45,9 +45,7 @@ def parse(given: str | Mapping[str, Any]) -> Codec:
 def _split(given: str | Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     if isinstance(given, Mapping):
         if not isinstance(given.get("name"), str):
-            raise Misuse(
-                f"codec {dict(given)}", 'a table with a name, such as { name = "tether", density = 0.01 }'
-            )
+            raise Misuse(f"codec {dict(given)}", 'a table with a name, such as { name = "tether", density = 0.01 }')
         return given["name"], {key: value for key, value in given.items() if key != "name"}
     if not isinstance(given, str):
         raise Misuse(f"codec {given!r}", "a string such as 'tether:density=0.01', or a table")

@@ -31,11 +31,7 @@ def number(given: object, what: str) -> float:
 def written(value: float) -> str:
     """As ``number`` reads it back, powers of two as such."""
     mantissa, exponent = math.frexp(value)
-    return (
-        f"2^{exponent - 1}"
-        if mantissa == 0.5 and value not in (0.25, 0.5, 1.0, 2.0, 4.0)
-        else f"{value:.17g}"
-    )
+    return f"2^{exponent - 1}" if mantissa == 0.5 and value not in (0.25, 0.5, 1.0, 2.0, 4.0) else f"{value:.17g}"
 
 
 def check_power(codec: Any, parameter: str) -> None:
@@ -76,6 +72,4 @@ def check_density(codec: Any) -> None:
 def check_one_of(codec: Any, *parameters: str) -> None:
     given = [name for name in parameters if getattr(codec, name) is not None]
     if len(given) > 1:
-        raise Misuse(
-            f"{codec.name}: {' and '.join(given)}", f"one of {', '.join(parameters)}", "drop the others"
-        )
+        raise Misuse(f"{codec.name}: {' and '.join(given)}", f"one of {', '.join(parameters)}", "drop the others")

@@ -51,9 +51,7 @@ def collect(scan: Callable[[int], tuple[int, int]], lo: int, hi: int, out: npt.N
         if bits is None:
             bits = np.zeros((hi - lo + 3) // 4, np.uint8)
         # lo and every stop are multiples of 64, so no byte of the bitmap belongs to two calls of scan
-        part = write_bitmap(
-            (words >> 1).astype(np.int64) - (first - lo), (words & 1).astype(bool), start - first
-        )
+        part = write_bitmap((words >> 1).astype(np.int64) - (first - lo), (words & 1).astype(bool), start - first)
         bits[(first - lo) // 4 : (first - lo) // 4 + part.size] = part
     assert bits is not None
     return Signs(total, None, bits)

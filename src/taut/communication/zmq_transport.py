@@ -23,7 +23,7 @@ from taut.communication.transport import Envelope
 from taut.communication.waker import Waker
 from taut.communication.zap import Gatekeeper, guard
 from taut.core.messages import SUPERVISOR, Member
-from taut.errors import MalformedMessage, Misuse
+from taut.errors import MalformedMessage
 
 # Messages queued per link and side; more belongs in the strategy's log, where updates can be merged.
 HWM = 64
@@ -119,9 +119,7 @@ class ZmqTransport:
         socket = self._outgoing.get(to)
         if socket is None:
             return False
-        if (size := nbytes(frames)) > self._limit_nbytes:
-            raise Misuse(f"a message of {size} bytes", f"at most {self._limit_nbytes}", "send it in parts")
-        *first, last = bundle(frames, size) if to != SUPERVISOR else frames  # the supervisor knows no bundles
+        *first, last = bundle(frames, self._limit_nbytes)
         try:
             for frame in first:
                 socket.send(frame, _MORE)

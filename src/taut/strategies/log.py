@@ -67,7 +67,7 @@ class Log:
 
     def boundary(self, position: int) -> bool:
         """Whether an update that is still held, or the last one that is not, ends at ``position``."""
-        if position == self.floor or position == self.head:
+        if position in (self.floor, self.head):
             return True
         return self.floor < position < self.head and any(entry.hi == position for entry in self.entries)
 

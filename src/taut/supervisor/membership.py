@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from taut.core.messages import PROTOCOL_VERSION, Gone, Hello, Member, Roster, Statistics, TensorSpec
 from taut.core.detector import Detector
+from taut.core.messages import PROTOCOL_VERSION, Gone, Hello, Member, Roster, Statistics, TensorSpec
 from taut.supervisor.view import WorkerRow, WorkerState
 
 FOUNDER = -1  # as a donor: the worker's own initial state is the run's

@@ -133,9 +133,7 @@ def _check_refusal(codec: Codec, replica: _Replica) -> None:
         except MalformedMessage:
             continue
         raise AssertionError(f"a malformed payload of {len(bad)} bytes was taken in")
-    assert before.tobytes() == np.asarray(codec.shared(replica.state)).tobytes(), (
-        "a refused payload changed the weights"
-    )
+    assert before.tobytes() == np.asarray(codec.shared(replica.state)).tobytes(), "a refused payload changed the weights"
 
 
 def _check_joining(codec: Codec, replicas: list[_Replica]) -> None:

@@ -66,7 +66,7 @@ class Seat:
         self.node = Node(
             transport,
             self._strategy,
-            statistics=lambda: self.statistics(),
+            statistics=self._count,
             sketch=self._take_sketch,
             state_limit_nbytes=8 * state_nbytes + (256 << 20),
         )
@@ -148,6 +148,9 @@ class Seat:
             density=float(codec_state.density) if codec_state is not None else 0.0,
             tau=float(codec_state.tau) if codec_state is not None else 0.0,
         )
+
+    def _count(self) -> Statistics:
+        return self.statistics()
 
     def _take_sketch(self) -> list[float]:
         replica = getattr(self, "replica", None)

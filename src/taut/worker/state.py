@@ -45,7 +45,7 @@ def unpack(data: bytes) -> State:
     try:
         start = 4 + int.from_bytes(data[:4], "little")
         header = msgspec.msgpack.decode(data[4:start], type=_Header)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise MalformedMessage(f"a state that cannot be read: {error}") from None
     sizes = [header.vector_nbytes, header.still_nbytes, *(nbytes for *_, nbytes in header.tail)]
     if min(sizes) < 0 or start + sum(sizes) != len(data):

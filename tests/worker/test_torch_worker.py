@@ -1,0 +1,135 @@
+"""A run of one: the user's loop in every form that people write, and what cannot work."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
+
+import taut
+from taut.errors import Misuse, NonFiniteLoss
+
+X = torch.randn(50, 4, generator=torch.Generator().manual_seed(0))
+Y = (X.sum(1) > 0).long()
+
+
+def parts(**kwargs: float) -> tuple[nn.Module, torch.optim.Optimizer]:
+    torch.manual_seed(0)
+    model = nn.Linear(4, 2)
+    return model, torch.optim.SGD(model.parameters(), lr=0.1, **kwargs)
+
+
+class Rows(Dataset):
+    def __len__(self) -> int:
+        return 50
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
+        return X[index], Y[index]
+
+
+@pytest.mark.parametrize("data", [(X, Y), (X.numpy(), Y.numpy()), TensorDataset(X, Y), Rows(), DataLoader(Rows(), 8)])
+def test_every_sample_comes_once_per_pass(data: object) -> None:
+    model, optimizer = parts()
+    seen = []
+    with taut.join(model, optimizer) as worker:
+        for x, y in worker.batches(data, batch_size=8, epochs=2):
+            assert len(x) == len(y) <= 8
+            seen += [tuple(row) for row in torch.as_tensor(x).tolist()]
+            worker.exchange(1.0)
+    assert sorted(seen) == sorted(2 * [tuple(row) for row in X.tolist()])
+    assert worker.samples == 100
+    assert (worker.rank, worker.workers, worker.stopping) == (0, 1, False)
+
+
+def test_passes_by_an_outer_loop_differ_in_order_and_repeat_by_seed() -> None:
+    def orders(seed: int) -> list[list[float]]:
+        model, optimizer = parts()
+        with taut.join(model, optimizer, seed=seed) as worker:
+            return [[v for x in worker.batches(X[:, 0], batch_size=10) for v in x.tolist()] for _ in range(2)]
+
+    first, second = orders(3)
+    assert first != second
+    assert sorted(first) == sorted(second)
+    assert orders(3) == [first, second] != orders(4)
+
+
+def test_the_same_steps_as_a_plain_loop() -> None:
+    model, optimizer = parts(momentum=0.9)
+    with taut.join(model, optimizer) as worker:
+        for x, y in worker.batches((X, Y), batch_size=10, epochs=3, shuffle=False):
+            worker.step(F.cross_entropy(model(x), y), clip_norm=0.5)
+    plain, plain_optimizer = parts(momentum=0.9)
+    for _ in range(3):
+        for at in range(0, 50, 10):
+            F.cross_entropy(plain(X[at : at + 10]), Y[at : at + 10]).backward()
+            nn.utils.clip_grad_norm_(plain.parameters(), 0.5)
+            plain_optimizer.step()
+            plain_optimizer.zero_grad()
+    assert torch.equal(model.weight, plain.weight)
+    assert worker.steps == 15
+
+
+def test_time_split_sums_to_the_wall_time() -> None:
+    model, optimizer = parts()
+    with taut.join(model, optimizer) as worker:
+        for x, y in worker.batches((X, Y), batch_size=10):
+            worker.step(F.cross_entropy(model(x), y))
+    made = worker.statistics()
+    split = made.compute_s + made.encode_s + made.send_s + made.wait_s + made.merge_s + made.data_s
+    assert split == pytest.approx(made.wall_s)
+    assert made.compute_s > 0 < made.data_s
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_a_loss_that_is_not_finite_changes_nothing(bad: float) -> None:
+    model, optimizer = parts()
+    before = model.weight.clone()
+    with pytest.raises(NonFiniteLoss, match="learning rate"), taut.join(model, optimizer) as worker:
+        worker.step(model(X).sum() * bad)
+    assert torch.equal(model.weight, before)
+
+
+def test_closures_go_through_exchange() -> None:
+    model, _ = parts()
+    optimizer = torch.optim.LBFGS(model.parameters())
+
+    def closure() -> torch.Tensor:
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(X), Y)
+        loss.backward()
+        return loss
+
+    with taut.join(model, optimizer) as worker:
+        with pytest.raises(Misuse, match="closure"):
+            worker.step(F.cross_entropy(model(X), Y))
+        worker.exchange(optimizer.step(closure), samples=50)
+    assert worker.samples == 50
+
+
+@pytest.mark.parametrize(
+    ("call", "word"),
+    [
+        (lambda w: w.batches((X, Y)), "batch size"),
+        (lambda w: w.batches((X, Y), batch_size=0), "batch size"),
+        (lambda w: w.batches((X, Y), batch_size=-3), "at least 1"),
+        (lambda w: w.batches((X, Y), batch_size=4, epochs=0), "at least 1"),
+        (lambda w: w.batches((X, Y[:3]), batch_size=4), "one length"),
+        (lambda w: w.batches(X[:0], batch_size=4), "empty"),
+        (lambda w: w.batches(iter([1]), batch_size=4), "map-style"),
+        (lambda w: w.batches(type("Stream", (IterableDataset,), {"__iter__": lambda self: iter(())})(), batch_size=4), "leased"),
+    ],
+)
+def test_misuse_of_batches(call: object, word: str) -> None:
+    model, optimizer = parts()
+    with taut.join(model, optimizer) as worker, pytest.raises(Misuse, match=word):
+        call(worker)
+
+
+def test_join_wants_a_model_and_an_optimizer() -> None:
+    model, optimizer = parts()
+    with pytest.raises(Misuse, match="torch.optim.Optimizer"):
+        taut.join(optimizer, model)
+    with pytest.raises(Misuse, match="power of two"):
+        taut.join(model, optimizer, codec="tether:tau=0.003")
