@@ -65,8 +65,7 @@ def test_the_nearest_source_wins(
 def test_every_table_of_the_file_is_read(tmp_path: Path) -> None:
     in_file(
         tmp_path,
-        '[run]\nstrategy = "independent"\npreload = ["json", "csv"]\n'
-        '[network]\nport = 7000\n[output]\nname = "a-1"\n',
+        '[run]\nstrategy = "independent"\npreload = ["json", "csv"]\n[network]\nport = 7000\n[output]\nname = "a-1"\n',
     )
     settings = resolve({}, environ={}, cwd=tmp_path)
     assert (settings.strategy, settings.preload) == ("independent", ("json", "csv"))

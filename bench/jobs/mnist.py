@@ -34,9 +34,7 @@ def load(folder: Path, part: str, limit: int | None = None) -> tuple[torch.Tenso
 
 def network(seed: int) -> nn.Sequential:
     torch.manual_seed(seed)
-    return nn.Sequential(
-        nn.Linear(784, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 10)
-    )
+    return nn.Sequential(nn.Linear(784, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 10))
 
 
 def shuffled(x: torch.Tensor, y: torch.Tensor, batch: int, epochs: int, seed: int) -> Iterator[tuple[torch.Tensor, ...]]:

@@ -66,9 +66,7 @@ Check = Callable[[object, str], Any]
 def _one_of(known: tuple[str, ...]) -> Check:
     def check(given: object, blame: str) -> str:
         if given not in known:
-            raise Misuse(
-                f"{blame} = {given!r}", "one of " + ", ".join(known), did_you_mean(str(given), known)
-            )
+            raise Misuse(f"{blame} = {given!r}", "one of " + ", ".join(known), did_you_mean(str(given), known))
         return str(given)
 
     return check
@@ -263,9 +261,7 @@ class WorkerEnvironment:
         return {name: value for name, value in named.items() if value is not None}
 
 
-def joining(
-    address: str, token_file: str | None, environ: Mapping[str, str] | None = None
-) -> WorkerEnvironment:
+def joining(address: str, token_file: str | None, environ: Mapping[str, str] | None = None) -> WorkerEnvironment:
     """What a worker that joins ``address`` by hand finds in its environment; a file that is named wins."""
     environ = os.environ if environ is None else environ
     known = {name: environ[name] for name in ("TAUT_TOKEN", "TAUT_TOKEN_FILE") if environ.get(name)}

@@ -18,7 +18,7 @@ from taut.cli.options import plain
 from taut.core.messages import Statistics
 from taut.supervisor.view import ClusterView, Event, Outcome, WorkerRow
 
-seconds = st.floats(0, 1e6)
+seconds = st.just(0.0) | st.floats(1e-3, 1e6)
 some_statistics = st.builds(
     Statistics,
     steps=st.integers(0, 10**6),
@@ -77,9 +77,7 @@ def test_the_total_adds_up(workers: list[Statistics]) -> None:
 
 
 @given(st.lists(some_statistics, max_size=3), st.sampled_from([True, False, None]), st.booleans())
-def test_the_record_of_any_outcome_is_json(
-    workers: list[Statistics], identical: bool | None, exact: bool
-) -> None:
+def test_the_record_of_any_outcome_is_json(workers: list[Statistics], identical: bool | None, exact: bool) -> None:
     rows = [row(rank, each) for rank, each in enumerate(workers)]
     record = outcome_record("r", "runs/r", {"codec": "tether"}, outcome(rows, identical, exact))
     again = json.loads(json.dumps(plain(record), allow_nan=False))
@@ -105,9 +103,7 @@ def test_sizes_stay_short(nbytes: float) -> None:
 def test_the_summary_says_what_matters() -> None:
     text = io.StringIO()
     workers = [
-        row(
-            0, Statistics(steps=10, samples=320, bytes_sent=1000, bytes_dense=100_000, wall_s=2, compute_s=2)
-        ),
+        row(0, Statistics(steps=10, samples=320, bytes_sent=1000, bytes_dense=100_000, wall_s=2, compute_s=2)),
         row(1, Statistics(), "gone", "killed by SIGKILL"),
     ]
     show_outcome(Console(file=text, width=120), "r", outcome(workers))

@@ -64,7 +64,7 @@ def script(folder: Path) -> str:
     ],
 )
 def test_a_wrong_setting_is_one_line_and_exit_code_2(
-    taut, tmp_path: Path, flags: list[str], words: list[str]
+    taut: Command, tmp_path: Path, flags: list[str], words: list[str]
 ) -> None:
     said = taut("run", *flags, script(tmp_path))
     assert said.code == 2

@@ -54,9 +54,7 @@ def until_started(engine: LocalEngine, workers: int) -> None:
 
 def until_gone(pids: list[int]) -> None:
     """Wait for processes of others to end."""
-    _, alive = psutil.wait_procs(
-        [psutil.Process(pid) for pid in pids if psutil.pid_exists(pid)], timeout=PATIENCE_S
-    )
+    _, alive = psutil.wait_procs([psutil.Process(pid) for pid in pids if psutil.pid_exists(pid)], timeout=PATIENCE_S)
     assert not alive
 
 
@@ -138,18 +136,14 @@ WAIT = """
 """
 
 
-@pytest.mark.parametrize("start", ["zygote", "spawn"])
-def test_terminate_asks_and_kill_ends(tmp_path: Path, start: str) -> None:
-    engine = LocalEngine(written(tmp_path, WAIT), [], 2, {}, log_dir=tmp_path, start=start)
+@pytest.mark.parametrize(("start", "how"), [("zygote", "TERM"), ("spawn", "TERM"), ("spawn", "KILL")])
+def test_terminate_asks_and_kill_ends(tmp_path: Path, start: str, how: str) -> None:
+    args = ["stubborn"] if how == "KILL" else []
+    engine = LocalEngine(written(tmp_path, WAIT), args, 2, {}, log_dir=tmp_path, start=start)
     with running(engine):
         until_started(engine, 2)
-        engine.terminate()
-        assert {each.reason for each in exits(engine)} == {"killed by SIGTERM"}
-    engine = LocalEngine(written(tmp_path, WAIT), ["stubborn"], 1, {}, log_dir=tmp_path, start=start)
-    with running(engine):
-        until_started(engine, 1)
-        engine.kill()
-        assert [each.reason for each in exits(engine)] == ["killed by SIGKILL"]
+        engine.terminate() if how == "TERM" else engine.kill()
+        assert {each.reason for each in exits(engine)} == {f"killed by SIG{how}"}
 
 
 @pytest.mark.parametrize("start", ["zygote", "spawn"])
@@ -231,9 +225,7 @@ def test_a_preloaded_module_that_starts_threads_falls_back_to_fresh_processes(tm
 
 
 def test_a_missing_preload_is_noted_and_the_script_runs(tmp_path: Path) -> None:
-    engine = LocalEngine(
-        written(tmp_path, "print('ran')"), [], 1, {}, log_dir=tmp_path, preload=["no_such_module"]
-    )
+    engine = LocalEngine(written(tmp_path, "print('ran')"), [], 1, {}, log_dir=tmp_path, preload=["no_such_module"])
     with running(engine):
         assert [each.clean for each in exits(engine)] == [True]
     assert engine.logs[0].read_text() == "ran\n"

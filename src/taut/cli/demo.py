@@ -63,9 +63,7 @@ def demo(
     workers: Workers = None,
     strategy: Strategy = None,
     codec: Codec = None,
-    epochs: Annotated[
-        int, typer.Option(help="Passes over the training samples.", rich_help_panel=RUN)
-    ] = EPOCHS,
+    epochs: Annotated[int, typer.Option(help="Passes over the training samples.", rich_help_panel=RUN)] = EPOCHS,
     seed: Seed = None,
     start: Start = None,
     name: Name = None,
@@ -98,9 +96,7 @@ def demo(
         display.note(settings.describe() + f"  epochs={epochs}", "dim")
     settings = replace(settings, preload=("sklearn.datasets", *settings.preload))
     cluster = train(settings, epochs, display, start)
-    alone = replace(
-        settings, workers=1, threads=settings.threads_per_worker, name=f"{cluster.run}-single", port=0
-    )
+    alone = replace(settings, workers=1, threads=settings.threads_per_worker, name=f"{cluster.run}-single", port=0)
     single = train(alone, epochs, display, start)
     picture = draw(cluster, single, settings) if plot else None
     if as_json:
@@ -159,9 +155,7 @@ def accuracy_of(model_file: Path, seed: int) -> float:
 
     from taut.cli.jobs.digits import accuracy, digits, network
 
-    model = network(
-        seed=seed + 1
-    )  # other weights than the run began with: the file must bring all of its own
+    model = network(seed=seed + 1)  # other weights than the run began with: the file must bring all of its own
     model.load_state_dict(load_file(model_file))
     return accuracy(model, digits(seed)[1])
 
@@ -174,14 +168,10 @@ def draw(cluster: Trained, single: Trained, settings: Settings) -> Path:
         f"{settings.workers} workers ({settings.codec})": curve(cluster.folder),
         "1 worker": curve(single.folder),
     }
-    return plot_losses(
-        curves, f"digits, {settings.strategy}, seed {settings.seed}", cluster.folder / "losses.png"
-    )
+    return plot_losses(curves, f"digits, {settings.strategy}, seed {settings.seed}", cluster.folder / "losses.png")
 
 
-def record(
-    settings: Settings, epochs: int, cluster: Trained, single: Trained, picture: Path | None
-) -> dict[str, Any]:
+def record(settings: Settings, epochs: int, cluster: Trained, single: Trained, picture: Path | None) -> dict[str, Any]:
     """The one object of ``--json``."""
     together = total(cluster.workers)
     return {
@@ -214,9 +204,7 @@ def show(settings: Settings, epochs: int, cluster: Trained, single: Trained, pic
     many, one = total(cluster.workers), total(single.workers)
     replicas = {True: "identical", False: "different", None: "not compared"}
     count = f"{settings.workers} workers" if settings.workers > 1 else "cluster of 1"
-    table = Table(
-        title=f"digits, {epochs} epochs, seed {settings.seed}", title_justify="left", box=None, pad_edge=False
-    )
+    table = Table(title=f"digits, {epochs} epochs, seed {settings.seed}", title_justify="left", box=None, pad_edge=False)
     table.add_column("")
     table.add_column(f"{count}, {settings.strategy} {settings.codec}", justify="right")
     table.add_column("1 worker", justify="right")
@@ -228,7 +216,7 @@ def show(settings: Settings, epochs: int, cluster: Trained, single: Trained, pic
         ("dense would be", size(many.bytes_dense), size(one.bytes_dense)),
         ("compression", times(compression(many)), times(compression(one))),
         ("staleness, steps", f"{many.staleness:.1f}", f"{one.staleness:.1f}"),
-        ("time %", split_text(many), split_text(one)),
+        ("comp/enc/send/wait/merge/data %", split_text(many), split_text(one)),
         ("replicas", replicas[cluster.identical], "-"),
     ):
         table.add_row(label, left, right)

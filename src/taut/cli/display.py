@@ -20,13 +20,13 @@ PLAIN_EVERY_S, PLAIN_LATER_EVERY_S = 2.0, 10.0  # without a terminal: often in t
 
 
 def split_text(statistics: Statistics) -> str:
-    """The time split in a few characters: only what is worth a percent.
+    """The time split in a few characters: percent of compute, encode, send, wait, merge and data.
 
     >>> split_text(Statistics(wall_s=10, compute_s=9, encode_s=0.5))
-    'compute 90 encode 5 other 5'
+    '90/5/0/0/0/0'
     """
     shares = time_split(statistics)
-    return " ".join(f"{part} {100 * share:.0f}" for part, share in shares.items() if share >= 0.005)
+    return "/".join(f"{100 * shares[part]:.0f}" for part in PARTS)
 
 
 def worker_table(rows: Iterable[WorkerRow], title: str = "") -> Table:
@@ -57,7 +57,7 @@ def _cells(given: Statistics, samples_per_s: float) -> list[str]:
         size(given.bytes_sent),
         times(compression(given)),
         f"{given.staleness:.1f}",
-        "/".join(f"{100 * time_split(given)[part]:.0f}" for part in PARTS),
+        split_text(given),
     ]
 
 

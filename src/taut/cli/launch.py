@@ -67,9 +67,7 @@ class Interrupts:
             signal.signal(number, handler)
 
 
-def conduct(
-    supervisor: Supervisor, engine: LocalEngine | None, display: Display, verbose: bool = False
-) -> Ended:
+def conduct(supervisor: Supervisor, engine: LocalEngine | None, display: Display, verbose: bool = False) -> Ended:
     """Start the engine and show what goes on until the run has its outcome and the local workers are gone.
 
     The supervisor is started already; both are stopped at the end, whatever happens.

@@ -58,15 +58,9 @@ Config = Annotated[
     Path | None,
     typer.Option(help="Settings file; default: taut.toml, where it exists.", rich_help_panel=OUTPUT),
 ]
-Json = Annotated[
-    bool, typer.Option("--json", help="Print one JSON object, and nothing else.", rich_help_panel=OUTPUT)
-]
-Quiet = Annotated[
-    bool, typer.Option("--quiet", "-q", help="No progress and no summary.", rich_help_panel=OUTPUT)
-]
-Verbose = Annotated[
-    bool, typer.Option("--verbose", "-v", help="Show the workers' output too.", rich_help_panel=OUTPUT)
-]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object, and nothing else.", rich_help_panel=OUTPUT)]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no summary.", rich_help_panel=OUTPUT)]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Show the workers' output too.", rich_help_panel=OUTPUT)]
 Log = Annotated[
     str | None,
     typer.Option(help="taut's own log: debug, info, warning, error.", rich_help_panel=OUTPUT),

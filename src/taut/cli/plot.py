@@ -22,9 +22,7 @@ def curve(folder: Path, points: int = 60) -> Curve:
     table = np.array(sorted(steps), dtype=np.float64)
     trained, loss = np.cumsum(table[:, 1]), table[:, 2]
     groups = np.array_split(np.arange(len(table)), min(points, len(table)))
-    return np.array([trained[group].mean() for group in groups]), np.array(
-        [loss[group].mean() for group in groups]
-    )
+    return np.array([trained[group].mean() for group in groups]), np.array([loss[group].mean() for group in groups])
 
 
 def plot_losses(curves: dict[str, Curve], title: str, path: Path) -> Path:
@@ -37,9 +35,7 @@ def plot_losses(curves: dict[str, Curve], title: str, path: Path) -> Path:
     figure, axes = pyplot.subplots(figsize=(7, 4.2), layout="constrained")
     for label, (samples, loss) in curves.items():
         axes.plot(samples, loss, label=label, linewidth=1.8)
-    axes.set(
-        xlabel="samples trained, all workers together", ylabel="training loss", yscale="log", title=title
-    )
+    axes.set(xlabel="samples trained, all workers together", ylabel="training loss", yscale="log", title=title)
     axes.grid(alpha=0.3)
     axes.legend()
     figure.savefig(path, dpi=130)

@@ -33,9 +33,7 @@ def new_run_folder(runs_dir: str, name: str | None) -> tuple[str, Path]:
             f"--name {name}", f"a name that no run in {runs_dir} has", f"`taut show {name}` shows that run"
         ) from None
     except OSError as error:
-        raise Misuse(
-            f"--runs-dir {runs_dir} ({error.strerror})", "a folder that this user may write to"
-        ) from None
+        raise Misuse(f"--runs-dir {runs_dir} ({error.strerror})", "a folder that this user may write to") from None
     return name, folder
 
 
@@ -75,7 +73,5 @@ def find_run(runs_dir: str, name: str) -> RunRecord:
         words = {each.name: each.name for each in known}
         words |= {each.name.split("-", 2)[-1]: each.name for each in known}  # without the date
         guess = did_you_mean(name, words)
-        raise Misuse(
-            f"run {name!r}", f"one of the {len(known)} runs in {runs_dir}", guess or "see `taut runs`"
-        )
+        raise Misuse(f"run {name!r}", f"one of the {len(known)} runs in {runs_dir}", guess or "see `taut runs`")
     return load_run(Path(runs_dir), name)

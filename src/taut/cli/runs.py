@@ -24,9 +24,7 @@ def runs(runs_dir: RunsDir = None, config: Config = None, as_json: Json = False)
         return
     table = Table(box=None, pad_edge=False, padding=(0, 1))
     for name in ("run", "started", "state", "workers", "time", "replicas", "model"):
-        table.add_column(
-            name, justify="right" if name in ("workers", "time") else "left", no_wrap=name == "run"
-        )
+        table.add_column(name, justify="right" if name in ("workers", "time") else "left", no_wrap=name == "run")
     for each in found:
         table.add_row(*_cells(each))
     results().print(table)

@@ -18,9 +18,7 @@ from taut.supervisor.view import WorkerRow
 
 
 def show(
-    run: Annotated[
-        str, typer.Argument(metavar="RUN", help="Its name, the end of its name, or: latest.")
-    ] = "latest",
+    run: Annotated[str, typer.Argument(metavar="RUN", help="Its name, the end of its name, or: latest.")] = "latest",
     runs_dir: RunsDir = None,
     config: Config = None,
     as_json: Json = False,
@@ -36,9 +34,7 @@ def show(
 def rows(record: RunRecord) -> list[WorkerRow]:
     """The workers with their last statistics."""
     latest = record.latest()
-    last_state = {
-        str(rank): row["state"] for rank, row in ((record.outcome or {}).get("workers") or {}).items()
-    }
+    last_state = {str(rank): row["state"] for rank, row in ((record.outcome or {}).get("workers") or {}).items()}
     return [
         WorkerRow(
             rank=each.rank,

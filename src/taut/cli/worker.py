@@ -21,9 +21,7 @@ def worker(
     script: Script,
     join: Annotated[
         str,
-        typer.Option(
-            help="The supervisor's address, as it says.", rich_help_panel=NETWORK, show_default=False
-        ),
+        typer.Option(help="The supervisor's address, as it says.", rich_help_panel=NETWORK, show_default=False),
     ],
     args: ScriptArgs = None,
     token_file: Annotated[

@@ -33,6 +33,8 @@ class Steering:
     change of the limit."""
 
     target: float
+    low: float = LOW  # times the target: below it the limit is halved
+    high: float = HIGH  # times the target: above it, doubled
     steps: int = 0
     rounds: float = 0.0
     sent: float = 0.0
@@ -59,9 +61,9 @@ class Steering:
             return 1.0
         density = self.sent / self.steps
         ready = self.steps >= self.patience
-        if density > FLOOD * self.target or (ready and density > HIGH * self.target):
+        if density > max(FLOOD, 1.5 * self.high) * self.target or (ready and density > self.high * self.target):
             return self._change(2.0)
-        if ready and density < LOW * self.target:
+        if ready and density < self.low * self.target:
             return self._change(0.5)
         if self.steps >= 2 * self.patience and self.rounds >= 2.0:  # forget what is old, slowly
             self.steps, self.rounds, self.sent = self.steps // 2, self.rounds / 2.0, self.sent / 2.0

@@ -20,7 +20,8 @@ from taut.codecs.codec import Codec, State, Vector, check_range, check_workers, 
 from taut.codecs.grid import Grid
 from taut.codecs.settings import check_density, check_one_of, check_positive, check_power
 
-DENSITY = 0.012
+DENSITY = 0.012  # at the start
+BAND = (0.1, 4.0)  # times that: where the density may go by itself as training goes on
 FLUSH_HALVINGS = 1
 FLUSH_HALVINGS_UNSENT = 3  # of a run so short that nothing was sent yet
 FLUSH_PASSES = 8  # at the full slack, for elements that strayed by several
@@ -54,7 +55,7 @@ class Tether(Codec):
         state = new_state(w, workers, grid)
         slack = self.slack if self.tau is None else self.tau * workers
         if slack is None:
-            state.steering = Steering(DENSITY if self.density is None else self.density)
+            state.steering = Steering(DENSITY, *BAND) if self.density is None else Steering(self.density)
             return state
         if grid is not None:
             up = round_quantum(slack * self.gain_at(workers, 0.0) / workers)

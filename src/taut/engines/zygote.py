@@ -62,12 +62,8 @@ def main() -> None:
     report = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     plan = Plan(**json.loads(sys.stdin.buffer.readline()))
-    waiters: dict[int, Callable[[], int]]
-    if plan.start == "zygote" and _preload(plan):
-        waiters = _fork_all(plan, report)
-    else:
-        waiters = _spawn_all(plan, report)
-    _watch(waiters, report)
+    start = _fork_all if plan.start == "zygote" and _preload(plan) else _spawn_all
+    _watch(start(plan, report), report)
 
 
 def _preload(plan: Plan) -> bool:
