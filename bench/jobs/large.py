@@ -13,10 +13,13 @@ import statistics
 from pathlib import Path
 
 import torch
+import torch._dynamo  # what a fork of the warm process has already is not part of the growth: an optimizer imports this,
 from torch import nn
 
 import taut
-import taut.worker.seat  # what a fork of the warm process has already: not part of the growth
+import taut.codecs.kernels_cpu
+import taut.codecs.kernels_sketch
+import taut.worker.seat  # and a worker these
 
 WIDTH, LAYERS, BATCH = 1250, 16, 4  # many layers: what backward holds for a moment stays small
 

@@ -35,6 +35,7 @@ class Steering:
     target: float
     low: float = LOW  # times the target: below it the limit is halved
     high: float = HIGH  # times the target: above it, doubled
+    flood: float = FLOOD  # times the target: above it, doubled at once
     steps: int = 0
     rounds: float = 0.0
     sent: float = 0.0
@@ -61,7 +62,7 @@ class Steering:
             return 1.0
         density = self.sent / self.steps
         ready = self.steps >= self.patience
-        if density > max(FLOOD, 1.5 * self.high) * self.target or (ready and density > self.high * self.target):
+        if density > self.flood * self.target or (ready and density > self.high * self.target):
             return self._change(2.0)
         if ready and density < self.low * self.target:
             return self._change(0.5)

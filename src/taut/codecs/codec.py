@@ -68,6 +68,11 @@ class State:
         held = (self.b, self.words, *(() if self.r is None else (self.r,)))
         return sum(int(vector.nbytes) for vector in held)
 
+    def weight_scale(self, share: float) -> float:
+        """The power of two nearest to ``share`` of the median |weight| (of a sample); 0.0 if that is nothing."""
+        median = float(np.median(self.kernels.sample(self.b, None, 0, self.size)))
+        return math.ldexp(1.0, round(math.log2(share * median))) if median > 0.0 else 0.0
+
     def note(self, sent: int, scanned: int) -> None:
         """Count a call of emit: ``sent`` of ``scanned`` elements went out."""
         self.words_sent += sent

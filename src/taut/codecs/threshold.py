@@ -21,7 +21,7 @@ from taut.codecs.grid import Grid
 from taut.codecs.settings import check_density, check_one_of, check_power
 
 DENSITY = 0.012
-FLUSH_HALVINGS = 1
+FLUSH_HALVINGS = 0
 FLUSH_HALVINGS_UNSENT = 3  # of a run so short that nothing was sent yet
 FLUSH_PASSES = 8
 FLUSH_RANGE = 2**30

@@ -105,8 +105,8 @@ def _check_drained(codec: Codec, replicas: list[_Replica]) -> None:
         for payload in replica.sent:
             codec.absorb(witness.state, payload)
     _agree(codec, codec.shared(witness.state), codec.shared(replicas[0].state), "sum of what was sent")
-    assert replicas[0].sent, "nothing was ever sent"
-    assert replicas[0].state.words_sent > 0
+    assert any(replica.sent for replica in replicas), "nothing was ever sent"
+    assert all((replica.state.words_sent > 0) == bool(replica.sent) for replica in replicas)
 
 
 def _check_merging(codec: Codec, replicas: list[_Replica], seed: int) -> None:
