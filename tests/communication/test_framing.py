@@ -77,9 +77,7 @@ def test_a_message_comes_back_as_it_was(message: m.Message) -> None:
 @given(
     round=st.integers(0, 2**62),
     echo=st.integers(0, 2**62),
-    runs=st.lists(
-        st.tuples(st.integers(0, 2**31 - 1), st.integers(1, 2**40), st.integers(0, 2**40)), max_size=20
-    ),
+    runs=st.lists(st.tuples(st.integers(0, 2**31 - 1), st.integers(1, 2**40), st.integers(0, 2**40)), max_size=20),
     data=st.data(),
 )
 def test_updates_come_back_with_their_payloads(round, echo, runs, data) -> None:

@@ -44,9 +44,7 @@ def curve(socket, server: bytes, public: bytes, secret: bytes):
 def raw_push(context, party, to: int, keys: WorkerKeys):
     """A peer's socket without taut's own checks on what it sends."""
     member = party.members[to]
-    push = curve(
-        context.socket(zmq.PUSH), member.public_key.encode(), keys.public_key.encode(), keys.secret_key
-    )
+    push = curve(context.socket(zmq.PUSH), member.public_key.encode(), keys.public_key.encode(), keys.secret_key)
     push.connect(member.address)
     return push
 
@@ -54,9 +52,7 @@ def raw_push(context, party, to: int, keys: WorkerKeys):
 def failed_handshake(monitor) -> bool:
     """Whether the monitored client was turned away by now."""
     failures = (
-        zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
-        | zmq.EVENT_HANDSHAKE_FAILED_AUTH
-        | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
+        zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL | zmq.EVENT_HANDSHAKE_FAILED_AUTH | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
     )
     while monitor.poll(0):
         if struct.unpack_from("=H", monitor.recv_multipart()[0])[0] & failures:

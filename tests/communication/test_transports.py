@@ -28,9 +28,7 @@ def zeromq() -> Network:
 
 @pytest.mark.parametrize("network", [memory, zeromq])
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
-def test_transport_keeps_the_contract(
-    check: Callable[[Network], None], network: Callable[[], Network]
-) -> None:
+def test_transport_keeps_the_contract(check: Callable[[Network], None], network: Callable[[], Network]) -> None:
     check(network())
 
 

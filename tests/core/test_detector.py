@@ -91,9 +91,7 @@ def test_time_in_which_the_judge_was_away_is_no_silence() -> None:
     st.floats(0.0, 1e4),
     st.floats(0.0, 1e4),
 )
-def test_phi_grows_with_silence_and_stays_finite(
-    mean: float, deviation: float, one: float, two: float
-) -> None:
+def test_phi_grows_with_silence_and_stays_finite(mean: float, deviation: float, one: float, two: float) -> None:
     low, high = sorted((one, two))
     assert 0.0 <= phi(low, mean, deviation) <= phi(high, mean, deviation) + 1e-9
     assert math.isfinite(phi(high, mean, deviation))

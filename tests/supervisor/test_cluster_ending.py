@@ -311,9 +311,7 @@ steps = st.lists(
 
 @settings(max_examples=150)
 @given(steps, st.integers(1, 4))
-def test_kill_any_worker_at_any_message_and_the_run_still_ends(
-    moves: list[tuple[str, int]], workers: int
-) -> None:
+def test_kill_any_worker_at_any_message_and_the_run_still_ends(moves: list[tuple[str, int]], workers: int) -> None:
     run = Scripted(workers=workers)
     for move, rank in moves:
         match move:

@@ -117,9 +117,7 @@ def play(run: Scripted, actors: dict[int, Actor], incidents: dict[int, str], cha
     st.integers(1, 4),
     st.randoms(use_true_random=False),
 )
-def test_the_run_ends_and_the_data_are_covered(
-    incidents: dict[int, str], workers: int, chance: Random
-) -> None:
+def test_the_run_ends_and_the_data_are_covered(incidents: dict[int, str], workers: int, chance: Random) -> None:
     run = Scripted(workers=workers)
     actors = {number: Actor(number) for number in range(workers)}
     for number in actors:

@@ -130,9 +130,7 @@ def test_when_the_state_of_a_trained_run_is_lost_the_run_fails_and_who_waits_is_
         ([*MODEL, TensorSpec("b", [], "int64", "buffer")], ["3 tensors", "expected 2", "'b'"]),
     ],
 )
-def test_another_model_is_refused_naming_the_first_difference(
-    other: list[TensorSpec], words: list[str]
-) -> None:
+def test_another_model_is_refused_naming_the_first_difference(other: list[TensorSpec], words: list[str]) -> None:
     run = Scripted()
     run.join(0)
     version = run.roster(0).version

@@ -38,11 +38,7 @@ def test_a_difference_names_the_workers_and_what_they_missed() -> None:
     assert "different updates" in verdict.notes[1]
 
 
-@given(
-    st.lists(
-        st.tuples(st.integers(0, 1000), st.lists(floats, min_size=3, max_size=3)), min_size=1, max_size=6
-    )
-)
+@given(st.lists(st.tuples(st.integers(0, 1000), st.lists(floats, min_size=3, max_size=3)), min_size=1, max_size=6))
 def test_buffers_are_averaged_by_samples(parts: list[tuple[int, list[float]]]) -> None:
     packed = {rank: (count, np.float32(values).tobytes()) for rank, (count, values) in enumerate(parts)}
     mean, left_out = average_buffers(packed)
@@ -87,9 +83,7 @@ def test_an_upload_is_put_together_in_order() -> None:
         ([(0, 2, b"")], "0 bytes at 0 of 2"),
     ],
 )
-def test_an_upload_out_of_order_or_out_of_bounds_is_refused(
-    chunks: list[tuple[int, int, bytes]], why: str
-) -> None:
+def test_an_upload_out_of_order_or_out_of_bounds_is_refused(chunks: list[tuple[int, int, bytes]], why: str) -> None:
     upload = ModelUpload(limit_nbytes=100)
     *good, (offset, total, data) = chunks
     for each in good:

@@ -22,9 +22,7 @@ class Team:
     batch: int
     passes: int
     leases: Leases = field(default_factory=Leases)
-    epoch: dict[int, int] = field(
-        default_factory=dict
-    )  # rank -> its pass; the number of passes when it is through
+    epoch: dict[int, int] = field(default_factory=dict)  # rank -> its pass; the number of passes when it is through
     holding: dict[int, list[Lease]] = field(default_factory=dict)
     dealt: Counter[tuple[int, int]] = field(default_factory=Counter)  # (epoch, place)
     trained: Counter[tuple[int, int]] = field(default_factory=Counter)
@@ -81,9 +79,7 @@ class Team:
 
 
 teams = st.builds(Team, st.integers(1, 400), st.integers(1, 40), st.integers(1, 3))
-moves = st.lists(
-    st.tuples(st.sampled_from(["ask", "ask", "finish", "die", "join"]), st.integers(0, 7)), max_size=60
-)
+moves = st.lists(st.tuples(st.sampled_from(["ask", "ask", "finish", "die", "join"]), st.integers(0, 7)), max_size=60)
 
 
 def play(team: Team, moves: list[tuple[str, int]], deaths: bool) -> None:
@@ -104,9 +100,7 @@ def play(team: Team, moves: list[tuple[str, int]], deaths: bool) -> None:
 
 
 @given(teams, moves)
-def test_without_deaths_every_place_is_dealt_and_trained_exactly_once(
-    team: Team, moves: list[tuple[str, int]]
-) -> None:
+def test_without_deaths_every_place_is_dealt_and_trained_exactly_once(team: Team, moves: list[tuple[str, int]]) -> None:
     play(team, moves, deaths=False)
     every = {(epoch, place): 1 for epoch in range(team.passes) for place in range(team.length)}
     assert team.dealt == every
@@ -165,9 +159,7 @@ def test_two_lengths_for_one_pass_are_refused_naming_both() -> None:
     leases.request(0, 3, 1000, batch=10, live_workers=2)
     with pytest.raises(Misuse, match=r"999 samples in epoch 3.*1000 samples"):
         leases.request(1, 3, 999, batch=10, live_workers=2)
-    assert leases.request(1, 4, 999, batch=10, live_workers=2) is not None, (
-        "another pass may be another length"
-    )
+    assert leases.request(1, 4, 999, batch=10, live_workers=2) is not None, "another pass may be another length"
 
 
 def test_what_was_begun_and_not_done_is_counted() -> None:

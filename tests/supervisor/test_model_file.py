@@ -72,9 +72,7 @@ def test_a_full_disk_leaves_nothing_half_written(tmp_path: Path, limit: int) -> 
     assert os.listdir(tmp_path) == []
 
 
-def test_an_older_model_stays_when_the_new_one_cannot_be_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_older_model_stays_when_the_new_one_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_model(tmp_path, save(TENSORS))
 
     def full(descriptor: int) -> None:

@@ -270,9 +270,7 @@ def test_a_model_that_cannot_be_written_is_told(harness: Harness) -> None:
     assert outcome.model is None
 
 
-def test_a_bug_in_the_loop_ends_the_run_instead_of_hanging_it(
-    harness: Harness, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_bug_in_the_loop_ends_the_run_instead_of_hanging_it(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     supervisor = harness.supervise(workers=1)
 
     def broken(reason: str, now: float) -> None:

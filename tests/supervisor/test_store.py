@@ -21,9 +21,7 @@ from taut.supervisor.names import new_run, run_name
 from taut.supervisor.store import RunStore, list_runs, load_run
 from taut.supervisor.view import Outcome
 
-OUTCOME = Outcome(
-    "finished", 0, True, True, "abc", Path("x/model.safetensors"), {}, ("worker 1: killed",), wall_s=3.5
-)
+OUTCOME = Outcome("finished", 0, True, True, "abc", Path("x/model.safetensors"), {}, ("worker 1: killed",), wall_s=3.5)
 
 
 def a_run(runs: Path, name: str = "20261115-031822-quiet-otter") -> RunStore:

@@ -118,7 +118,10 @@ def test_closures_go_through_exchange() -> None:
         (lambda w: w.batches((X, Y[:3]), batch_size=4), "one length"),
         (lambda w: w.batches(X[:0], batch_size=4), "empty"),
         (lambda w: w.batches(iter([1]), batch_size=4), "map-style"),
-        (lambda w: w.batches(type("Stream", (IterableDataset,), {"__iter__": lambda self: iter(())})(), batch_size=4), "leased"),
+        (
+            lambda w: w.batches(type("Stream", (IterableDataset,), {"__iter__": lambda self: iter(())})(), batch_size=4),
+            "leased",
+        ),
     ],
 )
 def test_misuse_of_batches(call: object, word: str) -> None:
@@ -129,7 +132,7 @@ def test_misuse_of_batches(call: object, word: str) -> None:
 
 def test_join_wants_a_model_and_an_optimizer() -> None:
     model, optimizer = parts()
-    with pytest.raises(Misuse, match="torch.optim.Optimizer"):
+    with pytest.raises(Misuse, match="Optimizer"):
         taut.join(optimizer, model)
     with pytest.raises(Misuse, match="power of two"):
         taut.join(model, optimizer, codec="tether:tau=0.003")

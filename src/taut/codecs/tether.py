@@ -24,8 +24,7 @@ WEIGHT_SHARE = 0.3  # of the median |weight|: the first slack
 DENSITY = 0.012  # what is aimed at by the first slack where the weights are all zero
 BAND = (0.08, 6.0)  # times that: within it the slack stays, so that traffic falls by itself as training settles
 PATIENCE = 16
-FLUSH_HALVINGS = 0
-FLUSH_HALVINGS_UNSENT = 3  # of a run so short that nothing was sent yet
+FLUSH_HALVINGS = 3  # after a run so short that nothing was sent yet
 FLUSH_PASSES = 8  # at the full slack, for elements that strayed by several
 
 
@@ -104,12 +103,12 @@ class Tether(Codec):
             self._set(state, state.limit)
 
     def flush(self, state: State) -> list[bytes]:
-        """Scans of everything: at S until nothing is over it (eight times at most), then at S/2. The gain is
-        1 here: strays of the end are averaged, as no next step could mend an overshoot. What is below S/2 is
-        noise of the last steps more than progress, and averaging that in, too, cost accuracy in every probe;
-        only a run so short that nothing was sent before goes down to S/8."""
-        unsent = state.limit == 0.0
-        if unsent and not self._judge(state, 0, state.size, 0):
+        """Scans of everything at S until nothing is over it (eight times at most). The gain is 1 here: strays of the end
+        are averaged, as no next step could mend an overshoot. What is below S is noise of the last steps more than
+        progress, and averaging that in, too, cost accuracy in most probes; only a run so short that nothing was sent
+        before goes down to S/8."""
+        unsent = state.words_sent == 0
+        if state.limit == 0.0 and not self._judge(state, 0, state.size, 0):
             return []
         payloads: list[bytes] = []
         finest = state.grid.finest if state.grid else 0.0
@@ -118,7 +117,7 @@ class Tether(Codec):
         for _ in range(FLUSH_PASSES):
             if not self._pass(state, limit, up, payloads):
                 break
-        for _ in range(FLUSH_HALVINGS_UNSENT if unsent else FLUSH_HALVINGS):
+        for _ in range(FLUSH_HALVINGS if unsent else 0):
             limit /= 2.0
             up = round_quantum(limit / state.workers, finest)
             if up > limit:  # the grid is too coarse for anything smaller

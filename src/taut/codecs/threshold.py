@@ -21,8 +21,7 @@ from taut.codecs.grid import Grid
 from taut.codecs.settings import check_density, check_one_of, check_power
 
 DENSITY = 0.012
-FLUSH_HALVINGS = 0
-FLUSH_HALVINGS_UNSENT = 3  # of a run so short that nothing was sent yet
+FLUSH_HALVINGS = 3  # after a run so short that nothing was sent yet
 FLUSH_PASSES = 8
 FLUSH_RANGE = 2**30
 NEVER = 2.0**120  # a tau that nothing reaches
@@ -79,17 +78,16 @@ class Threshold(Codec):
         state.workers, state.staleness = workers, staleness
 
     def flush(self, state: State) -> list[bytes]:
-        """Scans of everything: at tau until nothing is over it (eight times at most), then at tau/2, as
-        ``Tether``'s."""
-        unsent = state.limit == 0.0
-        if unsent and not self._judge(state, 0, state.size, 0):
+        """Scans of everything at tau until nothing is over it (eight times at most), as ``Tether``'s."""
+        unsent = state.words_sent == 0
+        if state.limit == 0.0 and not self._judge(state, 0, state.size, 0):
             return []
         payloads: list[bytes] = []
         tau = state.limit
         for _ in range(FLUSH_PASSES):
             if not self._pass(state, tau, payloads):
                 break
-        for _ in range(FLUSH_HALVINGS_UNSENT if unsent else FLUSH_HALVINGS):
+        for _ in range(FLUSH_HALVINGS if unsent else 0):
             tau /= 2.0
             if state.grid is not None and tau < state.grid.finest:
                 break

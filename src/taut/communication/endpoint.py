@@ -25,9 +25,7 @@ def split(text: str, what: str) -> tuple[str, int]:
     elif host.count(":") == 1:
         host, _, port = host.partition(":")
     if not host or any(c.isspace() or c == "/" for c in host) or not _is_port(port):
-        raise Misuse(
-            f"{what} {text!r}", "HOST or HOST:PORT with a port up to 65535", "try 0.0.0.0 or 0.0.0.0:7000"
-        )
+        raise Misuse(f"{what} {text!r}", "HOST or HOST:PORT with a port up to 65535", "try 0.0.0.0 or 0.0.0.0:7000")
     return host, int(port or 0)
 
 
@@ -88,9 +86,7 @@ def _resolve(host: str) -> str:
     try:
         return str(socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)[0][4][0])
     except OSError:
-        raise Misuse(
-            f"bind {host!r}", "an address of this host", "try 0.0.0.0 for all its addresses"
-        ) from None
+        raise Misuse(f"bind {host!r}", "an address of this host", "try 0.0.0.0 for all its addresses") from None
 
 
 def _bind_error(error: zmq.ZMQError, host: str, port: int) -> Misuse:
@@ -102,6 +98,4 @@ def _bind_error(error: zmq.ZMQError, host: str, port: int) -> Misuse:
         )
     if error.errno == errno.EACCES:
         return Misuse(f"port {port} of {host}", "a port this user may open", "try one above 1023")
-    return Misuse(
-        f"bind {host!r} ({error.strerror})", "an address of this host", "try 0.0.0.0 for all its addresses"
-    )
+    return Misuse(f"bind {host!r} ({error.strerror})", "an address of this host", "try 0.0.0.0 for all its addresses")

@@ -51,9 +51,7 @@ def encode(message: Message, payloads: Sequence[bytes | memoryview] = ()) -> lis
     return frames
 
 
-def decode(
-    frames: Sequence[bytes], family: Any, *, limit_nbytes: int = LIMIT_NBYTES
-) -> tuple[Message, list[bytes]]:
+def decode(frames: Sequence[bytes], family: Any, *, limit_nbytes: int = LIMIT_NBYTES) -> tuple[Message, list[bytes]]:
     """The message in ``frames`` and its payloads; ``MalformedMessage`` for anything else, and nothing but
     that.
 
@@ -67,13 +65,9 @@ def decode(
         raise MalformedMessage(f"{size} bytes in one message: at most {limit_nbytes} are accepted")
     header = frames[0]
     if len(header) < 2 or header[0] != MAGIC:
-        raise MalformedMessage(
-            f"not a message of taut: it starts with {bytes(header[:8]).hex() or 'nothing'}"
-        )
+        raise MalformedMessage(f"not a message of taut: it starts with {bytes(header[:8]).hex() or 'nothing'}")
     if header[1] != PROTOCOL_VERSION:
-        raise MalformedMessage(
-            f"protocol version {header[1]}, expected {PROTOCOL_VERSION}: update the older taut"
-        )
+        raise MalformedMessage(f"protocol version {header[1]}, expected {PROTOCOL_VERSION}: update the older taut")
     try:
         message = _decoder(family)(memoryview(header)[2:])
     except (ValueError, RecursionError) as error:  # msgspec's own errors are ValueErrors
@@ -107,9 +101,7 @@ def _check_payloads(message: Message, payloads: list[bytes]) -> None:
     whole."""
     expected = payload_count(message)
     if len(payloads) != expected:
-        raise MalformedMessage(
-            f"{type(message).__name__} with {len(payloads)} payload frames, expected {expected}"
-        )
+        raise MalformedMessage(f"{type(message).__name__} with {len(payloads)} payload frames, expected {expected}")
     if isinstance(message, Updates):
         for span in message.spans:
             if span.lo > span.hi:

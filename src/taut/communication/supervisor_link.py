@@ -16,11 +16,7 @@ from taut.errors import Misuse
 Status = Literal["connecting", "connected", "refused"]
 
 HWM = 256
-_FAILED = (
-    zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
-    | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
-    | zmq.EVENT_HANDSHAKE_FAILED_AUTH
-)
+_FAILED = zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_AUTH
 _WATCHED = zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED | _FAILED
 
 
@@ -31,9 +27,7 @@ class SupervisorLink:
     wrong token would look like a supervisor that is not up yet.
     """
 
-    def __init__(
-        self, context: zmq.Context[zmq.Socket[bytes]], address: str, token: Token, limit_nbytes: int
-    ) -> None:
+    def __init__(self, context: zmq.Context[zmq.Socket[bytes]], address: str, token: Token, limit_nbytes: int) -> None:
         if not is_tcp_address(address):
             raise Misuse(
                 f"supervisor address {address!r}",
@@ -48,9 +42,7 @@ class SupervisorLink:
         self.socket.routing_id = b"\x01" + secrets.token_bytes(16)
         self.monitor = self.socket.get_monitor_socket(_WATCHED)
         try:
-            zmq_options.connect(
-                self.socket, address, token.server_public, token.client_public, token.client_secret
-            )
+            zmq_options.connect(self.socket, address, token.server_public, token.client_public, token.client_secret)
         except zmq.ZMQError as error:
             self.close(0.0)
             raise Misuse(f"supervisor address {address!r} ({error.strerror})", "tcp://HOST:PORT") from None

@@ -25,9 +25,7 @@ class Gatekeeper:
     refused it, and notices a silent refusal only when the handshake times out.)
     """
 
-    def __init__(
-        self, context: zmq.Context[zmq.Socket[bytes]], allowed: Callable[[str], bool], *, patient: bool
-    ) -> None:
+    def __init__(self, context: zmq.Context[zmq.Socket[bytes]], allowed: Callable[[str], bool], *, patient: bool) -> None:
         self._allowed, self._patient = allowed, patient
         self._held: dict[str, list[bytes]] = {}  # key -> the start of the answer that it waits for
         self.socket = context.socket(zmq.ROUTER)

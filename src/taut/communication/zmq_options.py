@@ -40,9 +40,7 @@ def milliseconds(timeout_s: float | None) -> int:
     return min(max(0, math.ceil(timeout_s * 1000)), 2**31 - 1)
 
 
-def connect(
-    socket: zmq.Socket[bytes], address: str, server_public: bytes, public_key: bytes, secret_key: bytes
-) -> None:
+def connect(socket: zmq.Socket[bytes], address: str, server_public: bytes, public_key: bytes, secret_key: bytes) -> None:
     """Connect as a CURVE client that expects the server to hold ``server_public``. Returns before it is
     up."""
     socket.curve_serverkey = server_public

@@ -29,9 +29,7 @@ class SupervisorSocket:
     of the older.
     """
 
-    def __init__(
-        self, keys: RunKeys, *, bind: str = "127.0.0.1", port: int = 0, advertise: str | None = None
-    ) -> None:
+    def __init__(self, keys: RunKeys, *, bind: str = "127.0.0.1", port: int = 0, advertise: str | None = None) -> None:
         self._closed = False
         self._waker = Waker()
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads=1)

@@ -90,9 +90,7 @@ class ZmqTransport:
         if not is_public_key(member.public_key) or not is_tcp_address(member.address):
             raise MalformedMessage(f"worker {member.rank} has no usable key or address: {member.address!r}")
         if self._ranks.get(member.public_key, member.rank) != member.rank:
-            raise MalformedMessage(
-                f"worker {member.rank} has the key of worker {self._ranks[member.public_key]}"
-            )
+            raise MalformedMessage(f"worker {member.rank} has the key of worker {self._ranks[member.public_key]}")
         self.forget(member.rank)
         push = self._socket(zmq.PUSH)
         try:

@@ -52,14 +52,12 @@ class Report(Message, frozen=True):
     position: Annotated[int, Meta(ge=-1, le=2**62)]
     gap: bool  # something before what arrived is missing: send again from `position`
     have: Annotated[dict[Rank, Count], Meta(max_length=MAX_WORKERS)]  # received, per origin
-    sealed: Annotated[
-        list[Rank], Meta(max_length=MAX_WORKERS)
-    ]  # the dead and gone, from whom nothing more is taken
+    sealed: Annotated[list[Rank], Meta(max_length=MAX_WORKERS)]  # the dead and gone, from whom nothing more is taken
     final: Annotated[int, Meta(ge=-1, le=2**62)]  # this worker's last update, -1 while it may send more
 
 
 class StateRequest(Message, frozen=True):
-    """A joiner asks its donor for the bytes ``offset..`` of its state. The first request (offset 0) makes the snapshot."""
+    """A joiner asks its donor for the bytes ``offset..`` of its state. The first request (offset 0) makes a snapshot."""
 
     offset: Count
 
@@ -133,7 +131,7 @@ class Heartbeat(Message, frozen=True):
 
 class LeaseRequest(Message, frozen=True):
     """Some samples of pass ``epoch`` over a data set of ``length`` samples, please, in multiples of ``batch``; or of a
-    later pass before ``until``, where that one is dealt out. Answered by ``Lease``, or ``NoLease`` of the last of them."""
+    later pass before ``until``, where that one is dealt out. Answered by ``Lease``, or by ``NoLease`` for the last."""
 
     epoch: Count
     length: Annotated[int, Meta(ge=1, le=2**62)]

@@ -193,9 +193,7 @@ class BroadcastState:
             here = self.log_of(origin).head
             if self.taken.get(origin, 0) < here:
                 return False
-            if any(
-                origin not in link.sealed or link.seen.get(origin, 0) > here for link in self.links.values()
-            ):
+            if any(origin not in link.sealed or link.seen.get(origin, 0) > here for link in self.links.values()):
                 return False
         return True
 
@@ -253,9 +251,7 @@ def _on_report(state: BroadcastState, sender: int, message: Report, now: float) 
     own = state.log_of(state.rank)
     received = min(message.have.get(state.rank, 0), own.head)
     if not own.boundary(received) and received > link.received:
-        raise MalformedMessage(
-            f"worker {sender} claims update {received} of ours, which was never an end of one"
-        )
+        raise MalformedMessage(f"worker {sender} claims update {received} of ours, which was never an end of one")
     if link.pending:
         link.resume(received)
         return

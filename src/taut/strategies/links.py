@@ -18,9 +18,7 @@ class Link:
     received: int = 0
     taken: int = 0
     reach: int = 0  # the furthest ever sent: it may stand anywhere from `taken` to here
-    flight: deque[tuple[int, int]] = field(
-        default_factory=deque
-    )  # (last update, bytes) sent and not yet taken
+    flight: deque[tuple[int, int]] = field(default_factory=deque)  # (last update, bytes) sent and not yet taken
     flight_nbytes: int = 0
     round: int = 0
     blocked: bool = False
@@ -28,9 +26,7 @@ class Link:
     sealed: set[int] = field(default_factory=set)
     final: int = -1
     heard: bool = False  # it has sent a report, so it holds what it publishes for us
-    relayed: dict[int, tuple[int, float]] = field(
-        default_factory=dict
-    )  # dead origin -> passed on up to, when
+    relayed: dict[int, tuple[int, float]] = field(default_factory=dict)  # dead origin -> passed on up to, when
     # towards it: what we owe it in reports
     report_due: bool = True
     reported_s: float = float("-inf")

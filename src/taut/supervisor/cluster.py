@@ -58,9 +58,7 @@ class Cluster:
 
     # -------------------------------------------------------------------------------------------- events in
 
-    def heard(
-        self, connection: bytes, message: WorkerMessage, payloads: Sequence[bytes], now: float
-    ) -> list[Action]:
+    def heard(self, connection: bytes, message: WorkerMessage, payloads: Sequence[bytes], now: float) -> list[Action]:
         """A connection said something."""
         worker = self.members.find(connection)
         if isinstance(message, Hello):
@@ -151,11 +149,7 @@ class Cluster:
     @property
     def expected(self) -> int:
         """How many workers the start still waits for."""
-        return (
-            0
-            if self.ledger.started_s is not None
-            else max(0, self._needed() - len(self.members.with_state()))
-        )
+        return 0 if self.ledger.started_s is not None else max(0, self._needed() - len(self.members.with_state()))
 
     def rows(self, now: float) -> tuple[WorkerRow, ...]:
         return tuple(worker.row(now) for worker in self.members.workers.values())

@@ -58,12 +58,7 @@ class Ending:
 
     def take_digest(self, worker: Worker, digest: Digest, payloads: Sequence[bytes]) -> bool:
         """A worker is drained. False: not now, or not in this form."""
-        if (
-            not worker.drain_told
-            or self.verdict is not None
-            or worker.rank in self.digests
-            or len(payloads) > 1
-        ):
+        if not worker.drain_told or self.verdict is not None or worker.rank in self.digests or len(payloads) > 1:
             return False
         self.digests[worker.rank] = digest
         self.buffers[worker.rank] = payloads[0] if payloads else b""
@@ -89,9 +84,7 @@ class Ending:
         if self.verdict.identical:
             self.outbox.record("verdict", f"{len(ranks)} replicas are identical ({self.verdict.digest[:12]})")
         for rank in left_out:
-            self.outbox.record(
-                "buffers", f"worker {rank}'s buffers were left out of the average: they do not fit"
-            )
+            self.outbox.record("buffers", f"worker {rank}'s buffers were left out of the average: they do not fit")
         for worker in live:
             worker.state = "finished"
         self._ask(live, now)

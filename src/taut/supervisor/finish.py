@@ -45,9 +45,7 @@ def judge(digests: Mapping[int, Digest]) -> Verdict:
         notes.append(f"replicas differ although their codec promises equality ({each})")
         vectors = {tuple(sorted(digest.have.items())) for digest in digests.values()}
         if len(vectors) > 1:
-            each = ", ".join(
-                f"{rank}: {dict(sorted(one.have.items()))}" for rank, one in sorted(digests.items())
-            )
+            each = ", ".join(f"{rank}: {dict(sorted(one.have.items()))}" for rank, one in sorted(digests.items()))
             notes.append(f"they had included different updates ({each})")
     return Verdict(exact and len(hashes) == 1, exact, common, tuple(notes))
 
@@ -128,8 +126,6 @@ class ModelUpload:
                 f"upload chunk at {chunk.offset} of {chunk.total}: expected {len(self.data)} of {self.total}"
             )
         if not payloads[0] or len(self.data) + len(payloads[0]) > self.total:
-            raise MalformedMessage(
-                f"upload chunk of {len(payloads[0])} bytes at {chunk.offset} of {self.total}"
-            )
+            raise MalformedMessage(f"upload chunk of {len(payloads[0])} bytes at {chunk.offset} of {self.total}")
         self.data += payloads[0]
         return bytes(self.data) if len(self.data) == self.total else None

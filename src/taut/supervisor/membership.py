@@ -45,9 +45,7 @@ class Worker:
 
     def row(self, now: float) -> WorkerRow:
         suspicion = self.detector.phi(now) if self.judged else 0.0
-        return WorkerRow(
-            self.rank, self.hello.host, self.hello.pid, self.state, self.statistics, suspicion, self.reason
-        )
+        return WorkerRow(self.rank, self.hello.host, self.hello.pid, self.state, self.statistics, suspicion, self.reason)
 
 
 def refusal(hello: Hello, model: Sequence[TensorSpec] | None) -> str | None:
@@ -66,9 +64,7 @@ def refusal(hello: Hello, model: Sequence[TensorSpec] | None) -> str | None:
             wanted = f"expected {_describe(mine)}, as in the first worker"
             return f"another model: {_describe(theirs)}: {wanted}; {remedy}"
     if len(model) != len(hello.model):
-        longer, who = (
-            (model, "the first worker") if len(model) > len(hello.model) else (hello.model, "this one")
-        )
+        longer, who = (model, "the first worker") if len(model) > len(hello.model) else (hello.model, "this one")
         extra = longer[min(len(model), len(hello.model))]
         return (
             f"another model: {len(hello.model)} tensors: expected {len(model)}, as in the first worker "
@@ -125,9 +121,7 @@ class Membership:
         """Everybody, as all are to know it: who is in the run, and who is gone and why."""
         return Roster(
             version=self.version,
-            members=[
-                Member(worker.rank, worker.hello.address, worker.hello.public_key) for worker in self.live()
-            ],
+            members=[Member(worker.rank, worker.hello.address, worker.hello.public_key) for worker in self.live()],
             gone=[Gone(worker.rank, worker.reason) for worker in self.workers.values() if not worker.live],
         )
 

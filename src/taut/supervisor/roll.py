@@ -74,9 +74,7 @@ class Roll:
             if known.donor is not None:
                 self.outbox.send(connection, Donor(known.donor))
             return
-        why = (
-            "the run is ending: no worker can join any more" if closed else refusal(hello, self.members.model)
-        )
+        why = "the run is ending: no worker can join any more" if closed else refusal(hello, self.members.model)
         if why is not None:
             self.refused[hello.host, hello.pid] = why
             self.outbox.record("refused", f"process {hello.pid} on {hello.host}: {why}")
@@ -130,9 +128,7 @@ class Roll:
         else:
             worker.expelled = True
             self.ledger.script_failed |= exit_.script_failed
-            self.gone(
-                worker, f"{exit_.reason} before the end of the run" if exit_.clean else exit_.reason, now
-            )
+            self.gone(worker, f"{exit_.reason} before the end of the run" if exit_.clean else exit_.reason, now)
 
     def _never_joined(self, exit_: Exit) -> None:
         why = self.refused.get((self.plan.host, exit_.pid))

@@ -84,9 +84,7 @@ class RunStore:
                 raise
         self.name = name
 
-    def begin(
-        self, started: float, command: str, settings: Mapping[str, object], versions: Mapping[str, str]
-    ) -> None:
+    def begin(self, started: float, command: str, settings: Mapping[str, object], versions: Mapping[str, str]) -> None:
         """Keep what is known at the start."""
         texts = (command, json.dumps(plain(settings)), json.dumps(plain(versions)))
         self._run(

@@ -30,9 +30,7 @@ from taut.supervisor.run_store import RunStore, plain
 from taut.supervisor.view import ClusterView, Outcome
 
 TICK_S = 0.1
-LATE_S = (
-    1.0  # a tick this late was not ours to choose: the process was stopped, asleep or busy with the model
-)
+LATE_S = 1.0  # a tick this late was not ours to choose: the process was stopped, asleep or busy with the model
 LINGER_S = 0.5
 TOKEN_FILE = "token"
 _CLOCK = MonotonicClock()
@@ -239,9 +237,7 @@ def _checked_count(workers: int) -> int:
 def _settings_text(settings: Mapping[str, object]) -> str:
     text = json.dumps(plain(settings))
     if len(text) > 4096:
-        raise Misuse(
-            f"settings of {len(text)} characters", "at most 4096 as JSON", "shorten the longest of them"
-        )
+        raise Misuse(f"settings of {len(text)} characters", "at most 4096 as JSON", "shorten the longest of them")
     return text
 
 

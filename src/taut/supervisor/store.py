@@ -183,9 +183,7 @@ def _record(path: Path, database: sqlite3.Connection) -> RunRecord:
 
 def _statistics(values: tuple[Any, ...]) -> Statistics:
     """Null stands for "not finite" too, so it becomes the field's default."""
-    return Statistics(
-        **{name: value for name, value in zip(FIELDS, values, strict=True) if value is not None}
-    )
+    return Statistics(**{name: value for name, value in zip(FIELDS, values, strict=True) if value is not None})
 
 
 def _alive(host: str, pid: int) -> bool:

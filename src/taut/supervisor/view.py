@@ -74,7 +74,5 @@ class Outcome:
     samples_again: int = 0  # dealt a second time after a death: perhaps trained twice
     samples_undone: int = 0  # of passes that were begun, never reported as trained
     consensus: float = 0.0
-    wall_s: float = (
-        0.0  # from the start of training to the verdict; from the supervisor's start if nothing was trained
-    )
+    wall_s: float = 0.0  # from the start of training to the verdict; from the supervisor's start if nothing was trained
     error: str = ""

@@ -66,9 +66,7 @@ class World:
     >>> world.finish()
     """
 
-    def __init__(
-        self, strategy: Broadcast, workers: int, seed: int, loss: float = 0.1, repeat: float = 0.1
-    ) -> None:
+    def __init__(self, strategy: Broadcast, workers: int, seed: int, loss: float = 0.1, repeat: float = 0.1) -> None:
         self.strategy, self.random = strategy, random.Random(seed)
         self.loss, self.repeat = loss, repeat
         self.now = 0.0
@@ -131,9 +129,7 @@ class World:
         if replica.state.synced or not replica.state.attached() or not donors:
             return
         donor = self.live[self.random.choice(donors)]
-        self.take(
-            donor.state.rank
-        )  # a donor includes all it has received: what it acknowledged is in the state
+        self.take(donor.state.rank)  # a donor includes all it has received: what it acknowledged is in the state
         replica.included = set(donor.included)
         have = {**donor.state.taken, donor.state.rank: donor.published}
         self.tell(rank, Synced(have, donor.state.tail(have)))

@@ -51,9 +51,7 @@ class Topology(Generic[W]):
         """Wire two attached workers: what one publishes, the other includes."""
         for rank in (a, b):
             if rank not in self.graph:
-                raise Misuse(
-                    f"a channel to worker {rank}", f"a rank below {len(self.workers)}", "attach it first"
-                )
+                raise Misuse(f"a channel to worker {rank}", f"a rank below {len(self.workers)}", "attach it first")
         if a == b:
             raise Misuse(f"a channel from worker {a} to itself", "two different workers")
         self.graph.add_edge(a, b)
@@ -69,9 +67,7 @@ class Topology(Generic[W]):
     def check(self) -> None:
         """``Misuse`` for a graph that falls apart."""
         if not self.workers:
-            raise Misuse(
-                "a topology without workers", "at least one", "attach them with Topology.worker(...)"
-            )
+            raise Misuse("a topology without workers", "at least one", "attach them with Topology.worker(...)")
         if not nx.is_connected(self.graph):
             parts = [sorted(part) for part in nx.connected_components(self.graph)]
             raise Misuse(

@@ -15,9 +15,13 @@ class Stopwatch:
 
     >>> from taut.testing.clock import FakeClock
     >>> clock = FakeClock()
-    >>> watch = Stopwatch(clock); clock.advance(2.0); watch.charge("compute"); clock.advance(0.5)
-    >>> watch.charge("merge"); watch.seconds["compute"], watch.seconds["merge"], watch.wall_s
-    (2.0, 0.5, 2.5)
+    >>> watch = Stopwatch(clock)
+    >>> clock.advance(2.0); watch.charge("compute")
+    2.0
+    >>> clock.advance(0.5); watch.charge("merge")
+    0.5
+    >>> watch.wall_s
+    2.5
     """
 
     clock: Clock = field(default_factory=MonotonicClock)

@@ -56,15 +56,11 @@ class Arena:
 
     def specs(self) -> list[TensorSpec]:
         """What the model consists of, for comparing it with the others' models."""
-        return [
-            TensorSpec(n, list(t.shape), str(t.dtype).removeprefix("torch."), part)
-            for n, t, part in self._all()
-        ]
+        return [TensorSpec(n, list(t.shape), str(t.dtype).removeprefix("torch."), part) for n, t, part in self._all()]
 
     def _all(self) -> list[tuple[str, torch.Tensor, str]]:
         tensors = [
-            (name, p.detach(), "trained" if p.requires_grad else "frozen")
-            for name, p in self.model.named_parameters()
+            (name, p.detach(), "trained" if p.requires_grad else "frozen") for name, p in self.model.named_parameters()
         ]
         return tensors + [(name, b.detach(), "buffer") for name, b in self.model.named_buffers()]
 
@@ -129,9 +125,7 @@ def _check(trained: list[tuple[str, nn.Parameter]]) -> None:
 def _bytes(tensor: torch.Tensor) -> bytes:
     import torch
 
-    return (
-        tensor.contiguous().cpu().reshape(-1).view(torch.uint8).numpy().tobytes() if tensor.numel() else b""
-    )
+    return tensor.contiguous().cpu().reshape(-1).view(torch.uint8).numpy().tobytes() if tensor.numel() else b""
 
 
 def _load(tensors: Sequence[torch.Tensor], data: bytes) -> None:
@@ -139,9 +133,7 @@ def _load(tensors: Sequence[torch.Tensor], data: bytes) -> None:
 
     expected = sum(t.numel() * t.element_size() for t in tensors)
     if len(data) != expected:
-        raise Misuse(
-            f"{len(data)} bytes of state", f"{expected} bytes", "do all workers build the same model?"
-        )
+        raise Misuse(f"{len(data)} bytes of state", f"{expected} bytes", "do all workers build the same model?")
     offset = 0
     with torch.no_grad():
         for tensor in tensors:

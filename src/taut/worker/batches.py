@@ -76,9 +76,7 @@ class Dealer:
         self.source, self.seed = source, seed
         self._next_pass = 0
         self._orders: dict[int, Indices] = {}
-        self._handed: deque[tuple[int, Lease | None]] = (
-            deque()
-        )  # samples of a batch, and the lease it completes
+        self._handed: deque[tuple[int, Lease | None]] = deque()  # samples of a batch, and the lease it completes
 
     def passes(self, count: int) -> tuple[int, int]:
         """The numbers of the next ``count`` passes: first, and one after the last."""
@@ -132,9 +130,7 @@ def reader(dataset: Any, **loader: Any) -> tuple[int, Read]:
         loader = {"num_workers": dataset.num_workers, "collate_fn": dataset.collate_fn, **loader}
         dataset = dataset.dataset
     if isinstance(dataset, IterableDataset):
-        raise Misuse(
-            "an IterableDataset", "a data set with a length and an index", "samples are leased by their index"
-        )
+        raise Misuse("an IterableDataset", "a data set with a length and an index", "samples are leased by their index")
     columns = dataset.tensors if isinstance(dataset, TensorDataset) else dataset
     if _is_column(columns):
         return len(columns), lambda indices: (_pick(columns, batch) for batch in indices)

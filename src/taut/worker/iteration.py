@@ -51,9 +51,7 @@ class Worker(ABC):
         """Include an update as it came over the wire; ``MalformedMessage`` if it is none."""
         size = header(payload).length
         if validate(payload, size).kind is not Kind.DENSE:
-            raise MalformedMessage(
-                f"an update of kind {header(payload).kind.name} for a worker without a codec"
-            )
+            raise MalformedMessage(f"an update of kind {header(payload).kind.name} for a worker without a codec")
         self.include(read(payload, np.float32, size), sender)
 
     def state(self) -> State:

@@ -13,9 +13,7 @@ if TYPE_CHECKING:
     from torch import nn
 
 
-def join(
-    model: nn.Module, optimizer: torch.optim.Optimizer, *, codec: str | None = None, seed: int = 0
-) -> TorchWorker:
+def join(model: nn.Module, optimizer: torch.optim.Optimizer, *, codec: str | None = None, seed: int = 0) -> TorchWorker:
     """Join the run that this process was started for, or be a run of one.
 
     ``codec``: how updates are written down, unless the launcher says otherwise (``--codec``). ``seed``: of the order of

@@ -24,8 +24,8 @@ class Replica(Worker):
     """``emit`` scans one fragment of the arena per step, in turn; the slack absorbs the wait. How many fragments there
     are follows from measurement: as few as keep encoding within ``ENCODE_SHARE`` of a step."""
 
-    def __init__(self, arena: Arena, codec: Codec, clock: Clock | None = None) -> None:
-        self.arena, self.codec = arena, codec
+    def __init__(self, arena: Arena, codec: Codec, talks: bool = True, clock: Clock | None = None) -> None:
+        self.arena, self.codec, self.talks = arena, codec, talks
         self.clock = clock or MonotonicClock()
         self.codec_state: Any = None
         self.grid: Grid | None = None
@@ -74,20 +74,24 @@ class Replica(Worker):
     def flush(self) -> list[bytes]:
         return self.codec.flush(self.codec_state)
 
+    def shared(self) -> Any:
+        """The weights that this replica stands for: the shared ones, or, in a run in which nobody talks, its own."""
+        return self.codec.shared(self.codec_state) if self.talks else self.arena.vector
+
     def settle(self) -> None:
         """The run is over: the model takes the shared weights, on which all replicas agree."""
-        shared = self.codec.shared(self.codec_state)
+        shared = self.shared()
         if shared is not self.arena.vector:
             self.arena.vector[:] = shared
 
     def state(self) -> State:
-        vector = self.arena.host(self.codec.shared(self.codec_state)).tobytes()
+        vector = self.arena.host(self.shared()).tobytes()
         assert self.grid is not None
         return State(vector, self.arena.still_bytes(), self.grid.pack())
 
     def digest(self) -> str:
         """The hash of the shared weights, to the last bit."""
-        shared = self.arena.host(self.codec.shared(self.codec_state))
+        shared: Any = self.arena.host(self.shared())
         return hashlib.blake2b(shared.view(np.uint8), digest_size=16).hexdigest()
 
     def update_sketch(self) -> None:

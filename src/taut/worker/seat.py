@@ -97,7 +97,8 @@ class Seat:
         assert welcome is not None
         self.seed = welcome.seed
         self._settings = json.loads(welcome.settings)
-        self.replica = Replica(self.arena, self._codec())
+        self._talks = named(self._settings.get("strategy", "async")).complete
+        self.replica = Replica(self.arena, self._codec(), self._talks)
         self.participant = Participant(self.replica, node)
         self.leases = SupervisorLeases(self)
         node.wait(lambda facts: facts.donor == -1 or facts.state is not None, _nothing)
@@ -133,7 +134,10 @@ class Seat:
             self.replica.retune(node.workers, node.staleness)
             self.replica.update_sketch()
         self._turns += 1
-        participant.turn()
+        if self._talks:
+            participant.turn()
+        else:
+            participant.idle()
 
     def add_statistics(self, mine: Statistics) -> Statistics:
         """``mine`` with what the seat knows: traffic and codec."""
@@ -198,7 +202,7 @@ class Seat:
     def _flush(self) -> None:
         positions = self.participant.merge()
         self.participant.watch.charge("merge")
-        for payload in self.replica.flush():
+        for payload in self.replica.flush() if self._talks else []:
             self.participant.hand_over(payload, positions)
             positions = {}
         if positions:
@@ -206,9 +210,9 @@ class Seat:
 
     def _agree(self) -> None:
         node, replica = self.node, self.replica
-        exact = replica.codec.exact and named(self._settings.get("strategy", "async")).complete
+        exact = replica.codec.exact and self._talks
         if exact and replica.grid is not None:
-            exact = not replica.grid.exceeded(replica.codec.shared(replica.codec_state))
+            exact = not replica.grid.exceeded(replica.shared())
         have = {**self.participant.have, node.rank: self.participant.published}
         digest = Digest(replica.digest(), exact, have, self.statistics())
         node.say(digest, [self.arena.buffer_bytes()])
@@ -220,9 +224,7 @@ class Seat:
             self.arena.load_buffers(buffers)
         self._hand_in()
         if exact and not finish.identical:
-            raise ReplicasDiffer(
-                "replicas differ after the drain, although this codec promises that they cannot"
-            )
+            raise ReplicasDiffer("replicas differ after the drain, although this codec promises that they cannot")
 
     def _hand_in(self) -> None:
         """Wait until the model is saved; upload it as soon as this worker is the one asked for it."""

@@ -55,7 +55,6 @@ def unpack(data: bytes) -> State:
         parts.append(data[start : start + size])
         start += size
     tail = tuple(
-        Include(origin, lo, hi, payload)
-        for (origin, lo, hi, _), payload in zip(header.tail, parts[2:], strict=True)
+        Include(origin, lo, hi, payload) for (origin, lo, hi, _), payload in zip(header.tail, parts[2:], strict=True)
     )
     return State(parts[0], parts[1], header.grid, tail)

@@ -29,9 +29,7 @@ class TorchWorker:
     ``stopping`` turns true when the run is being drained.
     """
 
-    def __init__(
-        self, model: nn.Module, optimizer: torch.optim.Optimizer, seat: Seat | None, seed: int
-    ) -> None:
+    def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer, seat: Seat | None, seed: int) -> None:
         self.model, self.optimizer = model, optimizer
         self._seat = seat  # None: a run of one, without any ceremony
         self._dealer = Dealer(seat.leases if seat else OwnLeases(), seat.seed if seat else seed)

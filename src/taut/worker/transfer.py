@@ -27,9 +27,7 @@ class Donation:
         data, have = self.granted[sender]
         if message.offset > len(data):
             return None
-        return StateChunk(message.offset, len(data), have), data[
-            message.offset : message.offset + CHUNK_NBYTES
-        ]
+        return StateChunk(message.offset, len(data), have), data[message.offset : message.offset + CHUNK_NBYTES]
 
     def grant(self, data: bytes, have: dict[int, int]) -> list[tuple[int, StateChunk, bytes]]:
         """A snapshot was made: everybody who waited gets it, beginning with the first chunk."""

@@ -1,0 +1,139 @@
+"""The documentation holds: links lead somewhere, code compiles or runs, commands and flags are those that exist."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import typer.main
+from typer.testing import CliRunner
+
+from taut.cli.main import app
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    ROOT / "CHANGELOG.md",
+    ROOT / "bench" / "README.md",
+    *sorted((ROOT / "docs").glob("*.md")),
+]
+_FENCE = re.compile(r"^```(?P<info>[^\n`]*)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)
+_LINK = re.compile(r"\[[^\]]*\]\((?P<target>[^)\s]+)\)|(?:src|href)=\"(?P<attribute>[^\"]+)\"")
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced piece of a page. Its first word is the language; ``runnable`` after it says that it runs as it stands."""
+
+    page: Path
+    line: int
+    info: tuple[str, ...]
+    body: str
+
+    def __str__(self) -> str:
+        return f"{self.page.name}:{self.line}"
+
+
+def blocks(page: Path, language: str) -> Iterator[Block]:
+    text = page.read_text(encoding="utf-8")
+    for match in _FENCE.finditer(text):
+        info = tuple(match["info"].split())
+        if info and info[0] == language:
+            yield Block(page, text.count("\n", 0, match.start()) + 2, info, match["body"])
+
+
+PYTHON = [block for page in PAGES for block in blocks(page, "python")]
+RUNNABLE = [block for block in PYTHON if "runnable" in block.info]
+
+
+def anchors(page: Path) -> set[str]:
+    """The names that headings get: lower case, dashes for spaces, no punctuation."""
+    prose = _FENCE.sub("", page.read_text(encoding="utf-8"))
+    headings = re.findall(r"^#+ (.*)$", prose, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def links(page: Path) -> Iterator[str]:
+    for match in _LINK.finditer(_FENCE.sub("", page.read_text(encoding="utf-8"))):
+        target = match["target"] or match["attribute"]
+        if not re.match(r"[a-z]+:", target):
+            yield target
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_relative_links_lead_somewhere(page: Path) -> None:
+    for target in links(page):
+        path, _, anchor = target.partition("#")
+        there = (page.parent / path).resolve() if path else page
+        assert there.exists(), f"{page.name} links to {target}"
+        assert not anchor or anchor in anchors(there), f"{page.name} links to {target}: no such heading"
+
+
+def test_links_are_found() -> None:
+    assert sum(1 for page in PAGES for _ in links(page)) > 20
+
+
+def test_every_page_is_reached_from_the_index() -> None:
+    reached = {(ROOT / "docs" / target.partition("#")[0]).resolve() for target in links(ROOT / "docs" / "index.md")}
+    assert {page for page in PAGES if page.parent.name == "docs" and page.name != "index.md"} <= reached
+
+
+@pytest.mark.parametrize("block", PYTHON, ids=str)
+def test_python_compiles(block: Block) -> None:
+    compile(block.body, str(block), "exec")
+
+
+@pytest.mark.parametrize("block", RUNNABLE, ids=str)
+def test_python_runs(block: Block, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    exec(compile(block.body, str(block), "exec"), {"__name__": "__main__"})
+
+
+def test_something_runs() -> None:
+    assert {"worker.md", "strategies.md"} <= {block.page.name for block in RUNNABLE}
+
+
+def test_the_diff_is_a_script_before_and_after() -> None:
+    """Both sides of the README's diff must be programs."""
+    (diff,) = blocks(ROOT / "README.md", "diff")
+    for dropped in "+-":
+        kept = [line[1:] for line in diff.body.splitlines() if not line.startswith(dropped)]
+        compile("\n".join(kept), f"{diff} without {dropped}", "exec")
+
+
+def documented_commands() -> set[str]:
+    table = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8").partition("\n\nEverything after SCRIPT")[0]
+    rows = [line for line in table.splitlines() if line.startswith("| `taut")]
+    return {word for line in rows for word in re.findall(r"`taut (\w+)", line)}
+
+
+def test_help_names_every_documented_command() -> None:
+    told = CliRunner().invoke(app, ["--help"])
+    assert told.exit_code == 0
+    named = set(re.findall(r"^\W*(\w+)  ", told.output, re.MULTILINE))
+    commands = documented_commands()
+    assert len(commands) >= 6
+    assert commands <= named
+
+
+def test_every_command_is_documented() -> None:
+    assert set(typer.main.get_command(app).commands) == documented_commands()  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("page", [ROOT / "README.md", ROOT / "docs" / "cli.md"], ids=lambda page: page.name)
+def test_flags_exist(page: Path) -> None:
+    """Every --flag in the text that stands in a `taut ...` or `--flag` code span, or in a shell block."""
+    text = page.read_text(encoding="utf-8")
+    spans = re.findall(r"`((?:taut|--)[^`\n]*)`", text)
+    for language in ("sh", "console"):
+        for block in blocks(page, language):
+            spans += [line for line in block.body.splitlines() if re.search(r"\btaut (run|worker|supervisor|demo)", line)]
+    commands = typer.main.get_command(app)
+    known = {name for each in [commands, *commands.commands.values()] for p in each.params for name in p.opts}  # type: ignore[attr-defined]
+    used = {flag for span in spans for flag in re.findall(r"(?<![\w-])--[a-z][a-z-]*", span)}
+    assert used
+    assert used <= known
