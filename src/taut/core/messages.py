@@ -138,6 +138,7 @@ class LeaseRequest(Message, frozen=True):
     batch: Annotated[int, Meta(ge=1, le=2**31)]
     last: bool  # no pass follows: wait for what others still hold rather than leave it undone
     until: Count = 0
+    least: Annotated[int, Meta(ge=1, le=2**31)] = 1  # batches, if the pass has enough: so that a lease lasts a while
 
 
 class LeaseDone(Message, frozen=True):

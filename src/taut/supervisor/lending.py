@@ -34,6 +34,8 @@ class Lending:
                 batch=request.batch,
                 live_workers=len(roll.members.with_state()),
                 last=request.last,
+                least=request.least,
+                more=epoch < final,
             )
         except Misuse as error:
             roll.failed(worker, str(error), now)

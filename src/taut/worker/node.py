@@ -133,7 +133,9 @@ class Node:
         """One iteration is over: here is its update, and everything up to ``positions`` has been included."""
         if positions:
             self._commands.append(Taken(positions))
-        self._command(Published(payload))
+        self._commands.append(Published(payload))
+        if payload is not None:  # what says nothing can wait for the next tick
+            self.transport.wake()
 
     def taken(self, positions: dict[int, int]) -> None:
         self._command(Taken(positions))

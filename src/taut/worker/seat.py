@@ -41,7 +41,9 @@ from taut.worker.state import unpack
 
 UPLOAD_NBYTES = 1 << 20
 RETUNE_TURNS = 16
+TURN_S = 0.004  # an exchange costs a few tenths of a millisecond, whatever the model's size; the slack absorbs the wait
 LEASES_AHEAD = 3
+LEASE_S = 0.1  # at least, where steps are shorter: asking costs a round trip, perhaps of a busy machine
 
 
 class Seat:
@@ -53,6 +55,7 @@ class Seat:
         self.statistics: Callable[[], Statistics] = Statistics
         self.bytes_dense = 0
         self._turns = 0
+        self._steps_per_turn = 1
         self._settings: dict[str, Any] = {}
         token = environment.token or read_token_file(environment.token_file or "")
         keys = WorkerKeys.generate()
@@ -131,13 +134,22 @@ class Seat:
         participant.watch.charge("compute")
         self.bytes_dense += 4 * self.arena.size * (node.workers - 1)
         if self._turns % RETUNE_TURNS == 0:
-            self.replica.retune(node.workers, node.staleness)
-            self.replica.update_sketch()
+            self._retune()
         self._turns += 1
+        if self._turns % self._steps_per_turn:
+            return
         if self._talks:
             participant.turn()
         else:
             participant.idle()
+
+    def _retune(self) -> None:
+        """Tell the codec how many there are and how late updates come; with very short steps, exchange not after each."""
+        made = self.statistics()
+        step_s = made.wall_s / made.steps if made.steps else TURN_S
+        self._steps_per_turn = max(1, min(8, round(TURN_S / max(step_s, 1e-9))))
+        self.replica.retune(self.node.workers, self.node.staleness * self._steps_per_turn)
+        self.replica.update_sketch()
 
     def add_statistics(self, mine: Statistics) -> Statistics:
         """``mine`` with what the seat knows: traffic and codec."""
@@ -148,7 +160,7 @@ class Seat:
             bytes_dense=self.bytes_dense,
             updates_sent=self.participant.published,
             updates_included=self.participant.included,
-            staleness=float(self.node.staleness),
+            staleness=float(self.node.staleness * self._steps_per_turn),
             density=float(codec_state.density) if codec_state is not None else 0.0,
             tau=float(codec_state.tau) if codec_state is not None else 0.0,
         )
@@ -283,8 +295,13 @@ class SupervisorLeases(LeaseSource):
         """Keep ``LEASES_AHEAD`` answers under way or at hand."""
         while self._asked < LEASES_AHEAD:
             self._asked += 1
-            message = LeaseRequest(plan.first, plan.length, plan.batch_size, plan.last, plan.until)
-            self._seat.node.say(message)
+            least = self._least_batches()
+            self._seat.node.say(LeaseRequest(plan.first, plan.length, plan.batch_size, plan.last, plan.until, least))
+
+    def _least_batches(self) -> int:
+        """So many that a lease lasts ``LEASE_S``, by the steps so far."""
+        made = self._seat.statistics()
+        return max(1, min(64, round(LEASE_S * made.steps / made.wall_s))) if made.wall_s > 0 else 1
 
     def done(self, lease: Lease) -> None:
         self._seat.node.say(LeaseDone([lease.lease]))
