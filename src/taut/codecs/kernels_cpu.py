@@ -28,6 +28,7 @@ F32 = npt.NDArray[np.float32]
 U32 = npt.NDArray[np.uint32]
 U8 = npt.NDArray[np.uint8]
 
+_zero, _many = np.float32(0.0), np.uint32(2)
 _0, _1, _64 = np.uint64(0), np.uint64(1), np.uint64(64)  # a plain 64 beside a uint64 would make a float
 _STAGGER_NBYTES = 448  # vectors that start at the same place of a page slow each other's stores and loads
 
@@ -92,6 +93,21 @@ def _send_tether(w, b, start, stop, base, limit, up, give, out, k):  # type: ign
     return k
 
 
+@numba.njit(nogil=True, error_model="numpy")
+def _send_many(w, b, start, base, limit, up, give, out, k):  # type: ignore[no-untyped-def]
+    """The same for a block with several over the limit, without branches: guessing wrong costs more than all else."""
+    for i in range(start, start + _64):
+        stray = w[i] - b[i]
+        minus = np.uint64(stray < _zero)
+        over = np.uint64(abs(stray) >= limit)
+        out[k] = np.uint32(((i - base) << _1) | minus)
+        k += over
+        sign = np.float32(np.int64(over) - np.int64((over & minus) << _1))
+        b[i] += sign * up
+        w[i] -= sign * give
+    return k
+
+
 @_kernel(_found(_vector, _vector, _index, _index, _index, _f32, _f32, _f32, _words))
 def _scan_tether(w, b, lo, hi, base, limit, up, give, out):  # type: ignore[no-untyped-def]
     """From ``lo``: send one sign where |w - b| >= limit. Returns (words written, where it stopped): at
@@ -104,8 +120,10 @@ def _scan_tether(w, b, lo, hi, base, limit, up, give, out):  # type: ignore[no-u
             return k, start
         over = np.uint32(0)
         for i in range(_64):
-            over |= np.uint32(1) if abs(w[start + i] - b[start + i]) >= limit else np.uint32(0)
-        if over:
+            over += np.uint32(1) if abs(w[start + i] - b[start + i]) >= limit else np.uint32(0)
+        if over > _many:
+            k = _send_many(w, b, start, base, limit, up, give, out, k)
+        elif over:
             k = _send_tether(w, b, start, start + _64, base, limit, up, give, out, k)
         start += _64
     if k > room:

@@ -48,7 +48,7 @@ class Broadcast:
 
     merge: Merge
     window_nbytes: int = 1 << 20
-    budget_nbytes: int = 4 << 20
+    budget_nbytes: int = 16 << 20
     frame_nbytes: int = 1 << 20
     payload_nbytes: int = 32 << 20
     report_s: float = 0.05
@@ -100,7 +100,7 @@ class Broadcast:
         state.step_of[log.head] = state.step
         if not state.links:
             _prune(state)
-        elif log.nbytes > self.budget_nbytes:
+        elif log.nbytes > max(self.budget_nbytes, 2 * log.compacted_nbytes):  # not again for every little update
             log.compact(lambda at: _somebody_stands(state, at), self.merge, self.payload_nbytes)
 
     def _pump(self, state: BroadcastState, now: float, actions: list[Action]) -> None:

@@ -37,6 +37,7 @@ class Log:
     floor: int = 0
     head: int = 0
     nbytes: int = 0
+    compacted_nbytes: int = 0  # what was left by the last compaction
     entries: list[Entry] = field(default_factory=list)
 
     def append(self, lo: int, hi: int, payload: bytes) -> None:
@@ -109,4 +110,4 @@ class Log:
             run.append(entry)
         close()
         self.entries = merged
-        self.nbytes = sum(len(entry.payload) for entry in merged)
+        self.nbytes = self.compacted_nbytes = sum(len(entry.payload) for entry in merged)

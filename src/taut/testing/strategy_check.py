@@ -85,13 +85,16 @@ class World:
             self._do(rank, self.strategy.on(self.live[rank].state, event, self.now))
 
     def _do(self, rank: int, actions: list[Action]) -> None:
-        replica = self.live[rank]
+        replica, blocked = self.live[rank], set[int]()
         for action in actions:
             match action:
                 case Send(to, message, payloads):
+                    if to in blocked:
+                        continue  # what follows to the same neighbour is lost, as by a broken connection
                     if isinstance(message, Updates) and self.random.random() < self.loss / 4:
+                        blocked.add(to)
                         self.tell(rank, Blocked(to, message))
-                        break  # what follows to the same neighbour is lost, as by a broken connection
+                        continue
                     copies = (self.random.random() >= self.loss) + (self.random.random() < self.repeat)
                     self.under_way += [(to, Arrived(rank, message, payloads))] * copies
                 case Include():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import time
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,7 @@ class Replica(Worker):
     def __init__(self, arena: Arena, codec: Codec, talks: bool = True, clock: Clock | None = None) -> None:
         self.arena, self.codec, self.talks = arena, codec, talks
         self.clock = clock or MonotonicClock()
+        self.thread_s = time.thread_time
         self.codec_state: Any = None
         self.grid: Grid | None = None
         self.fragments = self._least_fragments = max(1, -(-arena.size // FRAGMENT_ELEMENTS))
@@ -58,11 +60,11 @@ class Replica(Worker):
         raise AssertionError("updates arrive as payloads; see absorb()")
 
     def emit(self) -> bytes | None:
-        begun = self.clock.now()
+        begun = self.thread_s()
         lo, hi = self._fragment(self._turn % self.fragments)
         payload = self.codec.emit(self.codec_state, lo, hi)
         self._turn += 1
-        self._measure(begun, self.clock.now())
+        self._measure(self.thread_s() - begun, self.clock.now())
         return payload
 
     def absorb(self, payload: bytes, sender: int) -> None:
@@ -108,9 +110,10 @@ class Replica(Worker):
         lo, hi = (64 * (blocks * part // self.fragments) for part in (turn, turn + 1))
         return lo, min(hi, self.arena.size)
 
-    def _measure(self, begun: float, ended: float) -> None:
+    def _measure(self, encode_s: float, ended: float) -> None:
+        """``encode_s`` is this thread's own time: how busy the machine is must not change what is sent."""
         if self._emitted_s is not None:
-            self._encode_s += 0.1 * ((ended - begun) * self.fragments - self._encode_s)  # of the whole arena
+            self._encode_s += 0.1 * (encode_s * self.fragments - self._encode_s)  # of the whole arena
             self._step_s += 0.1 * ((ended - self._emitted_s) - self._step_s)
             if self._turn % 32 == 0 and self._step_s > 0:
                 wanted = self._encode_s / (ENCODE_SHARE * self._step_s)

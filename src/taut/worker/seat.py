@@ -40,8 +40,9 @@ from taut.worker.replica import Replica
 from taut.worker.state import unpack
 
 UPLOAD_NBYTES = 1 << 20
-RETUNE_TURNS = 16
-TURN_S = 0.004  # an exchange costs a few tenths of a millisecond, whatever the model's size; the slack absorbs the wait
+RETUNE_STEPS = 64
+EXCHANGE_SHARE = 0.06
+MOST_STEPS_PER_TURN = 4
 LEASES_AHEAD = 3
 LEASE_S = 0.1  # at least, where steps are shorter: asking costs a round trip, perhaps of a busy machine
 
@@ -54,8 +55,9 @@ class Seat:
         self.arena, self._codec_of_script = arena, codec
         self.statistics: Callable[[], Statistics] = Statistics
         self.bytes_dense = 0
-        self._turns = 0
+        self._steps = 0
         self._steps_per_turn = 1
+        self._spent = (0.0, 0.0)  # on exchanges, and in all, as of the last retune
         self._settings: dict[str, Any] = {}
         token = environment.token or read_token_file(environment.token_file or "")
         keys = WorkerKeys.generate()
@@ -82,7 +84,7 @@ class Seat:
 
     def _strategy(self, welcome: Welcome) -> Broadcast:
         settings = json.loads(welcome.settings)
-        budget_nbytes = max(1 << 20, 4 * self.arena.size // 8)
+        budget_nbytes = max(16 << 20, 4 * self.arena.size // 8)
         return named(settings.get("strategy", "async"))(merge=merge, budget_nbytes=budget_nbytes)
 
     def _codec(self) -> Codec:
@@ -133,10 +135,10 @@ class Seat:
             raise node.facts.failure
         participant.watch.charge("compute")
         self.bytes_dense += 4 * self.arena.size * (node.workers - 1)
-        if self._turns % RETUNE_TURNS == 0:
+        if self._steps % RETUNE_STEPS == 0:
             self._retune()
-        self._turns += 1
-        if self._turns % self._steps_per_turn:
+        self._steps += 1
+        if self._steps % self._steps_per_turn:
             return
         if self._talks:
             participant.turn()
@@ -144,11 +146,18 @@ class Seat:
             participant.idle()
 
     def _retune(self) -> None:
-        """Tell the codec how many there are and how late updates come; with very short steps, exchange not after each."""
-        made = self.statistics()
-        step_s = made.wall_s / made.steps if made.steps else TURN_S
-        self._steps_per_turn = max(1, min(8, round(TURN_S / max(step_s, 1e-9))))
-        self.replica.retune(self.node.workers, self.node.staleness * self._steps_per_turn)
+        """Tell the codec how many there are and how late updates come (in exchanges). Where steps are so short that
+        exchanging after each would cost more than ``EXCHANGE_SHARE`` of the time, exchange after every second, fourth or
+        eighth: the slack absorbs the wait, and an element can send only one sign per exchange, so nothing piles up."""
+        seconds = self.participant.watch.seconds
+        exchange_s = seconds["merge"] + seconds["encode"] + seconds["send"]
+        cost_s = (exchange_s - self._spent[0]) * self._steps_per_turn  # as if after each step
+        share = cost_s / max(seconds["compute"] - self._spent[1], 1e-9)
+        self._spent = (exchange_s, seconds["compute"])
+        self._steps_per_turn = 1
+        while self._talks and self._steps_per_turn < min(MOST_STEPS_PER_TURN, share / EXCHANGE_SHARE):
+            self._steps_per_turn *= 2
+        self.replica.retune(self.node.workers, self.node.staleness)
         self.replica.update_sketch()
 
     def add_statistics(self, mine: Statistics) -> Statistics:
