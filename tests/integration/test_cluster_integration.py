@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -121,3 +125,24 @@ def test_a_clean_stop_drains_and_saves(tmp_path: Path) -> None:
     assert outcome.exit_code == 0, outcome
     assert outcome.identical
     assert outcome.model.exists()
+
+
+def test_ctrl_c_in_one_worker_lets_it_leave_and_the_others_go_on(tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    with LocalCluster(JOB, 2, tmp_path / "run", args=["--gate", str(gate)]) as cluster:
+        cluster.until(lambda v: len(v.workers) == 2 and v.state == "training", "training")
+        environment = {**os.environ, **cluster.environment}
+        guest = subprocess.Popen([sys.executable, str(JOB), *cluster.args], env=environment, stderr=subprocess.DEVNULL)
+        try:
+            cluster.until(lambda v: any(r.rank == 2 and r.statistics.steps > 20 for r in v.workers), "the guest to train")
+            guest.send_signal(signal.SIGINT)
+            cluster.until(lambda v: cluster.row(2).reason != "", "the guest to leave")
+            assert guest.wait(30) != 0
+        finally:
+            guest.kill()
+        gate.touch()
+        outcome = cluster.outcome()
+    assert outcome.exit_code == 0, outcome
+    assert outcome.identical
+    assert "left" in outcome.workers[2].reason
+    assert outcome.samples_undone == 0

@@ -56,6 +56,7 @@ from taut.worker.transfer import Donation, Fetch
 
 TICK_S = 0.05
 ADMISSION_S = 60.0  # for the first answer: nothing was measured yet
+AGAIN_S = 5.0  # far beyond any round trip to a supervisor whose pulse is still felt
 HEARTBEAT_S = 0.5  # a rate, not a timeout: the supervisor's detector adapts to what it sees
 
 
@@ -173,12 +174,17 @@ class Node:
         """Everybody left has received all that was published."""
         return self._state is not None and not self._commands and self._state.settled()
 
-    def wait(self, until: Callable[[Facts], bool], idle: Callable[[], None]) -> None:
-        """Wait for a fact, calling ``idle`` (which includes what arrives, and serves snapshots) meanwhile. Raises what
-        went wrong if the fact can no longer come."""
-        facts = self.facts
+    def wait(
+        self, until: Callable[[Facts], bool], idle: Callable[[], None], again: Callable[[], None] | None = None
+    ) -> None:
+        """Wait for a fact, calling ``idle`` (which includes what arrives, and serves snapshots) meanwhile, and ``again``
+        now and then: what was asked for may have been lost. Raises what went wrong if the fact can no longer come."""
+        facts, asked_s = self.facts, self.clock.now()
         while True:
             idle()
+            if again is not None and self.clock.now() - asked_s > AGAIN_S:
+                again()
+                asked_s = self.clock.now()
             with facts.changed:
                 if until(facts):
                     return

@@ -41,8 +41,8 @@ from taut.worker.state import unpack
 
 UPLOAD_NBYTES = 1 << 20
 RETUNE_STEPS = 64
-EXCHANGE_SHARE = 0.06
-MOST_STEPS_PER_TURN = 4
+EXCHANGE_SHARE = 0.03
+MOST_STEPS_PER_TURN = 8
 LEASES_AHEAD = 3
 LEASE_S = 0.1  # at least, where steps are shorter: asking costs a round trip, perhaps of a busy machine
 
@@ -85,7 +85,9 @@ class Seat:
     def _strategy(self, welcome: Welcome) -> Broadcast:
         settings = json.loads(welcome.settings)
         budget_nbytes = max(16 << 20, 4 * self.arena.size // 8)
-        return named(settings.get("strategy", "async"))(merge=merge, budget_nbytes=budget_nbytes)
+        window_nbytes = max(1 << 20, 4 * self.arena.size // 16)  # several updates, whatever the model's size
+        chosen = named(settings.get("strategy", "async"))
+        return chosen(merge=merge, budget_nbytes=budget_nbytes, window_nbytes=window_nbytes)
 
     def _codec(self) -> Codec:
         chosen = self._settings.get("codec", "tether")
@@ -148,7 +150,8 @@ class Seat:
     def _retune(self) -> None:
         """Tell the codec how many there are and how late updates come (in exchanges). Where steps are so short that
         exchanging after each would cost more than ``EXCHANGE_SHARE`` of the time, exchange after every second, fourth or
-        eighth: the slack absorbs the wait, and an element can send only one sign per exchange, so nothing piles up."""
+        eighth:
+        the slack absorbs the wait, and an element can send only one sign per exchange, so nothing piles up."""
         seconds = self.participant.watch.seconds
         exchange_s = seconds["merge"] + seconds["encode"] + seconds["send"]
         cost_s = (exchange_s - self._spent[0]) * self._steps_per_turn  # as if after each step
@@ -194,11 +197,11 @@ class Seat:
             participant.drain()
             self._agree()
         except SupervisorLost as error:
-            raise SupervisorLost(f"{error}; the model as this worker has it is in {self._save_here()}") from None
+            raise SupervisorLost(f"{error}; the model as this worker has it is in {self.save_here()}") from None
         finally:
             node.close(linger_s=1.0)
 
-    def _save_here(self) -> Path:
+    def save_here(self) -> Path:
         """Nobody takes the model: it must not be lost."""
         from safetensors.torch import save_file
 
@@ -287,7 +290,7 @@ class SupervisorLeases(LeaseSource):
         self._ask(plan)
         if not answered(facts):
             seat.participant.watch.charge("data")
-            seat.node.wait(answered, seat.participant.idle)
+            seat.node.wait(answered, seat.participant.idle, again=lambda: self._ask_again(plan))
             seat.participant.watch.charge("wait")
         if facts.drain is not None:
             return None
@@ -306,6 +309,11 @@ class SupervisorLeases(LeaseSource):
             self._asked += 1
             least = self._least_batches()
             self._seat.node.say(LeaseRequest(plan.first, plan.length, plan.batch_size, plan.last, plan.until, least))
+
+    def _ask_again(self, plan: Plan) -> None:
+        """A lease may have been lost with a connection that broke; one too many does no harm."""
+        self._asked = 0
+        self._ask(plan)
 
     def _least_batches(self) -> int:
         """So many that a lease lasts ``LEASE_S``, by the steps so far."""

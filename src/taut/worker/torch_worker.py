@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import warnings
 from collections.abc import Iterator
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from taut.core.messages import Failed, Statistics
-from taut.errors import Misuse, NonFiniteLoss, Stopping
+from taut.errors import Misuse, NonFiniteLoss, Stopping, SupervisorLost
 from taut.worker.accounting import Stopwatch
 from taut.worker.batches import Dealer, OwnLeases, Plan, reader
 from taut.worker.seat import Seat
@@ -169,7 +168,10 @@ class TorchWorker:
         if isinstance(error, SystemExit) and not error.code:
             self.close()
             return False
-        self.fail(error)
+        if isinstance(error, KeyboardInterrupt):
+            self.leave()
+        else:
+            self.fail(error)
         return False
 
     def close(self) -> None:
@@ -186,10 +188,12 @@ class TorchWorker:
         if self._closed:
             return
         self._closed = True
-        if self._seat is not None:
-            with contextlib.suppress(Exception):
-                self._seat.node.say(Failed(f"{type(error).__name__}: {error}"[:4000]))
-            self._seat.node.close(linger_s=1.0)
+        if self._seat is None:
+            return
+        if isinstance(error, SupervisorLost):
+            error.add_note(f"the model as this worker has it is in {self._seat.save_here()}")
+        self._seat.node.say(Failed(f"{type(error).__name__}: {error}"[:4000]))
+        self._seat.node.close(linger_s=1.0)
 
     def leave(self) -> None:
         """Go now; the others go on. Everything this worker did stays in the run."""
