@@ -71,7 +71,7 @@ class Arena:
     def still_bytes(self) -> bytes:
         return b"".join(_bytes(tensor) for tensor in self.still())
 
-    def load_still(self, data: bytes) -> None:
+    def load_still(self, data: bytes | memoryview) -> None:
         _load(self.still(), data)
 
     def buffers(self) -> Sequence[torch.Tensor]:
@@ -128,7 +128,7 @@ def _bytes(tensor: torch.Tensor) -> bytes:
     return tensor.contiguous().cpu().reshape(-1).view(torch.uint8).numpy().tobytes() if tensor.numel() else b""
 
 
-def _load(tensors: Sequence[torch.Tensor], data: bytes) -> None:
+def _load(tensors: Sequence[torch.Tensor], data: bytes | memoryview) -> None:
     import torch
 
     expected = sum(t.numel() * t.element_size() for t in tensors)

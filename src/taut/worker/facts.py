@@ -40,7 +40,7 @@ class Facts:
     dealt_out: set[int] = field(default_factory=set)
     finish: tuple[Finish, bytes] | None = None
     saved: Saved | None = None
-    state: tuple[bytes, dict[int, int]] | None = None  # a donor's, complete
+    state: tuple[memoryview, dict[int, int]] | None = None  # a donor's, complete
     answered_s: float | None = None  # when the supervisor last said anything
     supervisor_silent: bool = False  # for so long that it must be taken for lost
 

@@ -104,6 +104,7 @@ class Node:
         self._unsaid: deque[list[bytes]] = deque()  # for the supervisor, when it has no room
         self._donation = Donation()
         self._fetch: Fetch | None = None
+        self._fetched = False
         self._state_limit_nbytes = state_limit_nbytes
         self._closing: float | None = None
         self._ticked_s = self._beat_s = float("-inf")
@@ -314,13 +315,14 @@ class Node:
         """Go on with taking over the donor's state, if there is one to take and every neighbour holds for us."""
         assert self._state is not None
         donor = self.facts.donor
-        if self._state.synced or self.facts.state is not None or donor is None or donor < 0:
+        if self._fetched or donor is None or donor < 0:
             return
         if self._fetch is None or self._fetch.donor != donor:
             self._fetch = Fetch(donor, self._state_limit_nbytes)
         if self._fetch.complete:
+            self._fetched = True
             self.facts.note(state=(self._fetch.data(), self._fetch.have))
-            self._fetch = None
+            self._fetch = None  # the training thread alone holds the state now, and lets it go when it is in the model
         elif self._state.attached() and donor in self._state.links:
             request = self._fetch.due(now)
             if request is not None:

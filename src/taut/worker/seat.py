@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -57,7 +58,8 @@ class Seat:
         self.bytes_dense = 0
         self._steps = 0
         self._steps_per_turn = 1
-        self._spent = (0.0, 0.0)  # on exchanges, and in all, as of the last retune
+        self._exchange_s = 0.0  # of this thread, spent on exchanges since the last retune
+        self._retuned_s = time.thread_time()
         self._settings: dict[str, Any] = {}
         token = environment.token or read_token_file(environment.token_file or "")
         keys = WorkerKeys.generate()
@@ -142,21 +144,21 @@ class Seat:
         self._steps += 1
         if self._steps % self._steps_per_turn:
             return
+        begun_s = time.thread_time()
         if self._talks:
             participant.turn()
         else:
             participant.idle()
+        self._exchange_s += time.thread_time() - begun_s
 
     def _retune(self) -> None:
         """Tell the codec how many there are and how late updates come (in exchanges). Where steps are so short that
         exchanging after each would cost more than ``EXCHANGE_SHARE`` of the time, exchange after every second, fourth or
-        eighth:
-        the slack absorbs the wait, and an element can send only one sign per exchange, so nothing piles up."""
-        seconds = self.participant.watch.seconds
-        exchange_s = seconds["merge"] + seconds["encode"] + seconds["send"]
-        cost_s = (exchange_s - self._spent[0]) * self._steps_per_turn  # as if after each step
-        share = cost_s / max(seconds["compute"] - self._spent[1], 1e-9)
-        self._spent = (exchange_s, seconds["compute"])
+        eighth: the slack absorbs the wait, and as an element sends one sign per exchange at most, nothing piles up."""
+        now_s = time.thread_time()  # this thread's own time: how busy the machine is must not change what is sent
+        cost_s = self._exchange_s * self._steps_per_turn  # as if after each step
+        share = cost_s / max(now_s - self._retuned_s - self._exchange_s, 1e-9)
+        self._retuned_s, self._exchange_s = now_s, 0.0
         self._steps_per_turn = 1
         while self._talks and self._steps_per_turn < min(MOST_STEPS_PER_TURN, share / EXCHANGE_SHARE):
             self._steps_per_turn *= 2

@@ -22,8 +22,8 @@ class State:
     """``vector``: the shared weights; ``still``: frozen parameters and buffers; ``grid``: of the sums; ``tail``: updates
     in the weights that not everybody may have yet (``Synced``)."""
 
-    vector: bytes
-    still: bytes = b""
+    vector: bytes | memoryview
+    still: bytes | memoryview = b""
     grid: dict[str, list[int]] = field(default_factory=dict)
     tail: tuple[Include, ...] = ()
 
@@ -40,11 +40,12 @@ def pack(state: State) -> bytes:
     return b"".join(parts + [item.payload for item in state.tail])
 
 
-def unpack(data: bytes) -> State:
-    """The state in ``data``, or ``MalformedMessage``."""
+def unpack(data: bytes | memoryview) -> State:
+    """The state in ``data``, or ``MalformedMessage``. Its weights are views of ``data``, not copies."""
+    view = memoryview(data)
     try:
-        start = 4 + int.from_bytes(data[:4], "little")
-        header = msgspec.msgpack.decode(data[4:start], type=_Header)
+        start = 4 + int.from_bytes(view[:4], "little")
+        header = msgspec.msgpack.decode(view[4:start], type=_Header)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise MalformedMessage(f"a state that cannot be read: {error}") from None
     sizes = [header.vector_nbytes, header.still_nbytes, *(nbytes for *_, nbytes in header.tail)]
@@ -52,9 +53,10 @@ def unpack(data: bytes) -> State:
         raise MalformedMessage(f"a state of {len(data)} bytes whose parts take {start + sum(sizes)}")
     parts = []
     for size in sizes:
-        parts.append(data[start : start + size])
+        parts.append(view[start : start + size])
         start += size
     tail = tuple(
-        Include(origin, lo, hi, payload) for (origin, lo, hi, _), payload in zip(header.tail, parts[2:], strict=True)
+        Include(origin, lo, hi, bytes(payload))
+        for (origin, lo, hi, _), payload in zip(header.tail, parts[2:], strict=True)
     )
     return State(parts[0], parts[1], header.grid, tail)

@@ -49,7 +49,7 @@ class Fetch:
 
     donor: int
     limit_nbytes: int
-    parts: list[bytes] = field(default_factory=list)
+    buffer: bytearray = field(default_factory=bytearray)
     offset: int = 0
     total: int | None = None
     have: dict[int, int] = field(default_factory=dict)
@@ -74,14 +74,16 @@ class Fetch:
         if sender != self.donor or message.offset != self.offset or message.total > self.limit_nbytes:
             return
         if self.total is not None and (message.total != self.total or message.have != self.have):
-            self.parts, self.offset, self.total = [], 0, None  # the donor made a new snapshot
+            self.buffer, self.offset, self.total = bytearray(), 0, None  # the donor made a new snapshot
             return
         if self.offset + len(payloads[0]) > message.total:
             return
+        if self.total is None:
+            self.buffer = bytearray(message.total)  # the state's one place in memory
         self.total, self.have = message.total, message.have
-        self.parts.append(payloads[0])
+        self.buffer[self.offset : self.offset + len(payloads[0])] = payloads[0]
         self.offset += len(payloads[0])
         self.asked_s, self.patience_s = float("-inf"), PATIENCE_S
 
-    def data(self) -> bytes:
-        return b"".join(self.parts)
+    def data(self) -> memoryview:
+        return memoryview(self.buffer)
