@@ -30,8 +30,9 @@ FLUSH_PASSES = 8  # at the full slack, for elements that strayed by several
 
 @dataclass(frozen=True)
 class Tether(Codec):
-    """``slack`` fixes S; ``tau`` fixes it as tau * p, p being the number of workers at the start; ``density``
-    (the default) steers it. ``gain`` replaces sqrt(p). Extra memory: b and 1/16. Exact on a grid.
+    """``slack`` fixes S; ``tau`` fixes it as tau * p, p being the number of workers at the start; ``density`` steers it
+    towards that share of the elements per exchange. By default S is 0.3 of the median |weight|, to a power of two, and
+    moves only when the density leaves a wide band. ``gain`` replaces sqrt(p). Extra memory: b and 1/16. Exact on a grid.
 
     >>> Tether(slack=2**-6).slack
     0.015625
