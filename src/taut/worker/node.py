@@ -94,7 +94,6 @@ class Node:
         self.workers = 1  # in the run, this one included
         self.staleness = 1.0
         self.bytes_sent = 0
-        self.updates_sent = 0
         self.malformed: dict[int, int] = {}
         self.snapshot_wanted = False
         self._strategy: Broadcast | None = None
@@ -106,7 +105,8 @@ class Node:
         self._fetch: Fetch | None = None
         self._fetched = False
         self._state_limit_nbytes = state_limit_nbytes
-        self._closing: float | None = None
+        self._closing: float | None = None  # asked to end, after so many seconds at most
+        self._closing_s: float | None = None
         self._ticked_s = self._beat_s = float("-inf")
         self._began_s = self.clock.now()
         self._detector = Detector(self._began_s)  # of the supervisor
@@ -203,7 +203,7 @@ class Node:
 
     def _run(self) -> None:
         try:
-            while self._closing is None or self._commands or (self._unsaid and self._closing):
+            while not self._may_end():
                 for envelope in self.transport.receive(TICK_S):
                     self._on_envelope(envelope)
                 while self._commands:
@@ -215,6 +215,15 @@ class Node:
             self.facts.fail(error)
         finally:
             self.transport.close(self._closing or 0.0)
+
+    def _may_end(self) -> bool:
+        """Asked to close, and all is said; or there was time enough to say it, and nobody takes it."""
+        if self._closing is None:
+            return False
+        if self._closing_s is None:
+            self._closing_s = self.clock.now()
+        all_said = not self._commands and not self._unsaid
+        return all_said or self.clock.now() - self._closing_s > self._closing
 
     def _on_command(self, command: Event | _Say | _Grant) -> None:
         match command:
@@ -338,9 +347,7 @@ class Node:
         for action in actions:
             match action:
                 case Send(to, message, payloads):
-                    if to not in blocked and self._send(to, message, payloads):
-                        self.updates_sent += isinstance(message, Updates)
-                    elif isinstance(message, Updates) and to not in blocked:
+                    if to not in blocked and not self._send(to, message, payloads) and isinstance(message, Updates):
                         blocked.add(to)
                         self._tell(Blocked(to, message))
                 case Include():
