@@ -13,14 +13,22 @@ import pytest
 SOURCE = Path(__file__).resolve().parents[1] / "src"
 HEIGHT = {
     **dict.fromkeys(("cli", "engines", "testing"), 3),
-    **dict.fromkeys(("worker", "supervisor"), 2),
-    **dict.fromkeys(("strategies", "codecs", "topologies", "communication", "config"), 1),
+    **dict.fromkeys(("worker", "supervisor", "optim"), 2),
+    **dict.fromkeys(("strategies", "codecs", "topologies", "collectives", "communication", "config"), 1),
     **dict.fromkeys(("core", "errors"), 0),
 }
 # Neighbours of one height do not know each other, but for these.
-SIDEWAYS = {("cli", "engines"), ("testing", "engines"), ("config", "codecs")}
+SIDEWAYS = {
+    ("cli", "engines"),
+    ("testing", "engines"),
+    ("config", "codecs"),
+    ("config", "strategies"),
+    ("config", "topologies"),
+    ("strategies", "collectives"),
+    ("strategies", "topologies"),
+}
 # The middle takes records and gives records: no socket, clock, file, environment, log or thread of its own.
-PURE = ("strategies", "topologies", "codecs")
+PURE = ("strategies", "topologies", "codecs", "collectives")
 IMPURE = {"asyncio", "logging", "os", "pathlib", "socket", "sqlite3", "subprocess", "threading", "time", "zmq"}
 ITS_CACHE = "kernels_cpu.py"  # compiled kernels are kept on disk: it finds numba a folder, and is the one exception
 READ_THE_ENVIRONMENT = ("config", "engines")

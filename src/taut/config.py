@@ -5,7 +5,7 @@ an environment variable (``TAUT_`` and the setting's name in capitals), ``taut.t
 or the file given with ``--config``), the default. ``taut.toml`` has three tables::
 
     [run]                            # what is trained, and how
-    strategy = "async"               # async, independent
+    strategy = "async"               # sync, ssp, async, gossip, averaging, ...: `taut strategies` lists them
     topology = "complete"
     codec = { name = "tether", density = 0.001 }     # or as on the command line: "tether:density=0.001"
     finish = "any"
@@ -39,8 +39,6 @@ from typing import Any
 
 from taut.errors import Misuse
 
-STRATEGIES = ("async", "independent")
-TOPOLOGIES = ("complete",)
 FINISHES = ("any",)
 LOG_LEVELS = ("debug", "info", "warning", "error")
 FILE_NAME = "taut.toml"
@@ -118,6 +116,26 @@ def _codec(given: object, blame: str) -> str:
         raise Misuse(f"{blame} = {given!r}: {error.given}", error.expected, error.remedy) from None
 
 
+def _strategy(given: object, blame: str) -> str:
+    """A strategy in its written form, ``name`` or ``name:value,key=value``, whether it came so or as a table."""
+    from taut.strategies import parse
+
+    try:
+        return str(parse(given))  # type: ignore[arg-type]
+    except Misuse as error:
+        raise Misuse(f"{blame} = {given!r}: {error.given}", error.expected, error.remedy) from None
+
+
+def _topology(given: object, blame: str) -> str:
+    from taut.topologies.registry import parse
+
+    try:
+        parse(_text(given, blame))
+    except Misuse as error:
+        raise Misuse(f"{blame} = {given!r}: {error.given}", error.expected, error.remedy) from None
+    return str(given).strip()
+
+
 def _setting(default: Any, table: str, check: Check) -> Any:
     return field(default=default, metadata={"table": table, "check": check})
 
@@ -131,8 +149,8 @@ class Settings:
     (4, 7, 'TAUT_SEED', 'default')
     """
 
-    strategy: str = _setting("async", "run", _one_of(STRATEGIES))
-    topology: str = _setting("complete", "run", _one_of(TOPOLOGIES))
+    strategy: str = _setting("async", "run", _strategy)
+    topology: str = _setting("complete", "run", _topology)
     codec: str = _setting("tether", "run", _codec)
     finish: str = _setting("any", "run", _one_of(FINISHES))
     workers: int = _setting(1, "run", _whole(1, 65_536))

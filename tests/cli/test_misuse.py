@@ -51,7 +51,7 @@ def script(folder: Path) -> str:
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
-        (["--strategy", "asinc"], ["--strategy = 'asinc'", "async, independent", "did you mean 'async'?"]),
+        (["--strategy", "asinc"], ["--strategy = 'asinc'", "expected one of", "did you mean 'async'?"]),
         (["--codec", "tehter"], ["tehter", "did you mean 'tether'?"]),
         (["--codec", "threshold:tau=0.3"], ["tau=0.3", "power of two"]),
         (["--codec", "threshold:tau=0"], ["tau=0", "positive"]),

@@ -24,6 +24,7 @@ WEIGHT_SHARE = 0.3  # of the median |weight|: the first slack
 DENSITY = 0.012  # what is aimed at by the first slack where the weights are all zero
 BAND = (0.08, 6.0)  # times that: within it the slack stays, so that traffic falls by itself as training settles
 PATIENCE = 16
+WARM_ROUNDS = 32  # at half the slack: at the start all strays point the same way, and what is late costs most
 FLUSH_HALVINGS = 3  # after a run so short that nothing was sent yet
 FLUSH_PASSES = 8  # at the full slack, for elements that strayed by several
 
@@ -31,8 +32,9 @@ FLUSH_PASSES = 8  # at the full slack, for elements that strayed by several
 @dataclass(frozen=True)
 class Tether(Codec):
     """``slack`` fixes S; ``tau`` fixes it as tau * p, p being the number of workers at the start; ``density`` steers it
-    towards that share of the elements per exchange. By default S is 0.3 of the median |weight|, to a power of two, and
-    moves only when the density leaves a wide band. ``gain`` replaces sqrt(p). Extra memory: b and 1/16. Exact on a grid.
+    towards that share of the elements per exchange. By default S is 0.3 of the median |weight|, to a power of two, half
+    of that for the first 32 scans, and moves only when the density leaves a wide band. ``gain`` replaces sqrt(p). Extra
+    memory: b and 1/16. Exact on a grid.
 
     >>> Tether(slack=2**-6).slack
     0.015625
@@ -61,9 +63,10 @@ class Tether(Codec):
                 state.steering = Steering(self.density)
                 return state
             state.steering = Steering(DENSITY, *BAND, flood=math.inf, patience=PATIENCE)
-            slack = state.weight_scale(WEIGHT_SHARE)
+            slack = state.weight_scale(WEIGHT_SHARE) / 2.0
             if not slack:
                 return state
+            state.steering.warm_rounds = WARM_ROUNDS
         if grid is not None:
             up = round_quantum(slack * self.gain_at(workers, 0.0) / workers)
             grid.check(up, "slack" if self.tau is None else "tau")
@@ -71,7 +74,8 @@ class Tether(Codec):
         return state
 
     def gain_at(self, workers: int, staleness: float) -> float:
-        """g = sqrt(p / s), s being the staleness, at least 1; never more than p.
+        """g = sqrt(p / s), s being the staleness; never more than p. Workers that run freely are late by a step and a
+        half: that is not held against them, so that s counts from there (2s - 2 up to two steps).
 
         Late updates act as momentum: what is right after one step diverges after eight. In probes (4 workers, MNIST and
         a character transformer, delays of 2, 4 and 8 steps, five gains each) sqrt(p / s) was near the best everywhere.
@@ -80,7 +84,7 @@ class Tether(Codec):
         [2.0, 1.0, 0.5]
         """
         full = math.sqrt(workers) if self.gain is None else self.gain
-        late = max(1.0, staleness)
+        late = max(1.0, min(staleness, 2.0 * staleness - 2.0))
         return min(full / math.sqrt(late), float(workers))
 
     def emit(self, state: State, lo: int, hi: int) -> bytes | None:

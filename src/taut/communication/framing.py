@@ -19,6 +19,7 @@ from taut.core.messages import (
     Digest,
     Finish,
     Message,
+    Parcel,
     StateChunk,
     Updates,
     Upload,
@@ -29,7 +30,7 @@ MAGIC = 0x74
 LIMIT_NBYTES = 64 * 2**20  # of one message, all its frames together
 
 _PREFIX = bytes((MAGIC, PROTOCOL_VERSION))
-_ONE_PAYLOAD = (StateChunk, Upload, Digest, Finish)
+_ONE_PAYLOAD = (StateChunk, Upload, Digest, Finish, Parcel)
 _encode = msgspec.msgpack.Encoder().encode
 # By identity, since hashing a union costs more than decoding a small message. The family is kept so that its
 # id stays.
@@ -106,6 +107,9 @@ def _check_payloads(message: Message, payloads: list[bytes]) -> None:
         for span in message.spans:
             if span.lo > span.hi:
                 raise MalformedMessage(f"a span of updates that runs backwards: {span.lo}..{span.hi}")
+    elif isinstance(message, Parcel):
+        if message.part >= message.parts:
+            raise MalformedMessage(f"part {message.part} of a parcel in {message.parts} parts")
     elif isinstance(message, StateChunk | Upload):
         end = message.offset + len(payloads[0])
         if end > message.total:

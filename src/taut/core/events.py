@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 
-from taut.core.messages import Report, Updates
+from taut.core.messages import Note, Parcel, Receipt, Report, Updates
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +33,7 @@ class Arrived:
     """A neighbour sent this."""
 
     sender: int
-    message: Updates | Report
+    message: Updates | Report | Parcel | Receipt
     payloads: list[bytes]
 
 
@@ -73,10 +74,19 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class Blocked:
-    """The transport had no room for ``Updates`` to this neighbour: it was not sent."""
+    """The transport had no room for this message to this neighbour: it was not sent."""
 
     to: int
-    message: Updates
+    message: Updates | Parcel
+
+
+@dataclass(frozen=True, slots=True)
+class Post:
+    """The local method has a message for a worker."""
+
+    to: int
+    note: Note
+    payload: bytes | memoryview
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +94,7 @@ class Tick:
     """Time has passed."""
 
 
-Event = Published | Arrived | Taken | PeerJoined | PeerGone | Synced | Ended | Blocked | Tick
+Event = Published | Arrived | Taken | PeerJoined | PeerGone | Synced | Ended | Blocked | Post | Tick
 
 # ------------------------------------------------------------------------------------------------------ actions
 
@@ -94,8 +104,8 @@ class Send:
     """Send this to that neighbour."""
 
     to: int
-    message: Updates | Report
-    payloads: list[bytes] = field(default_factory=list)
+    message: Updates | Report | Parcel | Receipt
+    payloads: Sequence[bytes | memoryview] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,4 +115,13 @@ class Drained:
     have: dict[int, int]
 
 
-Action = Send | Include | Drained
+@dataclass(frozen=True, slots=True)
+class Deliver:
+    """Hand this message of ``sender``'s to the local method."""
+
+    sender: int
+    note: Note
+    payload: bytes
+
+
+Action = Send | Include | Drained | Deliver

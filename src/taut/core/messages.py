@@ -42,6 +42,7 @@ class Updates(Message, frozen=True):
     round: Count
     echo: Count
     spans: Annotated[list[Span], Meta(max_length=1024)]
+    phase: Count = 0  # of a run that changes its strategy
 
 
 class Report(Message, frozen=True):
@@ -54,6 +55,8 @@ class Report(Message, frozen=True):
     have: Annotated[dict[Rank, Count], Meta(max_length=MAX_WORKERS)]  # received, per origin
     sealed: Annotated[list[Rank], Meta(max_length=MAX_WORKERS)]  # the dead and gone, from whom nothing more is taken
     final: Annotated[int, Meta(ge=-1, le=2**62)]  # this worker's last update, -1 while it may send more
+    clock: Count = 0  # iterations made so far
+    phase: Count = 0
 
 
 class StateRequest(Message, frozen=True):
@@ -70,7 +73,37 @@ class StateChunk(Message, frozen=True):
     have: Annotated[dict[Rank, Count], Meta(max_length=MAX_WORKERS)]
 
 
-PeerMessage = Updates | Report | StateRequest | StateChunk
+class Note(Struct, frozen=True, array_like=True):
+    """What a payload is, for methods that exchange vectors. What the fields mean is the method's own affair; ``numbers``
+    is for the few scalars that go with it."""
+
+    kind: Annotated[str, Meta(max_length=16)]
+    round: Count = 0
+    part: Count = 0
+    numbers: Annotated[list[float], Meta(max_length=64)] = []
+
+
+class Parcel(Message, frozen=True):
+    """The ``seq``-th message of a channel from one worker to another, or one of the ``parts`` it was cut into (each has a
+    number of its own); one payload frame. ``received``: how many of the other direction's have come."""
+
+    seq: Annotated[int, Meta(ge=1, le=2**62)]
+    received: Count
+    note: Note
+    part: Annotated[int, Meta(ge=0, le=2**31)]
+    parts: Annotated[int, Meta(ge=1, le=2**31)]
+    phase: Count = 0
+
+
+class Receipt(Message, frozen=True):
+    """So many parcels of the receiver's have come, in order. ``gap``: a later one came: send again from there."""
+
+    received: Count
+    gap: bool = False
+    phase: Count = 0
+
+
+PeerMessage = Updates | Report | StateRequest | StateChunk | Parcel | Receipt
 
 # ------------------------------------------------------------------------------------------ worker to supervisor
 
@@ -187,6 +220,7 @@ class Member(Struct, frozen=True, array_like=True):
     rank: Rank
     address: Name
     public_key: Annotated[str, Meta(max_length=40)]
+    ready: bool = False  # it has the run's state: rounds may count on it
 
 
 class Gone(Struct, frozen=True, array_like=True):

@@ -82,7 +82,7 @@ class Broadcast:
             case Ended():
                 state.final = state.log_of(state.rank).head
                 _owe_reports(state)
-            case Blocked(to, message):
+            case Blocked(to, Updates() as message):
                 _on_blocked(state, to, message)
             case Tick():
                 for link in state.links.values():

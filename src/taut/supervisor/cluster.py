@@ -170,6 +170,7 @@ class Cluster:
                 self.outbox.send(worker.connection, Pulse())
             case Ready() if worker.state == "joining":
                 worker.state = "ready"
+                self.roll.ready()
                 self._begin(worker)
             case LeaseRequest():
                 self.lending.request(worker, message, now)

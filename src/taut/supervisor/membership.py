@@ -121,7 +121,10 @@ class Membership:
         """Everybody, as all are to know it: who is in the run, and who is gone and why."""
         return Roster(
             version=self.version,
-            members=[Member(worker.rank, worker.hello.address, worker.hello.public_key) for worker in self.live()],
+            members=[
+                Member(worker.rank, worker.hello.address, worker.hello.public_key, worker.has_state)
+                for worker in self.live()
+            ],
             gone=[Gone(worker.rank, worker.reason) for worker in self.workers.values() if not worker.live],
         )
 

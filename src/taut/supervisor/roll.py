@@ -86,6 +86,11 @@ class Roll:
         self._welcome(worker)
         self._tell_roster(besides=worker)
 
+    def ready(self) -> None:
+        """Somebody has the run's state now: rounds may count on it."""
+        self.members.version += 1
+        self._tell_roster()
+
     def gone(self, worker: Worker, reason: str, now: float, failure: bool = True) -> None:
         """Out of the run: its leases are dealt again, the others are told."""
         self.members.remove(worker, reason[:2000])

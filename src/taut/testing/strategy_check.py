@@ -96,7 +96,7 @@ class World:
                         self.tell(rank, Blocked(to, message))
                         continue
                     copies = (self.random.random() >= self.loss) + (self.random.random() < self.repeat)
-                    self.under_way += [(to, Arrived(rank, message, payloads))] * copies
+                    self.under_way += [(to, Arrived(rank, message, [bytes(one) for one in payloads]))] * copies
                 case Include():
                     replica.waiting.append(action)
                 case Drained(have):

@@ -1,5 +1,12 @@
-"""Who is wired to whom."""
+"""Who is wired to whom.
+
+``parse("torus:3x4")`` gives a shape, ``shape.wire(members, round)`` the graph over whoever is there; ``check(shape,
+workers)`` says before the start what does not fit. ``Topology`` is the graph that a user builds by hand.
+"""
 
 from taut.topologies.graph import Topology
+from taut.topologies.registry import REGISTRY, check, parse, spec
+from taut.topologies.shape import Shape
+from taut.topologies.wiring import Graph
 
-__all__ = ["Topology"]
+__all__ = ["REGISTRY", "Graph", "Shape", "Topology", "check", "parse", "spec"]

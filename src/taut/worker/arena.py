@@ -93,6 +93,13 @@ class Arena:
         for tensor, value in zip(tensors, averaged, strict=True):
             tensor.copy_(value)
 
+    def load(self, vector: npt.NDArray[np.float32]) -> None:
+        """Take these weights."""
+        import torch
+
+        with torch.no_grad():
+            self.tensor.copy_(torch.from_numpy(np.array(vector, np.float32)))
+
     def host(self, vector: Any) -> npt.NDArray[np.float32]:
         """``vector`` (as codecs hold it) in host memory; no copy on the CPU."""
         return vector if isinstance(vector, np.ndarray) else vector.detach().cpu().numpy()

@@ -98,6 +98,10 @@ class Dealer:
                 self._handed.append((len(batch), lease if start == starts[-1] else None))
                 yield batch
 
+    def handed(self) -> int:
+        """How many samples the batch has that is being trained on; 0 if it did not come from here."""
+        return self._handed[0][0] if self._handed else 0
+
     def trained(self) -> int:
         """The oldest batch handed out has been trained on; how many samples it had."""
         if not self._handed:

@@ -20,12 +20,14 @@ from taut.core.events import (
     Action,
     Arrived,
     Blocked,
+    Deliver,
     Drained,
     Ended,
     Event,
     Include,
     PeerGone,
     PeerJoined,
+    Post,
     Published,
     Send,
     Synced,
@@ -37,8 +39,11 @@ from taut.core.messages import (
     Heartbeat,
     Member,
     Message,
+    Note,
+    Parcel,
     PeerMessage,
     Pulse,
+    Receipt,
     Report,
     Roster,
     StateChunk,
@@ -50,9 +55,12 @@ from taut.core.messages import (
 )
 from taut.errors import MalformedMessage, Refused, SupervisorLost
 from taut.strategies.broadcast import Broadcast, BroadcastState
+from taut.strategies.channels import Channels, ChannelsState
 from taut.worker.facts import Facts
 from taut.worker.state import State, pack
 from taut.worker.transfer import Donation, Fetch
+
+Protocol = Broadcast | Channels
 
 TICK_S = 0.05
 ADMISSION_S = 60.0  # for the first answer: nothing was measured yet
@@ -79,7 +87,7 @@ class Node:
     def __init__(
         self,
         transport: Transport,
-        make_strategy: Callable[[Welcome], Broadcast],
+        make_strategy: Callable[[Welcome], Protocol],
         *,
         statistics: Callable[[], Statistics] = Statistics,
         sketch: Callable[[], list[float]] = list,
@@ -96,10 +104,12 @@ class Node:
         self.bytes_sent = 0
         self.malformed: dict[int, int] = {}
         self.snapshot_wanted = False
-        self._strategy: Broadcast | None = None
-        self._state: BroadcastState | None = None
+        self._strategy: Protocol | None = None
+        self._state: BroadcastState | ChannelsState | None = None
         self._commands: deque[Event | _Say | _Grant] = deque()
         self._arrivals: deque[Include] = deque()
+        self._mail: deque[Deliver] = deque()
+        self.on_deliver: Callable[[Deliver], None] | None = None  # in the communication thread, instead of `mail`
         self._unsaid: deque[list[bytes]] = deque()  # for the supervisor, when it has no room
         self._donation = Donation()
         self._fetch: Fetch | None = None
@@ -160,6 +170,19 @@ class Node:
             arrivals.append(self._arrivals.popleft())
         return arrivals
 
+    def post(self, to: int, note: Note, payload: bytes | memoryview) -> None:
+        """A method's message to another worker. From any thread; reliable, in order."""
+        self._commands.append(Post(to, note, payload))
+        if threading.current_thread() is not self._thread:
+            self.transport.wake()
+
+    def mail(self) -> list[Deliver]:
+        """What methods of other workers have posted to this one."""
+        items: list[Deliver] = []
+        while self._mail:
+            items.append(self._mail.popleft())
+        return items
+
     def seat(self, rank: int, neighbours: Sequence[Member]) -> None:
         """Take a place without a supervisor (before ``start``): these are the neighbours, and everybody starts alike."""
         self.rank = rank
@@ -175,8 +198,22 @@ class Node:
         """Everybody left has received all that was published."""
         return self._state is not None and not self._commands and self._state.settled()
 
+    def pause(self, idle: Callable[[], None], over: Callable[[], bool]) -> None:
+        """Until something happens, or for a moment."""
+        idle()
+        with self.facts.changed:
+            if self.facts.failure is not None:
+                raise self.facts.failure
+            if not over() and not self._mail:
+                self.facts.changed.wait(TICK_S)
+        idle()
+
     def wait(
-        self, until: Callable[[Facts], bool], idle: Callable[[], None], again: Callable[[], None] | None = None
+        self,
+        until: Callable[[Facts], bool],
+        idle: Callable[[], None],
+        again: Callable[[], None] | None = None,
+        needs_supervisor: bool = True,
     ) -> None:
         """Wait for a fact, calling ``idle`` (which includes what arrives, and serves snapshots) meanwhile, and ``again``
         now and then: what was asked for may have been lost. Raises what went wrong if the fact can no longer come."""
@@ -191,9 +228,10 @@ class Node:
                     return
                 if facts.failure is not None:
                     raise facts.failure
-                if facts.supervisor_silent:
+                if facts.supervisor_silent and needs_supervisor:
                     raise SupervisorLost("the supervisor fell silent while this worker needed an answer of it")
-                facts.changed.wait(TICK_S)
+                if not self._mail:
+                    facts.changed.wait(TICK_S)
 
     def _command(self, command: Event | _Say | _Grant) -> None:
         self._commands.append(command)
@@ -280,8 +318,8 @@ class Node:
 
     def _on_peer(self, sender: int, message: Any, payloads: list[bytes]) -> None:
         match message:
-            case Updates() | Report():
-                if isinstance(message, Report) and message.position >= 0:
+            case Updates() | Report() | Parcel() | Receipt():
+                if isinstance(message, Parcel | Receipt) or (isinstance(message, Report) and message.position >= 0):
                     self._donation.forget(sender)
                 self._tell(Arrived(sender, message, payloads))
             case StateRequest():
@@ -339,7 +377,8 @@ class Node:
 
     def _tell(self, event: Event) -> None:
         assert self._strategy is not None and self._state is not None
-        self._do(self._strategy.on(self._state, event, self.clock.now()))
+        strategy: Any = self._strategy  # the state is always its own
+        self._do(strategy.on(self._state, event, self.clock.now()))
         self.staleness = self._state.staleness
 
     def _do(self, actions: list[Action]) -> None:
@@ -347,15 +386,27 @@ class Node:
         for action in actions:
             match action:
                 case Send(to, message, payloads):
-                    if to not in blocked and not self._send(to, message, payloads) and isinstance(message, Updates):
+                    if to in blocked or self._send(to, message, payloads):
+                        continue
+                    if isinstance(message, Updates | Parcel):
                         blocked.add(to)
                         self._tell(Blocked(to, message))
                 case Include():
                     self._arrivals.append(action)
+                case Deliver():
+                    self._hand_over(action)
                 case Drained():
                     self.facts.note(drained=True)
 
-    def _send(self, to: int, message: Message, payloads: Sequence[bytes]) -> bool:
+    def _hand_over(self, item: Deliver) -> None:
+        if self.on_deliver is not None:
+            self.on_deliver(item)
+        else:
+            self._mail.append(item)
+        with self.facts.changed:
+            self.facts.changed.notify_all()
+
+    def _send(self, to: int, message: Message, payloads: Sequence[bytes | memoryview]) -> bool:
         frames = encode(message, payloads)
         sent = self.transport.send(to, frames)
         if sent and to != SUPERVISOR:

@@ -26,7 +26,8 @@ class Replica(Worker):
     are follows from measurement: as few as keep encoding within ``ENCODE_SHARE`` of a step."""
 
     def __init__(self, arena: Arena, codec: Codec, talks: bool = True, clock: Clock | None = None) -> None:
-        self.arena, self.codec, self.talks = arena, codec, talks
+        self.arena, self.codec = arena, codec
+        self.talks = talks  # in the codec's words: there are shared weights beside the worker's own
         self.clock = clock or MonotonicClock()
         self.thread_s = time.thread_time
         self.codec_state: Any = None
@@ -41,7 +42,8 @@ class Replica(Worker):
     def found(self, workers: int) -> None:
         """This worker's initial weights are the run's."""
         self.grid = snap(self.arena.vector, self.arena.sizes, self.arena.names)
-        self.codec_state = self.codec.start(self.arena.vector, workers, self.grid)
+        if self.talks:
+            self.codec_state = self.codec.start(self.arena.vector, workers, self.grid)
 
     def join(self, state: State, workers: int) -> None:
         """Take over the run's state."""
@@ -50,8 +52,11 @@ class Replica(Worker):
         if len(vector) != self.arena.size or sum(self.grid.sizes) != self.arena.size:
             raise MalformedMessage(f"a state of {len(vector)} weights; this model has {self.arena.size}")
         self.arena.load_still(state.still)
-        self.codec_state = self.codec.start(self.arena.vector, workers, self.grid)
-        self.codec.adopt(self.codec_state, vector)
+        if self.talks:
+            self.codec_state = self.codec.start(self.arena.vector, workers, self.grid)
+            self.codec.adopt(self.codec_state, vector)
+        else:
+            self.arena.load(vector)
 
     def iterate(self) -> Vector | None:
         raise AssertionError("the user's loop iterates; emit() is called after it")
@@ -71,7 +76,8 @@ class Replica(Worker):
         self.codec.absorb(self.codec_state, payload)
 
     def retune(self, workers: int, staleness: float) -> None:
-        self.codec.retune(self.codec_state, workers, staleness)
+        if self.talks:
+            self.codec.retune(self.codec_state, workers, staleness)
 
     def flush(self) -> list[bytes]:
         return self.codec.flush(self.codec_state)

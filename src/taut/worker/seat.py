@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import socket
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,31 +20,27 @@ from taut.core.messages import (
     Digest,
     Done,
     Hello,
-    Lease,
-    LeaseDone,
-    LeaseRequest,
     Ready,
     Statistics,
     Upload,
     Welcome,
 )
 from taut.errors import ReplicasDiffer, RunFailed, SupervisorLost
-from taut.strategies import named
-from taut.strategies.broadcast import Broadcast
+from taut.strategies import parse as parse_strategy
+from taut.strategies.channels import Channels
+from taut.topologies.registry import parse as parse_topology
+from taut.worker.accounting import Stopwatch
 from taut.worker.arena import Arena
-from taut.worker.batches import LeaseSource, Plan
 from taut.worker.facts import Facts
-from taut.worker.node import Node
-from taut.worker.participant import Participant
+from taut.worker.node import Node, Protocol
 from taut.worker.replica import Replica
+from taut.worker.rounds import Rounds
 from taut.worker.state import unpack
+from taut.worker.streaming import Streaming
+from taut.worker.supervisor_leases import SupervisorLeases
+from taut.worker.talk import Talk
 
 UPLOAD_NBYTES = 1 << 20
-RETUNE_STEPS = 64
-EXCHANGE_SHARE = 0.03
-MOST_STEPS_PER_TURN = 8
-LEASES_AHEAD = 3
-LEASE_S = 0.1  # at least, where steps are shorter: asking costs a round trip, perhaps of a busy machine
 
 
 class Seat:
@@ -56,10 +51,7 @@ class Seat:
         self.arena, self._codec_of_script = arena, codec
         self.statistics: Callable[[], Statistics] = Statistics
         self.bytes_dense = 0
-        self._steps = 0
-        self._steps_per_turn = 1
-        self._exchange_s = 0.0  # of this thread, spent on exchanges since the last retune
-        self._retuned_s = time.thread_time()
+        self.watch = Stopwatch()
         self._settings: dict[str, Any] = {}
         token = environment.token or read_token_file(environment.token_file or "")
         keys = WorkerKeys.generate()
@@ -84,12 +76,26 @@ class Seat:
             self.node.close()
             raise
 
-    def _strategy(self, welcome: Welcome) -> Broadcast:
-        settings = json.loads(welcome.settings)
+    def _strategy(self, welcome: Welcome) -> Protocol:
+        """What the communication thread runs: the stream itself, or the channels under a method."""
+        choice = parse_strategy(json.loads(welcome.settings).get("strategy", "async"))
+        if choice.is_method:
+            return Channels(
+                window_nbytes=max(8 << 20, 4 * self.arena.size // 8), limit_nbytes=16 * self.arena.size + (1 << 20)
+            )
         budget_nbytes = max(16 << 20, 4 * self.arena.size // 8)
         window_nbytes = max(1 << 20, 4 * self.arena.size // 16)  # several updates, whatever the model's size
-        chosen = named(settings.get("strategy", "async"))
-        return chosen(merge=merge, budget_nbytes=budget_nbytes, window_nbytes=window_nbytes)
+        return choice.stream(merge, budget_nbytes=budget_nbytes, window_nbytes=window_nbytes)
+
+    def _talk(self) -> Talk:
+        choice = parse_strategy(self._settings.get("strategy", "async"))
+        if not choice.is_method:
+            self.replica = Replica(self.arena, self._codec(), choice.kind.complete)
+            return Streaming(self.replica, self.node, self.watch)
+        method = choice.method()
+        self.replica = Replica(self.arena, self._codec(), talks="tether" in method.codecs)
+        shape = parse_topology(self._settings.get("topology", "complete"))
+        return Rounds(method, self.replica, self.node, shape, self.watch)
 
     def _codec(self) -> Codec:
         chosen = self._settings.get("codec", "tether")
@@ -106,9 +112,7 @@ class Seat:
         assert welcome is not None
         self.seed = welcome.seed
         self._settings = json.loads(welcome.settings)
-        self._talks = named(self._settings.get("strategy", "async")).complete
-        self.replica = Replica(self.arena, self._codec(), self._talks)
-        self.participant = Participant(self.replica, node)
+        self.talk = self._talk()
         self.leases = SupervisorLeases(self)
         node.wait(lambda facts: facts.donor == -1 or facts.state is not None, _nothing)
         if node.facts.state is None:
@@ -119,51 +123,35 @@ class Seat:
             state = unpack(data)
             node.facts.state = None  # its bytes are in the model now
             self.replica.join(state, max(1, welcome.workers))
-            self.participant.have.update(have)
+            self.talk.joined(have)
             node.synced(have, state.tail)
         node.say(Ready())
 
     def train(self) -> None:
         """Wait for the start."""
-        self.node.wait(lambda facts: facts.started or facts.drain is not None, self.participant.idle)
-        self.participant.watch.restart()
+        self.node.wait(lambda facts: facts.started or facts.drain is not None, self.talk.idle)
+        self.talk.start()
+        self.watch.restart()
 
     @property
     def stopping(self) -> bool:
         return self.node.facts.drain is not None
 
-    def exchange(self) -> None:
-        """After a local step: include what arrived, send what changed."""
-        participant, node = self.participant, self.node
-        if node.facts.failure is not None:
-            raise node.facts.failure
-        participant.watch.charge("compute")
-        self.bytes_dense += 4 * self.arena.size * (node.workers - 1)
-        if self._steps % RETUNE_STEPS == 0:
-            self._retune()
-        self._steps += 1
-        if self._steps % self._steps_per_turn:
-            return
-        begun_s = time.thread_time()
-        if self._talks:
-            participant.turn()
-        else:
-            participant.idle()
-        self._exchange_s += time.thread_time() - begun_s
+    def before_step(self, samples: int, rate: float) -> None:
+        """The gradients are there, the optimizer has not moved yet."""
+        self._check()
+        self.talk.before_step(samples, rate)
 
-    def _retune(self) -> None:
-        """Tell the codec how many there are and how late updates come (in exchanges). Where steps are so short that
-        exchanging after each would cost more than ``EXCHANGE_SHARE`` of the time, exchange after every second, fourth or
-        eighth: the slack absorbs the wait, and as an element sends one sign per exchange at most, nothing piles up."""
-        now_s = time.thread_time()  # this thread's own time: how busy the machine is must not change what is sent
-        cost_s = self._exchange_s * self._steps_per_turn  # as if after each step
-        share = cost_s / max(now_s - self._retuned_s - self._exchange_s, 1e-9)
-        self._retuned_s, self._exchange_s = now_s, 0.0
-        self._steps_per_turn = 1
-        while self._talks and self._steps_per_turn < min(MOST_STEPS_PER_TURN, share / EXCHANGE_SHARE):
-            self._steps_per_turn *= 2
-        self.replica.retune(self.node.workers, self.node.staleness)
-        self.replica.update_sketch()
+    def exchange(self, samples: int, rate: float) -> None:
+        """After a local step: include what arrived, send what changed."""
+        self._check()
+        self.watch.charge("compute")
+        self.bytes_dense += 4 * self.arena.size * (self.node.workers - 1)
+        self.talk.exchange(samples, rate)
+
+    def _check(self) -> None:
+        if self.node.facts.failure is not None:
+            raise self.node.facts.failure
 
     def add_statistics(self, mine: Statistics) -> Statistics:
         """``mine`` with what the seat knows: traffic and codec."""
@@ -172,9 +160,9 @@ class Seat:
             mine,
             bytes_sent=self.node.bytes_sent,
             bytes_dense=self.bytes_dense,
-            updates_sent=self.participant.published,
-            updates_included=self.participant.included,
-            staleness=float(self.node.staleness * self._steps_per_turn),
+            updates_sent=self.talk.sent,
+            updates_included=self.talk.included,
+            staleness=self.talk.staleness,
             density=float(codec_state.density) if codec_state is not None else 0.0,
             tau=float(codec_state.tau) if codec_state is not None else 0.0,
         )
@@ -190,13 +178,10 @@ class Seat:
 
     def finish(self) -> None:
         """Drain, agree on the model, hand it in if asked to, and go."""
-        node, participant = self.node, self.participant
+        node = self.node
         try:
             node.say(Done())
-            node.wait(lambda facts: facts.drain is not None, participant.idle)
-            participant.watch.charge("wait")
-            self._flush()
-            participant.drain()
+            self.talk.finish()
             self._agree()
         except SupervisorLost as error:
             raise SupervisorLost(f"{error}; the model as this worker has it is in {self.save_here()}") from None
@@ -216,34 +201,20 @@ class Seat:
         return path
 
     def leave(self) -> None:
-        """Go before the end: flush, wait until all others have everything of ours, say good-bye."""
+        """Go before the end: wait until all others have everything of ours, say good-bye."""
         try:
-            self._flush()
-            self.node.end()
-            self.node.wait(lambda _: self.node.settled(), self.participant.idle)
+            self.talk.leave()
             self.node.say(Done(leaving=True))
         finally:
             self.node.close(linger_s=1.0)
 
-    def _flush(self) -> None:
-        positions = self.participant.merge()
-        self.participant.watch.charge("merge")
-        for payload in self.replica.flush() if self._talks else []:
-            self.participant.hand_over(payload, positions)
-            positions = {}
-        if positions:
-            self.node.taken(positions)
-
     def _agree(self) -> None:
         node, replica = self.node, self.replica
-        exact = replica.codec.exact and self._talks
-        if exact and replica.grid is not None:
-            exact = not replica.grid.exceeded(replica.shared())
-        have = {**self.participant.have, node.rank: self.participant.published}
-        digest = Digest(replica.digest(), exact, have, self.statistics())
+        exact = self.talk.exact
+        digest = Digest(replica.digest(), exact, self.talk.have(), self.statistics())
         node.say(digest, [self.arena.buffer_bytes()])
         replica.settle()
-        node.wait(lambda facts: facts.finish is not None, self.participant.idle)
+        node.wait(lambda facts: facts.finish is not None, self.talk.idle)
         assert node.facts.finish is not None
         finish, buffers = node.facts.finish
         if buffers:
@@ -259,10 +230,10 @@ class Seat:
         def asked(facts: Facts) -> bool:
             return facts.finish is not None and facts.finish[0].writer == node.rank
 
-        node.wait(lambda facts: facts.saved is not None or asked(facts), self.participant.idle)
+        node.wait(lambda facts: facts.saved is not None or asked(facts), self.talk.idle)
         if asked(node.facts):
             self._upload()
-        node.wait(lambda facts: facts.saved is not None, self.participant.idle)
+        node.wait(lambda facts: facts.saved is not None, self.talk.idle)
         saved = node.facts.saved
         if saved is not None and saved.error and asked(node.facts):
             raise RunFailed(f"the supervisor could not save the model: {saved.error}")
@@ -273,57 +244,6 @@ class Seat:
         data = save(self.arena.state_dict())
         for offset in range(0, max(1, len(data)), UPLOAD_NBYTES):
             self.node.say(Upload(offset, len(data)), [data[offset : offset + UPLOAD_NBYTES]])
-
-
-class SupervisorLeases(LeaseSource):
-    """Leases from the supervisor, asked for ahead so that nobody waits for the network between them."""
-
-    def __init__(self, seat: Seat) -> None:
-        self._seat = seat
-        self._asked = 0  # requests under way
-
-    def take(self, plan: Plan) -> Lease | None:
-        seat, facts = self._seat, self._seat.node.facts
-        final = plan.until - 1
-
-        def answered(facts: Facts) -> bool:
-            return bool(facts.leases) or final in facts.dealt_out or facts.drain is not None
-
-        self._ask(plan)
-        if not answered(facts):
-            seat.participant.watch.charge("data")
-            seat.node.wait(answered, seat.participant.idle, again=lambda: self._ask_again(plan))
-            seat.participant.watch.charge("wait")
-        if facts.drain is not None:
-            return None
-        if not facts.leases:
-            self._asked = 0
-            return None
-        lease = facts.leases.popleft()
-        self._asked -= 1
-        if final not in facts.dealt_out:
-            self._ask(plan)
-        return lease
-
-    def _ask(self, plan: Plan) -> None:
-        """Keep ``LEASES_AHEAD`` answers under way or at hand."""
-        while self._asked < LEASES_AHEAD:
-            self._asked += 1
-            least = self._least_batches()
-            self._seat.node.say(LeaseRequest(plan.first, plan.length, plan.batch_size, plan.last, plan.until, least))
-
-    def _ask_again(self, plan: Plan) -> None:
-        """A lease may have been lost with a connection that broke; one too many does no harm."""
-        self._asked = 0
-        self._ask(plan)
-
-    def _least_batches(self) -> int:
-        """So many that a lease lasts ``LEASE_S``, by the steps so far."""
-        made = self._seat.statistics()
-        return max(1, min(64, round(LEASE_S * made.steps / made.wall_s))) if made.wall_s > 0 else 1
-
-    def done(self, lease: Lease) -> None:
-        self._seat.node.say(LeaseDone([lease.lease]))
 
 
 def _nothing() -> None:

@@ -37,9 +37,13 @@ class TorchWorker:
         self._passes_refused = 0  # calls of batches() that found the run stopping
         self.steps = self.samples = 0
         self.loss: float | None = None
-        self.watch = seat.participant.watch if seat else Stopwatch()
+        self._given_samples = 0
+        self.watch = seat.watch if seat else Stopwatch()
         if seat:
             seat.statistics = self.statistics
+            seat.talk.attach(optimizer)
+            if seat.talk.wants_gradients:
+                optimizer.register_step_pre_hook(lambda *_: self._before_step())
             seat.train()
 
     @property
@@ -133,12 +137,24 @@ class TorchWorker:
             self.loss = value
         self.steps += 1
         self.samples += samples
+        self._given_samples = samples
         if self._seat is None:
             self.watch.charge("compute")
             return
         if self.stopping and not self._batches_used:
             raise Stopping  # the script's own loop knows nothing of the drain
-        self._seat.exchange()
+        self._seat.exchange(self._step_samples(), self._rate())
+
+    def _before_step(self) -> None:
+        if self._seat is not None and not self._closed:
+            self._seat.before_step(self._step_samples(), self._rate())
+
+    def _step_samples(self) -> int:
+        """Of the step that is being made: as dealt, as last given to ``exchange``, or one for all alike."""
+        return self._dealer.handed() or self._given_samples or 1
+
+    def _rate(self) -> float:
+        return float(self.optimizer.param_groups[0]["lr"])
 
     def _check(self, loss: float) -> None:
         if not math.isfinite(loss):

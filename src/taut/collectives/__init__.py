@@ -1,0 +1,74 @@
+"""All-reduce, pure: schedules make programs, and a machine executes them over messages. See docs/collectives.md.
+
+schedule.py     Send, Receive, Program; the contract (Schedule)
+ring.py, tree.py, halving_doubling.py, torus.py, gather.py: one schedule each
+plan.py         a program cut into segments, and what each waits for
+reduction.py    the machine (Reduction): what arrived in, what to send out
+mean.py         weighting by samples
+"""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+
+from taut.collectives.gather import Gather
+from taut.collectives.halving_doubling import HalvingDoubling
+from taut.collectives.mean import mean, weigh
+from taut.collectives.reduction import SEGMENT_ELEMENTS, Piece, Reduction
+from taut.collectives.ring import Ring
+from taut.collectives.schedule import Program, Receive, Schedule, Send
+from taut.collectives.torus import Torus
+from taut.collectives.tree import Tree
+from taut.errors import Misuse
+
+REGISTRY: dict[str, Schedule] = {each.name: each for each in (Ring(), HalvingDoubling(), Torus(), Tree(), Gather())}
+
+
+def named(name: str) -> Schedule:
+    """The schedule called ``name``, with its defaults.
+
+    >>> named("torus")
+    Torus(rows=None)
+    """
+    if name not in REGISTRY:
+        near = get_close_matches(name, REGISTRY, n=1)
+        known = ", ".join(REGISTRY)
+        raise Misuse(f"schedule {name!r}", f"one of {known}", f"did you mean {near[0]!r}?" if near else "take 'ring'")
+    return REGISTRY[name]
+
+
+def best(p: int, nbytes: int, latency_s: float, seconds_per_byte: float) -> Schedule:
+    """The cheapest schedule that sums, by its cost formula; of equals, the first of the registry.
+
+    ``nbytes``: per place; ``latency_s``, ``seconds_per_byte``: of the network between any two places.
+
+    >>> fast, slow = 8 / 1e9, 8 / 1e8
+    >>> best(8, 10**8, 1e-4, fast).name, best(12, 10**8, 1e-4, slow).name, best(5, 1000, 1e-2, fast).name
+    ('halving-doubling', 'torus', 'halving-doubling')
+    """
+    for what, value in (("nbytes", nbytes), ("latency_s", latency_s), ("seconds_per_byte", seconds_per_byte)):
+        if not value >= 0:
+            raise Misuse(f"{what} = {value}", "0 or more")
+    summing = [each for each in REGISTRY.values() if each.sums]
+    return min(summing, key=lambda each: each.cost(p, nbytes, latency_s, seconds_per_byte))
+
+
+__all__ = [
+    "REGISTRY",
+    "SEGMENT_ELEMENTS",
+    "Gather",
+    "HalvingDoubling",
+    "Piece",
+    "Program",
+    "Receive",
+    "Reduction",
+    "Ring",
+    "Schedule",
+    "Send",
+    "Torus",
+    "Tree",
+    "best",
+    "mean",
+    "named",
+    "weigh",
+]

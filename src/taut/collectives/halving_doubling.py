@@ -1,0 +1,96 @@
+"""Recursive halving and doubling: exchange halves, then quarters, ...; and back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from taut.collectives.schedule import ELEMENT_NBYTES, Program, Round, Schedule, assemble, check
+
+
+@dataclass(frozen=True)
+class HalvingDoubling(Schedule):
+    """As few bytes as the ring, with the latency of a tree, where p is a power of two.
+
+    Let q be the power of two at or below p. The places from q on first send their vector to place - q, which adds it, and
+    get the sum from there at the end. The first q places exchange halves of the vector at distance q/2, quarters at q/4,
+    ... until each holds the sum of one chunk; then the same exchanges in reverse hand the sums out.
+
+        cost = 2 log2(q) a + 2(q-1)/q n b, and 2(a + n b) more where p > q
+
+    Rabenseifner, Optimization of collective reduction operations, 2004.
+
+    >>> for sends, receives in HalvingDoubling().program(3, 0, 10).rounds: print(*sends, *receives)
+    Receive(round=0, frm=2, lo=0, hi=10, add=True)
+    Send(round=1, to=1, lo=5, hi=10) Receive(round=1, frm=1, lo=0, hi=5, add=True)
+    Send(round=2, to=1, lo=0, hi=5) Receive(round=2, frm=1, lo=5, hi=10, add=False)
+    Send(round=3, to=2, lo=0, hi=10)
+    """
+
+    name = "halving-doubling"
+
+    def program(self, p: int, place: int, length: int) -> Program:
+        check(p, place, length)
+        q = core(p)
+        extra = place - q if place >= q else place + q if place + q < p else None
+        fold: Round = ([], [])
+        unfold: Round = ([], [])
+        if extra is not None:
+            down, up = (fold, unfold) if place >= q else (unfold, fold)
+            down[0].append((extra, 0, length))
+            up[1].append((extra, 0, length, place < q))
+        inner = list(_exchanges(q, place, length)) if place < q else [([], [])] * self.rounds(q)
+        return assemble(length, inner if q == p else [fold, *inner, unfold])
+
+    def rounds(self, p: int) -> int:
+        q = core(p)
+        return 2 * (q.bit_length() - 1) + (2 if p > q else 0)
+
+    def cost(self, p: int, nbytes: int, latency_s: float, seconds_per_byte: float) -> float:
+        q = core(p)
+        whole = 2 * (q - 1) / q + (2 if p > q else 0)  # how many times the vector crosses the busiest link
+        return self.rounds(p) * latency_s + whole * nbytes * seconds_per_byte
+
+    def bytes_sent(self, p: int, place: int, nbytes: int) -> int:
+        """n for a folded place. For the others: all but the own chunk, then the blocks of 1, 2, 4, ... chunks around it;
+        and n more for one that has a place folded into it."""
+        check(p, place, nbytes)
+        q = core(p)
+        if place >= q:
+            return nbytes
+        length = nbytes // ELEMENT_NBYTES
+        own = _block(q, place, 1, length)
+        sent = length - (own[1] - own[0])
+        for distance in _distances(q):
+            lo, hi = _block(q, place, distance, length)
+            sent += hi - lo
+        return ELEMENT_NBYTES * sent + (nbytes if place + q < p else 0)
+
+
+def core(p: int) -> int:
+    """The power of two at or below ``p``.
+
+    >>> [core(p) for p in (1, 2, 3, 4, 17)]
+    [1, 2, 2, 4, 16]
+    """
+    check(p)
+    return 1 << (p.bit_length() - 1)
+
+
+def _distances(q: int) -> list[int]:
+    return [q >> k for k in range(1, q.bit_length())]  # q/2, q/4, ... 1
+
+
+def _block(q: int, place: int, size: int, length: int) -> tuple[int, int]:
+    """The elements of the block of ``size`` (a power of two) chunks in which ``place`` lies."""
+    first = place - place % size
+    return first * length // q, (first + size) * length // q
+
+
+def _exchanges(q: int, place: int, length: int) -> Iterator[Round]:
+    for distance in _distances(q):
+        other = place ^ distance
+        yield [(other, *_block(q, other, distance, length))], [(other, *_block(q, place, distance, length), True)]
+    for distance in reversed(_distances(q)):
+        other = place ^ distance
+        yield [(other, *_block(q, place, distance, length))], [(other, *_block(q, other, distance, length), False)]

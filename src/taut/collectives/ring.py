@@ -1,0 +1,72 @@
+"""Ring all-reduce: chunks travel round a ring, once to be summed and once to be handed out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from taut.collectives.schedule import ELEMENT_NBYTES, Program, Round, Schedule, assemble, check, chunk
+
+
+@dataclass(frozen=True)
+class Ring(Schedule):
+    """The fewest bytes that are possible, over two neighbours only; latency grows with p.
+
+    The vector is cut into p chunks. For p - 1 rounds every place sends a chunk to the next place, which adds its own;
+    then place i holds the sum of chunk i + 1. For another p - 1 rounds the sums go round and replace.
+
+        cost = 2(p-1) a + 2(p-1)/p n b
+
+    Patarasuk and Yuan, Bandwidth optimal all-reduce algorithms for clusters of workstations, 2009.
+
+    >>> for sends, receives in Ring().program(2, 0, 10).rounds: print(*sends, *receives)
+    Send(round=0, to=1, lo=0, hi=5) Receive(round=0, frm=1, lo=5, hi=10, add=True)
+    Send(round=1, to=1, lo=5, hi=10) Receive(round=1, frm=1, lo=0, hi=5, add=False)
+    """
+
+    name = "ring"
+
+    def program(self, p: int, place: int, length: int) -> Program:
+        check(p, place, length)
+        return assemble(length, [*reduce_scatter(range(p), place, 0, length), *all_gather(range(p), place, 0, length)])
+
+    def rounds(self, p: int) -> int:
+        check(p)
+        return 2 * (p - 1)
+
+    def cost(self, p: int, nbytes: int, latency_s: float, seconds_per_byte: float) -> float:
+        return self.rounds(p) * latency_s + 2 * (p - 1) / p * nbytes * seconds_per_byte
+
+    def bytes_sent(self, p: int, place: int, nbytes: int) -> int:
+        """2n less two chunks: the one it sums itself is not sent on the first way round, the next not on the second."""
+        check(p, place, nbytes)
+        return ring_bytes(p, place, nbytes)
+
+
+def reduce_scatter(members: Sequence[int], at: int, lo: int, hi: int) -> Iterator[Round]:
+    """Rounds after which member number ``at`` of the ring ``members`` holds the sum of chunk ``at`` + 1 of ``lo..hi``."""
+    p = len(members)
+    after, before = members[(at + 1) % p], members[at - 1]
+    for step in range(p - 1):
+        yield [(after, *chunk(lo, hi, p, at - step))], [(before, *chunk(lo, hi, p, at - step - 1), True)]
+
+
+def all_gather(members: Sequence[int], at: int, lo: int, hi: int) -> Iterator[Round]:
+    """Rounds that hand on what ``reduce_scatter`` left, so that all members hold all of ``lo..hi``."""
+    p = len(members)
+    after, before = members[(at + 1) % p], members[at - 1]
+    for step in range(p - 1):
+        yield [(after, *chunk(lo, hi, p, at + 1 - step))], [(before, *chunk(lo, hi, p, at - step), False)]
+
+
+def ring_bytes(p: int, at: int, nbytes: int) -> int:
+    """Bytes that member ``at`` of a ring of ``p`` sends to all-reduce ``nbytes``.
+
+    >>> ring_bytes(4, 0, 400)
+    600
+    """
+    if p == 1:
+        return 0
+    length = nbytes // ELEMENT_NBYTES
+    kept = [chunk(0, length, p, at + offset) for offset in (1, 2)]
+    return ELEMENT_NBYTES * (2 * length - sum(hi - lo for lo, hi in kept))

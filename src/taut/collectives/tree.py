@@ -1,0 +1,66 @@
+"""Tree all-reduce: whole vectors up a binomial tree to place 0, the sum down again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from taut.collectives.schedule import Program, Round, Schedule, assemble, check
+
+
+@dataclass(frozen=True)
+class Tree(Schedule):
+    """Simple, and few messages in all, 2(p-1); but the root receives the whole vector ceil(log2 p) times.
+
+    In round k of the way up, places with lowest set bit 2^k send all they have summed to place - 2^k; the way down is the
+    mirror.
+
+        cost = 2 ceil(log2 p) (a + n b)
+
+    Thakur, Rabenseifner and Gropp, Optimization of collective communication operations in MPICH, 2005.
+
+    >>> for sends, receives in Tree().program(3, 1, 10).rounds: print(*sends, *receives)
+    Send(round=0, to=0, lo=0, hi=10)
+    <BLANKLINE>
+    <BLANKLINE>
+    Receive(round=3, frm=0, lo=0, hi=10, add=False)
+    """
+
+    name = "tree"
+
+    def program(self, p: int, place: int, length: int) -> Program:
+        check(p, place, length)
+        up: list[Round] = []
+        down: list[Round] = []
+        for bit in (1 << k for k in range(levels(p))):
+            children = [place + bit] if _is_parent(p, place, bit) else []
+            parents = [place - bit] if place % (2 * bit) == bit else []
+            up.append(([(to, 0, length) for to in parents], [(frm, 0, length, True) for frm in children]))
+            down.append(([(to, 0, length) for to in children], [(frm, 0, length, False) for frm in parents]))
+        return assemble(length, [*up, *reversed(down)])
+
+    def rounds(self, p: int) -> int:
+        check(p)
+        return 2 * levels(p)
+
+    def cost(self, p: int, nbytes: int, latency_s: float, seconds_per_byte: float) -> float:
+        return self.rounds(p) * (latency_s + nbytes * seconds_per_byte)
+
+    def bytes_sent(self, p: int, place: int, nbytes: int) -> int:
+        """n up, unless it is the root, and n down to every child."""
+        check(p, place, nbytes)
+        children = sum(_is_parent(p, place, 1 << k) for k in range(levels(p)))
+        return nbytes * (children + (place > 0))
+
+
+def levels(p: int) -> int:
+    """ceil(log2 p).
+
+    >>> [levels(p) for p in (1, 2, 3, 4, 5)]
+    [0, 1, 2, 2, 3]
+    """
+    return (p - 1).bit_length()
+
+
+def _is_parent(p: int, place: int, bit: int) -> bool:
+    """Has ``place`` a child at distance ``bit``?"""
+    return place % (2 * bit) == 0 and place + bit < p

@@ -1,0 +1,40 @@
+"""What large batches and averaged models need of an optimizer: ``from taut.optim import LARS``.
+
+lars.py, lamb.py    the step of each tensor in proportion to its weights; layerwise.py holds what both share
+scaling.py          the learning rate for a batch of another size
+warmup.py           the first steps at a smaller rate, then another scheduler
+recalibration.py    batch-norm statistics that fit the final weights
+
+They work with plain PyTorch too: nothing here knows of workers or of the network. Names are loaded when they are first
+used, so that importing this package does not import torch.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from taut.optim.lamb import LAMB
+    from taut.optim.lars import LARS
+    from taut.optim.recalibration import recalibrate
+    from taut.optim.scaling import linear_scaling, sqrt_scaling
+    from taut.optim.warmup import Warmup
+
+_HOMES = {
+    "LAMB": "lamb",
+    "LARS": "lars",
+    "Warmup": "warmup",
+    "linear_scaling": "scaling",
+    "recalibrate": "recalibration",
+    "sqrt_scaling": "scaling",
+}
+
+__all__ = ["LAMB", "LARS", "Warmup", "linear_scaling", "recalibrate", "sqrt_scaling"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'taut.optim' has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(f"taut.optim.{_HOMES[name]}"), name)

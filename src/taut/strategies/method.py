@@ -1,0 +1,226 @@
+"""What a method that exchanges vectors is: events in, actions out, as for every strategy; its messages never get lost.
+
+A *method* sees its worker's vector x (weights after the local step, or gradients before it), which it changes in place
+while it handles an event, and nothing else of the world. The shell (``worker/rounds.py``, later the simulator) tells it:
+
+    Stepped    the worker made a local step and waits: x is the method's until it answers ``Proceed``
+    Heard      a message came (once, in order per sender: ``channels.py`` sees to that)
+    Placed     the members changed, and with them the graph
+    Ended      the worker has no data left; it goes on taking turns (``Stepped`` with no samples) for the others' sake
+    Draining   the run is over, for everybody
+
+and carries out its answers: ``Tell`` (post a message), ``Proceed`` (after ``Stepped``: take the next step) and
+``Finished`` (after ``Draining``: nobody waits for this worker any more, and it waits for nobody).
+
+Between ``Proceed`` and the next ``Stepped`` the worker trains, and ``Heard`` is held back until it stops, so that x is
+never touched by two. A method that is ``concurrent`` is told at once, and must leave x alone then.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
+
+from taut.core.events import Ended
+from taut.core.messages import Note
+from taut.errors import Misuse
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    from taut.topologies.shape import Shape
+    from taut.topologies.wiring import Graph
+
+    Vector = npt.NDArray[np.float32]
+
+
+@lru_cache(maxsize=64)
+def _wired(shape: Shape, members: tuple[int, ...], round: int) -> Graph:
+    return shape.wire(members, round)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a worker stands: its rank, the members (sorted, itself among them) and the topology over them. Everybody who
+    has the same ``version`` has the same members."""
+
+    rank: int
+    members: tuple[int, ...]
+    shape: Shape
+    version: int = 0
+
+    def graph(self, round: int = 0) -> Graph:
+        return _wired(self.shape, self.members, round)
+
+    def neighbours(self, round: int = 0) -> list[int]:
+        return self.graph(round).neighbours(self.rank)
+
+    @property
+    def others(self) -> tuple[int, ...]:
+        return tuple(rank for rank in self.members if rank != self.rank)
+
+
+class Local(Protocol):
+    """What a method sees of its worker."""
+
+    @property
+    def x(self) -> Vector:
+        """The vector it exchanges: float32, in place. Of weights or, for methods of gradients, of gradients."""
+
+    def emit(self) -> bytes | None:
+        """What the run's codec has to say after the local step, for neighbours who ``absorb`` it."""
+
+    def absorb(self, payload: bytes) -> None:
+        """Include a neighbour's ``emit``. ``MalformedMessage`` if it is none."""
+
+
+# ------------------------------------------------------------------------------------------------------- events
+
+
+@dataclass(frozen=True, slots=True)
+class Stepped:
+    """A local step on ``samples`` samples at learning rate ``rate`` is over (none: the worker has run out of data)."""
+
+    samples: int
+    rate: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """``sender`` sent this. Reliable, in order per sender."""
+
+    sender: int
+    note: Note
+    payload: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """The members changed. Who is missing from ``place`` is gone and will say nothing more."""
+
+    place: Place
+
+
+@dataclass(frozen=True, slots=True)
+class Draining:
+    """The run is over for everybody."""
+
+
+MethodEvent = Stepped | Heard | Placed | Ended | Draining
+
+# ------------------------------------------------------------------------------------------------------ actions
+
+
+@dataclass(frozen=True, slots=True)
+class Tell:
+    """Post this to that worker (any member, not only neighbours). The payload must not change afterwards: copy what
+    will."""
+
+    to: int
+    note: Note
+    payload: bytes | memoryview = b""
+
+
+@dataclass(frozen=True, slots=True)
+class Proceed:
+    """The worker may take its next step; x is its own again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """This worker's part is over. x is what it ends with."""
+
+
+MethodAction = Tell | Proceed | Finished
+
+
+class Method(ABC):
+    """A frozen dataclass of hyper-parameters; ``start`` makes the state, ``on`` changes it and answers.
+
+    ``vector``: what x is. ``consensus``: after ``Finished`` all replicas are equal. ``topologies``: the shapes it is
+    meant for (empty: any). ``directed``: whether it works on directed graphs. ``codecs``: those it can use.
+    """
+
+    name: ClassVar[str]
+    paper: ClassVar[str] = ""
+    vector: ClassVar[Literal["weights", "gradients"]] = "weights"
+    consensus: ClassVar[bool] = False
+    concurrent: ClassVar[bool] = False
+    directed: ClassVar[bool] = False
+    topologies: ClassVar[tuple[str, ...]] = ()
+    codecs: ClassVar[tuple[str, ...]] = ("dense",)
+    admits_late: ClassVar[bool] = True
+    # Others may wait for this worker's turn: when it has no data left, it goes on taking turns for their sake.
+    lockstep: ClassVar[bool] = True
+    # Even while it drains, because the last turn is agreed upon by taking it.
+    turns_until_finished: ClassVar[bool] = False
+    shapes_gradient: ClassVar[bool] = False
+
+    @abstractmethod
+    def start(self, place: Place, local: Local) -> Any:
+        """The state of a worker at ``place`` whose x is the run's initial state (or a donor's)."""
+
+    @abstractmethod
+    def on(self, state: Any, event: MethodEvent, now: float) -> list[MethodAction]:
+        """Tell ``state`` (changed in place) that ``event`` happened; what is to be done about it."""
+
+    def shape_gradient(self, state: Any, gradient: Vector, rate: float) -> None:
+        """Change the gradient in place before the optimizer sees it; called only where ``shapes_gradient``."""
+        raise NotImplementedError
+
+    def figures(self, state: Any) -> dict[str, float]:
+        """What this method counts (dropped gradients, rounds, ...), for the statistics."""
+        return {}
+
+
+def check_whole(method: Any, name: str, least: int, remedy: str = "") -> None:
+    """``Misuse`` unless the hyper-parameter is a whole number of at least ``least``.
+
+    >>> from types import SimpleNamespace
+    >>> check_whole(SimpleNamespace(name="averaging", every=0), "every", 1)
+    Traceback (most recent call last):
+    taut.errors.Misuse: averaging: every=0: expected a whole number of at least 1
+    """
+    value = getattr(method, name)
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise Misuse(f"{method.name}: {name}={value}", f"a whole number of at least {least}", remedy)
+
+
+def check_share(method: Any, name: str, low: float = 0.0, high: float = 1.0) -> None:
+    """``Misuse`` unless ``low < value <= high``."""
+    value = getattr(method, name)
+    if not isinstance(value, int | float) or not low < value <= high:
+        raise Misuse(f"{method.name}: {name}={value}", f"a number above {low:g} and up to {high:g}")
+
+
+@dataclass
+class Turnstile:
+    """FIFO pairing of neighbours' messages: a round goes on when one message of each awaited neighbour lies here.
+
+    No round numbers are needed: channels are reliable and in order, so the k-th message of one side of an edge meets the
+    k-th of the other, however the two count their steps, and an edge that appears in mid-run simply starts counting.
+
+    >>> turnstile = Turnstile()
+    >>> turnstile.put(1, "a"); turnstile.put(1, "b"); turnstile.put(2, "c")
+    >>> turnstile.ready([1, 2]), turnstile.take([1, 2]), turnstile.ready([1, 2])
+    (True, {1: 'a', 2: 'c'}, False)
+    """
+
+    waiting: dict[int, list[Any]] = field(default_factory=dict)
+
+    def put(self, sender: int, item: Any) -> None:
+        self.waiting.setdefault(sender, []).append(item)
+
+    def ready(self, senders: Sequence[int]) -> bool:
+        return all(self.waiting.get(sender) for sender in senders)
+
+    def take(self, senders: Sequence[int]) -> dict[int, Any]:
+        return {sender: self.waiting[sender].pop(0) for sender in senders}
+
+    def keep(self, members: Sequence[int]) -> None:
+        """Forget who is gone."""
+        self.waiting = {rank: items for rank, items in self.waiting.items() if rank in members}

@@ -1,0 +1,151 @@
+"""The known strategies by name, and their written form: ``ssp:3``, ``averaging:every=8``.
+
+Two kinds: *streams* (``Broadcast`` and what is built on it) move what the codec emits; *methods* exchange vectors.
+Modules are imported when their strategy is asked for, so that nobody pays for the others at the start.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import importlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from taut.errors import Misuse
+
+if TYPE_CHECKING:
+    from taut.strategies.broadcast import Broadcast
+    from taut.strategies.log import Merge
+    from taut.strategies.method import Method
+
+STREAMS = {
+    "async": "asynchronous:Asynchronous",
+    "independent": "independent:Independent",
+}
+METHODS = {
+    "dpsgd": "dpsgd:DPSGD",
+}
+REGISTRY = STREAMS | METHODS
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A strategy that was written down, checked."""
+
+    name: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def kind(self) -> type[Any]:
+        module, _, name = REGISTRY[self.name].partition(":")
+        kind: type[Any] = getattr(importlib.import_module(f"taut.strategies.{module}"), name)
+        return kind
+
+    @property
+    def is_method(self) -> bool:
+        return self.name in METHODS
+
+    def method(self) -> Method:
+        made: Method = self.kind(**self.settings)
+        return made
+
+    def stream(self, merge: Merge, **limits: int) -> Broadcast:
+        made: Broadcast = self.kind(merge=merge, **self.settings, **limits)
+        return made
+
+    def __str__(self) -> str:
+        given = ",".join(f"{key}={_written(value)}" for key, value in self.settings.items())
+        return f"{self.name}:{given}" if given else self.name
+
+
+def parse(given: str | Mapping[str, Any]) -> Choice:
+    """The strategy that was written down, as ``name``, ``name:value,key=value`` or a table with ``name``. Values without
+    a key go to the parameters in order.
+
+    >>> str(parse("async")), parse("dpsgd").is_method
+    ('async', True)
+    """
+    name, positional, settings = _split(given)
+    if name not in REGISTRY:
+        near = difflib.get_close_matches(name, REGISTRY, n=1)
+        remedy = f"did you mean {near[0]!r}?" if near else ""
+        raise Misuse(f"strategy {name!r}", f"one of {', '.join(sorted(REGISTRY))}", remedy)
+    kind = Choice(name).kind
+    hints = _parameters(kind, stream=name in STREAMS)
+    if len(positional) > len(hints):
+        raise Misuse(f"strategy {given!r}", f"at most {len(hints)} values: {', '.join(hints) or 'none'}")
+    for key, value in zip(hints, positional, strict=False):
+        if key in settings:
+            raise Misuse(f"strategy {given!r}", f"{key} once")
+        settings[key] = value
+    for key in settings:
+        if key not in hints:
+            near = difflib.get_close_matches(key, hints, n=1)
+            remedy = f"did you mean {near[0]!r}?" if near else ""
+            raise Misuse(f"strategy {name} with {key!r}", ", ".join(hints) or "no parameters", remedy)
+    choice = Choice(name, {key: _value(settings[key], hints[key], f"{name}: {key}") for key in hints if key in settings})
+    choice.method() if choice.is_method else choice.stream(b"".join)  # checks the values
+    return choice
+
+
+def _parameters(kind: type[Any], stream: bool) -> dict[str, Any]:
+    """Names and defaults of what the user may set."""
+    from taut.strategies.broadcast import Broadcast
+
+    own = {one.name for one in dataclasses.fields(Broadcast)} if stream else set()
+    return {one.name: one.default for one in dataclasses.fields(kind) if one.name not in own and one.init}
+
+
+def _split(given: str | Mapping[str, Any]) -> tuple[str, list[Any], dict[str, Any]]:
+    if isinstance(given, Mapping):
+        if not isinstance(given.get("name"), str):
+            raise Misuse(f"strategy {dict(given)}", 'a table with a name, such as { name = "ssp", slack = 3 }')
+        return given["name"], [], {key: value for key, value in given.items() if key != "name"}
+    if not isinstance(given, str):
+        raise Misuse(f"strategy {given!r}", "a string such as 'ssp:3', or a table")
+    name, _, rest = given.partition(":")
+    positional: list[Any] = []
+    settings: dict[str, Any] = {}
+    for part in rest.split(",") if rest.strip() else []:
+        key, equals, value = part.partition("=")
+        if not equals:
+            positional.append(part.strip())
+        elif not key.strip() or key.strip() in settings:
+            raise Misuse(f"strategy {given!r}", "name:key=value,key=value, each key once", "as in averaging:every=8")
+        else:
+            settings[key.strip()] = value.strip()
+    return name.strip(), positional, settings
+
+
+def _value(given: Any, default: Any, blame: str) -> Any:
+    """``given`` as the type of the parameter's default."""
+    if not isinstance(given, str):
+        return given
+    text = given.strip()
+    if isinstance(default, bool):
+        if text.lower() not in ("true", "false", "yes", "no", "on", "off", "1", "0"):
+            raise Misuse(f"{blame}={given}", "true or false")
+        return text.lower() in ("true", "yes", "on", "1")
+    if isinstance(default, str):
+        return text
+    try:
+        return int(text) if isinstance(default, int) else float(text) if isinstance(default, float) else _guess(text)
+    except ValueError:
+        expected = "a whole number" if isinstance(default, int) else "a number"
+        raise Misuse(f"{blame}={given}", expected) from None
+
+
+def _guess(text: str) -> Any:
+    """For parameters without a default: a whole number, a number, or a word."""
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            pass
+    return text
+
+
+def _written(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

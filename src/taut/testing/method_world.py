@@ -1,0 +1,303 @@
+"""Methods of many workers in one thread: a world in which every choice comes from one seeded generator.
+
+``MethodWorld`` drives the very objects that the runtime drives. Messages are delivered in order per pair, in any
+interleaving; with ``lossy`` they go through ``Channels`` over a network that loses, repeats, delays and reorders. Workers
+take their steps in any order that the method allows, may be slower than others, die, and join.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from taut.core.events import Arrived, Deliver, Ended, PeerGone, PeerJoined, Post, Send, Tick
+from taut.strategies.channels import Channels, ChannelsState
+from taut.strategies.method import (
+    Draining,
+    Finished,
+    Heard,
+    Method,
+    MethodEvent,
+    Place,
+    Placed,
+    Proceed,
+    Stepped,
+    Tell,
+)
+from taut.topologies.registry import parse as parse_topology
+
+Vector = npt.NDArray[np.float32]
+Step = Callable[["Actor"], int]  # changes actor.x in place; how many samples that took
+
+
+@dataclass
+class Actor:
+    """One worker of the world, and what its method sees of it."""
+
+    rank: int
+    x: Vector
+    channels: ChannelsState
+    method_state: Any = None
+    steps: int = 0  # local steps with data
+    turns: int = 0  # all turns, those without data too
+    proceed: bool = True
+    ended: bool = False
+    finished: bool = False
+    outbox: list[Vector] = field(default_factory=list)
+
+    def emit(self) -> bytes | None:
+        """As a dense codec would: the change since the last call."""
+        base = self.outbox[0] if self.outbox else np.zeros_like(self.x)
+        change = self.x - base
+        self.outbox = [self.x.copy()]
+        return change.tobytes() if change.any() else None
+
+    def absorb(self, payload: bytes) -> None:
+        change = np.frombuffer(payload, np.float32)
+        self.x += change
+        if self.outbox:
+            self.outbox[0] += change
+
+
+class MethodWorld:
+    """``step(actor)`` is a worker's local step. ``speeds[rank]``: how often it gets its turn, relative to others.
+
+    >>> from taut.strategies.dpsgd import DPSGD
+    >>> world = MethodWorld(DPSGD(), [np.full(2, float(rank), np.float32) for rank in range(4)], topology="ring")
+    >>> world.run(20)
+    >>> bool(world.spread() < 0.01), round(float(world.mean()[0]), 3)
+    (True, 1.5)
+    """
+
+    def __init__(
+        self,
+        method: Method,
+        vectors: Sequence[Vector],
+        *,
+        topology: str = "complete",
+        seed: int = 0,
+        step: Step | None = None,
+        lossy: bool = False,
+        loss: float = 0.1,
+        repeat: float = 0.1,
+        speeds: Sequence[float] | None = None,
+    ) -> None:
+        self.method, self.shape, self.random = method, parse_topology(topology), random.Random(seed)
+        self.step = step or (lambda actor: 1)
+        self.lossy, self.loss, self.repeat = lossy, loss, repeat
+        self.channels = Channels()
+        self.now = 0.0
+        self.version = 1
+        self.sent_nbytes = self.messages = 0
+        self.under_way: list[tuple[int, Arrived]] = []  # lossy: any order
+        self.queues: dict[tuple[int, int], deque[Deliver]] = {}  # not lossy: in order per pair
+        self.held: dict[int, list[Deliver]] = {}  # for workers that are training
+        self.actors: dict[int, Actor] = {}
+        self.ranks = len(vectors)  # given so far: none is used twice
+        self.speeds = dict(enumerate(speeds or []))
+        for rank, vector in enumerate(vectors):
+            self.actors[rank] = Actor(rank, np.array(vector, np.float32), self.channels.start(rank, synced=True))
+        for rank, actor in self.actors.items():
+            for other in self.actors:
+                if other != rank:
+                    self.channels.on(actor.channels, PeerJoined(other), 0.0)
+            actor.emit()
+            actor.method_state = method.start(self.place(rank), actor)
+
+    # ------------------------------------------------------------------------------------------ what happens
+
+    def place(self, rank: int) -> Place:
+        return Place(rank, tuple(sorted(self.actors)), self.shape, self.version)
+
+    def take_step(self, rank: int) -> None:
+        """The worker trains for one step, if it may, and tells its method; one that has ended takes an idle turn."""
+        actor = self.actors[rank]
+        if not actor.proceed or actor.finished:
+            return
+        samples = 0
+        if not actor.ended:
+            samples = self.step(actor)
+            actor.steps += 1
+        actor.turns += 1
+        actor.proceed = False
+        self.tell(rank, Stepped(samples, 0.1))
+
+    def tell(self, rank: int, event: MethodEvent) -> None:
+        actor = self.actors[rank]
+        for action in self.method.on(actor.method_state, event, self.now):
+            match action:
+                case Tell(to, note, payload):
+                    self.messages += 1
+                    self.sent_nbytes += len(payload)
+                    if self.lossy:
+                        self._network(rank, self.channels.on(actor.channels, Post(to, note, payload), self.now))
+                    elif to in self.actors:
+                        queue = self.queues.setdefault((rank, to), deque())
+                        queue.append(Deliver(rank, note, bytes(payload)))
+                case Proceed():
+                    assert not actor.proceed, "Proceed without a turn"
+                    actor.proceed = True
+                case Finished():
+                    actor.finished = True
+
+    def _network(self, rank: int, actions: Sequence[Any]) -> None:
+        for action in actions:
+            if isinstance(action, Send):
+                copies = (self.random.random() >= self.loss) + (self.random.random() < self.repeat)
+                event = Arrived(rank, action.message, [bytes(one) for one in action.payloads])
+                self.under_way += [(action.to, event)] * copies
+            elif isinstance(action, Deliver):
+                self._hear(rank, action)
+
+    def _hear(self, rank: int, item: Deliver) -> None:
+        actor = self.actors[rank]
+        if actor.proceed and not self.method.concurrent and not actor.ended:
+            # The worker is training: the runtime would hold this back until its next turn.
+            self.held.setdefault(rank, []).append(item)
+        else:
+            self.tell(rank, Heard(item.sender, item.note, item.payload))
+
+    def deliver(self) -> bool:
+        """One message that is under way arrives, any. False: none is."""
+        if self.lossy:
+            if not self.under_way:
+                return False
+            to, event = self.under_way.pop(self.random.randrange(len(self.under_way)))
+            if to in self.actors:
+                self._network(to, self.channels.on(self.actors[to].channels, event, self.now))
+            return True
+        pairs = [pair for pair, queue in sorted(self.queues.items()) if queue]
+        if not pairs:
+            return False
+        pair = self.random.choice(pairs)
+        item = self.queues[pair].popleft()
+        if pair[1] in self.actors:
+            self._hear(pair[1], item)
+        return True
+
+    def catch_up(self, rank: int) -> None:
+        """What came while the worker trained is handed over."""
+        for item in self.held.pop(rank, []):
+            if item.sender in self.actors:
+                self.tell(rank, Heard(item.sender, item.note, item.payload))
+
+    def tick(self) -> None:
+        self.now += 0.5
+        for rank in sorted(self.actors):
+            self._network(rank, self.channels.on(self.actors[rank].channels, Tick(), self.now))
+
+    # ---------------------------------------------------------------------------------------- whole histories
+
+    def run(self, steps: int, limit: int = 1_000_000) -> None:
+        """Until every worker has made ``steps`` local steps more (idle ones of the ended aside)."""
+        goal = {rank: actor.steps + steps for rank, actor in self.actors.items()}
+        for _ in range(limit):
+            busy = [r for r in sorted(self.actors) if not self.actors[r].ended and self.actors[r].steps < goal.get(r, 0)]
+            idle = [r for r, a in sorted(self.actors.items()) if a.ended and a.proceed and self.method.lockstep]
+            if not busy:
+                self._quiet()
+                return
+            if not self._happen(busy + idle):
+                raise AssertionError(f"nothing can happen: workers {busy} wait for ever")
+        raise AssertionError(f"no end after {limit} events")
+
+    def _happen(self, ranks: Sequence[int]) -> bool:
+        """One event: a step of somebody who may, or a delivery."""
+        able = [rank for rank in ranks if self.actors[rank].proceed]
+        if able and self.random.random() < 0.5:
+            weights = [self.speeds.get(rank, 1.0) for rank in able]
+            rank = self.random.choices(able, weights)[0]
+            self.catch_up(rank)
+            self.take_step(rank)
+            return True
+        if self.deliver():
+            return True
+        if self.lossy:
+            self.tick()
+            return True
+        if able:
+            rank = self.random.choice(able)
+            self.catch_up(rank)
+            self.take_step(rank)
+            return True
+        return False
+
+    def _quiet(self) -> None:
+        """Everything under way arrives (whoever waits goes on waiting)."""
+        for _ in range(100_000):
+            if not self.deliver():
+                if not self.lossy or all(a.channels.settled() for a in self.actors.values()):
+                    break
+                self.tick()
+        for rank in sorted(self.actors):
+            self.catch_up(rank)
+
+    def finish(self, limit: int = 200_000) -> None:
+        """All data is used up, and the run is drained: everybody must come to an end."""
+        for rank in sorted(self.actors):
+            self.actors[rank].ended = True
+            self.catch_up(rank)
+            self.tell(rank, Ended())
+        for rank in sorted(self.actors):
+            self.tell(rank, Draining())
+        for _ in range(limit):
+            left = [rank for rank, actor in sorted(self.actors.items()) if not actor.finished]
+            if not left:
+                return
+            turning = left if self.method.turns_until_finished else []
+            if not self._happen(turning) and not self.deliver():
+                break
+        unfinished = [rank for rank, actor in self.actors.items() if not actor.finished]
+        raise AssertionError(f"workers {unfinished} do not finish")
+
+    def kill(self, rank: int) -> None:
+        """A worker is gone, with everything it had under way that was not delivered yet."""
+        del self.actors[rank]
+        self.version += 1
+        self.under_way = [(to, event) for to, event in self.under_way if rank not in (event.sender, to)]
+        for pair in list(self.queues):
+            if rank in pair:
+                del self.queues[pair]
+        for other in sorted(self.actors):
+            self.channels.on(self.actors[other].channels, PeerGone(rank), self.now)
+            self.catch_up(other)
+            self.tell(other, Placed(self.place(other)))
+
+    def join(self) -> int:
+        """A worker takes over the state of the lowest rank and is ready."""
+        rank = self.ranks
+        self.ranks += 1
+        donor = self.actors[min(self.actors)]
+        self.version += 1
+        newcomer = Actor(rank, donor.x.copy(), self.channels.start(rank, synced=True))
+        for other in sorted(self.actors):
+            self.channels.on(newcomer.channels, PeerJoined(other), self.now)
+            self.channels.on(self.actors[other].channels, PeerJoined(rank), self.now)
+        self.actors[rank] = newcomer
+        newcomer.emit()
+        newcomer.method_state = self.method.start(self.place(rank), newcomer)
+        for other in sorted(self.actors):
+            if other != rank:
+                self.catch_up(other)
+                self.tell(other, Placed(self.place(other)))
+        return rank
+
+    # ------------------------------------------------------------------------------------------ what is seen
+
+    def vectors(self) -> list[Vector]:
+        return [self.actors[rank].x for rank in sorted(self.actors)]
+
+    def mean(self) -> Vector:
+        mean: Vector = np.mean(np.stack(self.vectors()).astype(np.float64), axis=0).astype(np.float32)
+        return mean
+
+    def spread(self) -> float:
+        """The largest distance of an x from the mean: the consensus distance."""
+        mean = self.mean()
+        return max(float(np.linalg.norm(x - mean)) for x in self.vectors())

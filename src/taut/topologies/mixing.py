@@ -1,0 +1,159 @@
+"""Mixing weights: what share of a neighbour's vector goes into one's own.
+
+A gossip round replaces every x_i by sum_j W_ij x_j. If W is doubly stochastic (rows and columns sum to 1) the mean of
+all x_i stays what it was, and the distance from it shrinks each round by at least the factor rho, the second largest
+|eigenvalue| of W (for symmetric W; Boyd, Diaconis, Xiao, "Fastest mixing Markov chain on a graph", 2004).
+
+- ``metropolis``: W_ij = 1 / (1 + max(d_i, d_j)) along edges, the rest at home. Symmetric and doubly stochastic on every
+  undirected graph, and each worker needs only its neighbours' degrees.
+- ``uniform``: W_ij = 1 / (1 + d), where every degree is d (of a directed graph: in and out).
+- a given matrix, or table of tables: checked to be doubly stochastic and to use existing edges only.
+- ``push``: W_ij = 1 / (1 + out-degree of j): columns sum to 1, rows need not. For push-sum on directed graphs, which
+  carries a weight beside the vector and divides by it (Kempe, Dobra, Gehrke, "Gossip-based computation of aggregate
+  information", 2003).
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from taut.errors import Misuse
+from taut.topologies.wiring import Graph, Weights
+
+KINDS = ("metropolis", "uniform")
+
+
+def weights(graph: Graph, kind: str | Mapping[int, Mapping[int, float]] | Any) -> Weights:
+    """Doubly stochastic weights of the kind that is asked for."""
+    if not isinstance(kind, str):
+        return given(graph, kind)
+    if kind == "metropolis":
+        return metropolis(graph)
+    if kind == "uniform":
+        return uniform(graph)
+    close = difflib.get_close_matches(kind, KINDS, n=1)
+    hint = f"did you mean {close[0]!r}?" if close else "as in --mixing metropolis"
+    raise Misuse(f"mixing weights {kind!r}", f"one of {', '.join(KINDS)}, or a matrix", hint)
+
+
+def metropolis(graph: Graph) -> Weights:
+    """Metropolis-Hastings.
+
+    >>> metropolis(Graph((0, 1, 2), {(0, 1), (0, 2)}))[1]
+    {0: 0.3333333333333333, 1: 0.6666666666666667}
+    """
+    if graph.directed:
+        raise Misuse(
+            "metropolis weights on a directed graph",
+            "an undirected one",
+            "use uniform weights where all degrees are equal, push-sum (push_weights), or an undirected topology",
+        )
+    table: Weights = {}
+    for rank in graph.members:
+        row = {other: 1.0 / (1 + max(graph.degree(rank), graph.degree(other))) for other in graph.neighbour_lists[rank]}
+        row[rank] = 1.0 - sum(row.values())
+        table[rank] = dict(sorted(row.items()))
+    return table
+
+
+def uniform(graph: Graph) -> Weights:
+    """The same share for oneself and each neighbour; only where all have equally many.
+
+    >>> uniform(Graph((0, 1, 2), {(0, 1), (1, 2), (0, 2)}))[1]
+    {0: 0.3333333333333333, 1: 0.3333333333333333, 2: 0.3333333333333333}
+    """
+    degrees = {len(lists[rank]) for lists in (graph.inward_lists, graph.outward_lists) for rank in graph.members}
+    if len(degrees) > 1:
+        raise Misuse(
+            f"uniform weights where workers have {min(degrees)} to {max(degrees)} neighbours",
+            "equally many for everybody",
+            "use push-sum (push_weights)" if graph.directed else "use metropolis",
+        )
+    share = 1.0 / (1 + max(degrees, default=0))
+    return {rank: dict.fromkeys(sorted([*graph.inward_lists[rank], rank]), share) for rank in graph.members}
+
+
+def push(graph: Graph) -> Weights:
+    """Each splits itself evenly over itself and those it sends to.
+
+    >>> push(Graph((0, 1), {(0, 1)}, directed=True))
+    {0: {0: 0.5}, 1: {0: 0.5, 1: 1.0}}
+    """
+    share = {rank: 1.0 / (1 + len(others)) for rank, others in graph.outward_lists.items()}
+    return {rank: {other: share[other] for other in sorted([*graph.inward_lists[rank], rank])} for rank in graph.members}
+
+
+def given(graph: Graph, values: Mapping[int, Mapping[int, float]] | Any) -> Weights:
+    """The user's own, checked. An array has its rows and columns in the order of the members."""
+    size = len(graph.members)
+    if isinstance(values, Mapping):
+        strangers = {rank for row in [values, *values.values()] for rank in row} - set(graph.members)
+        if strangers:
+            raise Misuse(f"mixing weights of worker {min(strangers)}", "members of the graph only")
+        table = np.array([[values.get(i, {}).get(j, 0.0) for j in graph.members] for i in graph.members], float)
+    else:
+        table = np.asarray(values, dtype=float)
+    if table.shape != (size, size):
+        raise Misuse(f"mixing weights of shape {table.shape}", f"({size}, {size}): a row and a column for each worker")
+    if not np.isfinite(table).all() or (table < 0).any():
+        raise Misuse("mixing weights that are negative or not finite", "numbers from 0 to 1")
+    for what, sums in (("row", table.sum(axis=1)), ("column", table.sum(axis=0))):
+        worst = int(np.abs(sums - 1.0).argmax())
+        if abs(sums[worst] - 1.0) > 1e-6:
+            raise Misuse(
+                f"mixing weights whose {what} of worker {graph.members[worst]} sums to {sums[worst]:.6g}",
+                "1 for every row and every column, so that the mean is kept",
+                "metropolis weights are so on every undirected graph",
+            )
+    for place, rank in enumerate(graph.members):
+        allowed = {rank, *graph.inward_lists[rank]}
+        for other in (graph.members[column] for column in np.flatnonzero(table[place])):
+            if other not in allowed:
+                raise Misuse(f"a mixing weight of worker {rank} for {other}", "an edge between them", "add it, or use 0")
+    rows = ({j: float(x) for j, x in zip(graph.members, row, strict=True) if x} for row in table)
+    return dict(zip(graph.members, rows, strict=True))
+
+
+def matrix(members: Sequence[int], table: Weights) -> np.ndarray:
+    """The weights as an array, in the order of ``members``.
+
+    >>> matrix((3, 7), {3: {3: 0.5, 7: 0.5}, 7: {3: 0.5, 7: 0.5}}).tolist()
+    [[0.5, 0.5], [0.5, 0.5]]
+    """
+    place = {rank: index for index, rank in enumerate(members)}
+    array = np.zeros((len(place), len(place)))
+    for rank, row in table.items():
+        for other, share in row.items():
+            array[place[rank], place[other]] = share
+    return array
+
+
+def spectral_gap(mixing: np.ndarray) -> float:
+    """1 - the second largest |eigenvalue|; 1 for a single worker, who always agrees.
+
+    >>> round(spectral_gap(np.full((4, 4), 0.25)), 12)
+    1.0
+    """
+    if len(mixing) < 2:
+        return 1.0
+    symmetric = np.array_equal(mixing, mixing.T)
+    sizes = np.abs(np.linalg.eigvalsh(mixing) if symmetric else np.linalg.eigvals(mixing))
+    return float(1.0 - np.sort(sizes)[-2])
+
+
+def disagreement_left(rounds: Sequence[np.ndarray]) -> float:
+    """The factor that the distance from the mean shrinks by at least when these mixing matrices follow each other:
+    the norm of W_k ... W_1 - 11'/n. Of one symmetric matrix it is the second largest |eigenvalue|.
+
+    >>> round(disagreement_left([np.full((4, 4), 0.25)]), 12)
+    0.0
+    """
+    size = len(rounds[0])
+    product = np.eye(size) - 1.0 / size
+    for mixing in rounds:
+        product = mixing @ product
+    return float(np.linalg.norm(product, 2))

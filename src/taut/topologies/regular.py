@@ -1,0 +1,114 @@
+"""Random regular graphs: few neighbours each, chosen by lot, and nearly the best mixing that so few can give."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from taut.errors import Misuse
+from taut.topologies.dice import roll
+from taut.topologies.repair import ring_of
+from taut.topologies.shape import Shape
+from taut.topologies.wiring import Edge, Graph
+
+ATTEMPTS = 200
+
+
+@dataclass(frozen=True)
+class RandomRegular(Shape):
+    """Rings through all workers, each in an order drawn by lot; of an odd degree, one pairing more.
+
+    For ring k the members stand in the order of roll(seed, k, rank). A pair that is neighbours already trades places
+    with the next ones. Since the first ring goes through everybody the graph is connected, and since a rank's lot does
+    not depend on the others, a leaver's neighbours in a ring mostly just close the gap (Law and Siu, "Distributed
+    construction of random expander networks", 2003; sums of random rings are as good as uniform random regular graphs:
+    Kim and Wormald, 2001). Above half of all possible neighbours, a sparse graph is drawn and its complement taken.
+
+    Arguments:
+        degree: neighbours of each. It must be below the number of workers and come out even. When so many have left
+            that it does not, as many as can have ``degree`` neighbours; one may have one fewer or one more.
+        seed: which graph.
+
+    >>> graph = RandomRegular(degree=3, seed=1).wire(range(10))
+    >>> {graph.degree(rank) for rank in range(10)}, graph.is_connected()
+    ({3}, True)
+    """
+
+    name: ClassVar[str] = "random"
+    degree: int = 3
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.degree < 2:
+            raise Misuse(f"random: degree={self.degree}", "a whole number from 2", "1 cannot connect three workers")
+
+    def wire(self, members: Sequence[int], round: int = 0) -> Graph:
+        ranks = sorted(set(members))
+        return Graph(tuple(ranks), frozenset(regular(ranks, min(self.degree, len(ranks) - 1), self.seed)))
+
+    def check(self, workers: int) -> None:
+        super().check(workers)
+        given = f"random:degree={self.degree} with {workers} workers"
+        if self.degree >= workers:
+            fits = (
+                f"try degree={min(3, workers - 1) if workers % 2 == 0 else 2}, or complete" if workers > 2 else "try ring"
+            )
+            raise Misuse(given, f"a degree below {workers}", fits)
+        if self.degree * workers % 2:
+            raise Misuse(
+                given,
+                "workers x degree to be even, as every edge has two ends",
+                f"try degree={self.degree - 1} or {self.degree + 1}, or {workers + 1} workers",
+            )
+
+
+def regular(ranks: list[int], degree: int, seed: int) -> set[Edge]:
+    """The edges, lower rank first. Exactly regular where n x degree is even."""
+    most = len(ranks) - 1
+    if 2 * degree > most:
+        return _pairs(ranks) - _sparse(ranks, most - degree, seed)
+    return _sparse(ranks, degree, seed)
+
+
+def _pairs(ranks: list[int]) -> set[Edge]:
+    return {(a, b) for place, a in enumerate(ranks) for b in ranks[place + 1 :]}
+
+
+def _sparse(ranks: list[int], degree: int, seed: int) -> set[Edge]:
+    """At most half of all neighbours. The best of several draws, the first that is regular: nearly always the first."""
+    best: set[Edge] = set()
+    for attempt in range(ATTEMPTS):
+        edges = _draw(ranks, degree, seed, attempt)
+        if len(edges) > len(best):
+            best = edges
+        if len(best) == len(ranks) * degree // 2:
+            break
+    return best
+
+
+def _draw(ranks: list[int], degree: int, seed: int, attempt: int) -> set[Edge]:
+    edges: set[Edge] = set()
+    for ring in range(degree // 2):
+        order = sorted(ranks, key=lambda rank: (roll(seed, attempt, ring, rank), rank))
+        _avoid(order, edges, closed=True)
+        edges.update((min(pair), max(pair)) for pair in ring_of(order))
+    if degree % 2:
+        order = sorted(ranks, key=lambda rank: (roll(seed, attempt, degree, rank), rank))
+        _avoid(order, edges, closed=False)
+        edges.update((min(pair), max(pair)) for pair in zip(order[::2], order[1::2], strict=False))
+    return edges
+
+
+def _avoid(order: list[int], taken: set[Edge], closed: bool) -> None:
+    """Trade places, in place, until no two that are to be wired are so already; a few may be left at the end.
+
+    ``closed``: everybody is wired to the next; otherwise the first to the second, the third to the fourth and so on.
+    """
+    for place in range(1, len(order), 1 if closed else 2):
+        before = order[place - 1]
+        for other in range(place, len(order)):
+            after = order[other]
+            if (min(before, after), max(before, after)) not in taken:
+                order[place], order[other] = after, order[place]
+                break

@@ -1,0 +1,36 @@
+"""Balanced trees."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from taut.errors import Misuse
+from taut.topologies.shape import Shape, seated
+from taut.topologies.wiring import Graph
+
+
+@dataclass(frozen=True)
+class Tree(Shape):
+    """A balanced tree, filled level by level like a heap: seat s hangs from seat (s - 1) // branching.
+
+    n - 1 edges, the fewest that connect; a step up or down is on the way of many, so it mixes slowly but relays cheaply.
+    It is a tree for any members, since each seat but the first has one edge to a lower seat.
+
+    Arguments:
+        branching: how many hang from each.
+
+    >>> Tree(branching=3).wire(range(8)).neighbours(1)
+    [0, 4, 5, 6]
+    """
+
+    name: ClassVar[str] = "tree"
+    branching: int = 2
+
+    def __post_init__(self) -> None:
+        if self.branching < 1:
+            raise Misuse(f"tree: branching={self.branching}", "a whole number from 1", "2 makes a binary tree")
+
+    def wire(self, members: Sequence[int], round: int = 0) -> Graph:
+        return seated(members, [((seat - 1) // self.branching, seat) for seat in range(1, len(set(members)))])

@@ -1,0 +1,185 @@
+"""A method and its node, turn by turn: the local step is over, the method talks, the worker goes on."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from taut.core.events import Deliver, Ended
+from taut.core.messages import Roster
+from taut.errors import MalformedMessage, SupervisorLost
+from taut.strategies.method import (
+    Draining,
+    Finished,
+    Heard,
+    Method,
+    MethodEvent,
+    Place,
+    Placed,
+    Proceed,
+    Stepped,
+    Tell,
+)
+from taut.topologies.shape import Shape
+from taut.worker.accounting import Stopwatch
+from taut.worker.facts import Facts
+from taut.worker.local_vector import Gradients, Weights
+from taut.worker.node import AGAIN_S, Node
+from taut.worker.replica import Replica
+from taut.worker.talk import Talk
+
+if TYPE_CHECKING:
+    import torch
+
+
+class Rounds(Talk):
+    """Drives ``method`` on ``node``. All of it belongs to the training thread, but for a ``concurrent`` method's
+    messages, which the communication thread hands over at once; ``_lock`` keeps the two apart."""
+
+    def __init__(self, method: Method, replica: Replica, node: Node, shape: Shape, watch: Stopwatch) -> None:
+        self.method, self.replica, self.node, self.shape, self.watch = method, replica, node, shape, watch
+        of_gradients = method.vector == "gradients"
+        self.local: Weights | Gradients = Gradients(replica.arena) if of_gradients else Weights(replica)
+        self.wants_gradients = of_gradients or method.shapes_gradient
+        self._gradients = Gradients(replica.arena) if method.shapes_gradient else None
+        self._optimizer: torch.optim.Optimizer | None = None
+        self._stepping_alone = False  # the optimizer's step of an idle turn
+        self.proceed = True
+        self.finished = False
+        self.refused: dict[int, int] = {}  # messages that were malformed, per sender
+        self._lock = threading.RLock()
+        self._version = -1
+        self._state: Any = None
+        if method.concurrent:
+            node.on_deliver = self._deliver
+
+    def start(self) -> None:
+        roster = self.node.facts.roster
+        assert roster is not None
+        self._version = roster.version
+        self._state = self.method.start(self._place(roster), self.local)
+
+    def attach(self, optimizer: torch.optim.Optimizer) -> None:
+        self._optimizer = optimizer
+
+    @property
+    def exact(self) -> bool:
+        return self.method.consensus
+
+    def before_step(self, samples: int, rate: float) -> None:
+        if self._stepping_alone:
+            return
+        self.watch.charge("compute")
+        if self._gradients is not None:
+            self._gradients.fetch()
+            self.method.shape_gradient(self._state, self._gradients.x, rate)
+            self._gradients.put_back()
+            self.watch.charge("merge")
+        if self.method.vector == "gradients":
+            self._turn(samples, rate)
+
+    def exchange(self, samples: int, rate: float) -> None:
+        if self.method.vector == "weights":
+            self._turn(samples, rate)
+        self.replica.update_sketch()
+
+    def idle(self) -> None:
+        self.catch_up()
+
+    def wait(self, until: Callable[[Facts], bool], again: Callable[[], None]) -> None:
+        if not self.method.lockstep:
+            self.node.wait(until, self.idle, again)
+            return
+        facts, asked_s = self.node.facts, self.node.clock.now()
+        while not until(facts):
+            self._idle_turn()  # the others may be waiting for our turn, and we for their leases
+            if facts.supervisor_silent:
+                raise SupervisorLost("the supervisor fell silent while this worker needed an answer of it")
+            self.node.pause(self.catch_up, lambda: until(facts))
+            if self.node.clock.now() - asked_s > AGAIN_S:
+                again()
+                asked_s = self.node.clock.now()
+
+    def _turn(self, samples: int, rate: float) -> None:
+        """The local step is over: tell the method, and wait until it lets the worker go on."""
+        self.sent += 1
+        self.local.fetch()
+        self.catch_up()
+        self.watch.charge("merge")
+        self.proceed = False
+        self._tell(Stepped(samples, rate))
+        self.watch.charge("send")
+        if not self.proceed:
+            self.node.wait(lambda _: self.proceed, self.catch_up, needs_supervisor=False)
+            self.watch.charge("wait")
+        self.local.put_back()
+        self.watch.charge("merge")
+
+    def _idle_turn(self) -> None:
+        """A turn without data, for the others' sake. Where gradients are exchanged, the optimizer moves with them."""
+        if isinstance(self.local, Weights):
+            self._turn(0, 0.0)
+            return
+        assert self._optimizer is not None
+        self._optimizer.zero_grad(set_to_none=True)
+        self._turn(0, 0.0)
+        if not self.finished:
+            self._stepping_alone = True
+            self._optimizer.step()
+            self._stepping_alone = False
+
+    def catch_up(self) -> None:
+        """Hand over what has come, and the news of who is here."""
+        roster = self.node.facts.roster
+        if self._state is not None and roster is not None and roster.version != self._version:
+            self._version = roster.version
+            self._tell(Placed(self._place(roster)))
+        for item in self.node.mail():
+            self._deliver(item)
+        if self.node.snapshot_wanted:
+            self.node.grant(self.replica.state(), {})
+
+    def finish(self) -> None:
+        """Take turns for the others' sake until the run is over, then end together."""
+        facts = self.node.facts
+        self._tell(Ended())
+        while facts.drain is None:
+            if self.method.lockstep:
+                self._idle_turn()
+            if facts.supervisor_silent:
+                raise SupervisorLost("the supervisor fell silent before it ended the run")
+            self.node.pause(self.catch_up, lambda: facts.drain is not None)
+        self._tell(Draining())
+        while not self.finished:
+            if self.method.turns_until_finished and self.proceed:
+                self._idle_turn()
+            else:
+                self.node.wait(lambda _: self.finished, self.catch_up, needs_supervisor=False)
+        self.local.put_back()
+        self.watch.charge("wait")
+
+    def leave(self) -> None:
+        """The others go on without this worker as soon as the supervisor tells them."""
+        self.node.wait(lambda _: self.node.settled(), self.idle)
+
+    def _place(self, roster: Roster) -> Place:
+        ready = {member.rank for member in roster.members if member.ready}
+        return Place(self.node.rank, tuple(sorted(ready | {self.node.rank})), self.shape, roster.version)
+
+    def _deliver(self, item: Deliver) -> None:
+        try:
+            self._tell(Heard(item.sender, item.note, item.payload))
+        except MalformedMessage:
+            self.refused[item.sender] = self.refused.get(item.sender, 0) + 1
+
+    def _tell(self, event: MethodEvent) -> None:
+        with self._lock:
+            for action in self.method.on(self._state, event, self.node.clock.now()):
+                match action:
+                    case Tell(to, note, payload):
+                        self.node.post(to, note, payload)
+                    case Proceed():
+                        self.proceed = True
+                    case Finished():
+                        self.finished = True

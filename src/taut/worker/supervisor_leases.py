@@ -1,0 +1,66 @@
+"""Leases from the supervisor, for a seat in a run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from taut.core.messages import Lease, LeaseDone, LeaseRequest
+from taut.worker.batches import LeaseSource, Plan
+from taut.worker.facts import Facts
+
+if TYPE_CHECKING:
+    from taut.worker.seat import Seat
+
+LEASES_AHEAD = 3
+LEASE_S = 0.1  # at least, where steps are shorter: asking costs a round trip, perhaps of a busy machine
+
+
+class SupervisorLeases(LeaseSource):
+    """Leases from the supervisor, asked for ahead so that nobody waits for the network between them."""
+
+    def __init__(self, seat: Seat) -> None:
+        self._seat = seat
+        self._asked = 0  # requests under way
+
+    def take(self, plan: Plan) -> Lease | None:
+        seat, facts = self._seat, self._seat.node.facts
+        final = plan.until - 1
+
+        def answered(facts: Facts) -> bool:
+            return bool(facts.leases) or final in facts.dealt_out or facts.drain is not None
+
+        self._ask(plan)
+        if not answered(facts):
+            seat.watch.charge("data")
+            seat.talk.wait(answered, again=lambda: self._ask_again(plan))
+            seat.watch.charge("wait")
+        if facts.drain is not None:
+            return None
+        if not facts.leases:
+            self._asked = 0
+            return None
+        lease = facts.leases.popleft()
+        self._asked -= 1
+        if final not in facts.dealt_out:
+            self._ask(plan)
+        return lease
+
+    def _ask(self, plan: Plan) -> None:
+        """Keep ``LEASES_AHEAD`` answers under way or at hand."""
+        while self._asked < LEASES_AHEAD:
+            self._asked += 1
+            least = self._least_batches()
+            self._seat.node.say(LeaseRequest(plan.first, plan.length, plan.batch_size, plan.last, plan.until, least))
+
+    def _ask_again(self, plan: Plan) -> None:
+        """A lease may have been lost with a connection that broke; one too many does no harm."""
+        self._asked = 0
+        self._ask(plan)
+
+    def _least_batches(self) -> int:
+        """So many that a lease lasts ``LEASE_S``, by the steps so far."""
+        made = self._seat.statistics()
+        return max(1, min(64, round(LEASE_S * made.steps / made.wall_s))) if made.wall_s > 0 else 1
+
+    def done(self, lease: Lease) -> None:
+        self._seat.node.say(LeaseDone([lease.lease]))

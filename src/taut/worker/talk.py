@@ -1,0 +1,63 @@
+"""How a seat talks to the others: by streams of updates (``streaming.py``) or in a method's rounds (``rounds.py``)."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from taut.worker.facts import Facts
+
+if TYPE_CHECKING:
+    import torch
+
+
+class Talk(ABC):
+    """Everything here belongs to the training thread. ``sent`` and ``included`` count updates or turns."""
+
+    sent = 0
+    included = 0
+    staleness = 1.0
+    wants_gradients = False  # `before_step` is to be called
+
+    @abstractmethod
+    def start(self) -> None:
+        """Everybody expected is here, or the run is going."""
+
+    def attach(self, optimizer: torch.optim.Optimizer) -> None:  # noqa: B027
+        """The optimizer whose steps are meant."""
+
+    def before_step(self, samples: int, rate: float) -> None:  # noqa: B027
+        """The gradients of ``samples`` samples are there; the optimizer moves at learning rate ``rate`` next."""
+
+    @abstractmethod
+    def exchange(self, samples: int, rate: float) -> None:
+        """A local step is over."""
+
+    @abstractmethod
+    def idle(self) -> None:
+        """While waiting for something else: include what comes, and serve whoever joins."""
+
+    @abstractmethod
+    def wait(self, until: Callable[[Facts], bool], again: Callable[[], None]) -> None:
+        """Wait for something of the supervisor's, calling ``again`` now and then, as long as that takes."""
+
+    @abstractmethod
+    def finish(self) -> None:
+        """No data is left. Returns when the run is drained and the replica holds what it ends with."""
+
+    @abstractmethod
+    def leave(self) -> None:
+        """This worker goes before the end; nothing of its work is to be lost."""
+
+    def joined(self, have: dict[int, int]) -> None:  # noqa: B027
+        """The state came from a donor and contains these updates."""
+
+    def have(self) -> dict[int, int]:
+        """The updates that this replica contains."""
+        return {}
+
+    @property
+    @abstractmethod
+    def exact(self) -> bool:
+        """At the end, replicas agree to the last bit."""
