@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from taut.config import (
@@ -128,6 +128,7 @@ def test_a_file_that_was_asked_for_must_exist(tmp_path: Path) -> None:
 
 
 @given(st.text(max_size=20))
+@settings(deadline=None)
 def test_any_text_as_a_strategy_is_taken_or_refused(word: str) -> None:
     if word in REGISTRY:
         assert resolve({"strategy": word}, environ={}, cwd=NOWHERE).strategy == word
@@ -149,6 +150,33 @@ def test_the_description_tells_sources_and_skips_dull_defaults() -> None:
     assert "port=7001 (TAUT_PORT)" in line
     assert "strategy=async" in line
     assert "advertise" not in line
+
+
+def test_what_was_not_set_follows_the_strategy() -> None:
+    plain = resolve({}, environ={}, cwd=NOWHERE).fitted()
+    assert (plain.codec, plain.finish, plain.topology) == ("tether", "any", "complete")
+    mixing = resolve({"strategy": "dpsgd", "workers": 4}, environ={}, cwd=NOWHERE).fitted()
+    assert (mixing.codec, mixing.finish) == ("dense", "average")
+    assert "codec=dense  finish=average" in mixing.describe()
+    assert "codec" not in mixing.shared()["explicit"]  # type: ignore[operator]
+
+
+def test_what_was_set_is_kept_or_refused() -> None:
+    kept = resolve({"strategy": "dpsgd", "finish": "best"}, environ={"TAUT_CODEC": "dense"}, cwd=NOWHERE).fitted()
+    assert (kept.codec, kept.finish) == ("dense", "best")
+    assert kept.shared()["explicit"] == ["strategy", "codec", "finish"]
+    with pytest.raises(Misuse, match="expected dense"):
+        resolve({"strategy": "dpsgd"}, environ={"TAUT_CODEC": "tether"}, cwd=NOWHERE).fitted()
+    with pytest.raises(Misuse, match="15 workers"):
+        resolve({"topology": "torus:3x5", "workers": 16}, environ={}, cwd=NOWHERE).fitted()
+
+
+def test_a_graph_is_read_from_its_file_at_the_start(tmp_path: Path) -> None:
+    (tmp_path / "graph.txt").write_text("0 1\n1 2  # a line\n")
+    settings = resolve({"topology": f"file:{tmp_path / 'graph.txt'}", "workers": 3}, environ={}, cwd=NOWHERE)
+    assert settings.fitted().topology == "edges:0-1,1-2"
+    with pytest.raises(Misuse, match="No such file"):
+        resolve({"topology": f"file:{tmp_path / 'absent'}"}, environ={}, cwd=NOWHERE)
 
 
 def test_no_launcher_means_no_environment() -> None:

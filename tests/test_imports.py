@@ -21,6 +21,7 @@ HEIGHT = {
 SIDEWAYS = {
     ("cli", "engines"),
     ("testing", "engines"),
+    ("worker", "optim"),
     ("config", "codecs"),
     ("config", "strategies"),
     ("config", "topologies"),

@@ -8,7 +8,7 @@ or the file given with ``--config``), the default. ``taut.toml`` has three table
     strategy = "async"               # sync, ssp, async, gossip, averaging, ...: `taut strategies` lists them
     topology = "complete"
     codec = { name = "tether", density = 0.001 }     # or as on the command line: "tether:density=0.001"
-    finish = "any"
+    finish = "average"               # average, best, any, ensemble: docs/finish.md
     workers = 4
     seed = 0
     threads = 1                      # torch threads of each worker
@@ -32,14 +32,13 @@ import os
 import re
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 from taut.errors import Misuse
 
-FINISHES = ("any",)
 LOG_LEVELS = ("debug", "info", "warning", "error")
 FILE_NAME = "taut.toml"
 
@@ -127,13 +126,30 @@ def _strategy(given: object, blame: str) -> str:
 
 
 def _topology(given: object, blame: str) -> str:
+    """A topology in its written form. What ``file:PATH`` names is read here, so that workers elsewhere need no file."""
+    from taut.topologies.files import resolve as read_file
     from taut.topologies.registry import parse
 
     try:
-        parse(_text(given, blame))
+        written = read_file(_text(given, blame), _graph_text)
+        parse(written)
     except Misuse as error:
         raise Misuse(f"{blame} = {given!r}: {error.given}", error.expected, error.remedy) from None
-    return str(given).strip()
+    return written
+
+
+def _graph_text(path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is no text"
+        raise Misuse(f"file:{path} ({reason})", "a file with a list of edges, or node-link JSON") from None
+
+
+def _finish(given: object, blame: str) -> str:
+    from taut.strategies.combination import FINISHES
+
+    return str(_one_of(FINISHES)(given, blame))
 
 
 def _setting(default: Any, table: str, check: Check) -> Any:
@@ -152,7 +168,7 @@ class Settings:
     strategy: str = _setting("async", "run", _strategy)
     topology: str = _setting("complete", "run", _topology)
     codec: str = _setting("tether", "run", _codec)
-    finish: str = _setting("any", "run", _one_of(FINISHES))
+    finish: str | None = _setting(None, "run", _finish)  # None: as it suits the strategy
     workers: int = _setting(1, "run", _whole(1, 65_536))
     seed: int = _setting(0, "run", _whole(0, 2**62))
     threads: int | None = _setting(None, "run", _whole(1, 4096))
@@ -170,22 +186,40 @@ class Settings:
         """Torch threads of each worker: as set, or this machine's cores shared out."""
         return self.threads or max(1, cores() // self.workers)
 
+    def fitted(self) -> Settings:
+        """With what was not set as it suits the strategy; ``Misuse`` where strategy, topology, codec and the number of
+        workers do not go together. Commands that start a run call it first.
+
+        >>> resolve({"strategy": "dpsgd"}, environ={}, cwd="/nowhere").fitted().codec
+        'dense'
+        """
+        from taut.strategies.combination import combine
+
+        named = {key: getattr(self, key) if self._was_set(key) else None for key in ("topology", "codec", "finish")}
+        chosen = combine(self.strategy, **named, workers=self.workers)
+        return replace(self, topology=chosen.topology, codec=chosen.codec, finish=chosen.finish)
+
+    def _was_set(self, key: str) -> bool:
+        return self.sources.get(key, "default") != "default"
+
     def shared(self) -> dict[str, object]:
         """What every worker of the run must agree on; the supervisor sends it to each."""
         keys = ("strategy", "topology", "codec", "finish", "workers", "seed")
         # A script may have wishes of its own; they yield to what was said explicitly.
-        explicit = [key for key in keys if self.sources.get(key, "default") != "default"]
+        explicit = [key for key in keys if self._was_set(key)]
         return {**{key: getattr(self, key) for key in keys}, "explicit": explicit}
 
     def describe(self) -> str:
         """One line: what matters to the result, and whatever else is not a default, with its source."""
-        always = ("strategy", "topology", "codec", "workers", "seed")
+        always = ("strategy", "topology", "codec", "finish", "workers", "seed")
         words = []
         for setting in fields(self):
             source = self.sources.get(setting.name, "default")
             if setting.name == "sources" or (setting.name not in always and source == "default"):
                 continue
             value = getattr(self, setting.name)
+            if value is None:
+                continue
             text = ",".join(value) if isinstance(value, tuple) else value
             words.append(f"{setting.name}={text}" + ("" if source == "default" else f" ({source})"))
         return "  ".join(words)

@@ -56,6 +56,11 @@ class RunFailed(TautError):
     """The run as a whole ended without a model, or with a worker whose script failed."""
 
 
+class FinishFailed(TautError):
+    """Your own ``validate`` or ``recalibrate`` raised at the end of the run. The model was saved all the same; what the
+    function raised is the cause of this."""
+
+
 class StorageFailed(TautError):
     """A file could not be written (disk full, no permission). What was there before is still there, whole."""
 

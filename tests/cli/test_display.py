@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from taut.cli.figures import PARTS, cluster_rate, compression, outcome_record, s
 from taut.cli.logs import Follower, failures, last_lines
 from taut.cli.options import plain
 from taut.core.messages import Statistics
-from taut.supervisor.view import ClusterView, Event, Outcome, WorkerRow
+from taut.supervisor.view import ClusterView, Event, Outcome, Validation, WorkerRow
 
 seconds = st.just(0.0) | st.floats(1e-3, 1e6)
 some_statistics = st.builds(
@@ -117,6 +118,37 @@ def test_the_summary_says_what_matters() -> None:
         "all",
     ):
         assert word in said
+
+
+def test_scores_are_in_the_table_the_summary_and_the_record() -> None:
+    text = io.StringIO()
+    judged = replace(
+        outcome([row(0, Statistics()), row(1, Statistics())]),
+        finish="average",
+        writer=0,
+        validation=Validation({0: 0.625, 1: None}, 0.75),
+    )
+    show_outcome(Console(file=text, width=120), "r", judged)
+    said = text.getvalue()
+    for word in ("score", "0.625", "the average of 2 replicas, validation score 0.75", "0.25 before they were averaged"):
+        assert word in said
+    record = outcome_record("r", "runs/r", {}, judged)
+    assert record["validation"] == {"replicas": {"0": 0.625, "1": None}, "chosen": 0.75, "better": "higher"}
+    assert (record["finish"], record["consensus_distance"]) == ("average", 0.25)
+    assert outcome_record("r", "runs/r", {}, outcome([]))["validation"] is None
+
+
+@pytest.mark.parametrize(
+    ("finish", "words"),
+    [("best", "the best replica, worker 2's"), ("any", "worker 2's replica"), ("ensemble", "all 2 replicas")],
+)
+def test_the_summary_says_which_model_it_is(finish: str, words: str) -> None:
+    files = {0: Path("runs/r/model-0.safetensors"), 3: Path("runs/r/model-3.safetensors")}
+    judged = replace(outcome([]), finish=finish, writer=2, ensemble=files if finish == "ensemble" else {})
+    text = io.StringIO()
+    show_outcome(Console(file=text, width=120), "r", judged)
+    assert f"finish: {words}\n" in text.getvalue()
+    assert ("model-3.safetensors" in text.getvalue()) == (finish == "ensemble")
 
 
 def test_a_broken_promise_is_loud() -> None:

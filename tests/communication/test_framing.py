@@ -37,6 +37,8 @@ EXAMPLES: tuple[m.Message, ...] = (
     m.Start(),
     m.Lease(1, 0, 0, 8),
     m.NoLease(2),
+    m.Parcel(3, 2, m.Note("weights", 7, 1, [0.5]), 0, 2),
+    m.Receipt(4, True),
     m.Drain("enough"),
     m.Finish(True, 0),
     m.Saved("/tmp/model", ""),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -13,7 +14,16 @@ import typer
 from rich.table import Table
 
 from taut.cli.display import Display, split_text
-from taut.cli.figures import cluster_rate, compression, size, time_split, times, total
+from taut.cli.figures import (
+    cluster_rate,
+    compression,
+    scores_text,
+    size,
+    time_split,
+    times,
+    total,
+    validation_record,
+)
 from taut.cli.launch import Ended, check_joined, report_failures
 from taut.cli.log import set_up_log
 from taut.cli.options import (
@@ -21,6 +31,7 @@ from taut.cli.options import (
     RUN,
     Codec,
     Config,
+    Finish,
     Json,
     Name,
     Quiet,
@@ -28,6 +39,7 @@ from taut.cli.options import (
     Seed,
     Start,
     Strategy,
+    Topology,
     Workers,
     notes,
     print_json,
@@ -37,6 +49,7 @@ from taut.cli.run import LocalRun, check_start
 from taut.config import Settings, resolve
 from taut.core.messages import Statistics
 from taut.errors import Misuse, RunFailed
+from taut.supervisor.view import Outcome
 
 WORKERS, EPOCHS = 4, 40
 SCRIPT = Path(__file__).with_name("jobs") / "digits.py"
@@ -49,7 +62,7 @@ class Trained:
     run: str
     folder: Path
     model: Path
-    identical: bool | None
+    outcome: Outcome
     workers: list[Statistics]
     accuracy: float
 
@@ -62,7 +75,9 @@ def demo(
     *,
     workers: Workers = None,
     strategy: Strategy = None,
+    topology: Topology = None,
     codec: Codec = None,
+    finish: Finish = None,
     epochs: Annotated[int, typer.Option(help="Passes over the training samples.", rich_help_panel=RUN)] = EPOCHS,
     seed: Seed = None,
     start: Start = None,
@@ -82,12 +97,14 @@ def demo(
     flags = {
         "workers": workers,
         "strategy": strategy,
+        "topology": topology,
         "codec": codec,
+        "finish": finish,
         "seed": seed,
         "name": name,
         "runs_dir": runs_dir,
     }
-    settings = resolve(flags, config_file=config, defaults={"workers": WORKERS})
+    settings = resolve(flags, config_file=config, defaults={"workers": WORKERS}).fitted()
     check_start(start)
     check_demo(epochs)
     set_up_log(settings.log)
@@ -132,13 +149,13 @@ def train(settings: Settings, epochs: int, display: Display, start: str | None) 
         run=run.name,
         folder=run.folder,
         model=outcome.model,
-        identical=outcome.identical,
+        outcome=outcome,
         workers=[row.statistics for row in outcome.workers.values()],
-        accuracy=accuracy_of(outcome.model, settings.seed),
+        accuracy=accuracy_of(list(outcome.ensemble.values()) or [outcome.model], settings.seed),
     )
 
 
-def finished(ended: Ended) -> Any:
+def finished(ended: Ended) -> Outcome:
     """The outcome of a training that ended well; anything else ends the demo."""
     if ended.interrupted:
         raise typer.Exit(ended.exit_code)
@@ -149,15 +166,17 @@ def finished(ended: Ended) -> Any:
     return ended.outcome
 
 
-def accuracy_of(model_file: Path, seed: int) -> float:
-    """Load the file as anybody would, and test it."""
+def accuracy_of(model_files: Sequence[Path], seed: int) -> float:
+    """Load the files as anybody would, and test them; several vote with their probabilities."""
     from safetensors.torch import load_file
 
     from taut.cli.jobs.digits import accuracy, digits, network
 
-    model = network(seed=seed + 1)  # other weights than the run began with: the file must bring all of its own
-    model.load_state_dict(load_file(model_file))
-    return accuracy(model, digits(seed)[1])
+    models = []
+    for file in model_files:
+        models.append(network(seed=seed + 1))  # other weights than the run began with: the file must bring all its own
+        models[-1].load_state_dict(load_file(file))
+    return accuracy(models, digits(seed)[1])
 
 
 def draw(cluster: Trained, single: Trained, settings: Settings) -> Path:
@@ -179,7 +198,9 @@ def record(settings: Settings, epochs: int, cluster: Trained, single: Trained, p
         "run_single": single.run,
         "seed": settings.seed,
         "strategy": settings.strategy,
+        "topology": settings.topology,
         "codec": settings.codec,
+        "finish": settings.finish,
         "workers": settings.workers,
         "threads_per_worker": settings.threads_per_worker,
         "epochs": epochs,
@@ -192,7 +213,9 @@ def record(settings: Settings, epochs: int, cluster: Trained, single: Trained, p
         "staleness": together.staleness,
         "time_split": time_split(together),
         "time_split_single": time_split(total(single.workers)),
-        "replicas_identical": cluster.identical,
+        "replicas_identical": cluster.outcome.identical,
+        "validation": validation_record(cluster.outcome.validation),
+        "consensus_distance": cluster.outcome.consensus,
         "model": str(cluster.model),
         "model_single": str(single.model),
         "plot": str(picture) if picture else None,
@@ -202,7 +225,6 @@ def record(settings: Settings, epochs: int, cluster: Trained, single: Trained, p
 def show(settings: Settings, epochs: int, cluster: Trained, single: Trained, picture: Path | None) -> None:
     """The table."""
     many, one = total(cluster.workers), total(single.workers)
-    replicas = {True: "identical", False: "different", None: "not compared"}
     count = f"{settings.workers} workers" if settings.workers > 1 else "cluster of 1"
     table = Table(title=f"digits, {epochs} epochs, seed {settings.seed}", title_justify="left", box=None, pad_edge=False)
     table.add_column("")
@@ -217,7 +239,10 @@ def show(settings: Settings, epochs: int, cluster: Trained, single: Trained, pic
         ("compression", times(compression(many)), times(compression(one))),
         ("staleness, steps", f"{many.staleness:.1f}", f"{one.staleness:.1f}"),
         ("comp/enc/send/wait/merge/data %", split_text(many), split_text(one)),
-        ("replicas", replicas[cluster.identical], "-"),
+        ("replicas' scores", scores_text(cluster.outcome.validation), scores_text(single.outcome.validation)),
+        ("consensus distance", f"{cluster.outcome.consensus:.2g}", "-"),
+        ("replicas at the end", {True: "identical", False: "different", None: "-"}[cluster.outcome.identical], "-"),
+        ("finish", settings.finish or "-", "-"),
     ):
         table.add_row(label, left, right)
     console = results()

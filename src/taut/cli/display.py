@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import Self
 
@@ -12,7 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from taut.cli.figures import PARTS, cluster_rate, compression, rate, size, time_split, times, total
+from taut.cli.figures import PARTS, cluster_rate, compression, rate, score_text, size, time_split, times, total
 from taut.core.messages import Statistics
 from taut.supervisor.view import ClusterView, Outcome, WorkerRow
 
@@ -29,16 +29,19 @@ def split_text(statistics: Statistics) -> str:
     return "/".join(f"{100 * shares[part]:.0f}" for part in PARTS)
 
 
-def worker_table(rows: Iterable[WorkerRow], title: str = "") -> Table:
-    """One line per worker."""
+def worker_table(rows: Iterable[WorkerRow], title: str = "", scores: Mapping[int, float | None] | None = None) -> Table:
+    """One line per worker, with its replica's validation score where there are ``scores``."""
     table = Table(title=title or None, title_justify="left", box=None, pad_edge=False, padding=(0, 1))
     table.add_column("worker", justify="right")
     table.add_column("state")
     for name in ("steps", "samples/s", "loss", "sent", "vs dense", "stale"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("comp/enc/send/wait\n/merge/data %", no_wrap=True)
+    if scores is not None:
+        table.add_column("score", justify="right", no_wrap=True)
     for row in rows:
-        table.add_row(str(row.rank), state_text(row), *_cells(row.statistics, rate(row.statistics)))
+        score = [] if scores is None else [score_text(scores.get(row.rank))]
+        table.add_row(str(row.rank), state_text(row), *_cells(row.statistics, rate(row.statistics)), *score)
     return table
 
 
@@ -123,13 +126,16 @@ def show_outcome(console: Console, run: str, outcome: Outcome) -> None:
     """The summary of a run: per worker and in total, the verdict on the replicas, where the model is."""
     rows = [outcome.workers[rank] for rank in sorted(outcome.workers)]
     if rows:
-        table = worker_table(rows, f"run {run}: {outcome.state} after {outcome.wall_s:.1f} s")
+        scores = outcome.validation.replicas if outcome.validation else None
+        table = worker_table(rows, f"run {run}: {outcome.state} after {outcome.wall_s:.1f} s", scores)
         if len(rows) > 1:
             statistics = [row.statistics for row in rows]
             table.add_section()
             table.add_row("all", "", *_cells(total(statistics), cluster_rate(statistics)))
         console.print(table)
     console.print(f"replicas: {replicas_text(outcome)}", soft_wrap=True)
+    if outcome.identical is not None:
+        console.print(f"finish: {finish_text(outcome)}", soft_wrap=True)
     if outcome.samples_again or outcome.samples_undone:
         console.print(
             f"samples: {outcome.samples_again:,} dealt a second time, {outcome.samples_undone:,} not trained",
@@ -139,13 +145,29 @@ def show_outcome(console: Console, run: str, outcome: Outcome) -> None:
         console.print(f"[red]failed:[/] {escape(failure)}", soft_wrap=True)
     if outcome.model is not None:
         console.print(f"model: {escape(str(outcome.model))}", soft_wrap=True)
+    for path in outcome.ensemble.values():
+        console.print(f"  {escape(str(path))}", soft_wrap=True)
 
 
 def replicas_text(outcome: Outcome) -> str:
     """Identical or not, in words."""
     if outcome.identical is None:
         return "not compared"
-    if outcome.identical:
-        return f"identical (hash {outcome.digest[:12]})"
     distance = f"consensus distance {outcome.consensus:.3g}"
+    if outcome.identical:
+        before = f"; {distance} before they were averaged" if outcome.consensus else ""
+        return f"identical (hash {outcome.digest[:12]}){before}"
     return f"DIFFERENT although promised identical, {distance}" if outcome.exact else f"different, {distance}"
+
+
+def finish_text(outcome: Outcome) -> str:
+    """Which model came out, and what it is worth."""
+    which = {
+        "average": f"the average of {len(outcome.validation.replicas) if outcome.validation else 'all'} replicas",
+        "best": f"the best replica, worker {outcome.writer}'s",
+        "any": f"worker {outcome.writer}'s replica",
+        "ensemble": f"all {len(outcome.ensemble)} replicas",
+    }.get(outcome.finish, outcome.finish)
+    if outcome.validation is None or outcome.validation.chosen is None:
+        return which
+    return f"{which}, validation score {score_text(outcome.validation.chosen)}"

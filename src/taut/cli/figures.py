@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from taut.core.messages import Statistics
-from taut.supervisor.view import Outcome, WorkerRow
+from taut.supervisor.view import Outcome, Validation, WorkerRow
 
 PARTS = ("compute", "encode", "send", "wait", "merge", "data")
 
@@ -77,6 +77,38 @@ def cluster_rate(rows: Iterable[Statistics]) -> float:
     return sum(each.samples for each in workers) / longest_s if longest_s > 0 else 0.0
 
 
+def score_text(score: float | None) -> str:
+    """
+    >>> score_text(0.97222222), score_text(None)
+    ('0.9722', '-')
+    """
+    return "-" if score is None else f"{score:.4g}"
+
+
+def scores_text(validation: Validation | None) -> str:
+    """The span of the replicas' scores.
+
+    >>> scores_text(Validation({0: 0.5, 1: 0.75, 2: None}, 0.7))
+    '0.5 to 0.75'
+    """
+    known = [score for score in validation.replicas.values() if score is not None] if validation else []
+    if not known:
+        return "-"
+    low, high = score_text(min(known)), score_text(max(known))
+    return low if low == high else f"{low} to {high}"
+
+
+def validation_record(validation: Validation | None) -> dict[str, Any] | None:
+    """Scores for JSON; None where the script gives no validation function."""
+    if validation is None:
+        return None
+    return {
+        "replicas": {str(rank): score for rank, score in validation.replicas.items()},
+        "chosen": validation.chosen,
+        "better": validation.better,
+    }
+
+
 def worker_record(row: WorkerRow) -> dict[str, Any]:
     """One worker, for JSON."""
     given = row.statistics
@@ -108,6 +140,10 @@ def outcome_record(run: str, run_dir: str, settings: dict[str, Any], outcome: Ou
         "replicas_promised_identical": outcome.exact,
         "digest": outcome.digest,
         "consensus_distance": outcome.consensus,
+        "finish": outcome.finish,
+        "writer": outcome.writer,
+        "validation": validation_record(outcome.validation),
+        "ensemble": {str(rank): str(path) for rank, path in outcome.ensemble.items()},
         "wall_s": outcome.wall_s,
         "samples": together.samples,
         "samples_per_s": cluster_rate(row.statistics for row in rows),

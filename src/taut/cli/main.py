@@ -10,7 +10,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from taut import __version__
-from taut.cli import demo, run, runs, show, supervisor, worker
+from taut.cli import demo, run, runs, show, strategies, supervisor, topology, worker
 from taut.cli.options import PASS_ON
 from taut.errors import TautError
 
@@ -28,6 +28,8 @@ app.command("supervisor")(supervisor.supervisor)
 app.command("worker", context_settings=PASS_ON)(worker.worker)
 app.command("runs")(runs.runs)
 app.command("show")(show.show)
+app.command("strategies")(strategies.strategies)
+app.command("topology")(topology.topology)
 
 
 class _Debug:

@@ -20,13 +20,23 @@ Workers = Annotated[
 ]
 Strategy = Annotated[
     str | None,
-    typer.Option(help="async (nobody waits) or independent (never talk).", rich_help_panel=RUN),
+    typer.Option(help="When workers wait, and how they merge: async, sync, ssp:3, dpsgd ...", rich_help_panel=RUN),
 ]
-Topology = Annotated[str | None, typer.Option(help="Who is wired to whom: complete.", rich_help_panel=RUN)]
+Topology = Annotated[
+    str | None,
+    typer.Option(help="Who is wired to whom: complete, ring, torus:3x4, star, file:PATH ...", rich_help_panel=RUN),
+]
 Codec = Annotated[
     str | None,
     typer.Option(
         help="How updates are written down, with options: tether, threshold:tau=0.0078125, dense ...",
+        rich_help_panel=RUN,
+    ),
+]
+Finish = Annotated[
+    str | None,
+    typer.Option(
+        help="Which model comes out: average, best (on validation), any, ensemble.",
         rich_help_panel=RUN,
     ),
 ]

@@ -18,6 +18,7 @@ from taut.cli.options import (
     Bind,
     Codec,
     Config,
+    Finish,
     Json,
     Log,
     Name,
@@ -52,6 +53,7 @@ def run(
     strategy: Strategy = None,
     topology: Topology = None,
     codec: Codec = None,
+    finish: Finish = None,
     seed: Seed = None,
     threads: Threads = None,
     preload: Preload = None,
@@ -77,6 +79,7 @@ def run(
         "strategy": strategy,
         "topology": topology,
         "codec": codec,
+        "finish": finish,
         "seed": seed,
         "threads": threads,
         "preload": preload,
@@ -89,7 +92,7 @@ def run(
     }
     check_script(script)
     check_start(start)
-    settings = resolve(flags, config_file=config)
+    settings = resolve(flags, config_file=config).fitted()
     set_up_log(settings.log)
     launch = LocalRun(settings, script, args or [], start=start, command=shlex.join(sys.argv))
     display = Display(notes(), quiet=quiet or as_json)

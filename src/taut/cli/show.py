@@ -8,7 +8,7 @@ import typer
 from rich.markup import escape
 
 from taut.cli.display import worker_table
-from taut.cli.figures import cluster_rate, compression, time_split, total, worker_record
+from taut.cli.figures import cluster_rate, compression, score_text, time_split, total, worker_record
 from taut.cli.options import Config, Json, RunsDir, plain, print_json, results
 from taut.cli.run_folder import find_run
 from taut.config import resolve
@@ -59,6 +59,8 @@ def as_object(record: RunRecord) -> dict[str, object]:
         "settings": record.settings,
         "versions": record.versions,
         "outcome": record.outcome,
+        "validation": (record.outcome or {}).get("validation"),
+        "consensus_distance": (record.outcome or {}).get("consensus"),
         "samples": together.samples,
         "samples_per_s": cluster_rate(row.statistics for row in workers),
         "bytes_sent": together.bytes_sent,
@@ -70,6 +72,23 @@ def as_object(record: RunRecord) -> dict[str, object]:
         "workers": [worker_record(row) for row in workers],
         "events": [plain(event) for event in record.events],
     }
+
+
+def ending_lines(record: RunRecord) -> list[str]:
+    """How the model was chosen, as it was kept; nothing of it while the run goes, or of older runs."""
+    outcome = record.outcome or {}
+    lines = []
+    if outcome.get("identical") is not None:
+        distance = f"consensus distance {outcome.get('consensus') or 0.0:.3g}"
+        lines.append(f"replicas: {'identical' if outcome['identical'] else 'different'}, {distance} when trained")
+    if outcome.get("finish"):
+        writer = "" if outcome.get("writer") is None else f", written by worker {outcome['writer']}"
+        lines.append(f"finish: {outcome['finish']}{writer}")
+    validation = outcome.get("validation")
+    if validation and validation["chosen"] is not None:
+        lines.append(f"validation score: {score_text(validation['chosen'])} ({validation['better']} is better)")
+    lines += [f"model of worker {rank}: {path}" for rank, path in (outcome.get("ensemble") or {}).items()]
+    return lines
 
 
 def _print(record: RunRecord) -> None:
@@ -87,9 +106,11 @@ def _print(record: RunRecord) -> None:
     ):
         if text:
             console.print(f"{label}: {escape(text)}", soft_wrap=True)
-    if summary.identical is not None:
-        console.print("replicas: " + ("identical" if summary.identical else "different"))
-    console.print(worker_table(rows(record)))
+    for line in ending_lines(record):
+        console.print(escape(line), soft_wrap=True)
+    validation = (record.outcome or {}).get("validation")
+    scores = {int(rank): score for rank, score in validation["replicas"].items()} if validation else None
+    console.print(worker_table(rows(record), scores=scores))
     for event in record.events:
         line = f"[{event.time - summary.started:6.1f} s] {event.kind}: {event.text}"
         console.print(escape(line), soft_wrap=True, style="dim")

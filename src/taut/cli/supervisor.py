@@ -16,6 +16,7 @@ from taut.cli.options import (
     Bind,
     Codec,
     Config,
+    Finish,
     Json,
     Log,
     Name,
@@ -42,6 +43,7 @@ def supervisor(
     strategy: Strategy = None,
     topology: Topology = None,
     codec: Codec = None,
+    finish: Finish = None,
     seed: Seed = None,
     bind: Bind = None,
     port: Port = None,
@@ -63,6 +65,7 @@ def supervisor(
         "strategy": strategy,
         "topology": topology,
         "codec": codec,
+        "finish": finish,
         "seed": seed,
         "bind": bind,
         "port": port,
@@ -71,7 +74,7 @@ def supervisor(
         "runs_dir": runs_dir,
         "log": log,
     }
-    settings = resolve(flags, config_file=config, defaults={"bind": EVERYWHERE})
+    settings = resolve(flags, config_file=config, defaults={"bind": EVERYWHERE}).fitted()
     set_up_log(settings.log)
     run, folder, service = new_supervisor(settings, shlex.join(sys.argv))
     service.start()

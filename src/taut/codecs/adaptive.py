@@ -43,7 +43,7 @@ class Steering:
     settle_rounds: float = 0.0
     patience: int = FIRST_PATIENCE
     watched: int = 0
-    warm_rounds: float = 0.0  # scans of the whole for which the limit stays as it is, to be doubled after them
+    warm_steps: int = 0  # steps for which the limit stays as it is, to be doubled after them
 
     def note(self, sent: int, scanned: int, size: int) -> float:
         """Count a step; the factor for the limit: 2.0, 0.5 or (nearly always) 1.0.
@@ -52,9 +52,9 @@ class Steering:
         >>> [steering.note(sent, 1000, 1000) for sent in (50, 50, 50, 50, 10, 10)]
         [1.0, 1.0, 1.0, 2.0, 1.0, 1.0]
         """
-        if self.warm_rounds > 0.0:
-            self.warm_rounds -= scanned / size
-            return 1.0 if self.warm_rounds > 0.0 else 2.0
+        if self.warm_steps > 0:
+            self.warm_steps -= 1
+            return 1.0 if self.warm_steps else 2.0
         if self.settle_steps > 0 or self.settle_rounds > 0.0:
             self.settle_steps -= 1
             self.settle_rounds -= scanned / size

@@ -14,6 +14,7 @@ import contextlib
 import os
 import tempfile
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import numba
@@ -22,6 +23,7 @@ import numpy.typing as npt
 from numba import types
 
 from taut.codecs.adaptive import SAMPLE
+from taut.codecs.payload import CHUNK, bit_values
 from taut.codecs.signs import Signs, collect
 
 F32 = npt.NDArray[np.float32]
@@ -29,13 +31,13 @@ U32 = npt.NDArray[np.uint32]
 U8 = npt.NDArray[np.uint8]
 
 _zero, _many = np.float32(0.0), np.uint32(2)
-_0, _1, _64 = np.uint64(0), np.uint64(1), np.uint64(64)  # a plain 64 beside a uint64 would make a float
+_0, _1, _2, _64 = np.uint64(0), np.uint64(1), np.uint64(2), np.uint64(64)  # a plain 64 beside a uint64 would make a float
 _STAGGER_NBYTES = 448  # vectors that start at the same place of a page slow each other's stores and loads
 
 _vector = types.Array(types.float32, 1, "C")
 _words = types.Array(types.uint32, 1, "C")
 _words_in = types.Array(types.uint32, 1, "C", readonly=True)
-_bits_in = types.Array(types.uint8, 1, "C", readonly=True)
+_bits = types.Array(types.uint8, 1, "C")
 _index, _f32 = (
     types.uint64,
     types.float32,
@@ -188,15 +190,13 @@ def _add_words(w, b, base, words, quantum):  # type: ignore[no-untyped-def]
         w[i] += change
 
 
-@_kernel(types.void(_vector, _vector, _index, _index, _bits_in, _f32))
-def _add_bits(w, b, base, length, bits, quantum):  # type: ignore[no-untyped-def]
-    """b and w += ±quantum where a bitmap has a sign."""
-    for i in range(length):
-        code = (bits[i >> np.uint64(2)] >> ((i & np.uint64(3)) << _1)) & np.uint64(3)
-        if code != 0:
-            change = quantum if code == 1 else -quantum
-            b[base + i] += change
-            w[base + i] += change
+@_kernel(types.void(_words_in, _index, _bits))
+def _write_bits(words, first, bits):  # type: ignore[no-untyped-def]
+    """Words of elements from ``first`` on into a bitmap that starts there."""
+    for j in range(words.size):
+        i = np.uint64(words[j] >> np.uint32(1)) - first
+        code = np.uint8(1) + np.uint8(words[j] & np.uint32(1))
+        bits[i >> _2] |= np.uint8(code << np.uint8((i & np.uint64(3)) << _1))
 
 
 def like(w: F32, place: int, filled: bool) -> F32:
@@ -212,13 +212,15 @@ def tether(w: F32, b: F32, lo: int, hi: int, limit: float, up: float, out: U32) 
     """Scan ``lo..hi-1`` for the tether codec: b moves by ``up``, w gives back ``limit - up``."""
     f32 = np.float32
     give = f32(limit) - f32(up)
-    return collect(lambda start: _scan_tether(w, b, start, hi, lo, f32(limit), f32(up), give, out), lo, hi, out)
+    scan = lambda start: _scan_tether(w, b, start, hi, lo, f32(limit), f32(up), give, out)  # noqa: E731
+    return collect(scan, lo, hi, out, _write_bits)
 
 
 def threshold(w: F32, b: F32, r: F32, lo: int, hi: int, tau: float, share: float, out: U32) -> Signs:
     """Scan ``lo..hi-1`` for the threshold codec: r += (w - b) * share, one ±tau per element."""
     f32 = np.float32
-    return collect(lambda start: _scan_threshold(w, b, r, start, hi, lo, f32(tau), f32(share), out), lo, hi, out)
+    scan = lambda start: _scan_threshold(w, b, r, start, hi, lo, f32(tau), f32(share), out)  # noqa: E731
+    return collect(scan, lo, hi, out, _write_bits)
 
 
 def mean(w: F32, b: F32, lo: int, hi: int, share: float) -> F32:
@@ -242,7 +244,19 @@ def add_words(w: F32, b: F32, base: int, words: U32, quantum: float) -> None:
 
 
 def add_bits(w: F32, b: F32, base: int, length: int, bits: U8, quantum: float) -> None:
-    _add_bits(w, b, base, length, bits, np.float32(quantum))
+    """A look-up of four elements per byte, then whole vectors: three times as fast as a loop with or without branches."""
+    for start in range(0, length, CHUNK):
+        stop = min(start + CHUNK, length)
+        signs = np.take(_four_signs(), bits[start // 4 : (stop + 3) // 4]).view(np.int8)[: stop - start]
+        change = signs.astype(np.float32)
+        change *= np.float32(quantum)
+        b[base + start : base + stop] += change
+        w[base + start : base + stop] += change
+
+
+@cache
+def _four_signs() -> U32:
+    return np.ascontiguousarray(bit_values()).view(np.uint32).ravel()
 
 
 def add_values(w: F32, b: F32, base: int, values: F32) -> None:

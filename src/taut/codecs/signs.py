@@ -36,7 +36,21 @@ def room_for_words(size: int) -> npt.NDArray[np.uint32]:
     return np.empty(size // WORDS_PER_BITMAP + 64, np.uint32)
 
 
-def collect(scan: Callable[[int], tuple[int, int]], lo: int, hi: int, out: npt.NDArray[np.uint32]) -> Signs:
+Write = Callable[[npt.NDArray[np.uint32], int, npt.NDArray[np.uint8]], None]
+
+
+def write_words(words: npt.NDArray[np.uint32], first: int, bits: npt.NDArray[np.uint8]) -> None:
+    """Words of elements from ``first`` on into a bitmap that starts there."""
+    bits[:] = write_bitmap((words >> 1).astype(np.int64) - first, (words & 1).astype(bool), 4 * bits.size)
+
+
+def collect(
+    scan: Callable[[int], tuple[int, int]],
+    lo: int,
+    hi: int,
+    out: npt.NDArray[np.uint32],
+    write: Write = write_words,
+) -> Signs:
     """Run ``scan(start) -> (words in out, where it stopped)`` until ``hi``. The words stay words if they all
     fit; else they are moved into a bitmap each time the buffer is full, and the scan goes on."""
     bits: npt.NDArray[np.uint8] | None = None
@@ -51,7 +65,6 @@ def collect(scan: Callable[[int], tuple[int, int]], lo: int, hi: int, out: npt.N
         if bits is None:
             bits = np.zeros((hi - lo + 3) // 4, np.uint8)
         # lo and every stop are multiples of 64, so no byte of the bitmap belongs to two calls of scan
-        part = write_bitmap((words >> 1).astype(np.int64) - (first - lo), (words & 1).astype(bool), start - first)
-        bits[(first - lo) // 4 : (first - lo) // 4 + part.size] = part
+        write(words, first - lo, bits[(first - lo) // 4 : (start - lo + 3) // 4])
     assert bits is not None
     return Signs(total, None, bits)

@@ -24,7 +24,7 @@ WEIGHT_SHARE = 0.3  # of the median |weight|: the first slack
 DENSITY = 0.012  # what is aimed at by the first slack where the weights are all zero
 BAND = (0.08, 6.0)  # times that: within it the slack stays, so that traffic falls by itself as training settles
 PATIENCE = 16
-WARM_ROUNDS = 32  # at half the slack: at the start all strays point the same way, and what is late costs most
+WARM_STEPS = 48  # at half the slack and gain 1: at the start all strays point the same way, and lateness costs most
 FLUSH_HALVINGS = 3  # after a run so short that nothing was sent yet
 FLUSH_PASSES = 8  # at the full slack, for elements that strayed by several
 
@@ -32,9 +32,9 @@ FLUSH_PASSES = 8  # at the full slack, for elements that strayed by several
 @dataclass(frozen=True)
 class Tether(Codec):
     """``slack`` fixes S; ``tau`` fixes it as tau * p, p being the number of workers at the start; ``density`` steers it
-    towards that share of the elements per exchange. By default S is 0.3 of the median |weight|, to a power of two, half
-    of that for the first 32 scans, and moves only when the density leaves a wide band. ``gain`` replaces sqrt(p). Extra
-    memory: b and 1/16. Exact on a grid.
+    towards that share of the elements per exchange. By default S is 0.3 of the median |weight|, to a power of two, and
+    moves only when the density leaves a wide band; for the first 48 exchanges it is half of that, and the gain is 1.
+    ``gain`` replaces sqrt(p). Extra memory: b and 1/16. Exact on a grid.
 
     >>> Tether(slack=2**-6).slack
     0.015625
@@ -66,7 +66,7 @@ class Tether(Codec):
             slack = state.weight_scale(WEIGHT_SHARE) / 2.0
             if not slack:
                 return state
-            state.steering.warm_rounds = WARM_ROUNDS
+            state.steering.warm_steps = WARM_STEPS
         if grid is not None:
             up = round_quantum(slack * self.gain_at(workers, 0.0) / workers)
             grid.check(up, "slack" if self.tau is None else "tau")
@@ -157,7 +157,8 @@ class Tether(Codec):
     def _set(self, state: State, slack: float) -> None:
         """Take ``slack`` as the limit, unless that would need updates finer than the grid."""
         finest = state.grid.finest if state.grid else 0.0
-        gain = self.gain_at(state.workers, state.staleness)
+        warming = state.steering is not None and state.steering.warm_steps > 0 and self.gain is None
+        gain = 1.0 if warming else self.gain_at(state.workers, state.staleness)
         if state.steering is not None:
             while slack * gain / state.workers < finest:
                 slack *= 2.0

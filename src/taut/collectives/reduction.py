@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,7 +30,8 @@ class Reduction:
     """One all-reduce of ``buffer`` (float32 vector that the caller hands over until ``done``).
 
     ``program``: this place's part; ``segment_elements``: the longest piece, the same at all places. The buffer may be
-    filled until ``begin``; it is then worked on in place, and pieces are views into it. When ``done`` it holds the sum,
+    filled until ``begin``, or is filled piecemeal by ``fill(lo, hi)``, each part when it is first needed, so that the wire
+    need not wait for the rest. It is then worked on in place, and pieces are views into it. When ``done`` it holds the sum,
     but the transport may still be sending views of it: read it at once, write to it when the transport has taken over
     the last piece. Nothing is ``done`` before ``begin``.
 
@@ -45,7 +47,13 @@ class Reduction:
     (True, True, [11.0, 22.0], [11.0, 22.0])
     """
 
-    def __init__(self, program: Program, buffer: npt.NDArray[Any], segment_elements: int = SEGMENT_ELEMENTS) -> None:
+    def __init__(
+        self,
+        program: Program,
+        buffer: npt.NDArray[Any],
+        segment_elements: int = SEGMENT_ELEMENTS,
+        fill: Callable[[int, int], None] | None = None,
+    ) -> None:
         if segment_elements < 1:
             raise Misuse(f"segments of {segment_elements} elements", "at least 1")
         self._plan = plan(program, segment_elements)
@@ -58,12 +66,18 @@ class Reduction:
         self._seen = bytearray(len(self._plan.steps))
         self._held: dict[int, npt.NDArray[Any]] = {}
         self._begun = False
+        self._fill = fill
+        blocks = -(-len(buffer) // segment_elements) if fill is not None else 0
+        self._empty = set(range(blocks))  # blocks of the length of a segment that are not filled yet
+        self._block_elements = segment_elements
 
     def begin(self) -> list[Piece]:
         """The buffer is filled: what to send first. A second call gives nothing."""
         if self._begun:
             return []
         self._begun = True
+        if not self._plan.steps:
+            self._touch(0, len(self.buffer))
         return self._advance([number for number, waits in enumerate(self._waits) if not waits])
 
     def arrived(self, frm: int, round: int, segment: int, data: bytes | memoryview) -> list[Piece]:
@@ -94,6 +108,8 @@ class Reduction:
         steps, then, waits, held = self._plan.steps, self._plan.then, self._waits, self._held
         for number in ready:  # it grows as we go
             step = steps[number]
+            if self._empty:
+                self._touch(step.lo, step.hi)
             if step.sends:
                 pieces.append(Piece(step.peer, step.round, step.segment, self._view(step)))
             elif number in held:
@@ -107,6 +123,14 @@ class Reduction:
                     ready.append(later)
         self.done = not self._left
         return pieces
+
+    def _touch(self, lo: int, hi: int) -> None:
+        """See to it that ``lo..hi`` is filled."""
+        size = self._block_elements
+        for block in self._empty.intersection(range(lo // size, -(-hi // size))):
+            self._empty.discard(block)
+            assert self._fill is not None
+            self._fill(block * size, min(len(self.buffer), (block + 1) * size))
 
     def _apply(self, step: Step, values: npt.NDArray[Any]) -> None:
         part = self.buffer[step.lo : step.hi]

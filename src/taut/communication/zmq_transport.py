@@ -7,6 +7,8 @@ sender of a frame is the owner of the key that its connection proved to hold.
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -59,6 +61,10 @@ class ZmqTransport:
         self._supervisor: SupervisorLink | None = None
         self._waker = Waker()
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads=1)
+        if sys.platform == "linux":
+            # Its waking must not take the core from the training thread, which would have to wait for its next turn
+            # behind every other worker of a busy machine: it runs at the next tick, or on another core at once.
+            self._context.set(zmq.THREAD_SCHED_POLICY, os.SCHED_BATCH)
         self._context.max_sockets = 16_384
         self._gatekeeper = Gatekeeper(self._context, self._ranks.__contains__, patient=True)
         self._pull = self._socket(zmq.PULL)

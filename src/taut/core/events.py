@@ -68,6 +68,13 @@ class Synced:
 
 
 @dataclass(frozen=True, slots=True)
+class Ticked:
+    """This worker's clock, for strategies that bound the delay: so many iterations are behind it."""
+
+    clock: int
+
+
+@dataclass(frozen=True, slots=True)
 class Ended:
     """This worker will publish no more."""
 
@@ -94,7 +101,7 @@ class Tick:
     """Time has passed."""
 
 
-Event = Published | Arrived | Taken | PeerJoined | PeerGone | Synced | Ended | Blocked | Post | Tick
+Event = Published | Arrived | Taken | PeerJoined | PeerGone | Synced | Ticked | Ended | Blocked | Post | Tick
 
 # ------------------------------------------------------------------------------------------------------ actions
 

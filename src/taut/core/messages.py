@@ -193,20 +193,32 @@ class Failed(Message, frozen=True):
 
 
 class Digest(Message, frozen=True):
-    """After the drain: the hash of the shared weights, and this worker's last statistics. One payload frame: its float32
-    buffers (batch-norm statistics), to be averaged. ``exact``: the codec promises equal hashes."""
+    """After the drain: the hash of the weights that this worker ends with, and its last statistics. One payload frame:
+    its float32 buffers (batch-norm statistics), to be averaged. ``exact``: hashes must be equal everywhere.
+
+    The rest is about the replica as it was trained, before any averaging: ``score``, what the user's validation says of
+    it (None: there is none), ``distance`` from the mean relative to the mean's norm (-1: not measured), or else a
+    ``sketch`` to estimate that from, and a ``note`` of what went wrong, for the record."""
 
     digest: Annotated[str, Meta(max_length=128)]
     exact: bool
     have: Annotated[dict[Rank, Count], Meta(max_length=MAX_WORKERS)]
     statistics: Statistics
+    score: float | None = None
+    lower_is_better: bool = False
+    distance: float = -1.0
+    sketch: Annotated[list[float], Meta(max_length=1024)] = []
+    note: Text = ""
 
 
 class Upload(Message, frozen=True):
-    """Part of the final model, a safetensors file; one payload frame."""
+    """Part of a final model, a safetensors file; one payload frame. ``score`` (the same in all parts): of this model,
+    after averaging and recalibration; ``note``: what went wrong with that, for the record."""
 
     offset: Count
     total: Count
+    score: float | None = None
+    note: Text = ""
 
 
 WorkerMessage = Hello | Ready | Heartbeat | LeaseRequest | LeaseDone | Done | Failed | Digest | Upload
@@ -286,9 +298,11 @@ class Drain(Message, frozen=True):
 
 
 class Finish(Message, frozen=True):
-    """The verdict on the replicas. One payload frame: the averaged buffers, to be adopted. ``writer`` uploads the model.
+    """The verdict on the replicas. One payload frame: the averaged buffers, to be adopted (empty: each keeps its own).
+    ``writer`` uploads its model.
 
-    All wait for ``Saved`` before they go: should the writer die, another is named by another ``Finish``."""
+    All wait for ``Saved`` before they go: should the writer die, another is named by another ``Finish``, and so is each
+    worker in turn where all models are kept."""
 
     identical: bool
     writer: Rank

@@ -15,7 +15,9 @@ else.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from taut.core.events import (
     Action,
@@ -46,6 +48,8 @@ class Broadcast:
     """Hyper-parameters. ``merge`` adds payloads; ``window_nbytes`` bounds what is under way to one neighbour;
     ``budget_nbytes`` is how large the log may grow before queued updates are merged; ``report_s`` spaces reports."""
 
+    bounded: ClassVar[bool] = False  # a worker may have to wait: see `horizon`
+
     merge: Merge
     window_nbytes: int = 1 << 20
     budget_nbytes: int = 16 << 20
@@ -55,6 +59,14 @@ class Broadcast:
 
     def start(self, rank: int, synced: bool) -> BroadcastState:
         return BroadcastState(rank=rank, synced=synced)
+
+    def horizon(self, state: BroadcastState) -> float:
+        """A worker may go on as long as its clock is not beyond this."""
+        return math.inf
+
+    def may_go(self, state: BroadcastState) -> bool:
+        """Whether this worker may take its next step."""
+        return state.clock <= self.horizon(state)
 
     def on(self, state: BroadcastState, event: Event, now: float) -> list[Action]:
         """Tell ``state`` (changed in place) that ``event`` happened; what is to be done about it."""
@@ -156,6 +168,7 @@ class BroadcastState:
     final: int = -1
     step: int = 0
     step_of: dict[int, int] = field(default_factory=dict)  # own update -> the iteration that made it
+    clock: int = 0  # iterations, as told by `Ticked`
     staleness: float = 1.0
     told_drained: bool = False
 
@@ -196,6 +209,10 @@ class BroadcastState:
             if any(origin not in link.sealed or link.seen.get(origin, 0) > here for link in self.links.values()):
                 return False
         return True
+
+    def fastest(self) -> int:
+        """The largest clock that is known."""
+        return max([self.clock, *(link.clock for link in self.links.values())])
 
     def settled(self) -> bool:
         """Everything this worker published has been received by all that are left: it may go."""
@@ -243,6 +260,7 @@ def _on_report(state: BroadcastState, sender: int, message: Report, now: float) 
         return
     link.heard = True
     link.final = max(link.final, message.final)
+    link.clock = max(link.clock, message.clock)
     link.sealed.update(message.sealed)
     for origin, count in message.have.items():
         link.seen[origin] = max(link.seen.get(origin, 0), count)
@@ -319,7 +337,8 @@ def _owe_reports(state: BroadcastState) -> None:
 
 def _report(state: BroadcastState, rank: int, link: Link) -> Report:
     position = state.taken.get(rank, 0) if state.synced else -1
-    return Report(link.in_round, position, link.gap, state.have(), sorted(state.gone), state.final)
+    link.told_clock = state.clock
+    return Report(link.in_round, position, link.gap, state.have(), sorted(state.gone), state.final, state.clock)
 
 
 def _pass_on(state: BroadcastState, rank: int, link: Link, now: float, actions: list[Action]) -> None:

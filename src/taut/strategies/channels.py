@@ -60,12 +60,14 @@ class Channel:
     timed: tuple[int, float] | None = None  # a parcel whose round trip is being measured
     rtt_s: float = INITIAL_RTO_S / 4
     patience: int = 1
+    mended: int = -1  # the gap that was last filled by sending again
     # from it
     received: int = 0
     parts: list[bytes] = field(default_factory=list)
     parts_nbytes: int = 0
     receipt_due: bool = False
     gap: bool = False
+    gap_told: int = -1  # the last gap that it was told of
     unconfirmed: int = 0  # parcels that came since we last said so
 
     @property
@@ -178,7 +180,8 @@ class Channels:
     ) -> None:
         if isinstance(message, Receipt):
             _confirmed(channel, message.received, now)
-            if message.gap and channel.sent:
+            if message.gap and channel.sent and message.received > channel.mended:
+                channel.mended = message.received  # once for each gap: what is on its way already may fill it
                 channel.rewind()
             return
         if not isinstance(message, Parcel):
@@ -187,7 +190,8 @@ class Channels:
         if message.seq <= channel.received:
             channel.receipt_due = True  # a repetition: our receipt was lost, perhaps
         elif message.seq > channel.received + 1:
-            channel.gap = True
+            channel.gap = channel.gap_told < channel.received
+            channel.gap_told = channel.received
         else:
             self._take(sender, channel, message, payloads[0], actions)
 

@@ -1,117 +1,122 @@
 """D-PSGD: after each local step, every worker averages its weights with its neighbours'.
 
-    x_i  <-  sum_j W_ij x_j        W doubly stochastic (Metropolis-Hastings weights by default), so the mean is conserved
+    x_i  <-  sum_j W_ij x_j        W doubly stochastic, so the mean is conserved
 
-Synchronous between neighbours only: a worker waits for those it is wired to. Moments of the optimizer stay at home.
+Synchronous between neighbours only: a worker waits for those it is wired to. Moments of the optimizer stay at home;
+weights are what travels. The step comes before the mixing, as in later papers; Lian et al. mix while the gradient of the
+unmixed weights is being computed, which converges at the same rate.
 Paper: Lian et al. 2017, "Can Decentralized Algorithms Outperform Centralized Algorithms?".
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from taut.core.events import Ended
-from taut.core.messages import Note
-from taut.errors import MalformedMessage
-from taut.strategies.method import (
-    Draining,
-    Finished,
-    Heard,
-    Local,
-    Method,
-    MethodAction,
-    MethodEvent,
-    Place,
-    Placed,
-    Proceed,
-    Stepped,
-    Tell,
-    Turnstile,
-)
+from taut.errors import Misuse
+from taut.strategies.method import Heard, Local, MethodAction, Place, Stepped, check_share
+from taut.strategies.momentum import GradientTracking, QuasiGlobalMomentum, check_kind, check_optimizer
+from taut.strategies.neighbours import Neighbourhood, NeighbourRounds, check_length, check_mixing, shares, tell
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
+    from taut.strategies.method import Vector
+    from taut.topologies.shape import Shape
+
+MIXINGS = ("metropolis", "uniform")
 
 
 @dataclass
-class Mixing:
-    """A worker's state. ``told``: the neighbours that have this round's x; None while the worker trains."""
+class Mixing(Neighbourhood):
+    """A worker's state."""
 
-    local: Local
-    place: Place
-    turnstile: Turnstile = field(default_factory=Turnstile)
-    told: set[int] | None = None
-    left: set[int] = field(default_factory=set)  # neighbours that said good-bye
-    draining: bool = False
-    rounds: int = 0
+    momentum: QuasiGlobalMomentum | None = None
+    tracking: GradientTracking | None = None
 
 
 @dataclass(frozen=True)
-class DPSGD(Method):
-    """``--strategy dpsgd``.
+class DPSGD(NeighbourRounds[Mixing]):
+    """``--strategy dpsgd``, ``dpsgd:mixing=uniform``, ``dpsgd:momentum=quasi-global``, ``dpsgd:tracking=true``.
 
-    >>> DPSGD().name
-    'dpsgd'
+    Arguments:
+        mixing: ``metropolis`` weights, for any undirected graph; ``uniform`` ones where everybody has equally many
+            neighbours, also along directed edges (exponential, one-peer).
+        momentum: ``quasi-global``, for data that differs between workers; the optimizer then has none (momentum.py).
+        mu: of that momentum.
+        tracking: step along the tracked mean of all gradients (momentum.py). Doubles the traffic.
+
+    >>> DPSGD(momentum="quasi-global").shapes_gradient, DPSGD().shapes_gradient
+    (True, False)
     """
 
     name: ClassVar[str] = "dpsgd"
     paper: ClassVar[str] = "Lian et al. 2017"
+    mixing: str = "metropolis"
+    momentum: str = "none"
+    mu: float = 0.9
+    tracking: bool = False
+
+    def __post_init__(self) -> None:
+        if self.mixing not in MIXINGS:
+            raise Misuse(f"dpsgd: mixing={self.mixing}", f"one of {', '.join(MIXINGS)}")
+        check_kind(self)
+        check_share(self, "mu", high=0.9999)
+        # Known by class otherwise; here they follow from the parameters.
+        object.__setattr__(self, "shapes_gradient", self.tracking or self.momentum != "none")
+        object.__setattr__(self, "directed", self.mixing == "uniform")
 
     def start(self, place: Place, local: Local) -> Mixing:
-        return Mixing(local, place)
+        state = Mixing(local, place)
+        if self.momentum != "none":
+            state.momentum = QuasiGlobalMomentum(local.x, self.mu)
+        if self.tracking:
+            state.tracking = GradientTracking(len(local.x))
+        return state
 
-    def on(self, state: Mixing, event: MethodEvent, now: float) -> list[MethodAction]:
-        actions: list[MethodAction] = []
-        match event:
-            case Stepped():
-                state.told = set()
-            case Heard(sender, Note(kind="bye"), _):
-                state.left.add(sender)
-            case Heard(sender, _, payload):
-                if len(payload) != state.local.x.nbytes:
-                    raise MalformedMessage(f"weights of {len(payload)} bytes; this model has {state.local.x.nbytes}")
-                state.turnstile.put(sender, payload)
-            case Placed(place):
-                state.place = place
-                state.left &= set(place.members)
-                state.turnstile.keep(place.members)
-            case Ended():
-                pass
-            case Draining():
-                state.draining = True
-                actions += [Tell(other, Note("bye")) for other in state.place.others]
-        if state.told is not None:
-            self._mix(state, actions)
-        if state.draining and state.told is None and state.left >= set(state.place.others):
-            actions.append(Finished())
-        return actions
+    def send(self, state: Mixing) -> list[MethodAction]:
+        receivers = [other for other in self.outward(state) if other not in state.left]
+        if not receivers:
+            return []
+        payload = state.local.x.tobytes() + (state.tracking.y.tobytes() if state.tracking else b"")
+        return [tell(state, other, payload) for other in receivers]
 
-    def _mix(self, state: Mixing, actions: list[MethodAction]) -> None:
-        """Tell the neighbours that have not been told yet, and mix once all of theirs are here."""
-        assert state.told is not None
-        neighbours = state.place.neighbours(state.rounds)
-        fresh = [other for other in neighbours if other not in state.told and other not in state.left]
-        if fresh and not state.draining:
-            payload = state.local.x.tobytes()
-            actions += [Tell(other, Note("weights"), payload) for other in fresh]
-            state.told |= set(fresh)
-        present = [other for other in neighbours if state.turnstile.waiting.get(other) or other not in state.left]
-        if state.draining or not state.turnstile.ready(present):
-            if not state.draining:
-                return
-        else:
-            _average(state.local.x, state.place, state.rounds, state.turnstile.take(present))
-            state.rounds += 1
-        state.told = None
-        actions.append(Proceed())
+    def check(self, state: Mixing, heard: Heard) -> None:
+        check_length(heard, state.local, vectors=2 if state.tracking else 1)
+
+    def merge(self, state: Mixing, turn: Stepped, heard: Sequence[Heard]) -> None:
+        row = shares(state.place.graph(state.round), state.place.rank, self.mixing)
+        x = state.local.x
+        average(x, row, {one.sender: np.frombuffer(one.payload, np.float32, x.size) for one in heard})
+        if state.tracking is not None:
+            theirs = {one.sender: np.frombuffer(one.payload, np.float32, x.size, x.nbytes) for one in heard}
+            average(state.tracking.y, row, theirs)
+        if state.momentum is not None:
+            state.momentum.mixed(x, turn.rate if turn.samples else 0.0)
+
+    def restart(self, state: Mixing) -> None:
+        if state.tracking is not None:
+            state.tracking.restart()
+        if state.momentum is not None:
+            state.momentum.mixed(state.local.x, 0.0)
+
+    def shape_gradient(self, state: Mixing, gradient: Vector, rate: float) -> None:
+        if state.tracking is not None:
+            state.tracking.shape(gradient)
+        if state.momentum is not None:
+            state.momentum.shape(gradient)
+
+    def check_shape(self, shape: Shape, workers: int) -> None:
+        check_mixing(self, self.mixing, shape, workers)
+
+    def check_optimizer(self, optimizer: str, settings: Mapping[str, Any]) -> None:
+        if self.momentum != "none":
+            check_optimizer(f"dpsgd:momentum={self.momentum}", optimizer, settings)
 
 
-def _average(x: npt.NDArray[np.float32], place: Place, round: int, theirs: dict[int, bytes]) -> None:
-    """x <- sum_j W_ij x_j; the share of a neighbour that is gone stays with x."""
-    shares = place.graph(round).weights()[place.rank]
-    x *= np.float32(1.0 - sum(shares[other] for other in theirs))
-    for other, payload in sorted(theirs.items()):
-        x += np.float32(shares[other]) * np.frombuffer(payload, np.float32)
+def average(x: Vector, row: Mapping[int, float], theirs: Mapping[int, Vector]) -> None:
+    """x <- sum_j W_ij x_j, in place; the share of a neighbour from whom nothing came stays with x."""
+    x *= np.float32(1.0 - sum(row[other] for other in theirs))
+    for other, vector in sorted(theirs.items()):
+        x += np.float32(row[other]) * vector

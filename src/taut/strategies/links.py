@@ -25,6 +25,8 @@ class Link:
     seen: dict[int, int] = field(default_factory=dict)  # its version vector
     sealed: set[int] = field(default_factory=set)
     final: int = -1
+    clock: int = 0  # its iterations, as it last told us; where the delay is bounded
+    told_clock: int = 0  # ours, as we last told it
     heard: bool = False  # it has sent a report, so it holds what it publishes for us
     relayed: dict[int, tuple[int, float]] = field(default_factory=dict)  # dead origin -> passed on up to, when
     # towards it: what we owe it in reports

@@ -19,7 +19,7 @@ never touched by two. A method that is ``concurrent`` is told at once, and must 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
@@ -171,6 +171,23 @@ class Method(ABC):
     def shape_gradient(self, state: Any, gradient: Vector, rate: float) -> None:
         """Change the gradient in place before the optimizer sees it; called only where ``shapes_gradient``."""
         raise NotImplementedError
+
+    def check_shape(self, shape: Shape, workers: int) -> None:  # noqa: B027
+        """``Misuse`` where the method cannot start with so many workers in this shape, beyond what ``directed`` and
+        ``topologies`` say. Asked once, before the run."""
+
+    def check_optimizer(self, optimizer: str, settings: Mapping[str, Any]) -> None:  # noqa: B027
+        """``Misuse`` for an optimizer (by its name, and the settings of one of its parameter groups) that does not go
+        with the method. Asked by each worker, before it trains."""
+
+    def owed(self, state: Any) -> int:
+        """How many turns without data (``Stepped`` with no samples) the worker must take before it trains again: what
+        it missed. Each is answered at once."""
+        return 0
+
+    def agreed_rate(self, state: Any) -> float | None:
+        """The learning rate that all use for the step that follows this turn; None: each its own."""
+        return None
 
     def figures(self, state: Any) -> dict[str, float]:
         """What this method counts (dropped gradients, rounds, ...), for the statistics."""

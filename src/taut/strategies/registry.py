@@ -23,9 +23,26 @@ if TYPE_CHECKING:
 STREAMS = {
     "async": "asynchronous:Asynchronous",
     "independent": "independent:Independent",
+    "ssp": "ssp:StaleSynchronous",
 }
 METHODS = {
+    "admm": "admm:ADMM",
+    "averaging": "averaging:Averaging",
+    "diloco": "diloco:DiLoCo",
+    "dynamic": "dynamic:Dynamic",
+    "easgd": "easgd:EASGD",
+    "fedavg": "fedavg:FedAvg",
+    "sync": "sync:Sync",
     "dpsgd": "dpsgd:DPSGD",
+    "relay": "relay:Relay",
+    "server": "server:Server",
+    "codistillation": "codistillation:Codistillation",
+    "relaysgd": "relaysgd:RelaySGD",
+    "choco": "choco:Choco",
+    "gossipgrad": "gossipgrad:GossipGraD",
+    "gossip": "gossip:Gossip",
+    "sgp": "sgp:SGP",
+    "adpsgd": "adpsgd:ADPSGD",
 }
 REGISTRY = STREAMS | METHODS
 
@@ -88,6 +105,20 @@ def parse(given: str | Mapping[str, Any]) -> Choice:
     choice = Choice(name, {key: _value(settings[key], hints[key], f"{name}: {key}") for key in hints if key in settings})
     choice.method() if choice.is_method else choice.stream(b"".join)  # checks the values
     return choice
+
+
+def on_topology(choice: Choice, topology: str) -> Choice:
+    """The strategy as it runs on ``topology``: where not everybody is wired to everybody, ``async`` is relayed.
+
+    >>> str(on_topology(parse("async"), "ring")), str(on_topology(parse("async"), "complete"))
+    ('relay', 'async')
+    """
+    return Choice("relay") if choice.name == "async" and topology != "complete" else choice
+
+
+def parameters(name: str) -> dict[str, Any]:
+    """Names and defaults of what may be set of the strategy ``name``."""
+    return _parameters(Choice(name).kind, stream=name in STREAMS)
 
 
 def _parameters(kind: type[Any], stream: bool) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from taut.core.messages import Statistics, SupervisorMessage
@@ -53,9 +54,17 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class Save:
-    """Write the final model (safetensors bytes) and say how it went by ``Cluster.saved``."""
+    """Write a model (safetensors bytes), under this name, and say how it went by ``Cluster.saved``."""
 
     data: bytes
+    name: str = "model"
+
+
+@dataclass(frozen=True, slots=True)
+class SaveIndex:
+    """Write the index of an ensemble, a JSON object, and say how it went by ``Cluster.saved``."""
+
+    index: Mapping[str, object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +74,7 @@ class Finished:
     outcome: Outcome
 
 
-Action = Send | Record | Joined | Departed | Measured | Save | Finished
+Action = Send | Record | Joined | Departed | Measured | Save | SaveIndex | Finished
 
 
 @dataclass(slots=True)

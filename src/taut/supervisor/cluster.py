@@ -29,7 +29,7 @@ from taut.core.messages import (
     WorkerMessage,
 )
 from taut.supervisor.actions import Action, Finished, Measured, Outbox
-from taut.supervisor.consensus import consensus
+from taut.supervisor.consensus import relative
 from taut.supervisor.ending import Ending
 from taut.supervisor.leases import Leases
 from taut.supervisor.lending import Lending
@@ -49,7 +49,7 @@ class Cluster:
         self.leases = Leases()
         self.ledger = Ledger()
         self.outbox = Outbox()
-        self.ending = Ending(self.members, self.outbox)
+        self.ending = Ending(self.members, self.outbox, plan.finish, plan.agrees)
         self.roll = Roll(plan, self.members, self.leases, self.ledger, self.ending, self.outbox)
         self.lending = Lending(self.roll)
         self.outcome: Outcome | None = None
@@ -112,7 +112,8 @@ class Cluster:
         """A message could not be sent. Only for a writer that was asked late this settles something: it has
         gone."""
         worker = self.members.find(connection)
-        if worker is not None and worker is self.ending.writer and len(self.ending.tried) > 1:
+        late = len(self.ending.tried) > 1 and self.ending.policy != "ensemble"  # of an ensemble all wait to be asked
+        if worker is not None and worker is self.ending.writer and late:
             worker.ended = True
             self.ending.lost(worker, now)
         return self._settled(now)
@@ -125,7 +126,7 @@ class Cluster:
 
     def saved(self, path: str, error: str, now: float) -> list[Action]:
         """The model is on disk at ``path``, or is not because of ``error``."""
-        self.ending.saved(path, error)
+        self.ending.saved(path, error, now)
         return self._settled(now)
 
     def stop(self, reason: str, now: float) -> list[Action]:
@@ -155,8 +156,10 @@ class Cluster:
         return tuple(worker.row(now) for worker in self.members.workers.values())
 
     def distance(self) -> float:
-        """Consensus distance of the live replicas."""
-        return consensus(worker.sketch for worker in self.members.live())
+        """Consensus distance of the live replicas, relative; from the verdict on, of what was trained."""
+        if self.ending.consensus is not None:
+            return self.ending.consensus
+        return relative(worker.sketch for worker in self.members.live())
 
     # ------------------------------------------------------------------------------------- what workers say
 
@@ -245,6 +248,10 @@ class Cluster:
             return
         self.ledger.started_s = now
         self.outbox.record("start", f"training starts with {len(ready)} of {self.plan.workers} workers")
+        if self.plan.finish == "any" and not self.plan.agrees:
+            given = f"strategy {self.plan.strategy!r} leaves replicas that differ, and finish=any takes the lowest rank's"
+            self.outbox.record("finish", given)
+        self.roll.started(now)
         for worker in ready:
             self._begin(worker)
 
@@ -272,7 +279,7 @@ class Cluster:
     def _finish(self, path: str, error: str, now: float) -> None:
         verdict = self.ending.verdict
         if verdict is not None and verdict.exact and not verdict.identical:
-            error = error or "the replicas differ although their codec promises equality (a bug in taut)"
+            error = error or "the replicas differ although equality is promised (a bug in taut)"
         failed = bool(error) or self.ledger.script_failed
         self.outcome = Outcome(
             state="finished" if path else "failed",
@@ -286,6 +293,10 @@ class Cluster:
             samples_again=self.leases.samples_again,
             samples_undone=self.leases.samples_undone,
             consensus=self.distance(),
+            finish=self.plan.finish,
+            writer=None if self.ending.writer is None else self.ending.writer.rank,
+            validation=self.ending.validation,
+            ensemble={rank: file for rank, (file, _) in self.ending.kept.items()},
             wall_s=(self.ending.judged_s or now) - (self.ledger.started_s or self.began_s),
             error=error,
         )

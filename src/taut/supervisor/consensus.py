@@ -2,10 +2,24 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
 import numpy as np
+import numpy.typing as npt
+
+
+def relative(sketches: Iterable[Sequence[float]]) -> float:
+    """The same relative to the norm of the mean: 0.01 is one percent of the weights.
+
+    >>> relative([[3.0, 4.0], [3.0, 6.0]])
+    0.17149858514250882
+    """
+    rows = _table(sketches)
+    norm = float(np.linalg.norm(rows.mean(axis=0))) if len(rows) else 0.0
+    distance = consensus(rows)
+    return distance / norm if norm > 0.0 and math.isfinite(norm) else distance
 
 
 def consensus(sketches: Iterable[Sequence[float]]) -> float:
@@ -20,12 +34,7 @@ def consensus(sketches: Iterable[Sequence[float]]) -> float:
     >>> consensus([[1.0, 2.0]])
     0.0
     """
-    rows = [tuple(sketch) for sketch in sketches if len(sketch) > 0]
-    if not rows:
-        return 0.0
-    common = Counter(len(row) for row in rows).most_common(1)[0][0]
-    table = np.array([row for row in rows if len(row) == common], dtype=np.float64)
-    table = table[np.isfinite(table).all(axis=1)]
+    table = _table(sketches)
     if len(table) < 2:
         return 0.0
     # very large weights overflow in the square, so the distance is computed in units of the largest deviation
@@ -34,3 +43,14 @@ def consensus(sketches: Iterable[Sequence[float]]) -> float:
     if scale == 0.0 or not np.isfinite(scale):
         return scale
     return scale * float(np.sqrt(np.mean(np.sum((away / scale) ** 2, axis=1))))
+
+
+def _table(sketches: Iterable[Sequence[float]]) -> npt.NDArray[np.float64]:
+    """Those that can be compared, one in each row."""
+    rows = [tuple(sketch) for sketch in sketches if len(sketch) > 0]
+    if not rows:
+        return np.empty((0, 0))
+    common = Counter(len(row) for row in rows).most_common(1)[0][0]
+    table = np.array([row for row in rows if len(row) == common], dtype=np.float64)
+    usable: npt.NDArray[np.float64] = table[np.isfinite(table).all(axis=1)]
+    return usable

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -11,6 +12,7 @@ import numpy as np
 
 from taut.core.messages import Digest, TensorSpec, Upload
 from taut.errors import MalformedMessage
+from taut.supervisor.consensus import relative
 
 UPLOAD_CHUNK_NBYTES = 1 << 20  # a chunk of the final model: small beside any queue, large beside its header
 _SIZES = {"float": 4, "double": 8, "half": 2, "long": 8, "bool": 1}  # names that do not tell their bits
@@ -39,15 +41,50 @@ def judge(digests: Mapping[int, Digest]) -> Verdict:
     common = next(iter(hashes)) if len(hashes) == 1 else ""
     notes = []
     if not exact:
-        notes.append("replicas not compared by hash: their codec agrees only within rounding")
+        notes.append("replicas not compared by hash: equality to the last bit is not promised here")
     elif len(hashes) > 1:
         each = ", ".join(f"{rank}: {digest.digest[:12]}" for rank, digest in sorted(digests.items()))
-        notes.append(f"replicas differ although their codec promises equality ({each})")
+        notes.append(f"replicas differ although equality is promised ({each})")
         vectors = {tuple(sorted(digest.have.items())) for digest in digests.values()}
         if len(vectors) > 1:
             each = ", ".join(f"{rank}: {dict(sorted(one.have.items()))}" for rank, one in sorted(digests.items()))
             notes.append(f"they had included different updates ({each})")
     return Verdict(exact and len(hashes) == 1, exact, common, tuple(notes))
+
+
+def by_score(scores: Mapping[int, float | None], lower_is_better: bool = False) -> list[int]:
+    """The ranks, the best first; of equals the lowest rank. What is no number never wins.
+
+    >>> by_score({0: 0.9, 1: float("nan"), 2: 0.95, 3: 0.95, 4: None})
+    [2, 3, 0, 1, 4]
+    """
+
+    def key(rank: int) -> tuple[bool, float, int]:
+        score = scores[rank]
+        if score is None or math.isnan(score):
+            return True, 0.0, rank
+        return False, score if lower_is_better else -score, rank
+
+    return sorted(scores, key=key)
+
+
+def scores_text(scores: Mapping[int, float | None]) -> str:
+    """
+    >>> scores_text({0: 0.97, 1: None})
+    'worker 0: 0.97, worker 1: none'
+    """
+    return ", ".join(f"worker {rank}: {'none' if score is None else f'{score:.6g}'}" for rank, score in scores.items())
+
+
+def spread(digests: Mapping[int, Digest]) -> float:
+    """The consensus distance of the replicas as they were trained, relative to the norm of their mean: root mean square
+    of what they measured, or 0 where equality was promised and kept, or else an estimate from sketches."""
+    measured = [digest.distance for digest in digests.values() if digest.distance >= 0.0]
+    if measured:
+        return math.sqrt(sum(distance**2 for distance in measured) / len(measured))
+    if judge(digests).identical:
+        return 0.0
+    return relative(digest.sketch for digest in digests.values())
 
 
 def average_buffers(parts: Mapping[int, tuple[int, bytes]]) -> tuple[bytes, tuple[int, ...]]:

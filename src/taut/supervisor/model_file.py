@@ -1,19 +1,33 @@
 """The final model on disk: ``model.safetensors``, and ``model.pt`` for ``torch.load``. Both whole, or
-neither."""
+neither. Of an ensemble: ``model-0.safetensors`` and so on, and ``ensemble.json``, which lists them."""
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import BinaryIO
 
 from taut.errors import MalformedMessage, StorageFailed
+from taut.supervisor.run_store import plain
 
-SAFETENSORS, STATE_DICT = "model.safetensors", "model.pt"
+INDEX = "ensemble.json"
 
 
-def write_model(run_dir: Path, data: bytes) -> Path:
+def write_index(run_dir: Path, index: Mapping[str, object]) -> Path:
+    """Write the list of an ensemble's models; returns its path. Raises StorageFailed like `write_model`."""
+    final = run_dir / INDEX
+    text = json.dumps(plain(index), indent=2) + "\n"
+    try:
+        os.replace(_write(final, lambda file: file.write(text.encode())), final)
+        _sync_folder(run_dir)
+    except OSError as error:
+        raise StorageFailed(f"the index could not be written to {run_dir}: {error}") from error
+    return final
+
+
+def write_model(run_dir: Path, data: bytes, name: str = "model") -> Path:
     """Write ``data`` (a safetensors file) and the same tensors as a plain ``state_dict``; returns the
     former's path.
 
@@ -34,11 +48,11 @@ def write_model(run_dir: Path, data: bytes) -> Path:
 
         torch.save(tensors, file)
 
-    model = run_dir / SAFETENSORS
+    model, state_dict = run_dir / f"{name}.safetensors", run_dir / f"{name}.pt"
     finished: list[tuple[Path, Path]] = []
     try:
         finished.append((_write(model, lambda file: file.write(data)), model))
-        finished.append((_write(run_dir / STATE_DICT, save), run_dir / STATE_DICT))
+        finished.append((_write(state_dict, save), state_dict))
         for temporary, final in finished:
             os.replace(temporary, final)
         _sync_folder(run_dir)

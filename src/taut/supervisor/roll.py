@@ -21,6 +21,10 @@ class RunPlan:
     workers: int  # how many the run waits for
     settings: str  # JSON
     host: str = ""  # the engine's: its process numbers are of this host
+    strategy: str = ""  # its name
+    finish: str = "any"  # how the model is chosen: average, best, any or ensemble
+    agrees: bool = True  # the strategy leaves equal replicas
+    admits_late: bool = True  # workers may join in mid-run
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +78,8 @@ class Roll:
             if known.donor is not None:
                 self.outbox.send(connection, Donor(known.donor))
             return
-        why = "the run is ending: no worker can join any more" if closed else refusal(hello, self.members.model)
+        why = "the run is ending: no worker can join any more" if closed else self._late()
+        why = why or refusal(hello, self.members.model)
         if why is not None:
             self.refused[hello.host, hello.pid] = why
             self.outbox.record("refused", f"process {hello.pid} on {hello.host}: {why}")
@@ -85,6 +90,21 @@ class Roll:
         self.outbox.record("joined", f"worker {worker.rank} (process {hello.pid} on {hello.host})")
         self._welcome(worker)
         self._tell_roster(besides=worker)
+
+    def _late(self) -> str | None:
+        """Why nobody can join in mid-run, where that is so."""
+        if self.ledger.started_s is None or self.plan.admits_late:
+            return None
+        return (
+            f"the run has started, and strategy {self.plan.strategy!r} takes no worker after that; "
+            "start a new run with more workers, or use async, which lets workers come and go"
+        )
+
+    def started(self, now: float) -> None:
+        """Training starts. Where nobody may join in mid-run, who is not ready by now is too late."""
+        if not self.plan.admits_late:
+            for worker in [one for one in self.members.live() if not one.has_state]:
+                self.given_up(worker, self._late() or "", now)
 
     def ready(self) -> None:
         """Somebody has the run's state now: rounds may count on it."""
@@ -139,10 +159,10 @@ class Roll:
         why = self.refused.get((self.plan.host, exit_.pid))
         why = f"refused: {why}" if why else f"{exit_.reason} without joining the run (is taut.join called?)"
         self.ledger.failures.append(f"process {exit_.pid}: {why}")
-        self.ledger.script_failed |= exit_.script_failed
         self.outbox.record("gone", self.ledger.failures[-1])
-        if self.ledger.started_s is None:
+        if self.ledger.started_s is None:  # it was expected; a latecomer that could not join is no failure of the run
             self.ledger.lost += 1
+            self.ledger.script_failed |= exit_.script_failed
 
     def _welcome(self, worker: Worker) -> None:
         plan = self.plan

@@ -20,10 +20,10 @@ from taut.communication.zmq_server import SupervisorSocket
 from taut.core.clock import Clock, MonotonicClock
 from taut.core.messages import WorkerMessage
 from taut.errors import MalformedMessage, Misuse, StorageFailed, TautError
-from taut.supervisor.actions import Action, Departed, Finished, Joined, Measured, Record, Save, Send
+from taut.supervisor.actions import Action, Departed, Finished, Joined, Measured, Record, Save, SaveIndex, Send
 from taut.supervisor.cluster import Cluster
 from taut.supervisor.journal import Journal
-from taut.supervisor.model_file import write_model
+from taut.supervisor.model_file import write_index, write_model
 from taut.supervisor.outlet import Outlet
 from taut.supervisor.roll import RunPlan
 from taut.supervisor.run_store import RunStore, plain
@@ -59,7 +59,7 @@ class Supervisor:
         clock: Clock = _CLOCK,
         command: str = "",
     ) -> None:
-        plan = RunPlan(run, seed, _checked_count(workers), _settings_text(settings), socket.gethostname())
+        plan = _plan(settings, run, workers, seed)
         keys = RunKeys.generate()
         self.run_dir, self.token = Path(run_dir), keys.token
         self.token_file = self.run_dir / TOKEN_FILE
@@ -171,22 +171,28 @@ class Supervisor:
                     self._journal.departed(rank, reason, now)
                 case Measured(rank, statistics, final):
                     self._journal.measured(rank, statistics, final, now)
-                case Save(data):
-                    # Beside the loop: torch is imported for it, and workers must not take that for silence.
-                    self._writer = threading.Thread(target=self._write, args=(data,), name="writer", daemon=True)
-                    self._writer.start()
+                case Save(data, name):
+                    self._write(lambda: write_model(self.run_dir, data, name))
+                case SaveIndex(index):
+                    self._write(lambda: write_index(self.run_dir, index))
                 case Finished(outcome):
                     self._journal.finished(outcome, now)
                     self._view = self._look(now)
                     self._over.set()
 
-    def _write(self, data: bytes) -> None:
-        path, error = "", ""
-        try:
-            path = str(write_model(self.run_dir, data))
-        except TautError as failure:
-            error = str(failure)[:4000]
-        self._order(lambda now: self._cluster.saved(path, error, now))
+    def _write(self, write: Callable[[], Path]) -> None:
+        """Beside the loop: torch is imported for a model, and workers must not take that for silence."""
+
+        def work() -> None:
+            path, error = "", ""
+            try:
+                path = str(write())
+            except TautError as failure:
+                error = str(failure)[:4000]
+            self._order(lambda now: self._cluster.saved(path, error, now))
+
+        self._writer = threading.Thread(target=work, name="writer", daemon=True)
+        self._writer.start()
 
     def _reachable(self, connection: bytes) -> bool:
         worker = self._cluster.members.find(connection)
@@ -226,6 +232,27 @@ class Supervisor:
         self._over.set()
         self._socket.close(LINGER_S)
         self._journal.close()
+
+
+def _plan(settings: Mapping[str, object], run: str, workers: int, seed: int) -> RunPlan:
+    """What the state machine needs to know of the settings; the workers read the rest."""
+    from taut.strategies import parse
+    from taut.strategies.combination import combine
+
+    strategy = parse(settings.get("strategy") or "async")  # type: ignore[arg-type]  # it says so itself
+    topology, finish = (None if settings.get(key) is None else str(settings[key]) for key in ("topology", "finish"))
+    chosen = combine(strategy, topology, finish=finish)
+    return RunPlan(
+        run,
+        seed,
+        _checked_count(workers),
+        _settings_text(settings),
+        socket.gethostname(),
+        strategy=strategy.name,
+        finish=chosen.finish,
+        agrees=chosen.agrees,
+        admits_late=chosen.admits_late,
+    )
 
 
 def _checked_count(workers: int) -> int:

@@ -38,6 +38,16 @@ class WorkerRow:
 
 
 @dataclass(frozen=True, slots=True)
+class Validation:
+    """What the user's validation function said. ``replicas``: of each worker's own, before any averaging (None: its
+    function raised); ``chosen``: of the model that came out, None for an ensemble."""
+
+    replicas: Mapping[int, float | None]
+    chosen: float | None
+    better: Literal["higher", "lower"] = "higher"
+
+
+@dataclass(frozen=True, slots=True)
 class ClusterView:
     """A run at one moment. Immutable: it may be kept and read from any thread."""
 
@@ -45,7 +55,7 @@ class ClusterView:
     state: RunState
     expected: int  # workers the run still waits for before it starts
     workers: tuple[WorkerRow, ...]
-    consensus: float  # distance of the replicas from their mean, from sketches
+    consensus: float  # distance of the replicas from their mean, relative to the mean's norm, from sketches
     epoch: int  # the earliest pass that is not complete
     samples_done: int  # of that pass
     samples_total: int  # of that pass, 0 while unknown
@@ -68,11 +78,15 @@ class Outcome:
     identical: bool | None  # replicas equal by hash; None when no verdict was reached
     exact: bool  # the codec promises equality; without it `identical` is False and means nothing
     digest: str  # the common hash, empty without one
-    model: Path | None  # the safetensors file
+    model: Path | None  # the safetensors file, or the index of an ensemble
     workers: Mapping[int, WorkerRow] = field(default_factory=dict)
     failures: tuple[str, ...] = ()
     samples_again: int = 0  # dealt a second time after a death: perhaps trained twice
     samples_undone: int = 0  # of passes that were begun, never reported as trained
-    consensus: float = 0.0
+    consensus: float = 0.0  # of the replicas as they were trained, before any averaging; relative
+    finish: str = ""  # how the model was chosen
+    writer: int | None = None  # whose model it is
+    validation: Validation | None = None
+    ensemble: Mapping[int, Path] = field(default_factory=dict)  # the models that were kept, where all are
     wall_s: float = 0.0  # from the start of training to the verdict; from the supervisor's start if nothing was trained
     error: str = ""

@@ -58,11 +58,25 @@ class Actor:
         self.outbox = [self.x.copy()]
         return change.tobytes() if change.any() else None
 
+    def proceeded(self) -> None:
+        """A turn is over, and x is the worker's again; for those who have something to do then (an optimizer's step)."""
+
     def absorb(self, payload: bytes) -> None:
         change = np.frombuffer(payload, np.float32)
         self.x += change
         if self.outbox:
             self.outbox[0] += change
+
+    def flush(self) -> list[bytes]:
+        payload = self.emit()
+        return [] if payload is None else [payload]
+
+    def retune(self, workers: int, staleness: float) -> None:
+        """A dense codec that sends the whole change has nothing to tune."""
+
+    def snapshot(self) -> Vector:
+        """What a newcomer takes over from this worker."""
+        return self.x.copy()
 
 
 class MethodWorld:
@@ -87,9 +101,13 @@ class MethodWorld:
         loss: float = 0.1,
         repeat: float = 0.1,
         speeds: Sequence[float] | None = None,
+        rate: float = 0.1,
+        actor: Callable[[int, Vector, ChannelsState], Actor] = Actor,
     ) -> None:
+        self.new_actor = actor
         self.method, self.shape, self.random = method, parse_topology(topology), random.Random(seed)
         self.step = step or (lambda actor: 1)
+        self.rate = rate  # the learning rate that methods are told
         self.lossy, self.loss, self.repeat = lossy, loss, repeat
         self.channels = Channels()
         self.now = 0.0
@@ -102,13 +120,13 @@ class MethodWorld:
         self.ranks = len(vectors)  # given so far: none is used twice
         self.speeds = dict(enumerate(speeds or []))
         for rank, vector in enumerate(vectors):
-            self.actors[rank] = Actor(rank, np.array(vector, np.float32), self.channels.start(rank, synced=True))
-        for rank, actor in self.actors.items():
+            self.actors[rank] = actor(rank, np.array(vector, np.float32), self.channels.start(rank, synced=True))
+        for rank, each in self.actors.items():
             for other in self.actors:
                 if other != rank:
-                    self.channels.on(actor.channels, PeerJoined(other), 0.0)
-            actor.emit()
-            actor.method_state = method.start(self.place(rank), actor)
+                    self.channels.on(each.channels, PeerJoined(other), 0.0)
+            each.emit()
+            each.method_state = method.start(self.place(rank), each)
 
     # ------------------------------------------------------------------------------------------ what happens
 
@@ -121,12 +139,12 @@ class MethodWorld:
         if not actor.proceed or actor.finished:
             return
         samples = 0
-        if not actor.ended:
+        if not actor.ended and not self.method.owed(actor.method_state):
             samples = self.step(actor)
             actor.steps += 1
         actor.turns += 1
         actor.proceed = False
-        self.tell(rank, Stepped(samples, 0.1))
+        self.tell(rank, Stepped(samples, self.rate))
 
     def tell(self, rank: int, event: MethodEvent) -> None:
         actor = self.actors[rank]
@@ -143,6 +161,7 @@ class MethodWorld:
                 case Proceed():
                     assert not actor.proceed, "Proceed without a turn"
                     actor.proceed = True
+                    actor.proceeded()
                 case Finished():
                     actor.finished = True
 
@@ -194,16 +213,23 @@ class MethodWorld:
 
     # ---------------------------------------------------------------------------------------- whole histories
 
-    def run(self, steps: int, limit: int = 1_000_000) -> None:
-        """Until every worker has made ``steps`` local steps more (idle ones of the ended aside)."""
+    def run(self, steps: int, limit: int = 1_000_000, ends: bool = False, freely: bool = False) -> None:
+        """Until every worker has made ``steps`` local steps more (idle ones of the ended aside). Who has made them is out
+        of data and takes idle turns (``ends``), goes on until the last one has (``freely``), or else stands still."""
         goal = {rank: actor.steps + steps for rank, actor in self.actors.items()}
         for _ in range(limit):
+            for rank, actor in sorted(self.actors.items()):
+                if ends and not actor.ended and actor.proceed and actor.steps >= goal.get(rank, 0):
+                    actor.ended = True
+                    self.catch_up(rank)
+                    self.tell(rank, Ended())
             busy = [r for r in sorted(self.actors) if not self.actors[r].ended and self.actors[r].steps < goal.get(r, 0)]
             idle = [r for r, a in sorted(self.actors.items()) if a.ended and a.proceed and self.method.lockstep]
             if not busy:
                 self._quiet()
                 return
-            if not self._happen(busy + idle):
+            going = [r for r in sorted(self.actors) if not self.actors[r].ended] if freely else busy
+            if not self._happen(going + idle):
                 raise AssertionError(f"nothing can happen: workers {busy} wait for ever")
         raise AssertionError(f"no end after {limit} events")
 
@@ -275,7 +301,7 @@ class MethodWorld:
         self.ranks += 1
         donor = self.actors[min(self.actors)]
         self.version += 1
-        newcomer = Actor(rank, donor.x.copy(), self.channels.start(rank, synced=True))
+        newcomer = self.new_actor(rank, donor.snapshot(), self.channels.start(rank, synced=True))
         for other in sorted(self.actors):
             self.channels.on(newcomer.channels, PeerJoined(other), self.now)
             self.channels.on(self.actors[other].channels, PeerJoined(rank), self.now)

@@ -2,19 +2,34 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Literal
 
 from taut.config import worker_environment
 from taut.errors import Misuse
 from taut.worker.torch_worker import TorchWorker
+from taut.worker.validation import Validation
 
 if TYPE_CHECKING:
     import torch
     from torch import nn
 
 
-def join(model: nn.Module, optimizer: torch.optim.Optimizer, *, codec: str | None = None, seed: int = 0) -> TorchWorker:
+def join(
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    *,
+    validate: Callable[[Any], Any] | None = None,
+    better: Literal["higher", "lower"] = "higher",
+    recalibrate: Iterable[Any] | Callable[[], Iterable[Any]] | None = None,
+    codec: str | None = None,
+    seed: int = 0,
+) -> TorchWorker:
     """Join the run that this process was started for, or be a run of one.
+
+    ``validate``: a function that takes the model and gives its score on held-out data, called at the end, in evaluation
+    mode and without gradients; ``better``: whether a higher or a lower score is. ``recalibrate``: training batches (or a
+    function that gives them) to compute the batch-norm statistics of the final model with (``taut.optim.recalibrate``).
 
     ``codec``: how updates are written down, unless the launcher says otherwise (``--codec``). ``seed``: of the order of
     the samples in a run of one; a cluster's comes from its launcher. All other settings are the launcher's.
@@ -40,10 +55,11 @@ def join(model: nn.Module, optimizer: torch.optim.Optimizer, *, codec: str | Non
         from taut.codecs import parse
 
         parse(codec)  # misuse is told before anything starts
+    validation = Validation(validate, better, recalibrate)
     environment = worker_environment()
     if environment is None:
-        return TorchWorker(model, optimizer, None, seed)
+        return TorchWorker(model, optimizer, None, seed, validation)
     from taut.worker.arena import Arena
     from taut.worker.seat import Seat
 
-    return TorchWorker(model, optimizer, Seat(environment, Arena(model), codec), seed)
+    return TorchWorker(model, optimizer, Seat(environment, Arena(model), codec, validation), seed, validation)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from taut.codecs import merge, validate
 from taut.worker.arena import Arena
 from taut.worker.iteration import Vector
 from taut.worker.replica import Replica
@@ -21,14 +23,14 @@ class Weights:
         self.replica, self.arena = replica, replica.arena
         on_host = isinstance(self.arena.vector, np.ndarray)
         self.x: Vector = self.arena.vector if on_host else self.arena.host(self.arena.vector).copy()
-        self._on_host = on_host
+        self._copied = not on_host and not replica.talks  # a codec works on the arena, wherever that is
 
     def fetch(self) -> None:
-        if not self._on_host:
+        if self._copied:
             self.x[:] = self.arena.host(self.arena.vector)
 
     def put_back(self) -> None:
-        if not self._on_host:
+        if self._copied:
             import torch
 
             self.arena.vector.copy_(torch.from_numpy(self.x))
@@ -39,46 +41,68 @@ class Weights:
     def absorb(self, payload: bytes) -> None:
         self.replica.absorb(payload, -1)
 
+    # What a relay needs beside that (``taut.strategies.relay.Relayed``).
+
+    def check(self, payload: bytes) -> None:
+        validate(payload, self.arena.size)
+
+    def merge(self, payloads: Sequence[bytes]) -> bytes:
+        return merge(payloads, self.arena.size)
+
+    def flush(self) -> list[bytes]:
+        return self.replica.flush()
+
+    def retune(self, workers: int, staleness: float) -> None:
+        self.replica.retune(workers, staleness)
+
+    @property
+    def shared(self) -> Vector:
+        return self.arena.host(self.replica.shared())
+
+    def adopt(self, shared: Vector) -> None:
+        self.replica.codec.adopt(self.replica.codec_state, shared)
+
 
 class Gradients:
-    """The parameters' gradients in the arena's order. Parameters without one count as zero; those that no worker has a
-    gradient for keep none, so that the optimizer passes over them as it would alone."""
+    """The parameters' gradients in the arena's order. ``present[i]``: how many workers have a gradient for parameter i
+    (this one alone, after ``fetch``). A parameter without one counts as zero. One that nobody has a gradient for gets
+    none, so that the optimizer passes over it as it would alone; one that somebody has a gradient for gets one, even if
+    it is zero, since momentum and weight decay move it then."""
 
     def __init__(self, arena: Arena) -> None:
-        self.arena = arena
+        self.arena, self.sizes = arena, arena.sizes
         self.x: Vector = np.zeros(arena.size, np.float32)
+        self.present: Vector = np.zeros(len(arena.sizes), np.float32)
+        self.scale = 1.0  # of what is fetched: a sum over samples becomes a mean
+        self._starts = np.cumsum([0, *arena.sizes]).tolist()
 
-    def fetch(self) -> None:
-        """Copy the gradients here."""
-        offset = 0
-        for parameter, size in zip(self.arena.parameters, self.arena.sizes, strict=True):
-            part = self.x[offset : offset + size]
-            gradient = parameter.grad
+    def fetch(self, first: int = 0, last: int | None = None) -> None:
+        """Copy the gradients here, or those of parameters ``first`` to ``last`` - 1."""
+        for number in range(first, len(self.sizes) if last is None else last):
+            parameter = self.arena.parameters[number]
+            part, gradient = self._part(number), parameter.grad
+            self.present[number] = gradient is not None
             if gradient is None:
                 part[:] = 0.0
             else:
                 _view(part, parameter).copy_(gradient.to_dense() if gradient.is_sparse else gradient)
-            offset += size
+                if self.scale != 1.0:
+                    part *= np.float32(self.scale)
 
     def put_back(self) -> None:
         """Copy what is here into the gradients."""
         import torch
 
-        offset = 0
-        for parameter, size in zip(self.arena.parameters, self.arena.sizes, strict=True):
-            part = self.x[offset : offset + size]
-            offset += size
-            if parameter.grad is None:
-                if not part.any():
-                    continue
+        for number, parameter in enumerate(self.arena.parameters):
+            if not self.present[number]:
+                parameter.grad = None
+                continue
+            if parameter.grad is None or parameter.grad.is_sparse:
                 parameter.grad = torch.empty_like(parameter)
-            elif parameter.grad.is_sparse:
-                parameter.grad = torch.empty_like(parameter)
-            parameter.grad.copy_(_view(part, parameter))
+            parameter.grad.copy_(_view(self._part(number), parameter))
 
-    def clear(self) -> None:
-        """No samples: no gradient."""
-        self.x[:] = 0.0
+    def _part(self, number: int) -> Vector:
+        return self.x[self._starts[number] : self._starts[number + 1]]
 
     def emit(self) -> bytes | None:
         raise AssertionError("gradients are reduced, not emitted")

@@ -6,6 +6,9 @@ never touches a socket. The communication thread never touches the model.
 
 from __future__ import annotations
 
+import math
+import os
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -33,6 +36,7 @@ from taut.core.events import (
     Synced,
     Taken,
     Tick,
+    Ticked,
 )
 from taut.core.messages import (
     SUPERVISOR,
@@ -56,6 +60,7 @@ from taut.core.messages import (
 from taut.errors import MalformedMessage, Refused, SupervisorLost
 from taut.strategies.broadcast import Broadcast, BroadcastState
 from taut.strategies.channels import Channels, ChannelsState
+from taut.strategies.settlement import LANE
 from taut.worker.facts import Facts
 from taut.worker.state import State, pack
 from taut.worker.transfer import Donation, Fetch
@@ -101,6 +106,8 @@ class Node:
         self.rank = -1
         self.workers = 1  # in the run, this one included
         self.staleness = 1.0
+        self.horizon = math.inf  # beyond it a worker's clock may not go (strategies that bound the delay)
+        self.fastest = 0  # the largest clock that is known
         self.bytes_sent = 0
         self.malformed: dict[int, int] = {}
         self.snapshot_wanted = False
@@ -109,6 +116,8 @@ class Node:
         self._commands: deque[Event | _Say | _Grant] = deque()
         self._arrivals: deque[Include] = deque()
         self._mail: deque[Deliver] = deque()
+        self.settling_mail: deque[Deliver] = deque()  # of the last average, which some begin before others have drained
+        self._aside: tuple[Channels, ChannelsState] | None = None  # of a stream: the channels for that average
         self.on_deliver: Callable[[Deliver], None] | None = None  # in the communication thread, instead of `mail`
         self._unsaid: deque[list[bytes]] = deque()  # for the supervisor, when it has no room
         self._donation = Donation()
@@ -121,6 +130,12 @@ class Node:
         self._began_s = self.clock.now()
         self._detector = Detector(self._began_s)  # of the supervisor
         self.patience_s = ADMISSION_S
+        # The transport is used by one thread at a time. In training, that may be the training thread itself: waking
+        # another one, and sharing the interpreter with it, costs a short step more than the work it would do.
+        self._transport_lock = threading.Lock()
+        self._pumped_s = float("-inf")  # when the training thread last did the work
+        self._pump_wanted = threading.Event()
+        self._rested = threading.Event()
         self._thread = threading.Thread(target=self._run, name="taut-communication", daemon=True)
 
     # ------------------------------------------------------------------------------------- the training thread
@@ -131,6 +146,7 @@ class Node:
     def close(self, linger_s: float = 0.0) -> None:
         """Stop the communication thread, after ``linger_s`` at most for what is still queued."""
         self._closing = linger_s
+        self._rested.set()
         self.transport.wake()
         if self._thread.is_alive():
             self._thread.join()
@@ -146,8 +162,30 @@ class Node:
         if positions:
             self._commands.append(Taken(positions))
         self._commands.append(Published(payload))
-        if payload is not None:  # what says nothing can wait for the next tick
+
+    def pump(self, receive: bool) -> None:
+        """Do the communication thread's work in this one, now: send what was published, and take in what came if asked
+        to. If the other thread is at it, it is told that there is something to do, and that we would rather do it."""
+        if not self._transport_lock.acquire(blocking=False):
+            self._pump_wanted.set()
             self.transport.wake()
+            return
+        try:
+            self._pumped_s = self.clock.now()
+            self._work(0.0 if receive else None)
+        except BaseException as error:
+            self.facts.fail(error)
+            raise
+        finally:
+            self._transport_lock.release()
+
+    def ticked(self, clock: int) -> None:
+        """So many iterations are over, where the strategy bounds the delay."""
+        self._command(Ticked(clock))
+
+    @property
+    def bounded(self) -> bool:
+        return isinstance(self._strategy, Broadcast) and self._strategy.bounded
 
     def taken(self, positions: dict[int, int]) -> None:
         self._command(Taken(positions))
@@ -200,6 +238,7 @@ class Node:
 
     def pause(self, idle: Callable[[], None], over: Callable[[], bool]) -> None:
         """Until something happens, or for a moment."""
+        self._take_over()
         idle()
         with self.facts.changed:
             if self.facts.failure is not None:
@@ -218,6 +257,7 @@ class Node:
         """Wait for a fact, calling ``idle`` (which includes what arrives, and serves snapshots) meanwhile, and ``again``
         now and then: what was asked for may have been lost. Raises what went wrong if the fact can no longer come."""
         facts, asked_s = self.facts, self.clock.now()
+        self._take_over()
         while True:
             idle()
             if again is not None and self.clock.now() - asked_s > AGAIN_S:
@@ -235,24 +275,46 @@ class Node:
 
     def _command(self, command: Event | _Say | _Grant) -> None:
         self._commands.append(command)
-        self.transport.wake()
+        if self.clock.now() - self._pumped_s >= TICK_S:  # else it goes with the next pump, very soon
+            self.transport.wake()
+
+    def _take_over(self) -> None:
+        """The training thread is going to wait: the communication thread does the work."""
+        if self._pumped_s > float("-inf"):
+            self._pumped_s = float("-inf")
+            self._pump_wanted.clear()
+            self._rested.set()
+            self.transport.wake()
 
     # -------------------------------------------------------------------------------- the communication thread
 
     def _run(self) -> None:
+        if sys.platform == "linux":  # as the transport's own thread: see there
+            os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
         try:
             while not self._may_end():
-                for envelope in self.transport.receive(TICK_S):
-                    self._on_envelope(envelope)
-                while self._commands:
-                    self._on_command(self._commands.popleft())
-                while self._unsaid and self.transport.send(SUPERVISOR, self._unsaid[0]):
-                    self._unsaid.popleft()
-                self._on_time(self.clock.now())
+                if self._pump_wanted.is_set() or self.clock.now() - self._pumped_s < TICK_S:
+                    self._pump_wanted.clear()
+                    self._rested.wait(TICK_S)  # the training thread does the work while it comes by often
+                    self._rested.clear()
+                    continue
+                with self._transport_lock:
+                    self._work(TICK_S)
         except BaseException as error:
             self.facts.fail(error)
         finally:
             self.transport.close(self._closing or 0.0)
+
+    def _work(self, timeout_s: float | None) -> None:
+        """Take in what came (``None``: not now), carry out what was asked for, and see what time it is."""
+        if timeout_s is not None:
+            for envelope in self.transport.receive(timeout_s):
+                self._on_envelope(envelope)
+        while self._commands:
+            self._on_command(self._commands.popleft())
+        while self._unsaid and self.transport.send(SUPERVISOR, self._unsaid[0]):
+            self._unsaid.popleft()
+        self._on_time(self.clock.now())
 
     def _may_end(self) -> bool:
         """Asked to close, and all is said; or there was time enough to say it, and nobody takes it."""
@@ -299,6 +361,9 @@ class Node:
             self.rank = message.rank
             self._strategy = self.make_strategy(message)
             self._state = self._strategy.start(message.rank, synced=False)
+            if not isinstance(self._strategy, Channels):
+                channels = Channels(limit_nbytes=self._state_limit_nbytes)
+                self._aside = (channels, channels.start(message.rank, synced=True))
         self.facts.learn(message, payloads)
         if isinstance(message, Roster) and self.facts.roster is message:
             self._on_roster(message)
@@ -377,9 +442,28 @@ class Node:
 
     def _tell(self, event: Event) -> None:
         assert self._strategy is not None and self._state is not None
+        if self._aside is not None and self._tell_aside(event, *self._aside):
+            return
         strategy: Any = self._strategy  # the state is always its own
         self._do(strategy.on(self._state, event, self.clock.now()))
         self.staleness = self._state.staleness
+        if isinstance(self._state, BroadcastState) and self.bounded:
+            self._pace(strategy.horizon(self._state), self._state.fastest())
+
+    def _tell_aside(self, event: Event, channels: Channels, state: ChannelsState) -> bool:
+        """Tell the channels beside a stream, if it concerns them; whether it concerns nobody else."""
+        alone = isinstance(event, Post) or (
+            isinstance(event, Arrived | Blocked) and isinstance(event.message, Parcel | Receipt)
+        )
+        if alone or isinstance(event, PeerJoined | PeerGone | Tick):
+            self._do(channels.on(state, event, self.clock.now()))
+        return alone
+
+    def _pace(self, horizon: float, fastest: int) -> None:
+        if (horizon, fastest) != (self.horizon, self.fastest):
+            self.horizon, self.fastest = horizon, fastest
+            with self.facts.changed:
+                self.facts.changed.notify_all()
 
     def _do(self, actions: list[Action]) -> None:
         blocked: set[int] = set()
@@ -399,7 +483,9 @@ class Node:
                     self.facts.note(drained=True)
 
     def _hand_over(self, item: Deliver) -> None:
-        if self.on_deliver is not None:
+        if item.note.part == LANE:
+            self.settling_mail.append(item)
+        elif self.on_deliver is not None:
             self.on_deliver(item)
         else:
             self._mail.append(item)

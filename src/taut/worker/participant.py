@@ -35,6 +35,8 @@ class Participant:
 
     def turn(self) -> None:
         """One whole turn."""
+        self.node.pump(receive=True)
+        self.watch.charge("send")
         positions = self.merge()
         self.watch.charge("merge")
         self.hand_over(self.worker.emit(), positions)
@@ -44,6 +46,7 @@ class Participant:
         if payload is not None:
             self.published += 1
         self.node.publish(payload, positions)
+        self.node.pump(receive=False)
         if self.node.snapshot_wanted:
             self.snapshot()
         self.watch.charge("send")

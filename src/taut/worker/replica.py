@@ -92,6 +92,11 @@ class Replica(Worker):
         if shared is not self.arena.vector:
             self.arena.vector[:] = shared
 
+    def retire(self) -> None:
+        """The run is over, and the codec has no more to say: the model's weights are all there is from now on."""
+        self.settle()
+        self.talks = False
+
     def state(self) -> State:
         vector = self.arena.host(self.shared()).tobytes()
         assert self.grid is not None

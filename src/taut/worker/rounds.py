@@ -14,6 +14,7 @@ from taut.strategies.method import (
     Finished,
     Heard,
     Method,
+    MethodAction,
     MethodEvent,
     Place,
     Placed,
@@ -43,14 +44,13 @@ class Rounds(Talk):
         self.local: Weights | Gradients = Gradients(replica.arena) if of_gradients else Weights(replica)
         self.wants_gradients = of_gradients or method.shapes_gradient
         self._gradients = Gradients(replica.arena) if method.shapes_gradient else None
-        self._optimizer: torch.optim.Optimizer | None = None
-        self._stepping_alone = False  # the optimizer's step of an idle turn
         self.proceed = True
         self.finished = False
         self.refused: dict[int, int] = {}  # messages that were malformed, per sender
         self._lock = threading.RLock()
         self._version = -1
         self._state: Any = None
+        self._early: list[Deliver] = []  # what others, who started before, told a concurrent method
         if method.concurrent:
             node.on_deliver = self._deliver
 
@@ -58,9 +58,21 @@ class Rounds(Talk):
         roster = self.node.facts.roster
         assert roster is not None
         self._version = roster.version
-        self._state = self.method.start(self._place(roster), self.local)
+        with self._lock:
+            self._state = self.method.start(self._place(roster), self.local)
+            for item in self._early:
+                self._deliver(item)
+            self._early.clear()
+
+    @property
+    def method_state(self) -> Any:
+        """The method's own, None before the start."""
+        return self._state
 
     def attach(self, optimizer: torch.optim.Optimizer) -> None:
+        for group in optimizer.param_groups:
+            settings = {name: value for name, value in group.items() if name != "params"}
+            self.method.check_optimizer(type(optimizer).__name__, settings)
         self._optimizer = optimizer
 
     @property
@@ -68,24 +80,22 @@ class Rounds(Talk):
         return self.method.consensus
 
     def before_step(self, samples: int, rate: float) -> None:
-        if self._stepping_alone:
-            return
         self.watch.charge("compute")
         if self._gradients is not None:
             self._gradients.fetch()
             self.method.shape_gradient(self._state, self._gradients.x, rate)
             self._gradients.put_back()
             self.watch.charge("merge")
-        if self.method.vector == "gradients":
-            self._turn(samples, rate)
 
     def exchange(self, samples: int, rate: float) -> None:
-        if self.method.vector == "weights":
-            self._turn(samples, rate)
+        self._turn(samples, rate)
         self.replica.update_sketch()
 
     def idle(self) -> None:
+        before = self.included
         self.catch_up()
+        if self.included != before and not self.finished:
+            self.local.put_back()  # else what a method that never waits was told now would be gone with the next fetch
 
     def wait(self, until: Callable[[Facts], bool], again: Callable[[], None]) -> None:
         if not self.method.lockstep:
@@ -96,7 +106,7 @@ class Rounds(Talk):
             self._idle_turn()  # the others may be waiting for our turn, and we for their leases
             if facts.supervisor_silent:
                 raise SupervisorLost("the supervisor fell silent while this worker needed an answer of it")
-            self.node.pause(self.catch_up, lambda: until(facts))
+            self._breathe(until)
             if self.node.clock.now() - asked_s > AGAIN_S:
                 again()
                 asked_s = self.node.clock.now()
@@ -104,7 +114,7 @@ class Rounds(Talk):
     def _turn(self, samples: int, rate: float) -> None:
         """The local step is over: tell the method, and wait until it lets the worker go on."""
         self.sent += 1
-        self.local.fetch()
+        self._fetch()
         self.catch_up()
         self.watch.charge("merge")
         self.proceed = False
@@ -116,18 +126,16 @@ class Rounds(Talk):
         self.local.put_back()
         self.watch.charge("merge")
 
+    def _fetch(self) -> None:
+        self.local.fetch()
+
     def _idle_turn(self) -> None:
-        """A turn without data, for the others' sake. Where gradients are exchanged, the optimizer moves with them."""
-        if isinstance(self.local, Weights):
-            self._turn(0, 0.0)
-            return
-        assert self._optimizer is not None
-        self._optimizer.zero_grad(set_to_none=True)
+        """A turn without data, for the others' sake."""
         self._turn(0, 0.0)
-        if not self.finished:
-            self._stepping_alone = True
-            self._optimizer.step()
-            self._stepping_alone = False
+
+    def _breathe(self, until: Callable[[Facts], bool]) -> None:
+        """Between two turns without data: wait for something to happen."""
+        self.node.pause(self.catch_up, lambda: until(self.node.facts))
 
     def catch_up(self) -> None:
         """Hand over what has come, and the news of who is here."""
@@ -135,7 +143,7 @@ class Rounds(Talk):
         if self._state is not None and roster is not None and roster.version != self._version:
             self._version = roster.version
             self._tell(Placed(self._place(roster)))
-        for item in self.node.mail():
+        for item in self.node.mail() if self._state is not None else []:  # before the start it waits
             self._deliver(item)
         if self.node.snapshot_wanted:
             self.node.grant(self.replica.state(), {})
@@ -149,7 +157,7 @@ class Rounds(Talk):
                 self._idle_turn()
             if facts.supervisor_silent:
                 raise SupervisorLost("the supervisor fell silent before it ended the run")
-            self.node.pause(self.catch_up, lambda: facts.drain is not None)
+            self._breathe(lambda facts: facts.drain is not None)
         self._tell(Draining())
         while not self.finished:
             if self.method.turns_until_finished and self.proceed:
@@ -168,18 +176,26 @@ class Rounds(Talk):
         return Place(self.node.rank, tuple(sorted(ready | {self.node.rank})), self.shape, roster.version)
 
     def _deliver(self, item: Deliver) -> None:
-        try:
-            self._tell(Heard(item.sender, item.note, item.payload))
-        except MalformedMessage:
-            self.refused[item.sender] = self.refused.get(item.sender, 0) + 1
+        with self._lock:
+            if self._state is None:
+                self._early.append(item)
+                return
+            try:
+                self._tell(Heard(item.sender, item.note, item.payload))
+                self.included += 1
+            except MalformedMessage:
+                self.refused[item.sender] = self.refused.get(item.sender, 0) + 1
 
     def _tell(self, event: MethodEvent) -> None:
         with self._lock:
-            for action in self.method.on(self._state, event, self.node.clock.now()):
-                match action:
-                    case Tell(to, note, payload):
-                        self.node.post(to, note, payload)
-                    case Proceed():
-                        self.proceed = True
-                    case Finished():
-                        self.finished = True
+            self._do(self.method.on(self._state, event, self.node.clock.now()))
+
+    def _do(self, actions: list[MethodAction]) -> None:
+        for action in actions:
+            match action:
+                case Tell(to, note, payload):
+                    self.node.post(to, note, payload)
+                case Proceed():
+                    self.proceed = True
+                case Finished():
+                    self.finished = True

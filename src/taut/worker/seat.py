@@ -17,21 +17,23 @@ from taut.communication.zmq_transport import ZmqTransport
 from taut.config import WorkerEnvironment
 from taut.core.messages import (
     PROTOCOL_VERSION,
-    Digest,
     Done,
     Hello,
     Ready,
     Statistics,
-    Upload,
     Welcome,
 )
-from taut.errors import ReplicasDiffer, RunFailed, SupervisorLost
+from taut.errors import Misuse, PeerLost, SupervisorLost
 from taut.strategies import parse as parse_strategy
 from taut.strategies.channels import Channels
+from taut.strategies.combination import codec_for, default_finish
+from taut.strategies.registry import Choice, on_topology
+from taut.strategies.sync import Sync
 from taut.topologies.registry import parse as parse_topology
 from taut.worker.accounting import Stopwatch
 from taut.worker.arena import Arena
-from taut.worker.facts import Facts
+from taut.worker.finishing import Finishing
+from taut.worker.gradient_rounds import gradient_rounds
 from taut.worker.node import Node, Protocol
 from taut.worker.replica import Replica
 from taut.worker.rounds import Rounds
@@ -39,16 +41,23 @@ from taut.worker.state import unpack
 from taut.worker.streaming import Streaming
 from taut.worker.supervisor_leases import SupervisorLeases
 from taut.worker.talk import Talk
-
-UPLOAD_NBYTES = 1 << 20
+from taut.worker.validation import Validation
 
 
 class Seat:
     """Takes a place in the run that ``environment`` names, for the model in ``arena``. When the constructor returns, the
     worker is admitted and has the run's state; ``train`` waits for the start."""
 
-    def __init__(self, environment: WorkerEnvironment, arena: Arena, codec: str | None = None) -> None:
+    def __init__(
+        self,
+        environment: WorkerEnvironment,
+        arena: Arena,
+        codec: str | None = None,
+        validation: Validation | None = None,
+    ) -> None:
         self.arena, self._codec_of_script = arena, codec
+        self.validation = validation or Validation()
+        self.score: float | None = None  # of this worker's replica, at the end
         self.statistics: Callable[[], Statistics] = Statistics
         self.bytes_dense = 0
         self.watch = Stopwatch()
@@ -78,7 +87,7 @@ class Seat:
 
     def _strategy(self, welcome: Welcome) -> Protocol:
         """What the communication thread runs: the stream itself, or the channels under a method."""
-        choice = parse_strategy(json.loads(welcome.settings).get("strategy", "async"))
+        choice = _choice(json.loads(welcome.settings))
         if choice.is_method:
             return Channels(
                 window_nbytes=max(8 << 20, 4 * self.arena.size // 8), limit_nbytes=16 * self.arena.size + (1 << 20)
@@ -88,20 +97,34 @@ class Seat:
         return choice.stream(merge, budget_nbytes=budget_nbytes, window_nbytes=window_nbytes)
 
     def _talk(self) -> Talk:
-        choice = parse_strategy(self._settings.get("strategy", "async"))
+        choice = _choice(self._settings)
         if not choice.is_method:
             self.replica = Replica(self.arena, self._codec(), choice.kind.complete)
             return Streaming(self.replica, self.node, self.watch)
         method = choice.method()
         self.replica = Replica(self.arena, self._codec(), talks="tether" in method.codecs)
         shape = parse_topology(self._settings.get("topology", "complete"))
+        if isinstance(method, Sync):
+            return gradient_rounds(method, self.replica, self.node, shape, self.watch)
         return Rounds(method, self.replica, self.node, shape, self.watch)
 
     def _codec(self) -> Codec:
-        chosen = self._settings.get("codec", "tether")
-        if self._codec_of_script is not None and "codec" not in self._settings.get("explicit", ()):
-            chosen = self._codec_of_script
-        return parse(chosen)
+        """What was said explicitly, or else the script's wish, or else the run's: the first that the strategy can use."""
+        wishes = [self._codec_of_script, self._settings.get("codec")]
+        if "codec" in self._settings.get("explicit", ()):
+            wishes.reverse()
+        return parse(codec_for(_choice(self._settings), wishes))
+
+    def _finish(self) -> str:
+        """How the model is chosen at the end."""
+        finish: str = self._settings.get("finish") or default_finish(_choice(self._settings))
+        if finish == "best" and self.validation.validate is None and "finish" in self._settings.get("explicit", ()):
+            raise Misuse(
+                "finish=best in a script without a validation function",
+                "taut.join(model, optimizer, validate=...), a function that takes the model and gives a number",
+                "or --finish average",
+            )
+        return finish
 
     def _admit(self, public_key: str, address: str) -> None:
         node = self.node
@@ -112,6 +135,7 @@ class Seat:
         assert welcome is not None
         self.seed = welcome.seed
         self._settings = json.loads(welcome.settings)
+        self.finish_policy = self._finish()
         self.talk = self._talk()
         self.leases = SupervisorLeases(self)
         node.wait(lambda facts: facts.donor == -1 or facts.state is not None, _nothing)
@@ -183,8 +207,8 @@ class Seat:
             node.say(Done())
             self.talk.finish()
             self._agree()
-        except SupervisorLost as error:
-            raise SupervisorLost(f"{error}; the model as this worker has it is in {self.save_here()}") from None
+        except (SupervisorLost, PeerLost) as error:
+            raise type(error)(f"{error}; the model as this worker has it is in {self.save_here()}") from None
         finally:
             node.close(linger_s=1.0)
 
@@ -209,41 +233,24 @@ class Seat:
             self.node.close(linger_s=1.0)
 
     def _agree(self) -> None:
-        node, replica = self.node, self.replica
-        exact = self.talk.exact
-        digest = Digest(replica.digest(), exact, self.talk.have(), self.statistics())
-        node.say(digest, [self.arena.buffer_bytes()])
-        replica.settle()
-        node.wait(lambda facts: facts.finish is not None, self.talk.idle)
-        assert node.facts.finish is not None
-        finish, buffers = node.facts.finish
-        if buffers:
-            self.arena.load_buffers(buffers)
-        self._hand_in()
-        if exact and not finish.identical:
-            raise ReplicasDiffer("replicas differ after the drain, although this codec promises that they cannot")
+        choice = _choice(self._settings)
+        consensus = choice.is_method and choice.kind.consensus  # then there is nothing left to average
+        finishing = Finishing(
+            self.node,
+            self.replica,
+            self.talk,
+            self.validation,
+            self.statistics,
+            averages=self.finish_policy == "average" and not consensus,
+        )
+        try:
+            finishing.run()
+        finally:
+            self.score = finishing.score
 
-    def _hand_in(self) -> None:
-        """Wait until the model is saved; upload it as soon as this worker is the one asked for it."""
-        node = self.node
 
-        def asked(facts: Facts) -> bool:
-            return facts.finish is not None and facts.finish[0].writer == node.rank
-
-        node.wait(lambda facts: facts.saved is not None or asked(facts), self.talk.idle)
-        if asked(node.facts):
-            self._upload()
-        node.wait(lambda facts: facts.saved is not None, self.talk.idle)
-        saved = node.facts.saved
-        if saved is not None and saved.error and asked(node.facts):
-            raise RunFailed(f"the supervisor could not save the model: {saved.error}")
-
-    def _upload(self) -> None:
-        from safetensors.torch import save
-
-        data = save(self.arena.state_dict())
-        for offset in range(0, max(1, len(data)), UPLOAD_NBYTES):
-            self.node.say(Upload(offset, len(data)), [data[offset : offset + UPLOAD_NBYTES]])
+def _choice(settings: dict[str, Any]) -> Choice:
+    return on_topology(parse_strategy(settings.get("strategy", "async")), settings.get("topology", "complete"))
 
 
 def _nothing() -> None:

@@ -13,16 +13,19 @@ from taut.worker.replica import Replica
 from taut.worker.talk import Talk
 
 RETUNE_STEPS = 64
-EXCHANGE_SHARE = 0.03
+MUCH_SHARE = 0.06  # of the thread's time: where exchanging after each step takes more than this,
+EXCHANGE_SHARE = 0.02  # it is done so seldom that it takes this
 MOST_STEPS_PER_TURN = 8
 
 
 class Streaming(Talk):
-    """Drives ``replica`` on ``node``, whose strategy is a ``Broadcast``. Nobody waits."""
+    """Drives ``replica`` on ``node``, whose strategy is a ``Broadcast``. Nobody waits, unless the strategy bounds the
+    delay: then this worker has a clock, and after each step waits until the strategy's horizon reaches it."""
 
     def __init__(self, replica: Replica, node: Node, watch: Stopwatch) -> None:
         self.replica, self.node, self.watch = replica, node, watch
         self.participant = Participant(replica, node, watch)
+        self.clock = 0
         self._steps = 0
         self._steps_per_turn = 1
         self._exchange_s = 0.0  # of this thread, spent on exchanges since the last retune
@@ -30,6 +33,8 @@ class Streaming(Talk):
 
     def start(self) -> None:
         self._retuned_s = time.thread_time()
+        self._rest()
+        self._hold()
 
     def joined(self, have: dict[int, int]) -> None:
         self.participant.have.update(have)
@@ -58,9 +63,28 @@ class Streaming(Talk):
 
     def idle(self) -> None:
         self.participant.idle()
+        self._rest()
 
     def wait(self, until: Callable[[Facts], bool], again: Callable[[], None]) -> None:
         self.node.wait(until, self.idle, again)
+        self._hold()
+
+    def _rest(self) -> None:
+        """Where the delay is bounded, a worker without data counts as level with the fastest: what it waits for may be
+        in the hands of somebody who waits for its clock."""
+        if self.node.bounded and self.node.fastest > self.clock:
+            self.clock = self.node.fastest
+            self.node.ticked(self.clock)
+
+    def _hold(self) -> None:
+        """Wait until the strategy lets this worker go on."""
+
+        def may_go(facts: Facts) -> bool:
+            return self.clock <= self.node.horizon or facts.drain is not None
+
+        if not may_go(self.node.facts):
+            self.node.wait(may_go, self.participant.idle, needs_supervisor=False)
+            self.watch.charge("wait")
 
     def exchange(self, samples: int, rate: float) -> None:
         if self._steps % RETUNE_STEPS == 0:
@@ -74,6 +98,11 @@ class Streaming(Talk):
         else:
             self.participant.idle()
         self._exchange_s += time.thread_time() - begun_s
+        if self.node.bounded:
+            self.clock += 1
+            self.node.ticked(self.clock)
+            self.node.pump(receive=False)  # somebody may be waiting for it
+            self._hold()
 
     def _retune(self) -> None:
         """Tell the codec how many there are and how late updates come (in exchanges). Where steps are so short that
@@ -84,7 +113,9 @@ class Streaming(Talk):
         share = cost_s / max(now_s - self._retuned_s - self._exchange_s, 1e-9)
         self._retuned_s, self._exchange_s = now_s, 0.0
         self._steps_per_turn = 1
-        while self.replica.talks and self._steps_per_turn < min(MOST_STEPS_PER_TURN, share / EXCHANGE_SHARE):
+        may_skip = self.replica.talks and not self.node.bounded  # where clocks are compared, each step is told
+        wanted = min(MOST_STEPS_PER_TURN, share / EXCHANGE_SHARE) if may_skip and share > MUCH_SHARE else 1
+        while self._steps_per_turn < wanted:
             self._steps_per_turn *= 2
         self.replica.retune(self.node.workers, self.node.staleness)
         self.replica.update_sketch()

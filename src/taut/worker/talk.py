@@ -19,6 +19,7 @@ class Talk(ABC):
     included = 0
     staleness = 1.0
     wants_gradients = False  # `before_step` is to be called
+    exchanges_gradients = False  # in it, and clips them where `worker.step` is asked to
 
     @abstractmethod
     def start(self) -> None:
@@ -26,6 +27,15 @@ class Talk(ABC):
 
     def attach(self, optimizer: torch.optim.Optimizer) -> None:  # noqa: B027
         """The optimizer whose steps are meant."""
+
+    def prepare(self, samples: int, rate: float, clip_norm: float | None) -> tuple[float, bool]:
+        """``worker.step`` is about to compute the gradients of ``samples`` samples: by what to weigh them, and whether
+        the optimizer's step follows. If not, they are kept, and the next ones are added. ``clip_norm``: what they are to
+        be clipped to; where gradients are exchanged, ``before_step`` sees to that."""
+        return 1.0, True
+
+    def arm(self, samples: int, rate: float) -> None:  # noqa: B027
+        """The next backward is the last before the optimizer's step: gradients may be sent as soon as they are there."""
 
     def before_step(self, samples: int, rate: float) -> None:  # noqa: B027
         """The gradients of ``samples`` samples are there; the optimizer moves at learning rate ``rate`` next."""

@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from taut.core.messages import Failed, Statistics
-from taut.errors import Misuse, NonFiniteLoss, Stopping, SupervisorLost
+from taut.errors import Misuse, NonFiniteLoss, PeerLost, Stopping, SupervisorLost
 from taut.worker.accounting import Stopwatch
 from taut.worker.batches import Dealer, OwnLeases, Plan, reader
+from taut.worker.distillation import distillation_of
 from taut.worker.seat import Seat
+from taut.worker.validation import Validation
 
 if TYPE_CHECKING:
     import torch
@@ -25,14 +27,25 @@ class TorchWorker:
     """One participant of a run. Made by ``taut.join``; use it as a context manager.
 
     ``rank`` is this worker's number, never used twice in a run; ``workers`` is how many there are at the moment;
-    ``stopping`` turns true when the run is being drained.
+    ``stopping`` turns true when the run is being drained; ``score`` is, after the end, what the validation function says
+    of this worker's replica.
     """
 
-    def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer, seat: Seat | None, seed: int) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        seat: Seat | None,
+        seed: int,
+        validation: Validation | None = None,
+    ) -> None:
         self.model, self.optimizer = model, optimizer
+        self._validation = validation or Validation()
+        self.score: float | None = None
         self._seat = seat  # None: a run of one, without any ceremony
         self._dealer = Dealer(seat.leases if seat else OwnLeases(), seat.seed if seat else seed)
         self._batches_used = False
+        self._exchanged = False  # the gradients of the step that is being made
         self._closed = False
         self._passes_refused = 0  # calls of batches() that found the run stopping
         self.steps = self.samples = 0
@@ -41,10 +54,15 @@ class TorchWorker:
         self.watch = seat.watch if seat else Stopwatch()
         if seat:
             seat.statistics = self.statistics
-            seat.talk.attach(optimizer)
+            try:
+                seat.talk.attach(optimizer)
+            except BaseException as error:  # an optimizer that does not go with the strategy: the others must be told
+                self.fail(error)
+                raise
             if seat.talk.wants_gradients:
                 optimizer.register_step_pre_hook(lambda *_: self._before_step())
             seat.train()
+        self._distillation = distillation_of(seat.talk, seat.arena, model) if seat else None
 
     @property
     def rank(self) -> int:
@@ -108,8 +126,16 @@ class TorchWorker:
         """
         value = float(loss.detach())
         self._check(value)
-        loss.backward()  # type: ignore[no-untyped-call]
-        if clip_norm is not None:
+        if self._distillation is not None:
+            agreement = self._distillation.term()
+            loss = loss if agreement is None else loss + agreement
+        if not self._backward(loss, clip_norm):
+            self.exchange(value)  # gradients add up over several micro-batches
+            return value
+        if self._seat is not None and self._seat.talk.exchanges_gradients:
+            self._before_step()  # it clips, too: the gradient of all workers
+            self._exchanged = True
+        elif clip_norm is not None:
             import torch
 
             torch.nn.utils.clip_grad_norm_(self.model.parameters(), clip_norm)
@@ -126,6 +152,32 @@ class TorchWorker:
         self.optimizer.zero_grad(set_to_none=True)
         self.exchange(value)
         return value
+
+    def agreement(self) -> torch.Tensor:
+        """Under ``codistillation``, how far the model's last outputs are from its peers' stale predictions, times the
+        weight: add it to the loss of a loop of your own (``step`` does so by itself). Zero otherwise."""
+        import torch
+
+        term = self._distillation.term() if self._distillation is not None else None
+        return torch.zeros(()) if term is None else term
+
+    def backward(self, loss: torch.Tensor) -> None:
+        """In a loop of your own, instead of ``loss.backward()`` before ``optimizer.step()``: where gradients are
+        exchanged (``sync``), they are sent while backward is still at work. Leave them alone until the step."""
+        if self._seat is not None:
+            self._seat.talk.arm(self._step_samples(), self._rate())
+        loss.backward()  # type: ignore[no-untyped-call]
+
+    def _backward(self, loss: torch.Tensor, clip_norm: float | None) -> bool:
+        """The gradients of ``loss``; whether the optimizer's step is due."""
+        weight, due = 1.0, True
+        if self._seat is not None:
+            weight, due = self._seat.talk.prepare(self._step_samples(), self._rate(), clip_norm)
+        if weight == 1.0:
+            loss.backward()  # type: ignore[no-untyped-call]
+        else:
+            loss.backward(loss.new_full(loss.shape, weight))  # type: ignore[no-untyped-call]
+        return due
 
     def exchange(self, loss: torch.Tensor | float | None = None, *, samples: int = 0) -> None:
         """After your own ``optimizer.step()``: send what changed, include what arrived. Never waits for anybody.
@@ -146,7 +198,9 @@ class TorchWorker:
         self._seat.exchange(self._step_samples(), self._rate())
 
     def _before_step(self) -> None:
-        if self._seat is not None and not self._closed:
+        if self._exchanged:
+            self._exchanged = False
+        elif self._seat is not None and not self._closed:
             self._seat.before_step(self._step_samples(), self._rate())
 
     def _step_samples(self) -> int:
@@ -197,7 +251,14 @@ class TorchWorker:
         self._closed = True
         self.watch.charge("compute")
         if self._seat is not None:
-            self._seat.finish()
+            try:
+                self._seat.finish()
+            finally:
+                self.score = self._seat.score
+            return
+        self._validation.recalibrated(self.model)
+        self.score = self._validation.score(self.model)
+        self._validation.raise_failure()
 
     def fail(self, error: BaseException) -> None:
         """End by an error: the others are told, and go on."""
@@ -206,7 +267,7 @@ class TorchWorker:
         self._closed = True
         if self._seat is None:
             return
-        if isinstance(error, SupervisorLost):
+        if isinstance(error, SupervisorLost | PeerLost):
             error.add_note(f"the model as this worker has it is in {self._seat.save_here()}")
         self._seat.node.say(Failed(f"{type(error).__name__}: {error}"[:4000]))
         self._seat.node.close(linger_s=1.0)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -39,13 +40,12 @@ def digits(seed: int) -> tuple[TensorDataset, TensorDataset]:
     return TensorDataset(x[held_out:], y[held_out:]), TensorDataset(x[:held_out], y[:held_out])
 
 
-def accuracy(model: nn.Module, samples: TensorDataset) -> float:
-    """The share of samples that the model gets right."""
+def accuracy(models: Sequence[nn.Module], samples: TensorDataset) -> float:
+    """The share of samples that the model gets right, or several by the mean of their probabilities."""
     x, y = samples.tensors
-    model.eval()
     with torch.no_grad():
-        right: Tensor = model(x).argmax(dim=1) == y
-    return float(right.float().mean())
+        votes: Tensor = torch.stack([model(x).softmax(dim=1) for model in models]).mean(dim=0)
+    return float((votes.argmax(dim=1) == y).float().mean())
 
 
 def main() -> None:
@@ -56,9 +56,9 @@ def main() -> None:
     given = parser.parse_args()
     model = network(given.seed)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
-    train, _ = digits(given.seed)
+    train, held_out = digits(given.seed)
     noted: list[tuple[float, int, float]] = []
-    with taut.join(model, optimizer) as worker:
+    with taut.join(model, optimizer, validate=lambda model: accuracy([model], held_out)) as worker:
         for x, y in worker.batches(train, batch_size=BATCH, epochs=given.epochs):
             loss = functional.cross_entropy(model(x), y)
             worker.step(loss)

@@ -1,0 +1,79 @@
+"""How fast is an all-reduce: each of our schedules, gloo's, and what the wire allows?
+
+Four hosts of the network lab on one switch, cables of 1 Gbit/s and 100 Mbit/s, 25M float32 each; gloo and ours in
+turn, in the same processes. The bound is 2(p-1)/p * bytes / bandwidth. Ours is encrypted (CURVE); gloo is not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from processes import JOBS, ONE_THREAD, finished, fresh, hosts, median_ratio, records, why_no_hosts
+from report import Row, arguments, report, row
+
+SHARED = Path(__file__).resolve().parents[2] / "shared"
+SCHEDULES = ("ring", "halving-doubling", "torus", "tree")
+DEFAULT = "ring"
+HOSTS = 4
+RATES = {"1gbit": 1e9, "100mbit": 1e8}
+SLACK = 1.0  # ours may take as long as gloo, and no longer
+
+
+def all_reduces(netlab: Path, folder: Path, elements: int, repetitions: int) -> dict[str, list[tuple[float, float]]]:
+    """Per way: seconds until the last host was done, and CPU seconds of all hosts, of each repetition."""
+    out = fresh(folder)
+    command = [str(netlab), "run", sys.executable, str(JOBS / "collective.py"), "--out", str(out)]
+    command += ["--elements", str(elements), "--repetitions", str(repetitions), "--schedules", ",".join(SCHEDULES)]
+    environment = os.environ | ONE_THREAD | {"NETLAB": "bench"}
+    finished(subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=out, env=environment))
+    found = [one["figures"] for one in records(out, HOSTS)]
+    return {
+        way: [(made[0][0], sum(cpu_s for _, cpu_s in made)) for made in zip(*(one[way] for one in found), strict=True)]
+        for way in found[0]
+    }
+
+
+def rows_of(rate: str, elements: int, made: dict[str, list[tuple[float, float]]]) -> list[Row]:
+    bound_s = 2 * (HOSTS - 1) / HOSTS * 4 * elements * 8 / RATES[rate]
+    rows = [row(f"{rate}: the bound", bound_s, "s")]
+    seconds = {way: [wall_s for wall_s, _ in figures] for way, figures in made.items()}
+    for way, figures in made.items():
+        taken_s = statistics.median(seconds[way])
+        cpu_s = statistics.median(one for _, one in figures)
+        rows.append(row(f"{rate}: {way}", taken_s, f"s ({bound_s / taken_s:.0%} of the bound, {cpu_s:.1f} s of CPU)"))
+    ratio = median_ratio(seconds["gloo"], seconds[DEFAULT])
+    return [*rows, row(f"{rate}: {DEFAULT}'s speed / gloo's", ratio, "x", at_least=SLACK)]
+
+
+def main() -> None:
+    parser = arguments(__doc__ or "")
+    parser.add_argument("--netlab", type=Path, default=SHARED / "netlab" / "netlab.sh")
+    parser.add_argument("--elements", type=int, help="by default 25 million; 2.5 million where --quick")
+    parser.add_argument("--repetitions", type=int, default=3)
+    parser.add_argument("--rates", nargs="+", choices=RATES, default=list(RATES))
+    args = parser.parse_args()
+    reason = why_no_hosts(args.netlab)
+    if reason:
+        parser.error(f"no network lab: {reason}")
+    elements = args.elements or (2_500_000 if args.quick else 25_000_000)
+    report("collectives", measure(args, elements), args)
+
+
+def measure(args: argparse.Namespace, elements: int) -> list[Row]:
+    rows: list[Row] = []
+    with tempfile.TemporaryDirectory(prefix="taut-bench-") as folder:
+        for rate in args.rates:
+            with hosts(args.netlab, HOSTS, rate):
+                made = all_reduces(args.netlab, Path(folder) / "out", elements, args.repetitions)
+            rows += rows_of(rate, elements, made)
+    return rows
+
+
+if __name__ == "__main__":
+    main()

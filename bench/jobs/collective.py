@@ -1,0 +1,120 @@
+"""One host's part in ``bench/collectives.py``: all-reduces by gloo and by taut's schedules, in turn.
+
+Started on every host of the lab by ``netlab.sh run`` (RANK, WORLD_SIZE, HOST_IP, MASTER_ADDR). Ours runs as in a worker:
+encrypted sockets, channels, and a ``Group`` that the communication thread drives.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import distributed
+
+from taut.communication.keys import WorkerKeys
+from taut.communication.zmq_transport import ZmqTransport
+from taut.core.events import Deliver
+from taut.core.messages import Member
+from taut.strategies.channels import Channels
+from taut.strategies.group import Group
+from taut.strategies.method import Place, Tell
+from taut.topologies.registry import parse
+from taut.worker.node import Node
+
+RANK, SIZE = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+
+
+class Ours:
+    """All schedules over one node; ``lane`` tells them apart."""
+
+    def __init__(self, store: Any, elements: int, schedules: list[str]) -> None:
+        keys = WorkerKeys.generate()
+        transport = ZmqTransport(keys, bind=os.environ["HOST_IP"])
+        store.set(f"worker-{RANK}", f"{transport.address} {keys.public_key}")
+        members = []
+        for rank in range(SIZE):
+            address, _, key = store.get(f"worker-{rank}").decode().partition(" ")
+            members.append(Member(rank, address, key, True))
+        self.node = Node(transport, lambda _: Channels(window_nbytes=max(8 << 20, elements // 2)))
+        self.node.on_deliver = self._deliver
+        self.node.seat(RANK, [member for member in members if member.rank != RANK])
+        place = Place(RANK, tuple(range(SIZE)), parse("complete"), 1)
+        self.groups = [Group(place, elements, schedule, lane) for lane, schedule in enumerate(schedules)]
+        self.lock, self.over = threading.Lock(), threading.Event()
+        self.node.start()
+
+    def _deliver(self, item: Deliver) -> None:
+        with self.lock:
+            self._post(
+                self.groups[item.note.part], self.groups[item.note.part].heard(item.sender, item.note, item.payload)
+            )
+
+    def _post(self, group: Group, tells: list[Tell]) -> None:
+        for tell in tells:
+            self.node.post(tell.to, tell.note, tell.payload)
+        if group.done:
+            self.over.set()
+
+    def reduce(self, lane: int, values: np.ndarray[Any, Any]) -> None:
+        self.over.clear()
+        with self.lock:
+            self._post(self.groups[lane], self.groups[lane].begin(values, 1.0, keeps=True))
+        self.over.wait()
+
+
+def measured(what: Callable[[], None]) -> tuple[float, float]:
+    """Seconds until the last host was done, and CPU seconds of this one."""
+    distributed.barrier()
+    begun_s, cpu_s = time.monotonic(), _cpu_s()
+    what()
+    ended_s = time.monotonic() - begun_s
+    used_s = _cpu_s() - cpu_s
+    slowest = torch.tensor([ended_s], dtype=torch.float64)
+    distributed.all_reduce(slowest, distributed.ReduceOp.MAX)
+    return slowest.item(), used_s
+
+
+def _cpu_s() -> float:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--elements", type=int, required=True)
+    parser.add_argument("--repetitions", type=int, required=True)
+    parser.add_argument("--schedules", required=True)
+    parser.add_argument("--out", type=Path, required=True)
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    store: Any = distributed.TCPStore(os.environ["MASTER_ADDR"], 29400, SIZE, RANK == 0)  # type: ignore[attr-defined]
+    distributed.init_process_group("gloo", store=store, rank=RANK, world_size=SIZE)
+    schedules = args.schedules.split(",")
+    ours = Ours(store, args.elements, schedules)
+    values = np.random.default_rng(RANK).normal(size=args.elements).astype(np.float32)
+    tensor = torch.from_numpy(values.copy())
+    figures: dict[str, list[tuple[float, float]]] = {name: [] for name in ("gloo", *schedules)}
+    for repetition in range(-2, args.repetitions):
+        made = [("gloo", measured(lambda: distributed.all_reduce(tensor)))]
+        made += [(name, measured(lambda lane=lane: ours.reduce(lane, values))) for lane, name in enumerate(schedules)]
+        tensor.copy_(torch.from_numpy(values))
+        for name, figure in made if repetition >= 0 else []:  # two to warm up: connections, stands, both buffers
+            figures[name].append(figure)
+    sent: dict[str, Any] = {"rank": RANK, "figures": figures}
+    (args.out / f"host-{RANK}.json").write_text(json.dumps(sent))
+    distributed.barrier()
+    ours.node.close()
+    distributed.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,63 @@
+"""``taut strategies``: what can be put after ``--strategy``, and what each needs."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+
+def strategies(
+    as_json: Annotated[bool, typer.Option("--json", help="Print one object instead of the table.")] = False,
+) -> None:
+    """List the strategies, with their parameters."""
+    listed = [_described(name) for name in _names()]
+    if as_json:
+        typer.echo(json.dumps({"strategies": listed}))
+        return
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for heading in ("strategy", "does", "waits", "parameters"):
+        table.add_column(heading, overflow="fold", no_wrap=heading == "strategy")
+    for one in listed:
+        parameters = ", ".join(f"{key}={value}" for key, value in one["parameters"].items())
+        table.add_row(one["name"], one["does"], one["waits"], parameters)
+    Console().print(table)
+    typer.echo('for example: taut run --workers 4 --strategy ssp:3 SCRIPT; phases: "sync for 200 steps, then async"')
+
+
+def _names() -> list[str]:
+    from taut.strategies import REGISTRY
+
+    return sorted(REGISTRY)
+
+
+def _described(name: str) -> dict[str, Any]:
+    from taut.strategies.registry import METHODS, Choice, parameters
+
+    kind = Choice(name).kind
+    import importlib
+
+    text = (importlib.import_module(kind.__module__).__doc__ or "").strip()
+    first = " ".join(text.split("\n\n", maxsplit=1)[0].split())
+    method = name in METHODS
+    waits = _waits(kind, method)
+    return {
+        "name": name,
+        "does": first.rstrip("."),
+        "waits": waits,
+        "exchanges": kind.vector if method else "updates",
+        "replicas_agree": bool(kind.consensus) if method else bool(kind.complete),
+        "codecs": list(kind.codecs) if method else ["tether", "threshold", "dense"],
+        "topologies": list(kind.topologies) if method else [],
+        "paper": getattr(kind, "paper", ""),
+        "parameters": parameters(name),
+    }
+
+
+def _waits(kind: Any, method: bool) -> str:
+    if not method:
+        return "bounded" if getattr(kind, "bounded", False) else "never"
+    return "in rounds" if kind.lockstep else "never"

@@ -1,0 +1,142 @@
+"""Which strategy, topology, codec and finish go together. Checked before anything is started; what was not set is chosen.
+
+The four are independent, but for what a method cannot do: a dense average has no use for a codec that sends signs, and a
+method with symmetric weights none for a directed graph. Whoever asks for such a pair is told what to use instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from taut.errors import Misuse
+from taut.strategies.registry import METHODS, Choice, on_topology, parse
+
+if TYPE_CHECKING:
+    from taut.topologies.shape import Shape
+
+FINISHES = ("average", "best", "any", "ensemble")
+STREAM_CODEC = "tether"
+PREFERRED_FINISH = {"codistillation": "best"}  # models of their own, which agree in what they say, not in their weights
+FEW = 16  # workers are enough to see whether a shape has directions
+
+
+@dataclass(frozen=True)
+class Combination:
+    """The four choices, resolved. ``strategy`` is as it runs on this topology."""
+
+    strategy: Choice
+    topology: str
+    codec: str
+    finish: str
+
+    @property
+    def agrees(self) -> bool:
+        """At the end all replicas are equal, within rounding at least."""
+        return agrees(self.strategy)
+
+    @property
+    def admits_late(self) -> bool:
+        """Workers may join in mid-run."""
+        return not self.strategy.is_method or self.strategy.kind.admits_late
+
+
+def combine(
+    strategy: str | Choice,
+    topology: str | None = None,
+    codec: str | None = None,
+    finish: str | None = None,
+    workers: int | None = None,
+) -> Combination:
+    """What was set (None: it was not) with the strategy's own choice of the rest, or ``Misuse`` where that cannot work.
+    ``workers``: how many start, to check the topology with.
+
+    >>> chosen = combine("dpsgd", "ring", workers=4)
+    >>> chosen.codec, chosen.finish, combine("async").codec, combine("async").finish
+    ('dense', 'average', 'tether', 'any')
+    >>> combine("dpsgd", codec="tether")
+    Traceback (most recent call last):
+    taut.errors.Misuse: codec 'tether' with strategy 'dpsgd': expected dense; leave the codec out, or use it with async
+    """
+    choice = parse(strategy) if isinstance(strategy, str) else strategy
+    wired = topology if topology is not None else default_topology(choice)
+    choice = on_topology(choice, wired)
+    if codec is not None and not takes_codec(choice, codec):
+        raise Misuse(
+            f"codec {codec!r} with strategy {choice.name!r}",
+            " or ".join(choice.kind.codecs),
+            "leave the codec out, or use it with async",
+        )
+    if finish is not None and finish not in FINISHES:
+        raise Misuse(f"finish {finish!r}", "one of " + ", ".join(FINISHES))
+    check_topology(choice, wired, workers)
+    return Combination(choice, wired, codec_for(choice, [codec]), finish or default_finish(choice))
+
+
+def agrees(choice: Choice) -> bool:
+    """Replicas are equal after the drain: the method ends in consensus, or every update reaches everybody."""
+    return bool(choice.kind.consensus if choice.is_method else choice.kind.complete)
+
+
+def default_finish(choice: Choice) -> str:
+    """Any replica where all are equal; where they differ, their average.
+
+    >>> default_finish(parse("async")), default_finish(parse("dpsgd"))
+    ('any', 'average')
+    """
+    return PREFERRED_FINISH.get(choice.name, "any" if agrees(choice) else "average")
+
+
+def takes_codec(choice: Choice, codec: str) -> bool:
+    """Streams carry whatever a codec says; methods name those that they can use."""
+    return not choice.is_method or codec.partition(":")[0].strip() in choice.kind.codecs
+
+
+def codec_for(choice: Choice, wishes: Sequence[str | None]) -> str:
+    """The first wish that this strategy can use (None is no wish), or else its own codec.
+
+    >>> codec_for(parse("dpsgd"), ["tether", None]), codec_for(parse("async"), [None, "threshold:tau=2^-8"])
+    ('dense', 'threshold:tau=2^-8')
+    """
+    for wish in wishes:
+        if wish is not None and takes_codec(choice, wish):
+            return wish
+    return str(choice.kind.codecs[0]) if choice.is_method else STREAM_CODEC
+
+
+def default_topology(choice: Choice) -> str:
+    """Complete, unless the method is meant for others."""
+    meant: Sequence[str] = choice.kind.topologies if choice.is_method else ()
+    return "complete" if not meant or "complete" in meant else meant[0]
+
+
+def check_topology(choice: Choice, topology: str, workers: int | None = None) -> None:
+    """``Misuse`` where the shape is not for this strategy, or not for so many workers.
+
+    >>> check_topology(parse("independent"), "ring")
+    Traceback (most recent call last):
+    taut.errors.Misuse: topology 'ring' with strategy 'independent': expected complete; async takes any connected one
+    """
+    from taut.topologies.registry import parse as parse_topology
+
+    shape = parse_topology(topology)
+    given = f"topology {topology!r} with strategy {choice.name!r}"
+    if not choice.is_method:
+        if shape.name != "complete":
+            raise Misuse(given, "complete", "async takes any connected one")
+    elif choice.kind.topologies and shape.name not in choice.kind.topologies:
+        raise Misuse(given, " or ".join(choice.kind.topologies))
+    if workers is not None:
+        shape.check(workers)
+        if choice.is_method:
+            choice.method().check_shape(shape, workers)
+    directed = shape.wire(range(min(workers or FEW, FEW))).directed
+    if directed and not (choice.is_method and choice.method().directed):
+        raise Misuse(given, "one without directions", _undirected(shape))
+
+
+def _undirected(shape: Shape) -> str:
+    both_ways = {"exponential": "try exponential:directed=no", "edges": "write the edges as a-b"}
+    said = both_ways.get(shape.name, "try ring, torus or exponential:directed=no")
+    return said + (", or --strategy sgp" if "sgp" in METHODS else "")

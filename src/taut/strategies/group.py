@@ -1,0 +1,288 @@
+"""A group that averages vectors, over and over, whoever comes and goes: what `sync` and the averaging methods stand on.
+
+    mean = sum_i w_i x_i / sum_i w_i        over the members i that contributed to the round
+
+A round is one all-reduce (``collectives``) of w * x and a few numbers more, run under one version of the membership.
+Whenever the version changes, the round under way is dropped, and every member tells every other where it *stands*: the
+last round that it completed. Once all stands of that version are in, all know the same, and act alike:
+
+- Somebody has completed the round that others are still in: of those, the one of the lowest rank sends them its result.
+- Nobody has: the round is run again, by those who are left, with the contributions that they kept.
+- Who is new takes part from the round after the last one that anybody completed.
+
+So all members that complete a round have the same bits, and nobody waits for who is gone. (A result that only the dead
+had seen is made anew: the survivors agree, which is all that can be asked.) Stands differ by one round at most, since
+nobody completes a round without everybody's contribution, nor contributes to one before it has completed the last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from taut.collectives import Piece, Reduction, named
+from taut.core.messages import Note
+from taut.errors import MalformedMessage, Misuse
+from taut.strategies.method import Place, Tell
+
+if TYPE_CHECKING:
+    from taut.collectives import Program
+    from taut.strategies.method import Vector
+
+KINDS = ("piece", "stand", "result")
+NEW = -1  # the stand of who has not taken part in any version yet
+OWN_NUMBERS = 3  # after the vector: the weight, how many are ending, how many contributed
+
+
+@dataclass(frozen=True, slots=True)
+class Stand:
+    """``round``: the last one that a member completed or, while it is ``hollow``, that it came after."""
+
+    round: int
+    hollow: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Contribution:
+    """What a member gives to the round that it is in; kept until that is complete, for it may have to be run again."""
+
+    values: Vector
+    weight: float
+    numbers: Sequence[float]
+
+
+class Group:
+    """One member's machine. ``length``: of the vectors; ``schedule``: of the all-reduce, by name; ``lane``: tells groups
+    of the same workers apart. Rounds follow one another: ``begin``, then ``done``, then ``mean``, then ``begin`` again.
+
+    Sums are of float32: a total weight above 2^24 is rounded.
+
+    >>> from taut.topologies.registry import parse
+    >>> groups = [Group(Place(rank, (0, 1), parse("complete"), 1), length=2) for rank in (0, 1)]
+    >>> under_way = [(rank, tell) for rank in (0, 1) for tell in groups[rank].begin(np.float32([rank, 4]), rank + 1.0)]
+    >>> while under_way:
+    ...     sender, tell = under_way.pop(0)
+    ...     under_way += [(tell.to, more) for more in groups[tell.to].heard(sender, tell.note, bytes(tell.payload))]
+    >>> x = np.zeros(2, np.float32)
+    >>> groups[0].done, groups[0].mean(x), (3 * x).tolist(), groups[0].contributors
+    (True, 3.0, [2.0, 12.0], 2)
+    """
+
+    def __init__(self, place: Place, length: int, schedule: str = "ring", lane: int = 0) -> None:
+        self._schedule = named(schedule)
+        if not self._schedule.sums:
+            raise Misuse(f"schedule {schedule!r}", "one that sums", "take 'ring'")
+        self.length, self.lane = length, lane
+        self.done = False
+        self.contributors = self.ending = 0
+        self.extra: list[float] = []
+        self.place = place
+        self._stand = Stand(NEW, True)
+        self._stood = self._settled = False  # under this version: we told ours; everybody's is here
+        self._stands: dict[int, dict[int, Stand]] = {}  # of this version and of those that we have not heard of yet
+        self._early: list[tuple[int, Note, bytes]] = []
+        self._contribution: Contribution | None = None
+        self._behind = False  # the others have completed the round that we are in: its result is coming
+        self._buffers: list[Vector] = []  # of odd and of even rounds, for the last result must outlive its round
+        self._reduction: Reduction | None = None
+        self._program: Program | None = None
+        self._result: Vector | None = None
+
+    @property
+    def completed(self) -> int:
+        """The number of the last round that is complete here."""
+        return max(0, self._stand.round)
+
+    # -------------------------------------------------------------------------------------------- what happens
+
+    def begin(
+        self,
+        values: Vector,
+        weight: float = 1.0,
+        ending: bool = False,
+        extra: Sequence[float] = (),
+        keeps: bool = False,
+    ) -> list[Tell]:
+        """Join the next round with ``weight`` * ``values``. ``extra``: numbers to be summed, everywhere as many.
+        ``keeps``: the caller leaves ``values`` as they are until the round is ``done``; else they are copied."""
+        assert self._contribution is None, "the last round is not done"
+        if len(values) != self.length:
+            raise Misuse(f"a vector of {len(values)} elements", f"{self.length}, the length of this group's vectors")
+        self.done = False
+        numbers = (weight, float(ending), 1.0, *extra)
+        self._contribution = Contribution(values if keeps else values.copy(), weight, numbers)
+        return self._take_stand() + self._run()
+
+    def hears(self, note: Note) -> bool:
+        """Whether a message is this group's."""
+        return note.kind in KINDS and note.part == self.lane
+
+    def heard(self, sender: int, note: Note, payload: bytes) -> list[Tell]:
+        """A member's message. ``MalformedMessage`` if it makes no sense."""
+        version = _version(note)
+        if version < self.place.version:
+            return []  # nobody counts on what was said under a version that is over
+        if note.kind == "stand":
+            self._stands.setdefault(version, {})[sender] = Stand(note.round - 1, bool(note.numbers[1]))
+            return self._take_stand() + self._settle()
+        tells = self._take_stand()
+        if version > self.place.version or not self._settled:
+            self._early.append((sender, note, payload))
+            return tells
+        return tells + self._take(sender, note, payload)
+
+    def placed(self, place: Place) -> list[Tell]:
+        """The members changed."""
+        if place.version == self.place.version:
+            return []
+        self.place = place
+        self._stood = self._settled = self._behind = False
+        self._reduction = self._program = None
+        self._stands = {version: stands for version, stands in self._stands.items() if version >= place.version}
+        self._early = [item for item in self._early if _version(item[1]) >= place.version]
+        return self._take_stand()
+
+    def mean(self, out: Vector) -> float:
+        """Write the weighted mean of the round that is ``done`` to ``out``; the total weight. Of none: ``out`` stays."""
+        assert self._result is not None, "no round is done"
+        total = float(self._result[self.length])
+        if total:
+            np.divide(self._result[: self.length], np.float32(total), out=out)
+        return total
+
+    # ------------------------------------------------------------------------------------------ taking a stand
+
+    def _take_stand(self) -> list[Tell]:
+        """Tell the others where we stand, once per version."""
+        if self._stood:
+            return []
+        self._stood = True
+        version, mine = self.place.version, self._stand
+        self._stands.setdefault(version, {})[self.place.rank] = mine
+        note = Note("stand", mine.round + 1, self.lane, [version, float(mine.hollow)])
+        return [Tell(other, note) for other in self.place.others] + self._settle()
+
+    def _settle(self) -> list[Tell]:
+        """If all stands are in: who is behind, what is the next round, and go."""
+        stands = self._stands.get(self.place.version, {})
+        if self._settled or not stands.keys() >= set(self.place.members):
+            return []
+        self._settled = True
+        real = {rank: stands[rank].round for rank in self.place.members if not stands[rank].hollow}
+        top = max(real.values() if real else (stands[rank].round for rank in self.place.members))
+        # Hollow ones follow whoever has completed a round; one round before `top` they have contributed to it.
+        behind = [rank for rank in self.place.members if real and stands[rank].round == top - 1]
+        if self.place.rank in behind:
+            assert self._contribution is not None, "the others completed a round that we did not contribute to"
+            self._behind = True
+        elif self._stand.hollow:
+            self._stand = Stand(max(0, top), True)
+        tells: list[Tell] = []
+        if real and self.place.rank == min(rank for rank in real if real[rank] == top):
+            assert self._result is not None
+            note = Note("result", top, self.lane, [self.place.version])
+            tells += [Tell(rank, note, memoryview(self._result.view(np.uint8))) for rank in behind]  # type: ignore[arg-type]
+        return tells + self._retake() + self._run()
+
+    # ---------------------------------------------------------------------------------------------- the rounds
+
+    def _take(self, sender: int, note: Note, payload: bytes) -> list[Tell]:
+        """A piece or a result of this version, all of whose stands are in."""
+        if sender not in self.place.members:
+            raise MalformedMessage(f"{note.kind} of worker {sender}, which is not in the group")
+        if note.kind == "result":
+            return self._take_result(note, payload)
+        round = self._stand.round + 1
+        if note.round == round and self._reduction is not None:
+            at = self.place.members.index(sender)
+            step, segment = int(note.numbers[1]), int(note.numbers[2])
+            return self._sent(self._reduction.arrived(at, step, segment, payload))
+        if note.round not in (round, round + 1):
+            raise MalformedMessage(f"a piece of round {note.round}; this worker is in round {round}")
+        self._early.append((sender, note, payload))
+        return []
+
+    def _take_result(self, note: Note, payload: bytes) -> list[Tell]:
+        if not self._behind or note.round != self._stand.round + 1:
+            raise MalformedMessage(f"a result of round {note.round} that nobody waits for")
+        buffer = self._buffer(note.round)
+        if len(payload) != buffer.nbytes:
+            raise MalformedMessage(f"a result of {len(payload)} bytes instead of {buffer.nbytes}")
+        self._behind = False
+        buffer[:] = np.frombuffer(payload, np.float32)
+        self._complete(buffer)
+        return []
+
+    def _run(self) -> list[Tell]:
+        """Start the all-reduce, if there is something to reduce and everybody knows with whom."""
+        mine, members = self._contribution, self.place.members
+        if mine is None or not self._settled or self._behind or self._reduction is not None:
+            return []
+        buffer = self._buffer(self._stand.round + 1)
+        if self._program is None or self._program.length != len(buffer):
+            self._program = self._schedule.program(len(members), members.index(self.place.rank), len(buffer))
+        self._reduction = Reduction(self._program, buffer, fill=partial(_fill, mine, buffer))
+        return self._sent(self._reduction.begin()) + self._retake()
+
+    def _retake(self) -> list[Tell]:
+        """What came early. What makes no sense now is dropped: it is too late to say so."""
+        tells: list[Tell] = []
+        early, self._early = self._early, []
+        for sender, note, payload in early:
+            if _version(note) > self.place.version:
+                self._early.append((sender, note, payload))
+                continue
+            with suppress(MalformedMessage):
+                tells += self._take(sender, note, payload)
+        return tells
+
+    def _sent(self, pieces: list[Piece]) -> list[Tell]:
+        assert self._reduction is not None
+        round, version = self._stand.round + 1, self.place.version
+        tells = []
+        for piece in pieces:
+            note = Note("piece", round, self.lane, [version, piece.round, piece.segment])
+            tells.append(Tell(self.place.members[piece.to], note, piece.data))
+        if self._reduction.done:
+            self._complete(self._reduction.buffer)
+        return tells
+
+    def _complete(self, buffer: Vector) -> None:
+        self._stand = Stand(self._stand.round + 1, False)
+        self._reduction = self._contribution = None
+        self._result, self.done = buffer, True
+        ending, contributors, *extra = (float(number) for number in buffer[self.length + 1 :])
+        self.ending, self.contributors, self.extra = round(ending), round(contributors), extra
+
+    def _buffer(self, round: int) -> Vector:
+        """The buffer of a round. It is free: whoever is in this round has all pieces of the last but one."""
+        assert self._contribution is not None
+        size = self.length + len(self._contribution.numbers)
+        if not self._buffers or len(self._buffers[0]) != size:
+            self._buffers = [np.empty(size, np.float32) for _ in range(2)]
+        return self._buffers[round % 2]
+
+
+def _fill(mine: Contribution, buffer: Vector, lo: int, hi: int) -> None:
+    """Write elements ``lo..hi`` of the contribution, weighted, to ``buffer``."""
+    length = len(mine.values)
+    end = min(hi, length)
+    if mine.weight:
+        np.multiply(mine.values[lo:end], np.float32(mine.weight), out=buffer[lo:end])
+    else:
+        buffer[lo:end] = 0.0  # also where a value is not finite
+    if hi > length:
+        buffer[max(lo, length) : hi] = mine.numbers[max(lo, length) - length : hi - length]
+
+
+def _version(note: Note) -> int:
+    """Under which a message was sent; ``MalformedMessage`` if it lacks its numbers."""
+    expected = {"piece": 3, "stand": 2, "result": 1}[note.kind]
+    if len(note.numbers) != expected or not all(0 <= number < 2**53 for number in note.numbers):
+        raise MalformedMessage(f"a {note.kind} with the numbers {note.numbers}")
+    return int(note.numbers[0])

@@ -1,0 +1,116 @@
+"""Two remedies for data that differs between workers: quasi-global momentum, and gradient tracking.
+
+Local momentum remembers a worker's own gradients, and where workers see different data that pulls their models apart.
+Both remedies change the gradient before the optimizer sees it (``Method.shape_gradient``), and look at what the mixing
+did afterwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from taut.errors import Misuse
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    Vector = npt.NDArray[np.float32]
+
+KINDS = ("none", "quasi-global")
+
+
+@dataclass
+class QuasiGlobalMomentum:
+    """The momentum follows the direction in which the *mixed* weights move, which neighbours nearly agree on.
+
+        step with  g + mu m        then mix        m <- mu m + (1 - mu) (x_old - x_new) / rate
+
+    ``x``: the weights at the start. The optimizer must have no momentum of its own (``check_optimizer``).
+    Paper: Lin et al. 2021, "Quasi-global momentum: accelerating decentralized deep learning on heterogeneous data".
+
+    >>> memory = QuasiGlobalMomentum(np.zeros(1, np.float32), mu=0.5)
+    >>> memory.mixed(np.full(1, -0.2, np.float32), rate=0.1)
+    >>> gradient = np.ones(1, np.float32); memory.shape(gradient); float(gradient[0])
+    1.5
+    """
+
+    x: Vector
+    mu: float = 0.9
+    m: Vector = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.x = self.x.copy()
+        self.m = np.zeros_like(self.x)
+
+    def shape(self, gradient: Vector) -> None:
+        """Add the momentum to the gradient, in place."""
+        gradient += np.float32(self.mu) * self.m
+
+    def mixed(self, x: Vector, rate: float) -> None:
+        """The step and the mixing are over. A turn without a step (rate 0) says nothing of the direction."""
+        if rate > 0.0:
+            self.m *= np.float32(self.mu)
+            self.m += np.float32((1.0 - self.mu) / rate) * (self.x - x)
+        self.x[:] = x
+
+
+@dataclass
+class GradientTracking:
+    """y follows the mean of all workers' gradients: it is mixed like x, and each adds the change of its own gradient.
+
+        y_i <- y_i + g_new - g_old        step with y_i        y_i <- sum_j W_ij y_j
+
+    so that sum_i y_i = sum_i g_i at all times.
+    Paper: Pu and Nedic 2021, "Distributed stochastic gradient tracking methods"; Di Lorenzo and Scutari 2016.
+
+    >>> tracking = GradientTracking(size=1)
+    >>> gradient = np.full(1, 2.0, np.float32); tracking.shape(gradient); float(gradient[0])
+    2.0
+    """
+
+    size: int
+    y: Vector = field(init=False)
+    gradient: Vector = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.y = np.zeros(self.size, np.float32)
+        self.gradient = np.zeros(self.size, np.float32)
+
+    def shape(self, gradient: Vector) -> None:
+        """Replace the gradient by y, in place."""
+        self.y += gradient - self.gradient
+        self.gradient[:] = gradient
+        gradient[:] = self.y
+
+    def restart(self) -> None:
+        """The members have changed: what the others' y held is given up, and the sums agree again."""
+        self.y[:] = self.gradient
+
+
+def check_optimizer(given: str, optimizer: str, settings: Mapping[str, Any]) -> None:
+    """``Misuse`` for an optimizer with a memory of its own, known by its parameter group's settings (``momentum`` above
+    0, or ``betas``): two memories would count every step twice, and (x_old - x_new) / rate would be no gradient.
+
+    >>> check_optimizer("dpsgd:momentum=quasi-global", "SGD", {"lr": 0.1, "momentum": 0.9})
+    Traceback (most recent call last):
+    taut.errors.Misuse: dpsgd:momentum=quasi-global with SGD(momentum=0.9): expected an optimizer without momentum of \
+its own; try SGD(momentum=0): the strategy adds the momentum
+    """
+    memory = {name: settings[name] for name in ("momentum", "betas") if settings.get(name)}
+    if memory:
+        written = ", ".join(f"{name}={value}" for name, value in memory.items())
+        raise Misuse(
+            f"{given} with {optimizer}({written})",
+            "an optimizer without momentum of its own",
+            "try SGD(momentum=0): the strategy adds the momentum",
+        )
+
+
+def check_kind(method: Any) -> None:
+    """``Misuse`` for a momentum that there is not."""
+    if method.momentum not in KINDS:
+        raise Misuse(f"{method.name}: momentum={method.momentum}", f"one of {', '.join(KINDS)}")

@@ -1,0 +1,229 @@
+"""Rounds between neighbours: everybody sends to those it is wired to, hears those wired to it, merges, and goes on.
+
+The ground under the synchronous gossip methods. A worker waits for its neighbours' messages of its own round and for
+nothing else. Rounds are counted from the last change of the members, and every message carries the version of the
+members and the round, so that all count alike, also where the wiring varies from round to round. When the members
+change, whoever waits goes on with what it has, all begin to count again, and what comes of an older version is dropped.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from taut.core.events import Ended
+from taut.core.messages import Note
+from taut.errors import MalformedMessage, Misuse
+from taut.strategies.method import (
+    Draining,
+    Finished,
+    Heard,
+    Local,
+    Method,
+    MethodAction,
+    MethodEvent,
+    Place,
+    Placed,
+    Proceed,
+    Stepped,
+    Tell,
+)
+from taut.topologies.wiring import Graph
+
+if TYPE_CHECKING:
+    from taut.topologies.shape import Shape
+
+BYE = "bye"
+
+
+@dataclass
+class Neighbourhood:
+    """A worker's state. ``turn``: the step that waits for the round's messages; None while the worker trains."""
+
+    local: Local
+    place: Place
+    round: int = 0
+    turn: Stepped | None = None
+    inbox: dict[tuple[int, int, int], Heard] = field(default_factory=dict)  # by version, round and sender
+    owed: set[tuple[int, int]] = field(default_factory=set)  # rounds and senders that are still to come
+    left: set[int] = field(default_factory=set)  # those who said good-bye; ranks are never used twice
+    taken_leave: set[int] = field(default_factory=set)  # those to whom this worker said it
+    draining: bool = False
+    rounds: int = 0  # over all versions
+    dropped: int = 0  # messages of rounds that a change of the members ended
+
+
+S = TypeVar("S", bound=Neighbourhood)
+
+
+class NeighbourRounds(Method, Generic[S]):
+    """What a method of this family says: whom it sends what to (``send``), and how it merges what came (``merge``).
+
+    ``overlap``: how many rounds late a message may be without being waited for.
+    """
+
+    overlap: int = 0
+
+    @abstractmethod
+    def send(self, state: S) -> list[MethodAction]:
+        """This round's messages, made with ``tell``. Nobody who has ``left`` needs any."""
+
+    @abstractmethod
+    def merge(self, state: S, turn: Stepped, heard: Sequence[Heard]) -> None:
+        """Change x: all that was waited for has come. From whoever said good-bye nothing may have."""
+
+    def outward(self, state: S) -> list[int]:
+        """Whom this round's messages go to."""
+        return state.place.graph(state.round).outward(state.place.rank)
+
+    def inward(self, state: S) -> list[int]:
+        """From whom this round's messages come."""
+        return state.place.graph(state.round).inward(state.place.rank)
+
+    def check(self, state: S, heard: Heard) -> None:
+        """``MalformedMessage`` for what is no message of this method."""
+        check_length(heard, state.local)
+
+    def restart(self, state: S) -> None:
+        """The members have changed; rounds count from 0 again."""
+
+    def late(self, state: S, heard: Sequence[Heard]) -> None:
+        """This worker drains, and these came for rounds that it takes no part in any more."""
+
+    def figures(self, state: S) -> dict[str, float]:
+        return {"rounds": float(state.rounds), "dropped": float(state.dropped)}
+
+    # ---------------------------------------------------------------------------------------------- the rounds
+
+    def on(self, state: S, event: MethodEvent, now: float) -> list[MethodAction]:
+        actions: list[MethodAction] = []
+        match event:
+            case Stepped():
+                state.turn = event
+                state.owed |= {(state.round, sender) for sender in self.inward(state)}
+                actions += self.send(state)
+            case Heard(sender, Note(kind="bye"), _):
+                state.left.add(sender)
+            case Heard():
+                self._take(state, event)
+            case Placed(place):
+                if place.version != state.place.version:
+                    self._move(state, place, actions)
+            case Draining():
+                state.draining = True
+            case Ended():
+                pass  # it goes on taking turns, for the others' sake
+        if state.draining:
+            self._drain(state, actions)
+        elif state.turn is not None and self._complete(state):
+            self.merge(state, state.turn, self._fold(state))
+            state.round += 1
+            state.rounds += 1
+            self._proceed(state, actions)
+        return actions
+
+    def _take(self, state: S, heard: Heard) -> None:
+        version = heard.note.part
+        if version < state.place.version:
+            state.dropped += 1
+            return
+        key = (version, heard.note.round, heard.sender)
+        if version == state.place.version and (key in state.inbox or heard.note.round < state.round - self.overlap):
+            raise MalformedMessage(f"a second message of worker {heard.sender} for round {heard.note.round}")
+        self.check(state, heard)
+        state.inbox[key] = heard
+
+    def _complete(self, state: S) -> bool:
+        version, due = state.place.version, state.round - self.overlap
+        return all(
+            sender in state.left or (version, round, sender) in state.inbox
+            for round, sender in state.owed
+            if round <= due
+        )
+
+    def _fold(self, state: S) -> list[Heard]:
+        """Take what is owed out of the inbox, as far as it has come, in an order that is the same in every run."""
+        found = sorted(each for each in state.owed if (state.place.version, *each) in state.inbox)
+        state.owed -= {(round, sender) for round, sender in state.owed if sender in state.left} | set(found)
+        return [state.inbox.pop((state.place.version, *each)) for each in found]
+
+    def _move(self, state: S, place: Place, actions: list[MethodAction]) -> None:
+        state.place = place
+        stale = [key for key in state.inbox if key[0] < place.version]
+        for key in stale:
+            del state.inbox[key]
+        state.dropped += len(stale)
+        state.round = 0
+        state.owed.clear()
+        self.restart(state)
+        if state.turn is not None:
+            self._proceed(state, actions)
+
+    def _drain(self, state: S, actions: list[MethodAction]) -> None:
+        """Good-bye, once, to everybody, newcomers too; and go when everybody has said it."""
+        fresh = [other for other in state.place.others if other not in state.taken_leave]
+        actions += [Tell(other, Note(BYE)) for other in fresh]
+        state.taken_leave.update(fresh)
+        mine = sorted(key for key in state.inbox if key[0] == state.place.version)
+        if mine:
+            self.late(state, [state.inbox.pop(key) for key in mine])
+        if state.turn is not None:
+            self._proceed(state, actions)
+        if state.left >= set(state.place.others):
+            actions.append(Finished())
+
+    def _proceed(self, state: S, actions: list[MethodAction]) -> None:
+        state.turn = None
+        actions.append(Proceed())
+
+
+def tell(state: Neighbourhood, to: int, payload: bytes, numbers: Sequence[float] = (), kind: str = "x") -> Tell:
+    """A message of the present round."""
+    return Tell(to, Note(kind, state.round, state.place.version, list(numbers)), payload)
+
+
+def check_length(heard: Heard, local: Local, vectors: int = 1) -> None:
+    """``MalformedMessage`` unless the payload holds so many vectors."""
+    expected = vectors * local.x.nbytes
+    if len(heard.payload) != expected:
+        raise MalformedMessage(f"a message of {len(heard.payload)} bytes; for this model it would have {expected}")
+
+
+def shares(graph: Graph, rank: int, kind: str) -> dict[int, float]:
+    """The row of the mixing matrix that belongs to ``rank``, itself not in it: what others' x count in its new one.
+
+    ``metropolis``: 1 / (1 + the larger of the two degrees). ``uniform``: 1 / (1 + degree), equal for all where the
+    degrees are; a graph that lost this by a death is mixed by Metropolis weights (if directed, by what is heard).
+
+    >>> shares(Graph((0, 1, 2), {(0, 1), (0, 2)}), 1, "metropolis")
+    {0: 0.3333333333333333}
+    """
+    others = graph.inward_lists[rank]
+    if graph.directed or (kind == "uniform" and is_regular(graph)):
+        return dict.fromkeys(others, 1.0 / (1 + len(others)))
+    return {other: 1.0 / (1 + max(graph.degree(rank), graph.degree(other))) for other in others}
+
+
+def is_regular(graph: Graph) -> bool:
+    """Whether everybody sends to and hears from equally many."""
+    lists = (*graph.inward_lists.values(), *graph.outward_lists.values())
+    return len({len(others) for others in lists}) == 1
+
+
+def check_mixing(method: Method, kind: str, shape: Shape, workers: int) -> None:
+    """``Misuse`` where these weights would not keep the mean on this topology."""
+    graph = shape.union(range(workers))
+    if graph.directed and kind == "metropolis":
+        raise Misuse(
+            f"{method.name}: mixing=metropolis on {shape.name}, whose edges have directions",
+            "an undirected topology",
+            f"try {method.name}:mixing=uniform, or --strategy sgp",
+        )
+    if kind == "uniform" and not is_regular(graph):
+        raise Misuse(
+            f"{method.name}: mixing=uniform on {shape.name} of {workers} workers",
+            "equally many neighbours for everybody",
+            "try --strategy sgp" if graph.directed else f"try {method.name}:mixing=metropolis",
+        )

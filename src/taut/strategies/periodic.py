@@ -1,0 +1,189 @@
+"""Methods in rounds: train for a while, then average something with everybody, over and over.
+
+What `averaging`, `fedavg`, `diloco` and `admm` have in common, and all of their waiting:
+
+- A worker trains until it is ``due``, joins the next round of the ``Group`` and waits for it. (A method may let it train
+  on for ``overlap`` steps meanwhile.)
+- A worker without data joins at once, with next to no weight; the others come after their steps. So nobody waits for
+  more than one round, and a round in which nobody trained is the plain mean of all.
+- A worker that drains says so in its contribution. The first round in which all contributors drain is the last one:
+  everybody sees it, and ends with the same bits. Who comes still later is handed the model.
+
+Deaths and joins in mid-round are the ``Group``'s affair.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from taut.core.events import Ended
+from taut.core.messages import Note
+from taut.strategies.group import Group
+from taut.strategies.latecomers import KIND, Latecomers
+from taut.strategies.method import (
+    Draining,
+    Finished,
+    Heard,
+    Local,
+    Method,
+    MethodAction,
+    MethodEvent,
+    Place,
+    Placed,
+    Proceed,
+    Stepped,
+    Tell,
+)
+
+if TYPE_CHECKING:
+    from taut.strategies.method import Vector
+
+# The weight of who has not trained: far below the rounding of any weight of samples, yet enough to divide by.
+TOKEN = 2.0**-20
+
+
+@dataclass
+class Period:
+    """A worker's state. ``steps`` and ``samples``: since it joined its last round; ``moved``: steps since it joined the
+    round that is under way."""
+
+    local: Local
+    place: Place
+    group: Group
+    steps: int = 0
+    samples: int = 0
+    moved: int = 0
+    turn: bool = False  # the worker waits for our answer, and x is ours
+    idle: bool = False  # in this turn it has no data
+    begun: bool = False  # a round is under way
+    draining: bool = False
+    finished: bool = False
+    rounds: int = 0
+    late: Latecomers = field(default_factory=Latecomers)
+
+    @property
+    def newcomers(self) -> bool:
+        """Whether the round that is done was somebody's first: what the others share from earlier ones, it does not."""
+        return self.group.extra[0] > 0.0
+
+    @property
+    def trained(self) -> bool:
+        """Whether any contributor to the round that is done had trained since its last one."""
+        return self.group.extra[1] > 0.0
+
+
+class Periodic(Method):
+    """``due``, ``join`` and ``conclude`` make a method of it."""
+
+    consensus: ClassVar[bool] = True
+    turns_until_finished: ClassVar[bool] = True
+
+    @abstractmethod
+    def due(self, state: Any) -> bool:
+        """Whether a worker that has data is to join a round now."""
+
+    def wants(self, state: Any) -> bool:
+        """Whether this worker is to join a round now."""
+        wants: bool = state.idle or self.due(state)
+        return wants
+
+    def holds(self, state: Any, actions: list[MethodAction]) -> bool:
+        """Whether the worker has to wait although no round is under way, for something that ``actions`` may ask for."""
+        return False
+
+    @abstractmethod
+    def join(self, state: Any) -> list[Tell]:
+        """Contribute to the next round, by ``begin``."""
+
+    @abstractmethod
+    def conclude(self, state: Any) -> None:
+        """The round is over: take what it brought. x is ours."""
+
+    def waits(self, state: Any) -> bool:
+        """Whether a worker with data has to wait for the round under way before its next step."""
+        return True
+
+    def agreed(self, state: Any) -> bool:
+        """Whether the round that is over was the last one, as everybody can see."""
+        ending: bool = state.group.ending == state.group.contributors
+        return ending
+
+    def figures(self, state: Any) -> dict[str, float]:
+        return {"rounds": float(state.rounds)}
+
+    def begin(self, state: Period, values: Vector, weight: float, *extra: float, keeps: bool = False) -> list[Tell]:
+        """Join the next round with ``weight`` * ``values``. 0: this worker did not train, and counts for next to none."""
+        numbers = (float(state.rounds == 0), float(weight > 0.0), *extra)
+        return state.group.begin(values, weight or TOKEN, state.draining, numbers, keeps=keeps)
+
+    def on(self, state: Any, event: MethodEvent, now: float) -> list[MethodAction]:
+        actions: list[MethodAction] = []
+        match event:
+            case Stepped(samples):
+                state.turn, state.idle = True, not samples
+                state.samples += samples
+                if samples:
+                    state.steps += 1
+                    state.moved += 1
+            case Heard(sender, note, payload) if state.group.hears(note):
+                actions += state.group.heard(sender, note, payload)
+            case Heard(sender, Note(kind=kind), payload) if kind == KIND and not state.finished:
+                state.late.take(sender, payload, len(state.local.x))
+            case Placed(place):
+                state.place = place
+                actions += state.group.placed(place)
+            case Draining():
+                state.draining = True
+            case Heard() | Ended():
+                pass
+        self._go_on(state, actions)
+        if state.finished:
+            actions += state.late.hand_on(state.place, state.local.x)
+        return actions
+
+    def _go_on(self, state: Any, actions: list[MethodAction]) -> None:
+        """Whatever can be done in this turn."""
+        if state.late.handed is not None:
+            self._end_late(state, actions)
+            return
+        while state.turn:
+            if state.begun:
+                if state.idle or self.waits(state):
+                    if not state.group.done:
+                        return
+                    self._conclude(state, actions)
+                    continue
+            elif not state.finished:
+                if self.wants(state):
+                    self._join(state, actions)
+                    continue
+                if self.holds(state, actions):
+                    return
+            state.turn = False
+            actions.append(Proceed())
+
+    def _join(self, state: Any, actions: list[MethodAction]) -> None:
+        state.begun, state.moved = True, 0
+        state.late.began_with = state.place.members
+        actions += self.join(state)
+        state.steps = state.samples = 0
+
+    def _conclude(self, state: Any, actions: list[MethodAction]) -> None:
+        state.begun = state.idle = False
+        self.conclude(state)
+        state.rounds += 1
+        if state.draining and self.agreed(state):
+            state.finished = True
+            actions.append(Finished())
+
+    def _end_late(self, state: Any, actions: list[MethodAction]) -> None:
+        """The others have ended without us: no round will ever be complete again, and the model is here."""
+        if state.turn:
+            state.turn = False
+            actions.append(Proceed())
+        if state.draining and not state.finished:
+            state.local.x[:] = state.late.handed
+            state.finished = True
+            actions.append(Finished())

@@ -1,0 +1,257 @@
+"""Relayed asynchronous training: every update crosses every edge of a spanning tree once, merged with others on the way.
+
+    b  <-  b + every update of everybody       as in ``async``, but each worker talks to its neighbours in a tree only
+
+Updates add, so each edge has an outbox in which all that comes from elsewhere is gathered while a message is under way
+there, and added up when it gets much; when the other side says *got*, it goes out as one message. A slow edge or worker
+makes messages rarer, not queues longer. Nobody waits. A worker relays while it trains, and includes what came when its
+step is over.
+
+This is what ``--strategy async`` becomes on a topology that is not complete. When members change, so does the tree:
+messages carry the key of the tree that they belong to and go on along it. What a dead relay had not passed on is lost to
+those behind it; the replicas then differ, which the end finds out and mends (``relay_ending.py``).
+Papers: Strom 2015 (the updates); the relaying is ours, cf. Vogels et al. 2021 (RelaySGD) for relays along trees.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar, cast
+
+from taut.core.events import Ended
+from taut.core.messages import Note
+from taut.errors import MalformedMessage
+from taut.strategies.method import (
+    Draining,
+    Finished,
+    Heard,
+    Local,
+    Method,
+    MethodAction,
+    MethodEvent,
+    Place,
+    Placed,
+    Proceed,
+    Stepped,
+    Tell,
+)
+from taut.strategies.relay_ending import ENDING_KINDS, Relayed, RelayEnding
+from taut.strategies.sheaf import Sheaf, unbind
+from taut.strategies.tree import Tree, plant
+
+RETUNE_STEPS = 64
+WAITING_SHARE = 2  # what waits is merged beyond this fraction of a dense update
+TREES_KEPT = 8
+
+
+@dataclass
+class Outbox:
+    """What waits to cross one edge. Steps are this worker's own."""
+
+    waiting: Sheaf
+    since: int = 0  # the step at which the oldest came here
+    busy: bool = False
+    sent: int = 0  # the step at which the message under way left
+    delay: int = 0  # how many steps its oldest had waited by then
+
+
+@dataclass
+class Relaying:
+    """A worker's state. ``arrivals`` wait for the end of the local step; ``early`` for the members that they tell of."""
+
+    local: Relayed
+    place: Place
+    tree: Tree
+    ending: RelayEnding
+    outboxes: dict[int, Outbox] = field(default_factory=dict)
+    trees: dict[int, Tree] = field(default_factory=dict)
+    arrivals: Sheaf = field(default_factory=lambda: Sheaf(b"".join, 0))
+    early: list[Heard] = field(default_factory=list)
+    draining: bool = False
+    steps: int = 0
+    included: int = 0  # updates, its own among them
+    refused: int = 0
+    hop: float = 0.5  # own steps that an update takes over one edge, smoothed
+
+    @property
+    def staleness(self) -> float:
+        """Own steps until an update has reached another worker, on average over the others."""
+        return 0.5 + self.tree.distance * self.hop
+
+
+@dataclass(frozen=True)
+class Relay(Method):
+    """``--strategy async --topology ring`` (or any but ``complete``).
+
+    >>> Relay().codecs
+    ('tether', 'threshold', 'dense')
+    """
+
+    name: ClassVar[str] = "relay"
+    paper: ClassVar[str] = "Strom 2015, relayed along a tree"
+    consensus: ClassVar[bool] = True
+    concurrent: ClassVar[bool] = True
+    lockstep: ClassVar[bool] = False
+    directed: ClassVar[bool] = True  # a channel goes both ways, whatever its edge says
+    codecs: ClassVar[tuple[str, ...]] = ("tether", "threshold", "dense")
+
+    def start(self, place: Place, local: Local) -> Relaying:
+        tree = plant(place)
+        relayed = cast(Relayed, local)
+        state = Relaying(relayed, place, tree, RelayEnding(tree, relayed))
+        state.arrivals = _sheaf(state)
+        _root(state, tree)
+        return state
+
+    def on(self, state: Relaying, event: MethodEvent, now: float) -> list[MethodAction]:
+        actions: list[MethodAction] = []
+        match event:
+            case Stepped():
+                _stepped(state)
+                actions.append(Proceed())
+            case Heard():
+                _heard(state, event, actions)
+            case Placed(place):
+                _placed(state, place, actions)
+            case Draining() if not state.draining:
+                state.draining = True
+                _include(state)
+                for payload in state.local.flush():
+                    _publish(state, payload)
+                actions += state.ending.ask_again()
+            case Ended() | Draining():
+                pass
+        _pump(state, actions)
+        if state.draining:
+            idle = [rank for rank, box in state.outboxes.items() if not box.waiting]
+            actions += state.ending.go_on(idle, lambda: _include(state))
+            if state.ending.news:
+                state.ending.news = False
+                actions.append(Finished())
+        return actions
+
+    def figures(self, state: Relaying) -> dict[str, float]:
+        return {
+            "updates_included": float(state.included),
+            "staleness": state.staleness,
+            "repaired": float(state.ending.repaired),
+            "refused": float(state.refused),
+        }
+
+
+def _sheaf(state: Relaying) -> Sheaf:
+    return Sheaf(state.local.merge, state.local.x.nbytes // WAITING_SHARE)
+
+
+def _root(state: Relaying, tree: Tree) -> None:
+    state.tree = tree
+    state.outboxes = {other: Outbox(_sheaf(state)) for other in tree.neighbours}
+    state.trees[tree.key] = tree
+    for key in list(state.trees)[:-TREES_KEPT]:
+        del state.trees[key]
+    state.local.retune(len(tree.members), state.staleness)
+
+
+def _stepped(state: Relaying) -> None:
+    """The worker's own update goes into every outbox, after what the others sent went into the worker."""
+    state.steps += 1
+    _include(state)
+    payload = state.local.emit()
+    if payload is not None:
+        _publish(state, payload)
+    if state.steps % RETUNE_STEPS == 0:
+        state.local.retune(len(state.tree.members), state.staleness)
+
+
+def _publish(state: Relaying, payload: bytes) -> None:
+    state.included += 1
+    for box in state.outboxes.values():
+        _put(state, box, payload, 1)
+
+
+def _put(state: Relaying, box: Outbox, payload: bytes, count: int) -> None:
+    if not box.waiting:
+        box.since = state.steps
+    box.waiting.put(payload, count)
+
+
+def _include(state: Relaying) -> None:
+    for payload in state.arrivals.payloads:
+        try:
+            state.local.absorb(payload)
+        except MalformedMessage:
+            state.refused += 1
+    state.arrivals = _sheaf(state)
+
+
+def _heard(state: Relaying, event: Heard, actions: list[MethodAction]) -> None:
+    note = event.note
+    if note.round not in state.trees:
+        state.early.append(event)  # of members that this worker has not been told of yet
+    elif note.kind == "update":
+        actions.append(Tell(event.sender, Note("got", note.round)))
+        _pass_on(state, event, state.trees[note.round], actions)
+    elif note.round != state.tree.key:
+        pass  # about a tree that is no more
+    elif note.kind == "got":
+        box = state.outboxes.get(event.sender)
+        if box is not None and box.busy:
+            box.busy = False
+            state.hop += 0.1 * (box.delay + (state.steps - box.sent) / 2 - state.hop)
+    elif note.kind in ENDING_KINDS:
+        actions += state.ending.heard(event)
+
+
+def _pass_on(state: Relaying, event: Heard, tree: Tree, actions: list[MethodAction]) -> None:
+    if state.ending.drained:
+        return  # from an earlier tree, too late: the sums have been compared
+    try:
+        payloads = unbind(event.payload)
+        for payload in payloads:
+            state.local.check(payload)
+    except MalformedMessage:
+        state.refused += 1
+        return
+    state.included += event.note.part
+    for payload in payloads:
+        state.arrivals.put(payload, 1)
+    for other in tree.neighbours:
+        if other == event.sender:
+            continue
+        if tree.key == state.tree.key:
+            for number, payload in enumerate(payloads):
+                _put(state, state.outboxes[other], payload, 0 if number else event.note.part)
+        elif other in state.place.members:
+            actions.append(Tell(other, event.note, event.payload))
+
+
+def _placed(state: Relaying, place: Place, actions: list[MethodAction]) -> None:
+    """Another tree. What waits to cross the edges of this one still goes, as it belongs to it."""
+    changed = place.members != state.place.members
+    state.place = place
+    if not changed:
+        return
+    for other, box in state.outboxes.items():
+        if box.waiting and other in place.members:
+            actions.append(_message(state, other, box))
+    _root(state, plant(place))
+    state.ending.restart(state.tree)
+    if state.draining:
+        actions += state.ending.ask_again()
+    early, state.early = state.early, []
+    for event in early:
+        if event.sender in place.members:
+            _heard(state, event, actions)
+
+
+def _pump(state: Relaying, actions: list[MethodAction]) -> None:
+    """One message at a time over each edge."""
+    for other, box in state.outboxes.items():
+        if box.waiting and not box.busy:
+            actions.append(_message(state, other, box))
+
+
+def _message(state: Relaying, other: int, box: Outbox) -> Tell:
+    note = Note("update", state.tree.key, box.waiting.count)
+    box.busy, box.sent, box.delay = True, state.steps, state.steps - box.since
+    return Tell(other, note, box.waiting.take())

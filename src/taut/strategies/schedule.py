@@ -1,0 +1,91 @@
+"""A run that changes its strategy: ``sync for 200 steps, then async for 1000 steps, then averaging:every=8``.
+
+A phase lasts until every worker has made at least so many steps in it; nobody waits for that. Then the supervisor says
+so, and each worker, at the end of its step, ends the phase as it would end a run: what is under way arrives,
+replicas that differ are averaged, and from the weights on which all agree the next phase starts. So a change is agreed
+upon, and never half applied. The optimizer and its moments go on through it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from taut.errors import Misuse
+from taut.strategies.registry import Choice, parse
+
+_THEN = re.compile(r"\s*,?\s*\bthen\b\s*")
+_FOR = re.compile(r"(?P<what>.*?)\s+for\s+(?P<steps>\d+)(?:\s+steps?)?\s*,?", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Phase:
+    """One strategy of a schedule, and how many steps each worker makes in it at least; None: to the end."""
+
+    choice: Choice
+    steps: int | None = None
+
+    def __str__(self) -> str:
+        return str(self.choice) if self.steps is None else f"{self.choice} for {self.steps} steps"
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """The phases of a run, one after the other. Most runs have one.
+
+    >>> schedule = parse_schedule("sync for 200 steps, then async")
+    >>> [str(phase) for phase in schedule.phases]
+    ['sync for 200 steps', 'async']
+    >>> str(schedule)
+    'sync for 200 steps, then async'
+    """
+
+    phases: tuple[Phase, ...]
+
+    @property
+    def first(self) -> Choice:
+        return self.phases[0].choice
+
+    @property
+    def last(self) -> Choice:
+        return self.phases[-1].choice
+
+    @property
+    def choices(self) -> list[Choice]:
+        return [phase.choice for phase in self.phases]
+
+    def __str__(self) -> str:
+        return ", then ".join(str(phase) for phase in self.phases)
+
+
+def parse_schedule(given: str | Mapping[str, Any]) -> Schedule:
+    """The strategy, or the strategies, that were written down."""
+    if not isinstance(given, str) or not (_THEN.search(given) or _FOR.fullmatch(given.strip())):
+        return Schedule((Phase(parse(given)),))
+    phases = [_phase(part.strip(), given) for part in _THEN.split(given)]
+    for phase in phases[:-1]:
+        if phase.steps is None:
+            raise Misuse(
+                f"strategy {given!r}", f"for how many steps {phase} lasts", f"as in '{phase} for 200 steps, then'"
+            )
+    if phases[-1].steps is not None:
+        raise Misuse(
+            f"strategy {given!r}",
+            "a last phase that lasts to the end",
+            f"drop 'for {phases[-1].steps} steps', or say what comes then",
+        )
+    return Schedule(tuple(phases))
+
+
+def _phase(text: str, given: str) -> Phase:
+    match = _FOR.fullmatch(text)
+    if match is None:
+        if not text:
+            raise Misuse(f"strategy {given!r}", "a strategy before and after every 'then'")
+        return Phase(parse(text))
+    steps = int(match["steps"])
+    if steps < 1:
+        raise Misuse(f"strategy {given!r}", "at least 1 step in each phase")
+    return Phase(parse(match["what"]), steps)

@@ -1,0 +1,234 @@
+"""Synchronous data-parallel training: every optimizer step uses the mean gradient over all workers' samples.
+
+    g  <-  sum_i s_i g_i / sum_i s_i        s_i: samples of worker i; all optimizers make the same step
+
+That is one worker with the sum of the batches. A worker without data takes part with weight 0, and its optimizer moves
+along. The run ends in the round in which all say that they have ended, the same for all, so replicas stay equal to the
+last bit, whoever dies.
+
+The vector is cut into lanes (buckets of gradients), each an all-reduce of its own, so that the first can be under way
+while backward still works on the others: ``launch``. What goes with the gradients: samples * learning rate and samples *
+clipping norm, so that a rate that depends on the worker's own count of steps cannot drive replicas apart, and those
+without data know it too; and which parameters had a gradient at all.
+
+Papers: Li et al. 2020, "PyTorch Distributed" (buckets); Chen et al. 2016, "Revisiting Distributed Synchronous SGD"
+(backup workers, ``quorum.py``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+from taut.core.events import Ended
+from taut.errors import MalformedMessage, Misuse
+from taut.strategies.group import Group
+from taut.strategies.method import (
+    Draining,
+    Finished,
+    Heard,
+    Local,
+    Method,
+    MethodAction,
+    MethodEvent,
+    Place,
+    Placed,
+    Proceed,
+    Stepped,
+    Tell,
+    check_whole,
+)
+from taut.strategies.quorum import Quorum
+
+if TYPE_CHECKING:
+    from taut.strategies.method import Vector
+
+SCHEDULES = ("ring", "tree", "halving-doubling", "torus")
+BACKENDS = ("gloo", "nccl")  # of torch.distributed; see worker/torch_group.py
+ELEMENTS_PER_MIB = (1 << 20) // 4
+
+
+@dataclass
+class Lane:
+    """A range of the vector, with the machine that averages it. ``first..last``: the tensors that lie in it."""
+
+    lo: int
+    hi: int
+    first: int
+    last: int
+    machine: Group | Quorum
+    launched: bool = False
+    taken: bool = False
+
+
+@dataclass
+class Averaging:
+    """A worker's state. ``rate``: the learning rate agreed upon in the last round; None if nobody had data.
+    ``clip_norm``: the worker's wish before a turn, what was agreed upon after it; 0 for none."""
+
+    local: Local
+    lanes: list[Lane]
+    waiting: bool = False  # the worker waits for the rest of the round
+    draining: bool = False
+    finished: bool = False
+    rate: float | None = None
+    clip_norm: float = 0.0
+    rounds: int = 0
+    present: Vector | None = None  # per tensor: how many workers had a gradient
+
+
+@dataclass(frozen=True)
+class Sync(Method):
+    """``--strategy sync``. ``schedule``: of the all-reduce, or ``gloo`` or ``nccl`` to leave it to torch.distributed;
+    ``every``: micro-batches per step; ``backup``: how many workers may be late; ``bucket_mib``: size of a bucket of
+    gradients, 0 for all in one.
+
+    >>> Sync(schedule="tree", every=4).consensus
+    True
+    >>> Sync(schedule="rings")
+    Traceback (most recent call last):
+    taut.errors.Misuse: sync: schedule=rings: expected one of ring, tree, ...: did you mean 'ring'?
+    """
+
+    name: ClassVar[str] = "sync"
+    paper: ClassVar[str] = "Chen et al. 2016"
+    vector: ClassVar[Literal["weights", "gradients"]] = "gradients"
+    consensus: ClassVar[bool] = True
+    concurrent: ClassVar[bool] = True
+    turns_until_finished: ClassVar[bool] = True
+    admits_late: ClassVar[bool] = False
+
+    schedule: str = "ring"
+    every: int = 1
+    backup: int = 0
+    bucket_mib: float = 4.0
+
+    def __post_init__(self) -> None:
+        known = (*SCHEDULES, *BACKENDS)
+        if self.schedule not in known:
+            near = get_close_matches(self.schedule, known, n=1)
+            remedy = f"did you mean {near[0]!r}?" if near else "take 'ring'"
+            raise Misuse(f"sync: schedule={self.schedule}", f"one of {', '.join(known)}", remedy)
+        check_whole(self, "every", 1)
+        check_whole(self, "backup", 0)
+        if not 0 <= self.bucket_mib < 2**20:
+            raise Misuse(f"sync: bucket_mib={self.bucket_mib}", "0 (one bucket) or more")
+        if self.backup and self.schedule != "ring":
+            expected = "no schedule beside backup: one worker collects the gradients"
+            raise Misuse(f"sync: backup={self.backup} with schedule={self.schedule}", expected, "leave schedule out")
+
+    @property
+    def backend(self) -> str | None:
+        """The torch.distributed backend that does it, if one does. Where there is none (a simulation), a ring does."""
+        return self.schedule if self.schedule in BACKENDS else None
+
+    @property
+    def accumulates(self) -> int:
+        return self.every
+
+    @property
+    def launches(self) -> bool:
+        """Lanes may be launched while backward goes on."""
+        return not self.backup and self.backend is None
+
+    def start(self, place: Place, local: Local) -> Averaging:
+        sizes: Sequence[int] = getattr(local, "sizes", [len(local.x)])
+        schedule = "ring" if self.backend else self.schedule
+        lanes = []
+        for number, (first, last) in enumerate(buckets(sizes, self.bucket_mib if self.launches else 0.0)):
+            lo, hi = sum(sizes[:first]), sum(sizes[:last])
+            machine = Quorum(place, hi - lo, self.backup) if self.backup else Group(place, hi - lo, schedule, number)
+            lanes.append(Lane(lo, hi, first, last, machine))
+        return Averaging(local, lanes, present=getattr(local, "present", None))
+
+    def launch(self, state: Averaging, lane: int, samples: int, rate: float) -> list[MethodAction]:
+        """This lane's part of x is final: send it. Only before ``Stepped``, which launches the rest."""
+        return self._take(state, self._begin(state, state.lanes[lane], samples, rate))
+
+    def on(self, state: Averaging, event: MethodEvent, now: float) -> list[MethodAction]:
+        tells: list[Tell] = []
+        match event:
+            case Stepped(samples, rate):
+                state.waiting = True
+                for lane in state.lanes:
+                    tells += self._begin(state, lane, samples, rate)
+            case Heard(sender, note, payload):
+                lanes = [lane for lane in state.lanes if lane.machine.hears(note)]
+                if not lanes:
+                    raise MalformedMessage(f"{note.kind!r} is no message of sync's")
+                tells += lanes[0].machine.heard(sender, note, payload)
+            case Placed(place):
+                for lane in state.lanes:
+                    tells += lane.machine.placed(place)
+            case Ended():
+                pass
+            case Draining():
+                state.draining = True
+        return self._take(state, tells)
+
+    def _begin(self, state: Averaging, lane: Lane, samples: int, rate: float) -> list[Tell]:
+        if lane.launched:
+            return []
+        lane.launched = True
+        present = () if state.present is None else state.present[lane.first : lane.last].tolist()
+        extra = (samples * rate, samples * state.clip_norm, *present)
+        return lane.machine.begin(state.local.x[lane.lo : lane.hi], samples, state.draining, extra, keeps=True)
+
+    def _take(self, state: Averaging, tells: list[Tell]) -> list[MethodAction]:
+        """What came to an end is written to x; when all has, the worker goes on."""
+        for lane in state.lanes:
+            if lane.launched and not lane.taken and lane.machine.done:
+                lane.taken = True
+                total = lane.machine.mean(state.local.x[lane.lo : lane.hi])
+                rates = [number / total for number in lane.machine.extra[:2]] if total else [None, 0.0]
+                if lane is state.lanes[-1]:  # the last to be begun: until then the wish must stand
+                    state.rate, state.clip_norm = rates[0], rates[1] or 0.0
+                if state.present is not None:
+                    state.present[lane.first : lane.last] = lane.machine.extra[2:] if total else 0.0
+        actions: list[MethodAction] = [*tells]
+        if state.waiting and all(lane.taken for lane in state.lanes):
+            state.waiting = False
+            state.rounds += 1
+            for lane in state.lanes:
+                lane.launched = lane.taken = False
+            actions.append(Proceed())
+            machine = state.lanes[0].machine
+            if machine.ending == machine.contributors and not state.finished:
+                state.finished = True
+                actions.append(Finished())
+        return actions
+
+    def agreed_rate(self, state: Averaging) -> float | None:
+        return state.rate
+
+    def owed(self, state: Averaging) -> int:
+        machine = state.lanes[0].machine
+        return machine.owed if isinstance(machine, Quorum) else 0
+
+    def figures(self, state: Averaging) -> dict[str, float]:
+        machine = state.lanes[0].machine
+        dropped = machine.dropped if isinstance(machine, Quorum) else 0
+        return {"rounds": float(state.rounds), "dropped": float(dropped)}
+
+
+def buckets(sizes: Sequence[int], mib: float) -> list[tuple[int, int]]:
+    """Tensors of these sizes, from the last to the first (the order in which backward makes their gradients), in runs
+    of about ``mib`` MiB: first and one after the last of each.
+
+    >>> buckets([1 << 18, 1 << 18, 10, 1 << 20], 2.0)
+    [(3, 4), (0, 3)]
+    >>> buckets([5, 5], 0)
+    [(0, 2)]
+    """
+    if not mib:
+        return [(0, len(sizes))]
+    found: list[tuple[int, int]] = []
+    last, elements = len(sizes), 0
+    for number in reversed(range(len(sizes))):
+        elements += sizes[number]
+        if elements >= mib * ELEMENTS_PER_MIB or number == 0:
+            found.append((number, last))
+            last, elements = number, 0
+    return found

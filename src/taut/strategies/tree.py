@@ -1,0 +1,58 @@
+"""The spanning tree along which a relay passes updates on, as one of its members sees it."""
+
+from __future__ import annotations
+
+import zlib
+from collections import deque
+from dataclasses import dataclass
+
+from taut.strategies.method import Place
+
+
+@dataclass(frozen=True)
+class Tree:
+    """``key`` tells trees apart: workers that know the same members have the same tree and the same key.
+
+    >>> from taut.topologies.registry import parse
+    >>> tree = plant(Place(1, (0, 1, 2, 3), parse("line")))
+    >>> tree.neighbours, tree.parent, tree.children, tree.distance
+    ((0, 2), 0, (2,), 1.3333333333333333)
+    """
+
+    key: int
+    rank: int
+    members: tuple[int, ...]
+    neighbours: tuple[int, ...]
+    parent: int | None  # towards the root, which is the lowest rank
+    distance: float  # edges to another member, on average
+
+    @property
+    def root(self) -> int:
+        return self.members[0]
+
+    @property
+    def children(self) -> tuple[int, ...]:
+        return tuple(other for other in self.neighbours if other != self.parent)
+
+
+def plant(place: Place) -> Tree:
+    """Breadth first from the lowest rank; of shapes that vary, over the edges of all rounds together."""
+    lists = place.shape.union(place.members).spanning_tree().neighbour_lists
+    distances = {place.rank: 0}
+    parent: dict[int, int] = {}
+    for start, found in ((place.rank, distances), (place.members[0], None)):
+        waiting = deque([start])
+        seen = {start}
+        while waiting:
+            rank = waiting.popleft()
+            for other in lists[rank]:
+                if other not in seen:
+                    seen.add(other)
+                    waiting.append(other)
+                    if found is None:
+                        parent[other] = rank
+                    else:
+                        found[other] = found[rank] + 1
+    mean = sum(distances.values()) / max(1, len(place.members) - 1)
+    key = zlib.crc32(",".join(map(str, place.members)).encode())
+    return Tree(key, place.rank, place.members, tuple(lists[place.rank]), parent.get(place.rank), mean)

@@ -1,0 +1,61 @@
+"""Workers of a ``MethodWorld`` that write their updates down with a real codec."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from taut.codecs import Codec, Grid, merge, parse, snap, validate
+from taut.strategies.channels import ChannelsState
+from taut.testing.method_world import Actor, Vector
+
+
+class CodecActor(Actor):
+    """``x`` is what the local step moves (w); ``shared`` is b, on which all agree after a drain. On a grid."""
+
+    def __init__(self, rank: int, x: Vector, channels: ChannelsState, codec: Codec, workers: int, grid: Grid) -> None:
+        super().__init__(rank, x, channels)
+        self.codec = codec
+        self.codec_state: Any = self.codec.start(self.x, workers, grid)
+
+    def emit(self) -> bytes | None:
+        return self.codec.emit(self.codec_state, 0, len(self.x))
+
+    def absorb(self, payload: bytes) -> None:
+        self.codec.absorb(self.codec_state, payload)
+
+    def check(self, payload: bytes) -> None:
+        validate(payload, len(self.x))
+
+    def merge(self, payloads: Sequence[bytes]) -> bytes:
+        return merge(payloads, len(self.x))
+
+    def flush(self) -> list[bytes]:
+        return self.codec.flush(self.codec_state)
+
+    def retune(self, workers: int, staleness: float) -> None:
+        self.codec.retune(self.codec_state, workers, staleness)
+
+    @property
+    def shared(self) -> Vector:
+        return np.asarray(self.codec.shared(self.codec_state))
+
+    def adopt(self, shared: Vector) -> None:
+        self.codec.adopt(self.codec_state, shared)
+
+    def snapshot(self) -> Vector:
+        return self.shared.copy()
+
+
+def with_codec(codec: str, workers: int) -> Callable[[int, Vector, ChannelsState], CodecActor]:
+    """Makes such actors, for ``MethodWorld(..., actor=with_codec("tether", 4))``. The first one's grid is the run's."""
+    grids: list[Grid] = []
+
+    def make(rank: int, x: Vector, channels: ChannelsState) -> CodecActor:
+        fitting = snap(x, [len(x)], ["x"]) if len(grids) == 0 or channels.rank < workers else grids[0]
+        grids.append(fitting)
+        return CodecActor(rank, x, channels, parse(codec), workers, grids[0])
+
+    return make

@@ -1,0 +1,174 @@
+"""The end of a worker's run, after the drain: score the replica, become one model, agree on it, hand it in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import msgspec
+
+from taut.codecs import sketch
+from taut.core.messages import Digest, Roster, Statistics, Upload
+from taut.errors import MalformedMessage, ReplicasDiffer, RunFailed
+from taut.strategies.method import Draining, Finished, Heard, MethodEvent, Place, Placed, Tell
+from taut.strategies.settlement import Settlement
+from taut.topologies.elementary import Complete
+from taut.worker.facts import Facts
+from taut.worker.local_vector import Weights
+from taut.worker.node import Node
+from taut.worker.replica import Replica
+from taut.worker.talk import Talk
+from taut.worker.validation import Validation
+
+UPLOAD_NBYTES = 1 << 20
+
+
+class Settler:
+    """Drives a ``Settlement`` on ``node``: the replica takes the mean of all. Belongs to the training thread. It must be
+    asked to ``catch_up`` until everybody is through: somebody may be behind."""
+
+    def __init__(self, replica: Replica, node: Node) -> None:
+        self.node = node
+        self.local = Weights(replica)
+        self.method = Settlement()
+        self.finished = False
+        roster = node.facts.roster
+        assert roster is not None
+        self._version = roster.version
+        self.state = self.method.start(self._place(roster), self.local)
+
+    def run(self, idle: Callable[[], None]) -> None:
+        """Returns when this replica is the mean."""
+
+        def all_idle() -> None:
+            idle()
+            self.catch_up()
+
+        self.local.fetch()
+        self._tell(Draining())
+        while not self.finished:
+            self.node.wait(lambda _: self.finished or bool(self.node.settling_mail), all_idle)
+        self.local.put_back()
+
+    def catch_up(self) -> None:
+        roster = self.node.facts.roster
+        if roster is not None and roster.version != self._version:
+            self._version = roster.version
+            self._tell(Placed(self._place(roster)))
+        while self.node.settling_mail:
+            item = self.node.settling_mail.popleft()
+            try:
+                self._tell(Heard(item.sender, item.note, item.payload))
+            except MalformedMessage:
+                self.node.malformed[item.sender] = self.node.malformed.get(item.sender, 0) + 1
+
+    def _place(self, roster: Roster) -> Place:
+        ready = {member.rank for member in roster.members if member.ready}
+        return Place(self.node.rank, tuple(sorted(ready | {self.node.rank})), Complete(), roster.version)
+
+    def _tell(self, event: MethodEvent) -> None:
+        for action in self.method.on(self.state, event, self.node.clock.now()):
+            match action:
+                case Tell(to, note, payload):
+                    self.node.post(to, note, payload)
+                case Finished():
+                    self.finished = True
+
+
+@dataclass
+class Finishing:
+    """``averages``: the replicas may differ, and their average is wanted. ``score``: of the replica as it was trained."""
+
+    node: Node
+    replica: Replica
+    talk: Talk
+    validation: Validation
+    statistics: Callable[[], Statistics]
+    averages: bool
+    score: float | None = None
+    settler: Settler | None = None
+
+    def run(self) -> None:
+        """From the drained replica to the saved model."""
+        node, arena = self.node, self.replica.arena
+        digest = self._average(self._trained())
+        node.say(digest, [arena.buffer_bytes()])
+        node.wait(lambda facts: facts.finish is not None, self._idle)
+        assert node.facts.finish is not None
+        finish, buffers = node.facts.finish
+        changed = self.averages
+        if buffers and buffers != arena.buffer_bytes():
+            arena.load_buffers(buffers)
+            changed = True
+        self._hand_in(changed)
+        if digest.exact and not finish.identical:
+            raise ReplicasDiffer("replicas differ after the drain, although it is promised that they cannot")
+        self.validation.raise_failure()
+
+    def _trained(self) -> Digest:
+        """The replica as it was trained."""
+        statistics = self.statistics()  # what follows is no training: its time does not count as such
+        exact = self.talk.exact
+        self.replica.retire()
+        self.score = self.validation.score(self.replica.arena.model)
+        return Digest(
+            self.replica.digest(),
+            exact,
+            self.talk.have(),
+            statistics,
+            score=self.score,
+            lower_is_better=self.validation.better == "lower",
+            sketch=sketch(self.replica.arena.vector),
+            note=self.validation.note(),
+        )
+
+    def _average(self, trained: Digest) -> Digest:
+        """Become one model if need be."""
+        if not self.averages:
+            return trained
+        self.settler = Settler(self.replica, self.node)
+        self.settler.run(self.talk.idle)
+        state = self.settler.state
+        note = "its weights are not finite, and were left out of the average" if state.left_out else trained.note
+        return msgspec.structs.replace(
+            trained,
+            digest=self.replica.digest(),
+            exact=state.agreed,
+            statistics=msgspec.structs.replace(trained.statistics, bytes_sent=self.node.bytes_sent),
+            distance=-1.0 if state.distance is None else state.distance,
+            note=note,
+        )
+
+    def _idle(self) -> None:
+        self.talk.idle()
+        if self.settler is not None:
+            self.settler.catch_up()
+
+    def _hand_in(self, changed: bool) -> None:
+        """Wait until the model is saved; upload it as soon as this worker is the one asked for it."""
+        node = self.node
+
+        def asked(facts: Facts) -> bool:
+            return facts.finish is not None and facts.finish[0].writer == node.rank
+
+        node.wait(lambda facts: facts.saved is not None or asked(facts), self._idle)
+        if asked(node.facts):
+            self._upload(changed)
+        node.wait(lambda facts: facts.saved is not None, self._idle)
+        saved = node.facts.saved
+        if saved is not None and saved.error and asked(node.facts):
+            raise RunFailed(f"the supervisor could not save the model: {saved.error}")
+
+    def _upload(self, changed: bool) -> None:
+        """Recalibrate, score what comes out, and send it."""
+        from safetensors.torch import save
+
+        failures = len(self.validation.failures)
+        model = self.replica.arena.model
+        changed |= self.validation.recalibrated(model)
+        score = self.validation.score(model) if changed and not failures else self.score
+        note = self.validation.note() if len(self.validation.failures) > failures else ""
+        data = save(self.replica.arena.state_dict())
+        for offset in range(0, max(1, len(data)), UPLOAD_NBYTES):
+            part = data[offset : offset + UPLOAD_NBYTES]
+            self.node.say(Upload(offset, len(data), score, note), [part])

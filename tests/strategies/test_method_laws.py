@@ -1,0 +1,50 @@
+"""Every method of the registry, through the public conformance suite: permuted, delayed, lost and repeated deliveries,
+workers of different speeds, deaths and joins at any moment."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from taut.strategies import METHODS, parse
+from taut.testing.method_check import check_method
+
+TOPOLOGIES = {"sgp": "exponential", "server": "star"}
+VARIANTS = [
+    *METHODS,
+    "sync:backup=1",
+    "sync:schedule=tree",
+    "sync:schedule=halving-doubling",
+    "averaging:every=1",
+    "diloco:every=3,fragments=2,overlap=1",
+    "diloco:every=3,delayed=true",
+    "server:shards=2,push=2,pull=3",
+    "dpsgd:momentum=quasi-global",
+    "dpsgd:tracking=true",
+]
+
+
+def shape_of(written: str) -> str:
+    name = parse(written).name
+    wanted = parse(written).kind.topologies
+    return TOPOLOGIES.get(name) or ("complete" if not wanted or "complete" in wanted else wanted[0])
+
+
+@pytest.mark.parametrize("written", VARIANTS)
+@given(seed=st.integers(0, 2**32), lossy=st.booleans(), workers=st.integers(1, 6))
+@settings(max_examples=12, deadline=None)
+def test_nobody_waits_for_ever_and_replicas_agree_where_promised(
+    written: str, seed: int, lossy: bool, workers: int
+) -> None:
+    check_method(parse(written).method(), seed, topology=shape_of(written), workers=workers, lossy=lossy)
+
+
+RING = ("dpsgd", "adpsgd", "choco", "gossip", "relaysgd", "sgp", "averaging:every=2", "relay")
+
+
+@pytest.mark.parametrize("written", RING)
+@given(seed=st.integers(0, 2**32), workers=st.integers(2, 7))
+@settings(max_examples=6, deadline=None)
+def test_sparse_graphs_survive_deaths_and_joins(written: str, seed: int, workers: int) -> None:
+    check_method(parse(written).method(), seed, topology="ring", workers=workers)

@@ -1,0 +1,267 @@
+"""The driver of sync, in threads over the in-memory transport: whatever the loop looks like, it is one large batch."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from taut.codecs import parse as parse_codec
+from taut.communication.memory import MemoryNetwork
+from taut.core.messages import Member, Roster
+from taut.errors import Misuse
+from taut.strategies.channels import Channels
+from taut.strategies.sync import Sync
+from taut.topologies.registry import parse as parse_topology
+from taut.worker.accounting import Stopwatch
+from taut.worker.arena import Arena
+from taut.worker.batches import OwnLeases
+from taut.worker.gradient_rounds import gradient_rounds
+from taut.worker.node import Node
+from taut.worker.replica import Replica
+from taut.worker.torch_worker import TorchWorker
+
+Batch = tuple[torch.Tensor, torch.Tensor]
+Loop = Callable[[TorchWorker, list[Batch]], None]
+TINY = 1e-5  # MiB: a bucket for every two or three tensors of the network below
+
+
+class Net(nn.Module):
+    """``spare`` takes no part in the loss of even batches' workers; ``never`` in nobody's."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.first, self.second, self.spare, self.never = (nn.Linear(*s) for s in ((6, 8), (8, 3), (8, 3), (2, 2)))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        hidden = F.relu(self.first(x))
+        return self.second(hidden) + (self.spare(hidden) if len(x) % 2 else 0.0)
+
+
+class FakeSeat:
+    """A place in a run of threads: no supervisor, everybody ready."""
+
+    seed, stopping, score = 0, False, None
+
+    def __init__(self, node: Node, arena: Arena, method: Sync) -> None:
+        self.node, self.arena, self.watch, self.leases = node, arena, Stopwatch(), OwnLeases()
+        replica = Replica(arena, parse_codec("dense"), talks=False)
+        self.talk = gradient_rounds(method, replica, node, parse_topology("complete"), self.watch)
+        self.statistics: Any = None
+        self.train = self.talk.start
+        self.before_step, self.exchange = self.talk.before_step, self.talk.exchange
+
+    def add_statistics(self, mine: Any) -> Any:
+        return mine
+
+    def finish(self) -> None:
+        self.talk.finish()
+
+
+def train(
+    method: Sync, optimizer: Callable[..., torch.optim.Optimizer], data: list[list[Batch]], loop: Loop
+) -> list[Net]:
+    """Every worker runs ``loop`` on its row of ``data`` in a thread; their models at the end."""
+    network, ranks = MemoryNetwork(), range(len(data))
+    transports = [network.transport(rank) for rank in ranks]
+    members = [Member(rank, transports[rank].address, "", ready=True) for rank in ranks]
+    models, nodes, failures = [Net() for _ in ranks], [], []
+    for rank in ranks:
+        node = Node(transports[rank], lambda _: Channels())
+        node.seat(rank, [member for member in members if member.rank != rank])
+        node.facts.roster = Roster(1, members, [])
+        nodes.append(node)
+        node.start()
+    for node in nodes:  # what reaches a node that does not know its neighbours yet has to be sent again, much later
+        node.wait(lambda _, node=node: not node._commands, lambda: None, needs_supervisor=False)
+    ready = threading.Barrier(len(data), action=lambda: [node.facts.note(drain="over") for node in nodes])
+
+    def work(rank: int) -> None:
+        try:
+            seat: Any = FakeSeat(nodes[rank], Arena(models[rank]), method)
+            worker = TorchWorker(models[rank], optimizer(models[rank].parameters()), seat, seed=0)
+            loop(worker, data[rank])
+            threading.Timer(0.0, ready.wait).start()  # the run is drained when nobody has data left
+            worker.close()
+        except BaseException as error:
+            failures.append(error)
+            for node in nodes:
+                node.facts.fail(error)
+            ready.abort()
+
+    threads = [threading.Thread(target=work, args=(rank,)) for rank in ranks]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    for node in nodes:
+        node.close()
+    if failures:
+        raise failures[0]
+    assert len({flat(model).tobytes() for model in models}) == 1, "replicas differ"
+    return models
+
+
+def flat(model: nn.Module) -> np.ndarray:
+    return torch.cat([p.detach().reshape(-1) for p in model.parameters()]).numpy().copy()
+
+
+def batches(sizes: list[list[int]], seed: int = 1) -> list[list[Batch]]:
+    made = torch.Generator().manual_seed(seed)
+    return [[(torch.randn(n, 6, generator=made), torch.randint(3, (n,), generator=made)) for n in row] for row in sizes]
+
+
+def alone(
+    optimizer: Callable[..., torch.optim.Optimizer], steps: list[list[Batch]], clip: float | None = None
+) -> np.ndarray:
+    """One worker; the batches of a step are one."""
+    model = Net()
+    stepper = optimizer(model.parameters())
+    for step in steps:
+        stepper.zero_grad(set_to_none=True)
+        samples = sum(len(x) for x, _ in step)
+        for x, y in step:
+            (F.cross_entropy(model(x), y) * len(x) / samples).backward()
+        if clip is not None:
+            nn.utils.clip_grad_norm_(model.parameters(), clip)
+        stepper.step()
+    return flat(model)
+
+
+def momentum(parameters: Any) -> torch.optim.Optimizer:
+    return torch.optim.SGD(parameters, lr=0.1, momentum=0.9, weight_decay=0.01)
+
+
+def adamw(parameters: Any) -> torch.optim.Optimizer:
+    return torch.optim.AdamW(parameters, lr=0.02)
+
+
+def steps_of(data: list[list[Batch]]) -> list[list[Batch]]:
+    longest = max(len(row) for row in data)
+    return [[row[number] for row in data if number < len(row)] for number in range(longest)]
+
+
+def with_samples(worker: TorchWorker, size: int) -> None:
+    worker._given_samples = size  # as if `batches` had dealt them
+
+
+def stepping(worker: TorchWorker, rows: list[Batch]) -> None:
+    for x, y in rows:
+        with_samples(worker, len(x))
+        worker.step(F.cross_entropy(worker.model(x), y))
+
+
+def own_loop(worker: TorchWorker, rows: list[Batch], overlapped: bool = False) -> None:
+    for x, y in rows:
+        with_samples(worker, len(x))
+        worker.optimizer.zero_grad()
+        loss = F.cross_entropy(worker.model(x), y)
+        worker.backward(loss) if overlapped else loss.backward()
+        worker.optimizer.step()
+        worker.exchange(loss, samples=len(x))
+
+
+SIZES = [[4, 5, 3, 8], [1, 2, 7], [2, 9, 6, 2, 5]]  # the workers run out of data at different times
+
+
+@pytest.mark.parametrize("optimizer", [momentum, adamw])
+@pytest.mark.parametrize("loop", [stepping, own_loop, lambda w, rows: own_loop(w, rows, overlapped=True)])
+@pytest.mark.parametrize("bucket", [0.0, TINY])
+def test_any_loop_is_one_large_batch(optimizer: Any, loop: Loop, bucket: float) -> None:
+    data = batches(SIZES)
+    models = train(Sync(bucket_mib=bucket), optimizer, data, loop)
+    np.testing.assert_allclose(flat(models[0]), alone(optimizer, steps_of(data)), rtol=2e-4, atol=2e-6)
+    assert torch.equal(models[0].never.weight, Net().never.weight), "what nobody used was moved"
+
+
+def test_micro_batches_add_up_and_the_last_few_are_not_lost() -> None:
+    data = batches([[2, 3, 4, 1, 5], [1, 1, 2, 6, 7]])  # every=2: two steps, and one of a single micro-batch
+    models = train(Sync(every=2, bucket_mib=TINY), momentum, data, stepping)
+    steps = [[row[number] for row in data for number in numbers] for numbers in ((0, 1), (2, 3), (4,))]
+    np.testing.assert_allclose(flat(models[0]), alone(momentum, steps), rtol=2e-4, atol=2e-6)
+
+
+def test_clipping_is_of_the_mean_gradient() -> None:
+    data = batches(SIZES)
+
+    def clipping(worker: TorchWorker, rows: list[Batch]) -> None:
+        for x, y in rows:
+            with_samples(worker, len(x))
+            worker.step(F.cross_entropy(worker.model(x), y), clip_norm=0.05)
+
+    models = train(Sync(), momentum, data, clipping)
+    np.testing.assert_allclose(flat(models[0]), alone(momentum, steps_of(data), clip=0.05), rtol=2e-4, atol=2e-6)
+
+
+def test_learning_rates_that_follow_the_own_steps_do_not_drive_replicas_apart() -> None:
+    def scheduled(worker: TorchWorker, rows: list[Batch]) -> None:
+        schedule = torch.optim.lr_scheduler.ExponentialLR(worker.optimizer, 0.5)
+        for x, y in rows:
+            before = worker.optimizer.param_groups[0]["lr"]
+            with_samples(worker, len(x))
+            worker.step(F.cross_entropy(worker.model(x), y))
+            assert worker.optimizer.param_groups[0]["lr"] == before, "the user's own rate is back after the step"
+            schedule.step()
+
+    train(Sync(), adamw, batches([[4, 4], [4, 4, 4, 4, 4, 4]]), scheduled)  # it compares the replicas
+
+
+def test_gradients_that_change_after_they_were_sent_are_refused() -> None:
+    def tampering(worker: TorchWorker, rows: list[Batch]) -> None:
+        for x, y in rows:
+            worker.backward(F.cross_entropy(worker.model(x), y))
+            nn.utils.clip_grad_norm_(worker.model.parameters(), 0.01)
+            worker.optimizer.step()
+
+    with pytest.raises(Misuse, match=r"worker\.step"):
+        train(Sync(bucket_mib=TINY), momentum, batches([[4, 4]]), tampering)
+
+
+def test_a_loop_without_overlap_may_change_gradients() -> None:
+    data = batches([[4, 4, 4], [4, 4, 4]])
+
+    def halving(worker: TorchWorker, rows: list[Batch]) -> None:
+        for x, y in rows:
+            worker.optimizer.zero_grad()
+            F.cross_entropy(worker.model(x), y).backward()
+            for parameter in worker.model.parameters():
+                if parameter.grad is not None:
+                    parameter.grad.mul_(0.5)
+            worker.optimizer.step()
+            worker.exchange()
+
+    models = train(Sync(bucket_mib=TINY), lambda p: torch.optim.SGD(p, lr=0.2), data, halving)
+    expected = alone(lambda p: torch.optim.SGD(p, lr=0.1), steps_of(data))
+    np.testing.assert_allclose(flat(models[0]), expected, rtol=2e-4, atol=2e-6)
+
+
+def test_gradients_leave_while_backward_is_at_work() -> None:
+    """The last layer's bucket is launched before the first layer has its gradient."""
+    seen: list[tuple[int, bool]] = []
+
+    def watched(worker: TorchWorker, rows: list[Batch]) -> None:
+        talk: Any = worker._seat.talk  # type: ignore[union-attr]
+        launch = talk._launch
+
+        def watch(bucket: int) -> None:
+            seen.append((bucket, worker.model.first.weight.grad is None))  # type: ignore[union-attr]
+            launch(bucket)
+
+        talk._buckets._full = watch
+        stepping(worker, rows)
+
+    train(Sync(bucket_mib=TINY), momentum, batches([[5]]), watched)
+    assert [early for _, early in seen][:2] == [True, True]
+    assert not seen[-1][1]
+
+
+def test_backup_workers_in_threads() -> None:
+    data = batches([[4] * 12, [4] * 3, [4] * 9])
+    train(Sync(backup=1), adamw, data, stepping)
