@@ -43,11 +43,11 @@ class Contestant:
     rates: tuple[float, ...]
 
 
-SYNC = Contestant("all-reduce", "", "", (0.8,))
-DPSGD = Contestant("dpsgd, ring", "dpsgd", "ring", (0.8, 0.05))
-QUASI_GLOBAL = Contestant("dpsgd + quasi-global momentum, ring", "dpsgd:momentum=quasi-global", "ring", (0.4, 0.02))
-TRACKING = Contestant("dpsgd + gradient tracking, ring", "dpsgd:tracking=true", "ring", (0.2, 0.4))
-PUSH = Contestant("sgp, exponential", "sgp", "exponential", (0.8, 0.4))
+SYNC = Contestant("all-reduce", "", "", (0.8, 1.6))
+DPSGD = Contestant("dpsgd, ring", "dpsgd", "ring", (0.8, 1.6))
+QUASI_GLOBAL = Contestant("dpsgd + quasi-global momentum, ring", "dpsgd:momentum=quasi-global", "ring", (0.4, 0.8))
+TRACKING = Contestant("dpsgd + gradient tracking, ring", "dpsgd:tracking=true", "ring", (0.4, 0.8))
+PUSH = Contestant("sgp, exponential", "sgp", "exponential", (0.8, 1.6))
 RELAY = Contestant("relaysgd, chain of the ring", "relaysgd", "ring", (2.4, 1.6))
 CONTESTANTS = (SYNC, DPSGD, QUASI_GLOBAL, TRACKING, PUSH, RELAY)
 

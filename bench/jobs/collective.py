@@ -45,8 +45,8 @@ class Ours:
             address, _, key = store.get(f"worker-{rank}").decode().partition(" ")
             members.append(Member(rank, address, key, True))
         self.node = Node(transport, lambda _: Channels(window_nbytes=max(8 << 20, elements // 2)))
-        self.node.on_deliver = self._deliver
         self.node.seat(RANK, [member for member in members if member.rank != RANK])
+        self.node.stage.on_deliver = self._deliver
         place = Place(RANK, tuple(range(SIZE)), parse("complete"), 1)
         self.groups = [Group(place, elements, schedule, lane) for lane, schedule in enumerate(schedules)]
         self.lock, self.over = threading.Lock(), threading.Event()
@@ -92,6 +92,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--elements", type=int, required=True)
     parser.add_argument("--repetitions", type=int, required=True)
+    parser.add_argument("--warm-ups", type=int, required=True, help="connections, stands, both of a group's buffers")
     parser.add_argument("--schedules", required=True)
     parser.add_argument("--out", type=Path, required=True)
     args = parser.parse_args()
@@ -103,11 +104,11 @@ def main() -> None:
     values = np.random.default_rng(RANK).normal(size=args.elements).astype(np.float32)
     tensor = torch.from_numpy(values.copy())
     figures: dict[str, list[tuple[float, float]]] = {name: [] for name in ("gloo", *schedules)}
-    for repetition in range(-2, args.repetitions):
+    for repetition in range(-args.warm_ups, args.repetitions):
         made = [("gloo", measured(lambda: distributed.all_reduce(tensor)))]
         made += [(name, measured(lambda lane=lane: ours.reduce(lane, values))) for lane, name in enumerate(schedules)]
         tensor.copy_(torch.from_numpy(values))
-        for name, figure in made if repetition >= 0 else []:  # two to warm up: connections, stands, both buffers
+        for name, figure in made if repetition >= 0 else []:
             figures[name].append(figure)
     sent: dict[str, Any] = {"rank": RANK, "figures": figures}
     (args.out / f"host-{RANK}.json").write_text(json.dumps(sent))

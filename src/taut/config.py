@@ -116,11 +116,12 @@ def _codec(given: object, blame: str) -> str:
 
 
 def _strategy(given: object, blame: str) -> str:
-    """A strategy in its written form, ``name`` or ``name:value,key=value``, whether it came so or as a table."""
-    from taut.strategies import parse
+    """A strategy in its written form, ``name`` or ``name:value,key=value`` (or several: ``sync for 200 steps, then
+    async``), whether it came so or as a table."""
+    from taut.strategies.schedule import parse_schedule
 
     try:
-        return str(parse(given))  # type: ignore[arg-type]
+        return str(parse_schedule(given))  # type: ignore[arg-type]
     except Misuse as error:
         raise Misuse(f"{blame} = {given!r}: {error.given}", error.expected, error.remedy) from None
 

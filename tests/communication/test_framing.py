@@ -39,6 +39,8 @@ EXAMPLES: tuple[m.Message, ...] = (
     m.NoLease(2),
     m.Parcel(3, 2, m.Note("weights", 7, 1, [0.5]), 0, 2),
     m.Receipt(4, True),
+    m.PhaseDone(1),
+    m.NextPhase(1),
     m.Drain("enough"),
     m.Finish(True, 0),
     m.Saved("/tmp/model", ""),

@@ -43,13 +43,14 @@ def live_through(method: Method, seed: int, *, workers: int = 4, lossy: bool = F
         happen(world, dice)
     go_on(world, 3)
     drained: set[int] = set()
+    unrest = dice.choice((0.01, 0.03, 0.08))
     for _ in range(100):
         rank = dice.choice(sorted(world.actors))
         if rank not in drained and world.actors[rank].proceed and dice.random() < 0.2:
             drained.add(rank)
             end(world, rank)
             world.tell(rank, Draining())
-        happen(world, dice, drained, change=0.03)
+        happen(world, dice, drained, unrest)
     world.finish()
     if dice.random() < 0.5:
         world.join()
@@ -89,13 +90,13 @@ def happen(
     elif chance < 2 * change:
         if len(world.actors) < 7:
             world.join()
-    elif chance < 0.08:
-        if actor.proceed and sum(not one.ended for one in world.actors.values()) > 1 and dice.random() < 0.15:
+    elif chance < 0.18:
+        if actor.proceed and sum(not one.ended for one in world.actors.values()) > 1 and dice.random() < 0.06:
             end(world, rank)
-    elif chance < 0.1:
+    elif chance < 0.2:
         if world.lossy:
             world.tick()
-    elif chance < 0.55:
+    elif chance < 0.6:
         world.deliver()
     elif not actor.ended or (world.method.turns_until_finished if rank in drained else world.method.lockstep):
         world.catch_up(rank)

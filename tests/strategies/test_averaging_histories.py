@@ -49,3 +49,21 @@ def test_what_a_newcomer_has_from_a_donor_that_died_does_not_keep_it_apart(given
     world.kill(0)
     world.finish()
     assert_equal_bits(world)
+
+
+@pytest.mark.parametrize("given_method", METHODS)
+def test_the_model_reaches_latecomers_even_if_only_a_latecomer_is_left_that_has_it(given_method: str) -> None:
+    world = Watched(parse(given_method).method(), starts(2), step=wander)
+    world.run(7, ends=True)
+    world.finish()
+    model = world.actors[0].x.tobytes()
+    first = world.join()
+    world.finish()
+    world.join()
+    world.join()
+    world.kill(0)
+    world.kill(1)
+    world.finish()
+    assert len(world.actors) == 3
+    assert world.actors[first].x.tobytes() == model
+    assert_equal_bits(world)

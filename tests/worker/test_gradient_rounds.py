@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -55,8 +56,9 @@ class FakeSeat:
         replica = Replica(arena, parse_codec("dense"), talks=False)
         self.talk = gradient_rounds(method, replica, node, parse_topology("complete"), self.watch)
         self.statistics: Any = None
+        self.phases = SimpleNamespace(changed=None)  # there is one
         self.train = self.talk.start
-        self.before_step, self.exchange = self.talk.before_step, self.talk.exchange
+        self.attach, self.before_step, self.exchange = self.talk.attach, self.talk.before_step, self.talk.exchange
 
     def add_statistics(self, mine: Any) -> Any:
         return mine

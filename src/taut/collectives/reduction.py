@@ -30,10 +30,10 @@ class Reduction:
     """One all-reduce of ``buffer`` (float32 vector that the caller hands over until ``done``).
 
     ``program``: this place's part; ``segment_elements``: the longest piece, the same at all places. The buffer may be
-    filled until ``begin``, or is filled piecemeal by ``fill(lo, hi)``, each part when it is first needed, so that the wire
-    need not wait for the rest. It is then worked on in place, and pieces are views into it. When ``done`` it holds the sum,
-    but the transport may still be sending views of it: read it at once, write to it when the transport has taken over
-    the last piece. Nothing is ``done`` before ``begin``.
+    filled until ``begin``, or is filled piecemeal by ``fill(lo, hi)``, each part when it is first needed, so that the
+    wire need not wait for the rest. It is then worked on in place, and pieces are views into it. When ``done`` it holds
+    the sum, but the transport may still be sending views of it: read it at once, write to it when the transport has taken
+    over the last piece. Nothing is ``done`` before ``begin``.
 
     >>> from taut.collectives.ring import Ring
     >>> x, y = np.float32([1, 2]), np.float32([10, 20])
@@ -108,7 +108,7 @@ class Reduction:
         steps, then, waits, held = self._plan.steps, self._plan.then, self._waits, self._held
         for number in ready:  # it grows as we go
             step = steps[number]
-            if self._empty:
+            if self._empty and (step.sends or number in held):
                 self._touch(step.lo, step.hi)
             if step.sends:
                 pieces.append(Piece(step.peer, step.round, step.segment, self._view(step)))

@@ -186,6 +186,12 @@ class Done(Message, frozen=True):
     leaving: bool = False
 
 
+class PhaseDone(Message, frozen=True):
+    """The worker has made the steps of all phases before ``phase``; it goes on in the present one until ``NextPhase``."""
+
+    phase: Count
+
+
 class Failed(Message, frozen=True):
     """The worker ends by an error of its own (its script raised, the loss is not finite)."""
 
@@ -221,7 +227,7 @@ class Upload(Message, frozen=True):
     note: Text = ""
 
 
-WorkerMessage = Hello | Ready | Heartbeat | LeaseRequest | LeaseDone | Done | Failed | Digest | Upload
+WorkerMessage = Hello | Ready | Heartbeat | LeaseRequest | LeaseDone | PhaseDone | Done | Failed | Digest | Upload
 
 # ------------------------------------------------------------------------------------------ supervisor to worker
 
@@ -291,6 +297,12 @@ class NoLease(Message, frozen=True):
     epoch: Count
 
 
+class NextPhase(Message, frozen=True):
+    """Everybody has made the steps of the phases before ``phase``: end yours, and begin that one."""
+
+    phase: Count
+
+
 class Drain(Message, frozen=True):
     """Stop training, flush, and drain."""
 
@@ -326,5 +338,5 @@ class Expulsion(Message, frozen=True):
 
 
 SupervisorMessage = (
-    Welcome | Refusal | Roster | Donor | Start | Lease | NoLease | Drain | Finish | Saved | Pulse | Expulsion
+    Welcome | Refusal | Roster | Donor | Start | Lease | NoLease | NextPhase | Drain | Finish | Saved | Pulse | Expulsion
 )

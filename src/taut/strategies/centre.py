@@ -123,11 +123,10 @@ class Centre:
     def heard(self, sender: int, note: Note, payload: bytes) -> list[Tell]:
         """A message for the centre. ``MalformedMessage`` if it makes no sense; nothing has changed then."""
         if self.group.hears(note):
-            return self.group.heard(sender, note, payload)
+            return [] if self.late.left else self.group.heard(sender, note, payload)
         if note.kind == KIND:
-            if self.finished:
-                return []
-            self.late.take(sender, payload, len(self.view))
+            if sender in self.place.members and not self.finished:
+                self.late.take(payload, len(self.view))
             return []
         parts = self._parts(note, payload)
         if note.kind == "ask":
@@ -175,7 +174,7 @@ class Centre:
     def placed(self, place: Place) -> list[Tell]:
         """The members changed: hand over what we no longer hold, and ask the heirs of the dead."""
         before, self.place = self.place, place
-        tells = self.group.placed(place)
+        tells = self.group.placed(place) if self.late.stays() else []
         moved: dict[int, list[int]] = {}
         for shard in range(self.shards):
             heir = self.holder(shard)
@@ -195,7 +194,7 @@ class Centre:
         tells = self._say("bye", others, [])
         if self.said["bye"] >= others:
             tells += self._say("final", others, self.held())
-            if self.said["final"] >= others and not self.begun:
+            if self.said["final"] >= others and not self.begun and self.late.handed is None:
                 self.begun = True
                 self.late.began_with = self.place.members
                 tells += self.group.begin(self.view)

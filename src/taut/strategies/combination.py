@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from taut.errors import Misuse
-from taut.strategies.registry import METHODS, Choice, on_topology, parse
+from taut.strategies.registry import METHODS, Choice, on_topology
+from taut.strategies.schedule import Phase, Schedule, parse_schedule
 
 if TYPE_CHECKING:
     from taut.topologies.shape import Shape
@@ -24,12 +25,13 @@ FEW = 16  # workers are enough to see whether a shape has directions
 
 @dataclass(frozen=True)
 class Combination:
-    """The four choices, resolved. ``strategy`` is as it runs on this topology."""
+    """The four choices, resolved. ``strategy`` is as it runs on this topology: the last one, where there are phases."""
 
     strategy: Choice
     topology: str
     codec: str
     finish: str
+    phases: int = 1
 
     @property
     def agrees(self) -> bool:
@@ -38,12 +40,12 @@ class Combination:
 
     @property
     def admits_late(self) -> bool:
-        """Workers may join in mid-run."""
-        return not self.strategy.is_method or self.strategy.kind.admits_late
+        """Workers may join in mid-run: not where a newcomer would have to find out which phase it is."""
+        return self.phases == 1 and (not self.strategy.is_method or bool(self.strategy.kind.admits_late))
 
 
 def combine(
-    strategy: str | Choice,
+    strategy: str | Choice | Schedule,
     topology: str | None = None,
     codec: str | None = None,
     finish: str | None = None,
@@ -59,19 +61,24 @@ def combine(
     Traceback (most recent call last):
     taut.errors.Misuse: codec 'tether' with strategy 'dpsgd': expected dense; leave the codec out, or use it with async
     """
-    choice = parse(strategy) if isinstance(strategy, str) else strategy
-    wired = topology if topology is not None else default_topology(choice)
-    choice = on_topology(choice, wired)
-    if codec is not None and not takes_codec(choice, codec):
+    if isinstance(strategy, Choice):
+        strategy = Schedule((Phase(strategy),))
+    schedule = parse_schedule(strategy) if isinstance(strategy, str) else strategy
+    wired = topology if topology is not None else default_topology(schedule.last)
+    choices = [on_topology(choice, wired) for choice in schedule.choices]
+    if codec is not None and not any(takes_codec(choice, codec) for choice in choices):
         raise Misuse(
-            f"codec {codec!r} with strategy {choice.name!r}",
-            " or ".join(choice.kind.codecs),
+            f"codec {codec!r} with strategy {choices[-1].name!r}",
+            " or ".join(choices[-1].kind.codecs),
             "leave the codec out, or use it with async",
         )
     if finish is not None and finish not in FINISHES:
         raise Misuse(f"finish {finish!r}", "one of " + ", ".join(FINISHES))
-    check_topology(choice, wired, workers)
-    return Combination(choice, wired, codec_for(choice, [codec]), finish or default_finish(choice))
+    for choice in choices:
+        check_topology(choice, wired, workers)
+    last = choices[-1]
+    suits = [codec_for(choice, [codec]) for choice in choices if codec is None or takes_codec(choice, codec)]
+    return Combination(last, wired, suits[-1], finish or default_finish(last), len(choices))
 
 
 def agrees(choice: Choice) -> bool:

@@ -180,7 +180,7 @@ class Dynamic(Periodic):
                 state.balance.strays[sender] = x
             elif number > state.next:
                 state.early[sender] = x
-        elif kind == "adopt" and state.strayed and current:
+        elif kind == "adopt" and state.turn and state.strayed and current:
             _adopt(state, x)
         elif kind == "reference" and not state.rounds:
             state.reference[:] = x

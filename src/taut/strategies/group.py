@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from taut.collectives import Piece, Reduction, named
+from taut.collectives import SEGMENT_ELEMENTS, Piece, Reduction, named
 from taut.core.messages import Note
 from taut.errors import MalformedMessage, Misuse
 from taut.strategies.method import Place, Tell
@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 KINDS = ("piece", "stand", "result")
 NEW = -1  # the stand of who has not taken part in any version yet
+LEAST_SEGMENT_ELEMENTS = 1 << 14  # below 64 KiB a message costs more than its bytes
+PIPELINE = 8  # at least so many segments to a chunk, so that a hop does not wait for the whole of it
 OWN_NUMBERS = 3  # after the vector: the weight, how many are ending, how many contributed
 
 
@@ -226,7 +228,8 @@ class Group:
         buffer = self._buffer(self._stand.round + 1)
         if self._program is None or self._program.length != len(buffer):
             self._program = self._schedule.program(len(members), members.index(self.place.rank), len(buffer))
-        self._reduction = Reduction(self._program, buffer, fill=partial(_fill, mine, buffer))
+        segment = min(SEGMENT_ELEMENTS, max(LEAST_SEGMENT_ELEMENTS, len(buffer) // (PIPELINE * len(members))))
+        self._reduction = Reduction(self._program, buffer, segment, partial(_fill, mine, buffer))
         return self._sent(self._reduction.begin()) + self._retake()
 
     def _retake(self) -> list[Tell]:

@@ -1,7 +1,9 @@
 """Who comes after the end: the run was drained while its state was still under way, and the last round is over.
 
-Everybody who took part in that round holds the same model. The lowest rank of them hands it to those who did not; they
-end with it.
+Everybody who took part in that round holds the same model. The lowest rank of them hands it to those who perhaps did
+not; they end with it. As long as the members stay the same, who gave it is among them, in no round, so no other can be
+completed. When they change, latecomers leave the group, or they might complete a round without it and end with another
+model; and as the group is then stuck, they hand the model to all.
 """
 
 from __future__ import annotations
@@ -37,12 +39,12 @@ class Latecomers:
     began_with: tuple[int, ...] = ()
     given: frozenset[int] = frozenset()
     handed: Vector | None = None  # this worker is a latecomer itself, and this is the model
-    giver: int = -1  # that it has from this one
+    left: bool = False  # and it takes part in no round any more
 
     def hand_on(self, place: Place, model: Vector) -> list[Tell]:
         """This worker has ended: what it owes to those who came since."""
-        if self.handed is not None:  # who gave us the model gives it to all, unless it is gone
-            late = set(place.members) if self.giver not in place.members else set()
+        if self.handed is not None:
+            late = set(place.members) if self.left else set()
         else:
             first = min((rank for rank in place.members if rank in self.began_with), default=place.rank)
             late = set(place.members) - set(self.began_with) if place.rank == first else set()
@@ -53,9 +55,14 @@ class Latecomers:
         payload = model.tobytes()
         return [Tell(rank, Note(KIND), payload) for rank in sorted(late)]
 
-    def take(self, sender: int, payload: bytes, length: int) -> None:
-        """The model came. ``MalformedMessage`` if it is not as long as ours."""
+    def take(self, payload: bytes, length: int) -> None:
+        """A member, who is still there, sent the model. ``MalformedMessage`` if it is not as long as ours."""
         if len(payload) != 4 * length:
             raise MalformedMessage(f"a model of {len(payload)} bytes; this one has {4 * length}")
         if self.handed is None:
-            self.handed, self.giver = np.frombuffer(payload, np.float32), sender
+            self.handed = np.frombuffer(payload, np.float32)
+
+    def stays(self) -> bool:
+        """The members change: whether this worker stays in the group."""
+        self.left = self.handed is not None
+        return not self.left

@@ -5,7 +5,8 @@ What `averaging`, `fedavg`, `diloco` and `admm` have in common, and all of their
 - A worker trains until it is ``due``, joins the next round of the ``Group`` and waits for it. (A method may let it train
   on for ``overlap`` steps meanwhile.)
 - A worker without data joins at once, with next to no weight; the others come after their steps. So nobody waits for
-  more than one round, and a round in which nobody trained is the plain mean of all.
+  more than one round, and a round in which nobody trained is the plain mean of all. (It lets one turn pass before, for
+  its next data may just be on the way, and what it has done by then would make a short contribution.)
 - A worker that drains says so in its contribution. The first round in which all contributors drain is the last one:
   everybody sees it, and ends with the same bits. Who comes still later is handed the model.
 
@@ -56,8 +57,10 @@ class Period:
     samples: int = 0
     moved: int = 0
     turn: bool = False  # the worker waits for our answer, and x is ours
-    idle: bool = False  # in this turn it has no data
+    idles: int = 0  # turns without data in a row
+    idle: bool = False  # in this turn it has no data, and none is to be expected
     begun: bool = False  # a round is under way
+    ended: bool = False
     draining: bool = False
     finished: bool = False
     rounds: int = 0
@@ -122,26 +125,37 @@ class Periodic(Method):
         actions: list[MethodAction] = []
         match event:
             case Stepped(samples):
-                state.turn, state.idle = True, not samples
-                state.samples += samples
-                if samples:
-                    state.steps += 1
-                    state.moved += 1
+                self._count(state, samples)
             case Heard(sender, note, payload) if state.group.hears(note):
-                actions += state.group.heard(sender, note, payload)
-            case Heard(sender, Note(kind=kind), payload) if kind == KIND and not state.finished:
-                state.late.take(sender, payload, len(state.local.x))
+                if not state.late.left:
+                    actions += state.group.heard(sender, note, payload)
+            case Heard(sender, Note(kind=kind), payload) if kind == KIND:
+                if sender in state.place.members and not state.finished:
+                    state.late.take(payload, len(state.local.x))
             case Placed(place):
                 state.place = place
-                actions += state.group.placed(place)
+                if state.late.stays():
+                    actions += state.group.placed(place)
+            case Ended():
+                state.ended = True
             case Draining():
                 state.draining = True
-            case Heard() | Ended():
+            case Heard():
                 pass
         self._go_on(state, actions)
         if state.finished:
             actions += state.late.hand_on(state.place, state.local.x)
         return actions
+
+    def _count(self, state: Any, samples: int) -> None:
+        """A turn begins. One without data is let pass: most likely data is on its way. The second one is idle."""
+        state.turn = True
+        state.idles = 0 if samples else state.idles + 1
+        state.idle = state.idles > (0 if state.ended or state.draining else 1)
+        state.samples += samples
+        if samples:
+            state.steps += 1
+            state.moved += 1
 
     def _go_on(self, state: Any, actions: list[MethodAction]) -> None:
         """Whatever can be done in this turn."""
@@ -179,7 +193,7 @@ class Periodic(Method):
             actions.append(Finished())
 
     def _end_late(self, state: Any, actions: list[MethodAction]) -> None:
-        """The others have ended without us: no round will ever be complete again, and the model is here."""
+        """The others have ended without us, and the model is here."""
         if state.turn:
             state.turn = False
             actions.append(Proceed())

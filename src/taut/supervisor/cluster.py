@@ -21,6 +21,8 @@ from taut.core.messages import (
     Hello,
     LeaseDone,
     LeaseRequest,
+    NextPhase,
+    PhaseDone,
     Pulse,
     Ready,
     Refusal,
@@ -163,7 +165,9 @@ class Cluster:
 
     # ------------------------------------------------------------------------------------- what workers say
 
-    def _said(self, worker: Worker, message: WorkerMessage, payloads: Sequence[bytes], now: float) -> None:
+    def _said(  # noqa: PLR0912  # one case per message
+        self, worker: Worker, message: WorkerMessage, payloads: Sequence[bytes], now: float
+    ) -> None:
         match message:
             case Heartbeat():
                 if worker.detector.beat(now):
@@ -179,6 +183,8 @@ class Cluster:
                 self.lending.request(worker, message, now)
             case LeaseDone():
                 self.leases.done(worker.rank, message.leases)
+            case PhaseDone(phase):
+                worker.phase = max(worker.phase, phase)
             case Done(leaving=True):
                 self.roll.gone(worker, "left", now, failure=False)
             case Done() if worker.state in ("ready", "training"):
@@ -208,6 +214,8 @@ class Cluster:
         self.outbox.send(worker.connection, self.members.roster())
         if worker.has_state and self.ledger.started_s is not None:
             self.outbox.send(worker.connection, Start())
+        if self.ledger.phase:
+            self.outbox.send(worker.connection, NextPhase(self.ledger.phase))
         if worker.drain_told and self.ending.reason is not None:
             self.outbox.send(worker.connection, Drain(self.ending.reason))
 
@@ -230,6 +238,7 @@ class Cluster:
                 assert worker.donor is not None
                 self.outbox.send(worker.connection, Donor(worker.donor))
             self._maybe_start(now)
+            self._maybe_next_phase()
             self.lending.serve(now)
             if self._deserted():
                 self._fail(self._why_deserted(), now)
@@ -254,6 +263,17 @@ class Cluster:
         self.roll.started(now)
         for worker in ready:
             self._begin(worker)
+
+    def _maybe_next_phase(self) -> None:
+        """Announce the phase that everybody who still has data has come to."""
+        busy = [worker for worker in self.members.with_state() if worker.state in ("ready", "training")]
+        reached = min((worker.phase for worker in busy), default=0)
+        if self.ending.begun or reached <= self.ledger.phase:
+            return
+        self.ledger.phase = reached
+        self.outbox.record("phase", f"phase {reached} begins: everybody has made the steps of those before")
+        for worker in self.members.with_state():
+            self.outbox.send(worker.connection, NextPhase(reached))
 
     def _deserted(self) -> bool:
         """Nobody is left who could bring the run to an end, and nobody is to come."""

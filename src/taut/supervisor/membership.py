@@ -25,6 +25,7 @@ class Worker:
     donor: int | None = None  # what it was told; None: not told yet
     statistics: Statistics = field(default_factory=Statistics)
     sketch: Sequence[float] = ()
+    phase: int = 0  # it has made the steps of all phases before this one
     drain_told: bool = False
     ended: bool = False  # its process is known to have ended after the verdict
     expelled: bool = False  # given up while it might still live: it is told so when it speaks

@@ -50,6 +50,7 @@ class Ledger:
     lost: int = 0  # expected workers that will not come, counted before the start
     failures: list[str] = field(default_factory=list)
     script_failed: bool = False
+    phase: int = 0  # of a run that changes its strategy: the one announced last
     oddities: int = 0  # malformed and unexpected messages
 
 

@@ -236,10 +236,10 @@ class Supervisor:
 
 def _plan(settings: Mapping[str, object], run: str, workers: int, seed: int) -> RunPlan:
     """What the state machine needs to know of the settings; the workers read the rest."""
-    from taut.strategies import parse
     from taut.strategies.combination import combine
+    from taut.strategies.schedule import parse_schedule
 
-    strategy = parse(settings.get("strategy") or "async")  # type: ignore[arg-type]  # it says so itself
+    strategy = parse_schedule(settings.get("strategy") or "async")  # type: ignore[arg-type]  # it says so itself
     topology, finish = (None if settings.get(key) is None else str(settings[key]) for key in ("topology", "finish"))
     chosen = combine(strategy, topology, finish=finish)
     return RunPlan(
@@ -248,7 +248,7 @@ def _plan(settings: Mapping[str, object], run: str, workers: int, seed: int) -> 
         _checked_count(workers),
         _settings_text(settings),
         socket.gethostname(),
-        strategy=strategy.name,
+        strategy=str(strategy),
         finish=chosen.finish,
         agrees=chosen.agrees,
         admits_late=chosen.admits_late,

@@ -12,6 +12,7 @@ from taut.core.messages import (
     Expulsion,
     Finish,
     Lease,
+    NextPhase,
     NoLease,
     Pulse,
     Refusal,
@@ -40,11 +41,16 @@ class Facts:
     dealt_out: set[int] = field(default_factory=set)
     finish: tuple[Finish, bytes] | None = None
     saved: Saved | None = None
+    phase: int = 0  # of a run that changes its strategy, as announced
     state: tuple[memoryview, dict[int, int]] | None = None  # a donor's, complete
     answered_s: float | None = None  # when the supervisor last said anything
     supervisor_silent: bool = False  # for so long that it must be taken for lost
 
-    def learn(self, message: SupervisorMessage, payloads: list[bytes]) -> None:
+    def over(self, phase: int) -> bool:
+        """This phase of the run is: the next one was announced, or the run is being drained."""
+        return self.drain is not None or self.phase > phase
+
+    def learn(self, message: SupervisorMessage, payloads: list[bytes]) -> None:  # noqa: PLR0912  # one case per message
         """One message of the supervisor's."""
         with self.changed:
             match message:
@@ -66,6 +72,8 @@ class Facts:
                     self.finish = (message, payloads[0])
                 case Saved():
                     self.saved = message
+                case NextPhase(phase):
+                    self.phase = max(self.phase, phase)
                 case Refusal(reason):
                     self.failure = Refused(reason)
                 case Expulsion(reason):

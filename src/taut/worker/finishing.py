@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import cast
 
 import msgspec
+import numpy as np
 
 from taut.codecs import sketch
 from taut.core.messages import Digest, Roster, Statistics, Upload
 from taut.errors import MalformedMessage, ReplicasDiffer, RunFailed
-from taut.strategies.method import Draining, Finished, Heard, MethodEvent, Place, Placed, Tell
+from taut.strategies.method import Draining, Finished, Heard, Local, MethodEvent, Place, Placed, Tell
 from taut.strategies.settlement import Settlement
 from taut.topologies.elementary import Complete
 from taut.worker.facts import Facts
 from taut.worker.local_vector import Weights
+from taut.worker.moments import Moments
 from taut.worker.node import Node
 from taut.worker.replica import Replica
 from taut.worker.talk import Talk
@@ -23,19 +26,41 @@ from taut.worker.validation import Validation
 UPLOAD_NBYTES = 1 << 20
 
 
+class Averaged:
+    """What is averaged: the weights, and before a phase in which all must take the same steps the moments, too."""
+
+    def __init__(self, replica: Replica, moments: Moments | None = None) -> None:
+        self._weights, self._moments = Weights(replica), moments
+        self.x = self._weights.x
+        if moments is not None:
+            self.x = np.concatenate([self.x, moments.gather()])
+
+    def fetch(self) -> None:
+        self._weights.fetch()
+        if self._moments is not None:
+            self.x = np.concatenate([self._weights.x, self._moments.gather()])
+
+    def put_back(self) -> None:
+        if self._moments is not None:
+            size = len(self._weights.x)
+            self._weights.x[:] = self.x[:size]
+            self._moments.scatter(self.x[size:])
+        self._weights.put_back()
+
+
 class Settler:
     """Drives a ``Settlement`` on ``node``: the replica takes the mean of all. Belongs to the training thread. It must be
     asked to ``catch_up`` until everybody is through: somebody may be behind."""
 
-    def __init__(self, replica: Replica, node: Node) -> None:
-        self.node = node
-        self.local = Weights(replica)
+    def __init__(self, local: Averaged, node: Node) -> None:
+        self.node, self.stage = node, node.stage
+        self.local = local
         self.method = Settlement()
         self.finished = False
         roster = node.facts.roster
         assert roster is not None
         self._version = roster.version
-        self.state = self.method.start(self._place(roster), self.local)
+        self.state = self.method.start(self._place(roster), cast(Local, local))  # it reads and writes x, no more
 
     def run(self, idle: Callable[[], None]) -> None:
         """Returns when this replica is the mean."""
@@ -47,7 +72,7 @@ class Settler:
         self.local.fetch()
         self._tell(Draining())
         while not self.finished:
-            self.node.wait(lambda _: self.finished or bool(self.node.settling_mail), all_idle)
+            self.node.wait(lambda _: self.finished or bool(self.stage.settling_mail), all_idle)
         self.local.put_back()
 
     def catch_up(self) -> None:
@@ -55,8 +80,8 @@ class Settler:
         if roster is not None and roster.version != self._version:
             self._version = roster.version
             self._tell(Placed(self._place(roster)))
-        while self.node.settling_mail:
-            item = self.node.settling_mail.popleft()
+        while self.stage.settling_mail:
+            item = self.stage.settling_mail.popleft()
             try:
                 self._tell(Heard(item.sender, item.note, item.payload))
             except MalformedMessage:
@@ -70,7 +95,7 @@ class Settler:
         for action in self.method.on(self.state, event, self.node.clock.now()):
             match action:
                 case Tell(to, note, payload):
-                    self.node.post(to, note, payload)
+                    self.node.post(to, note, payload, self.stage)
                 case Finished():
                     self.finished = True
 
@@ -126,7 +151,7 @@ class Finishing:
         """Become one model if need be."""
         if not self.averages:
             return trained
-        self.settler = Settler(self.replica, self.node)
+        self.settler = Settler(Averaged(self.replica), self.node)
         self.settler.run(self.talk.idle)
         state = self.settler.state
         note = "its weights are not finite, and were left out of the average" if state.left_out else trained.note

@@ -58,14 +58,10 @@ from taut.core.messages import (
     Welcome,
 )
 from taut.errors import MalformedMessage, Refused, SupervisorLost
-from taut.strategies.broadcast import Broadcast, BroadcastState
-from taut.strategies.channels import Channels, ChannelsState
-from taut.strategies.settlement import LANE
 from taut.worker.facts import Facts
+from taut.worker.stage import Protocol, Stage
 from taut.worker.state import State, pack
 from taut.worker.transfer import Donation, Fetch
-
-Protocol = Broadcast | Channels
 
 TICK_S = 0.05
 ADMISSION_S = 60.0  # for the first answer: nothing was measured yet
@@ -83,6 +79,21 @@ class _Say:
 class _Grant:
     state: State
     have: dict[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class _Post:
+    stage: Stage
+    event: Post
+
+
+@dataclass(frozen=True, slots=True)
+class _Advance:
+    protocol: Protocol
+
+
+Command = Event | _Say | _Grant | _Post | _Advance
+EARLY = 4096  # messages of a phase that this worker has not come to yet; what is beyond is sent again
 
 
 class Node:
@@ -111,14 +122,11 @@ class Node:
         self.bytes_sent = 0
         self.malformed: dict[int, int] = {}
         self.snapshot_wanted = False
-        self._strategy: Protocol | None = None
-        self._state: BroadcastState | ChannelsState | None = None
-        self._commands: deque[Event | _Say | _Grant] = deque()
+        self._stage: Stage | None = None
+        self._former: Stage | None = None  # of the phase before: somebody may be behind, and need an answer
+        self._early: deque[tuple[int, Any, list[bytes]]] = deque(maxlen=EARLY)
+        self._commands: deque[Command] = deque()
         self._arrivals: deque[Include] = deque()
-        self._mail: deque[Deliver] = deque()
-        self.settling_mail: deque[Deliver] = deque()  # of the last average, which some begin before others have drained
-        self._aside: tuple[Channels, ChannelsState] | None = None  # of a stream: the channels for that average
-        self.on_deliver: Callable[[Deliver], None] | None = None  # in the communication thread, instead of `mail`
         self._unsaid: deque[list[bytes]] = deque()  # for the supervisor, when it has no room
         self._donation = Donation()
         self._fetch: Fetch | None = None
@@ -185,7 +193,19 @@ class Node:
 
     @property
     def bounded(self) -> bool:
-        return isinstance(self._strategy, Broadcast) and self._strategy.bounded
+        return self._stage is not None and self._stage.bounded
+
+    @property
+    def stage(self) -> Stage:
+        """Of the present phase; there is one from the welcome on."""
+        assert self._stage is not None
+        return self._stage
+
+    def advance(self, protocol: Protocol) -> None:
+        """The phase is over for this worker: from now on it runs ``protocol``. Returns when that is so."""
+        phase = self.stage.phase
+        self._command(_Advance(protocol))
+        self.wait(lambda _: self.stage.phase > phase, _nothing, needs_supervisor=False)
 
     def taken(self, positions: dict[int, int]) -> None:
         self._command(Taken(positions))
@@ -208,25 +228,17 @@ class Node:
             arrivals.append(self._arrivals.popleft())
         return arrivals
 
-    def post(self, to: int, note: Note, payload: bytes | memoryview) -> None:
+    def post(self, to: int, note: Note, payload: bytes | memoryview, stage: Stage | None = None) -> None:
         """A method's message to another worker. From any thread; reliable, in order."""
-        self._commands.append(Post(to, note, payload))
+        self._commands.append(_Post(stage or self.stage, Post(to, note, payload)))
         if threading.current_thread() is not self._thread:
             self.transport.wake()
-
-    def mail(self) -> list[Deliver]:
-        """What methods of other workers have posted to this one."""
-        items: list[Deliver] = []
-        while self._mail:
-            items.append(self._mail.popleft())
-        return items
 
     def seat(self, rank: int, neighbours: Sequence[Member]) -> None:
         """Take a place without a supervisor (before ``start``): these are the neighbours, and everybody starts alike."""
         self.rank = rank
         welcome = Welcome(rank, "", 0, len(neighbours) + 1, "{}")
-        self._strategy = self.make_strategy(welcome)
-        self._state = self._strategy.start(rank, synced=True)
+        self._stage = Stage(0, self.make_strategy(welcome), rank, True, self._state_limit_nbytes)
         self.workers = len(neighbours) + 1
         for member in neighbours:
             self.transport.admit(member)
@@ -234,7 +246,7 @@ class Node:
 
     def settled(self) -> bool:
         """Everybody left has received all that was published."""
-        return self._state is not None and not self._commands and self._state.settled()
+        return self._stage is not None and not self._commands and self._stage.settled()
 
     def pause(self, idle: Callable[[], None], over: Callable[[], bool]) -> None:
         """Until something happens, or for a moment."""
@@ -243,7 +255,7 @@ class Node:
         with self.facts.changed:
             if self.facts.failure is not None:
                 raise self.facts.failure
-            if not over() and not self._mail:
+            if not over() and not self._mail_waits():
                 self.facts.changed.wait(TICK_S)
         idle()
 
@@ -270,10 +282,13 @@ class Node:
                     raise facts.failure
                 if facts.supervisor_silent and needs_supervisor:
                     raise SupervisorLost("the supervisor fell silent while this worker needed an answer of it")
-                if not self._mail:
+                if not self._mail_waits():
                     facts.changed.wait(TICK_S)
 
-    def _command(self, command: Event | _Say | _Grant) -> None:
+    def _mail_waits(self) -> bool:
+        return self._stage is not None and bool(self._stage.mail)
+
+    def _command(self, command: Command) -> None:
         self._commands.append(command)
         if self.clock.now() - self._pumped_s >= TICK_S:  # else it goes with the next pump, very soon
             self.transport.wake()
@@ -325,25 +340,45 @@ class Node:
         all_said = not self._commands and not self._unsaid
         return all_said or self.clock.now() - self._closing_s > self._closing
 
-    def _on_command(self, command: Event | _Say | _Grant) -> None:
+    def _on_command(self, command: Command) -> None:
         match command:
             case _Say(message, payloads):
                 self._unsaid.append(encode(message, payloads))
             case _Grant(state, have):
-                assert self._state is not None
-                tail = tuple(self._state.tail(have))
+                tail = tuple(self.stage.state.tail(have))
                 data = pack(State(state.vector, state.still, state.grid, tail))
                 for rank, chunk, payload in self._donation.grant(data, have):
                     self._send(rank, chunk, [payload])
+            case _Post(stage, event):
+                self._tell(event, stage)
+            case _Advance(protocol):
+                self._on_advance(protocol)
             case event:
                 self._tell(event)
+
+    def _on_advance(self, protocol: Protocol) -> None:
+        former = self.stage
+        stage = Stage(former.phase + 1, protocol, self.rank, True, self._state_limit_nbytes)
+        self._former = former
+        self._arrivals.clear()
+        self.facts.note(drained=False)
+        self._stage = stage
+        for rank in former.state.gone:
+            self._tell(PeerGone(rank))
+        for rank in former.state.links:
+            self._tell(PeerJoined(rank))
+        early = list(self._early)
+        self._early.clear()
+        for sender, message, payloads in early:
+            self._on_peer(sender, message, payloads)
+        self.facts.note()
 
     def _on_envelope(self, envelope: Envelope) -> None:
         try:
             if envelope.sender == SUPERVISOR:
                 message, payloads = decode(envelope.frames, SupervisorMessage)
                 self._on_supervisor(message, payloads)
-            elif self._state is not None:
+            elif self._stage is not None:
                 message, payloads = decode(envelope.frames, PeerMessage)
                 self._on_peer(envelope.sender, message, payloads)
         except MalformedMessage:
@@ -357,28 +392,24 @@ class Node:
             self.facts.supervisor_silent = False
         else:
             self._detector.seen(now)
-        if isinstance(message, Welcome) and self._strategy is None:
+        if isinstance(message, Welcome) and self._stage is None:
             self.rank = message.rank
-            self._strategy = self.make_strategy(message)
-            self._state = self._strategy.start(message.rank, synced=False)
-            if not isinstance(self._strategy, Channels):
-                channels = Channels(limit_nbytes=self._state_limit_nbytes)
-                self._aside = (channels, channels.start(message.rank, synced=True))
+            self._stage = Stage(0, self.make_strategy(message), message.rank, False, self._state_limit_nbytes)
         self.facts.learn(message, payloads)
         if isinstance(message, Roster) and self.facts.roster is message:
             self._on_roster(message)
 
     def _on_roster(self, roster: Roster) -> None:
-        assert self._state is not None
+        known = self.stage.state
         for gone in roster.gone:
-            if gone.rank not in self._state.gone and gone.rank != self.rank:
+            if gone.rank not in known.gone and gone.rank != self.rank:
                 self.transport.forget(gone.rank)
                 self._donation.forget(gone.rank)
-                self._tell(PeerGone(gone.rank))
+                self._tell_all(PeerGone(gone.rank))
         for member in roster.members:
-            if member.rank != self.rank and member.rank not in self._state.links:
+            if member.rank != self.rank and member.rank not in known.links:
                 self.transport.admit(member)
-                self._tell(PeerJoined(member.rank))
+                self._tell_all(PeerJoined(member.rank))
         self.workers = len(roster.members)
 
     def _on_peer(self, sender: int, message: Any, payloads: list[bytes]) -> None:
@@ -386,7 +417,7 @@ class Node:
             case Updates() | Report() | Parcel() | Receipt():
                 if isinstance(message, Parcel | Receipt) or (isinstance(message, Report) and message.position >= 0):
                     self._donation.forget(sender)
-                self._tell(Arrived(sender, message, payloads))
+                self._on_protocol(sender, message, payloads)
             case StateRequest():
                 answer = self._donation.request(sender, message)
                 if answer is not None:
@@ -400,15 +431,24 @@ class Node:
                     self._fetch.arrived(sender, message, payloads)
                     self._fetch_on(self.clock.now())
 
+    def _on_protocol(self, sender: int, message: Updates | Report | Parcel | Receipt, payloads: list[bytes]) -> None:
+        """For the phase that it belongs to: the present one, the one before, or one that is still to come here."""
+        if message.phase > self.stage.phase:
+            self._early.append((sender, message, payloads))
+        elif message.phase == self.stage.phase:
+            self._tell(Arrived(sender, message, payloads))
+        elif self._former is not None and message.phase == self._former.phase:
+            self._tell(Arrived(sender, message, payloads), self._former)
+
     def _on_time(self, now: float) -> None:
-        if self.facts.welcome is None and self._strategy is None:
+        if self.facts.welcome is None and self._stage is None:
             self._watch_admission(now)
         if now - self._ticked_s >= TICK_S:
             self._ticked_s = now
-            if self._state is not None:
-                self._tell(Tick())
+            if self._stage is not None:
+                self._tell_all(Tick())
                 self._fetch_on(now)
-        if self._state is not None and now - self._beat_s >= HEARTBEAT_S:
+        if self._stage is not None and now - self._beat_s >= HEARTBEAT_S:
             self._beat_s = now
             self._send(SUPERVISOR, Heartbeat(self.statistics(), self.sketch()), ())
             if self._detector.suspects(now) and not self.facts.supervisor_silent:
@@ -425,7 +465,6 @@ class Node:
 
     def _fetch_on(self, now: float) -> None:
         """Go on with taking over the donor's state, if there is one to take and every neighbour holds for us."""
-        assert self._state is not None
         donor = self.facts.donor
         if self._fetched or donor is None or donor < 0:
             return
@@ -435,29 +474,26 @@ class Node:
             self._fetched = True
             self.facts.note(state=(self._fetch.data(), self._fetch.have))
             self._fetch = None  # the training thread alone holds the state now, and lets it go when it is in the model
-        elif self._state.attached() and donor in self._state.links:
+        elif self.stage.state.attached() and donor in self.stage.state.links:
             request = self._fetch.due(now)
             if request is not None:
                 self._send(donor, request, ())
 
-    def _tell(self, event: Event) -> None:
-        assert self._strategy is not None and self._state is not None
-        if self._aside is not None and self._tell_aside(event, *self._aside):
-            return
-        strategy: Any = self._strategy  # the state is always its own
-        self._do(strategy.on(self._state, event, self.clock.now()))
-        self.staleness = self._state.staleness
-        if isinstance(self._state, BroadcastState) and self.bounded:
-            self._pace(strategy.horizon(self._state), self._state.fastest())
+    def _tell_all(self, event: Event) -> None:
+        """Also the phase before: it goes on until everybody is through with it."""
+        if self._former is not None:
+            self._tell(event, self._former)
+        self._tell(event)
 
-    def _tell_aside(self, event: Event, channels: Channels, state: ChannelsState) -> bool:
-        """Tell the channels beside a stream, if it concerns them; whether it concerns nobody else."""
-        alone = isinstance(event, Post) or (
-            isinstance(event, Arrived | Blocked) and isinstance(event.message, Parcel | Receipt)
-        )
-        if alone or isinstance(event, PeerJoined | PeerGone | Tick):
-            self._do(channels.on(state, event, self.clock.now()))
-        return alone
+    def _tell(self, event: Event, stage: Stage | None = None) -> None:
+        stage = stage or self.stage
+        self._do(stage.on(event, self.clock.now()), stage)
+        if stage is not self._stage:
+            return
+        self.staleness = stage.state.staleness
+        pace = stage.pace()
+        if pace is not None:
+            self._pace(*pace)
 
     def _pace(self, horizon: float, fastest: int) -> None:
         if (horizon, fastest) != (self.horizon, self.fastest):
@@ -465,32 +501,23 @@ class Node:
             with self.facts.changed:
                 self.facts.changed.notify_all()
 
-    def _do(self, actions: list[Action]) -> None:
+    def _do(self, actions: list[Action], stage: Stage) -> None:
         blocked: set[int] = set()
         for action in actions:
             match action:
                 case Send(to, message, payloads):
-                    if to in blocked or self._send(to, message, payloads):
+                    if to in blocked or self._send(to, stage.tag(message), payloads):
                         continue
                     if isinstance(message, Updates | Parcel):
                         blocked.add(to)
-                        self._tell(Blocked(to, message))
+                        self._tell(Blocked(to, message), stage)
                 case Include():
                     self._arrivals.append(action)
                 case Deliver():
-                    self._hand_over(action)
+                    stage.deliver(action)
+                    self.facts.note()
                 case Drained():
                     self.facts.note(drained=True)
-
-    def _hand_over(self, item: Deliver) -> None:
-        if item.note.part == LANE:
-            self.settling_mail.append(item)
-        elif self.on_deliver is not None:
-            self.on_deliver(item)
-        else:
-            self._mail.append(item)
-        with self.facts.changed:
-            self.facts.changed.notify_all()
 
     def _send(self, to: int, message: Message, payloads: Sequence[bytes | memoryview]) -> bool:
         frames = encode(message, payloads)
@@ -498,3 +525,7 @@ class Node:
         if sent and to != SUPERVISOR:
             self.bytes_sent += nbytes(frames)
         return sent
+
+
+def _nothing() -> None:
+    pass

@@ -51,13 +51,16 @@ class Rounds(Talk):
         self._version = -1
         self._state: Any = None
         self._early: list[Deliver] = []  # what others, who started before, told a concurrent method
+        self.stage = node.stage  # of the phase that this is the talk of
         if method.concurrent:
-            node.on_deliver = self._deliver
+            self.stage.on_deliver = self._deliver
 
     def start(self) -> None:
         roster = self.node.facts.roster
         assert roster is not None
         self._version = roster.version
+        if isinstance(self.local, Weights):
+            self.local.fetch()  # on a GPU, the copy is older than the run's state
         with self._lock:
             self._state = self.method.start(self._place(roster), self.local)
             for item in self._early:
@@ -143,8 +146,8 @@ class Rounds(Talk):
         if self._state is not None and roster is not None and roster.version != self._version:
             self._version = roster.version
             self._tell(Placed(self._place(roster)))
-        for item in self.node.mail() if self._state is not None else []:  # before the start it waits
-            self._deliver(item)
+        while self.stage.mail and self._state is not None:  # before the start it waits
+            self._deliver(self.stage.mail.popleft())
         if self.node.snapshot_wanted:
             self.node.grant(self.replica.state(), {})
 
@@ -152,12 +155,12 @@ class Rounds(Talk):
         """Take turns for the others' sake until the run is over, then end together."""
         facts = self.node.facts
         self._tell(Ended())
-        while facts.drain is None:
+        while not facts.over(self.stage.phase):
             if self.method.lockstep:
                 self._idle_turn()
             if facts.supervisor_silent:
                 raise SupervisorLost("the supervisor fell silent before it ended the run")
-            self._breathe(lambda facts: facts.drain is not None)
+            self._breathe(lambda facts: facts.over(self.stage.phase))
         self._tell(Draining())
         while not self.finished:
             if self.method.turns_until_finished and self.proceed:
@@ -194,7 +197,7 @@ class Rounds(Talk):
         for action in actions:
             match action:
                 case Tell(to, note, payload):
-                    self.node.post(to, note, payload)
+                    self.node.post(to, note, payload, self.stage)
                 case Proceed():
                     self.proceed = True
                 case Finished():

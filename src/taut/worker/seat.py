@@ -7,11 +7,10 @@ import os
 import socket
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from taut.codecs import Codec, merge, parse
 from taut.communication.keys import Token, WorkerKeys, read_token_file
 from taut.communication.zmq_transport import ZmqTransport
 from taut.config import WorkerEnvironment
@@ -24,24 +23,21 @@ from taut.core.messages import (
     Welcome,
 )
 from taut.errors import Misuse, PeerLost, SupervisorLost
-from taut.strategies import parse as parse_strategy
-from taut.strategies.channels import Channels
-from taut.strategies.combination import codec_for, default_finish
-from taut.strategies.registry import Choice, on_topology
-from taut.strategies.sync import Sync
-from taut.topologies.registry import parse as parse_topology
+from taut.strategies.combination import default_finish
 from taut.worker.accounting import Stopwatch
 from taut.worker.arena import Arena
 from taut.worker.finishing import Finishing
-from taut.worker.gradient_rounds import gradient_rounds
-from taut.worker.node import Node, Protocol
+from taut.worker.node import Node
+from taut.worker.phases import Phases
 from taut.worker.replica import Replica
-from taut.worker.rounds import Rounds
+from taut.worker.stage import Protocol
 from taut.worker.state import unpack
-from taut.worker.streaming import Streaming
 from taut.worker.supervisor_leases import SupervisorLeases
 from taut.worker.talk import Talk
 from taut.worker.validation import Validation
+
+if TYPE_CHECKING:
+    import torch
 
 
 class Seat:
@@ -62,6 +58,7 @@ class Seat:
         self.bytes_dense = 0
         self.watch = Stopwatch()
         self._settings: dict[str, Any] = {}
+        self._optimizer: torch.optim.Optimizer | None = None
         token = environment.token or read_token_file(environment.token_file or "")
         keys = WorkerKeys.generate()
         transport = ZmqTransport(
@@ -86,38 +83,25 @@ class Seat:
             raise
 
     def _strategy(self, welcome: Welcome) -> Protocol:
-        """What the communication thread runs: the stream itself, or the channels under a method."""
-        choice = _choice(json.loads(welcome.settings))
-        if choice.is_method:
-            return Channels(
-                window_nbytes=max(8 << 20, 4 * self.arena.size // 8), limit_nbytes=16 * self.arena.size + (1 << 20)
-            )
-        budget_nbytes = max(16 << 20, 4 * self.arena.size // 8)
-        window_nbytes = max(1 << 20, 4 * self.arena.size // 16)  # several updates, whatever the model's size
-        return choice.stream(merge, budget_nbytes=budget_nbytes, window_nbytes=window_nbytes)
+        """What the communication thread runs from the welcome on."""
+        self.phases = Phases(json.loads(welcome.settings), self.arena, self._codec_of_script)
+        return self.phases.protocol()
 
-    def _talk(self) -> Talk:
-        choice = _choice(self._settings)
-        if not choice.is_method:
-            self.replica = Replica(self.arena, self._codec(), choice.kind.complete)
-            return Streaming(self.replica, self.node, self.watch)
-        method = choice.method()
-        self.replica = Replica(self.arena, self._codec(), talks="tether" in method.codecs)
-        shape = parse_topology(self._settings.get("topology", "complete"))
-        if isinstance(method, Sync):
-            return gradient_rounds(method, self.replica, self.node, shape, self.watch)
-        return Rounds(method, self.replica, self.node, shape, self.watch)
+    @property
+    def talk(self) -> Talk:
+        return self.phases.talk
 
-    def _codec(self) -> Codec:
-        """What was said explicitly, or else the script's wish, or else the run's: the first that the strategy can use."""
-        wishes = [self._codec_of_script, self._settings.get("codec")]
-        if "codec" in self._settings.get("explicit", ()):
-            wishes.reverse()
-        return parse(codec_for(_choice(self._settings), wishes))
+    @property
+    def replica(self) -> Replica:
+        return self.phases.replica
+
+    def attach(self, optimizer: torch.optim.Optimizer) -> None:
+        self._optimizer = optimizer
+        self.talk.attach(optimizer)
 
     def _finish(self) -> str:
         """How the model is chosen at the end."""
-        finish: str = self._settings.get("finish") or default_finish(_choice(self._settings))
+        finish: str = self._settings.get("finish") or default_finish(self.phases.last)
         if finish == "best" and self.validation.validate is None and "finish" in self._settings.get("explicit", ()):
             raise Misuse(
                 "finish=best in a script without a validation function",
@@ -136,7 +120,7 @@ class Seat:
         self.seed = welcome.seed
         self._settings = json.loads(welcome.settings)
         self.finish_policy = self._finish()
-        self.talk = self._talk()
+        self.phases.begin(node, self.watch)
         self.leases = SupervisorLeases(self)
         node.wait(lambda facts: facts.donor == -1 or facts.state is not None, _nothing)
         if node.facts.state is None:
@@ -172,6 +156,16 @@ class Seat:
         self.watch.charge("compute")
         self.bytes_dense += 4 * self.arena.size * (self.node.workers - 1)
         self.talk.exchange(samples, rate)
+        self.phases.stepped(self._optimizer)
+
+    @property
+    def announced(self) -> bool:
+        """The next phase was, and this worker is not in it yet."""
+        return self.node.facts.phase > self.phases.number
+
+    def follow(self) -> None:
+        """Go to the phase that was announced, if one was."""
+        self.phases.follow(self._optimizer)
 
     def _check(self) -> None:
         if self.node.facts.failure is not None:
@@ -195,7 +189,7 @@ class Seat:
         return self.statistics()
 
     def _take_sketch(self) -> list[float]:
-        replica = getattr(self, "replica", None)
+        replica = getattr(self.phases, "replica", None) if hasattr(self, "phases") else None
         return replica.sketch if replica is not None else []
 
     # --------------------------------------------------------------------------------------------- the end
@@ -205,12 +199,20 @@ class Seat:
         node = self.node
         try:
             node.say(Done())
-            self.talk.finish()
+            self._end()
             self._agree()
         except (SupervisorLost, PeerLost) as error:
             raise type(error)(f"{error}; the model as this worker has it is in {self.save_here()}") from None
         finally:
             node.close(linger_s=1.0)
+
+    def _end(self) -> None:
+        """Finish the talk; as long as that ends a phase and not the run, go to the next one, whoever has the data."""
+        while True:
+            self.talk.finish()
+            if self.node.facts.phase <= self.phases.number:
+                return
+            self.phases.change(self._optimizer)
 
     def save_here(self) -> Path:
         """Nobody takes the model: it must not be lost."""
@@ -233,7 +235,7 @@ class Seat:
             self.node.close(linger_s=1.0)
 
     def _agree(self) -> None:
-        choice = _choice(self._settings)
+        choice = self.phases.choice
         consensus = choice.is_method and choice.kind.consensus  # then there is nothing left to average
         finishing = Finishing(
             self.node,
@@ -247,10 +249,6 @@ class Seat:
             finishing.run()
         finally:
             self.score = finishing.score
-
-
-def _choice(settings: dict[str, Any]) -> Choice:
-    return on_topology(parse_strategy(settings.get("strategy", "async")), settings.get("topology", "complete"))
 
 
 def _nothing() -> None:

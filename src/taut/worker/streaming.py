@@ -121,7 +121,8 @@ class Streaming(Talk):
         self.replica.update_sketch()
 
     def finish(self) -> None:
-        self.node.wait(lambda facts: facts.drain is not None, self.idle)
+        phase = self.node.stage.phase
+        self.node.wait(lambda facts: facts.over(phase), self.idle)
         self.watch.charge("wait")
         self._flush()
         self.participant.drain()

@@ -30,10 +30,11 @@ class SupervisorLeases(LeaseSource):
             return bool(facts.leases) or final in facts.dealt_out or facts.drain is not None
 
         self._ask(plan)
-        if not answered(facts):
+        while not answered(facts):
             seat.watch.charge("data")
-            seat.talk.wait(answered, again=lambda: self._ask_again(plan))
+            seat.talk.wait(lambda facts: answered(facts) or seat.announced, again=lambda: self._ask_again(plan))
             seat.watch.charge("wait")
+            seat.follow()
         if facts.drain is not None:
             return None
         if not facts.leases:

@@ -55,14 +55,19 @@ class TorchWorker:
         if seat:
             seat.statistics = self.statistics
             try:
-                seat.talk.attach(optimizer)
+                seat.attach(optimizer)
             except BaseException as error:  # an optimizer that does not go with the strategy: the others must be told
                 self.fail(error)
                 raise
-            if seat.talk.wants_gradients:
-                optimizer.register_step_pre_hook(lambda *_: self._before_step())
+            optimizer.register_step_pre_hook(lambda *_: self._before_step())
             seat.train()
-        self._distillation = distillation_of(seat.talk, seat.arena, model) if seat else None
+            seat.phases.changed = self._meet_talk
+        self._meet_talk()
+
+    def _meet_talk(self) -> None:
+        """The first of the run, or that of a new phase."""
+        seat = self._seat
+        self._distillation = distillation_of(seat.talk, seat.arena, self.model) if seat else None
 
     @property
     def rank(self) -> int:

@@ -1,0 +1,53 @@
+"""The optimizer's moments as one vector: where all replicas must take the same steps, they must share these, too."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from taut.worker.iteration import Vector
+
+if TYPE_CHECKING:
+    import torch
+
+
+class Moments:
+    """All tensors in the optimizer's state (momentum, Adam's averages, step counts), in the order of the parameters.
+
+    >>> import torch
+    >>> layer = torch.nn.Linear(2, 1)
+    >>> optimizer = torch.optim.SGD(layer.parameters(), lr=0.1, momentum=0.9)
+    >>> layer(torch.ones(1, 2)).sum().backward(); optimizer.step()
+    >>> moments = Moments(optimizer); moments.gather().tolist()
+    [1.0, 1.0, 1.0]
+    >>> moments.scatter(np.zeros(3, np.float32)); Moments(optimizer).gather().tolist()
+    [0.0, 0.0, 0.0]
+    """
+
+    def __init__(self, optimizer: torch.optim.Optimizer) -> None:
+        import torch
+
+        self.tensors: list[Any] = [
+            value
+            for group in optimizer.param_groups
+            for parameter in group["params"]
+            for _, value in sorted(optimizer.state.get(parameter, {}).items())
+            if isinstance(value, torch.Tensor)
+        ]
+
+    def gather(self) -> Vector:
+        parts = [tensor.detach().float().cpu().numpy().ravel() for tensor in self.tensors]
+        return np.concatenate(parts) if parts else np.zeros(0, np.float32)
+
+    def scatter(self, vector: Vector) -> None:
+        import torch
+
+        offset = 0
+        for tensor in self.tensors:
+            part = torch.from_numpy(np.array(vector[offset : offset + tensor.numel()])).view(tensor.shape)
+            if tensor.numel() == 1 and not tensor.ndim:
+                part = part.round()  # a count of steps: the same whole number everywhere
+            with torch.no_grad():
+                tensor.copy_(part)
+            offset += tensor.numel()

@@ -1,0 +1,135 @@
+"""The strategies of a run, one after the other, as one worker follows them. Most runs have one phase.
+
+At the end of a step after which the supervisor has announced the next phase, the worker ends the present one as it would
+end the run: the talk is finished (everything under way arrives), replicas that may differ are averaged, and from the
+weights that all have then the next talk starts, over protocols of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from taut.codecs import Codec, merge
+from taut.codecs import parse as parse_codec
+from taut.core.messages import PhaseDone
+from taut.strategies.channels import Channels
+from taut.strategies.combination import agrees, codec_for
+from taut.strategies.registry import Choice, on_topology
+from taut.strategies.schedule import Phase, parse_schedule
+from taut.strategies.sync import Sync
+from taut.topologies.registry import parse as parse_topology
+from taut.worker.accounting import Stopwatch
+from taut.worker.arena import Arena
+from taut.worker.finishing import Averaged, Settler
+from taut.worker.gradient_rounds import gradient_rounds
+from taut.worker.moments import Moments
+from taut.worker.node import Node
+from taut.worker.replica import Replica
+from taut.worker.rounds import Rounds
+from taut.worker.stage import Protocol
+from taut.worker.streaming import Streaming
+from taut.worker.talk import Talk
+
+if TYPE_CHECKING:
+    import torch
+
+
+class Phases:
+    """``settings`` are the run's, as the supervisor sent them; ``replica`` and ``talk`` those of the present phase."""
+
+    replica: Replica
+    talk: Talk
+
+    def __init__(self, settings: Mapping[str, Any], arena: Arena, codec_of_script: str | None) -> None:
+        self.settings, self.arena, self._codec_of_script = settings, arena, codec_of_script
+        self.schedule = parse_schedule(settings.get("strategy", "async"))
+        self.number = 0
+        self.changed: Callable[[], None] = _nothing  # called after a change
+        self._steps = 0  # in this phase
+        self._former: list[Callable[[], None]] = []  # what somebody who is behind may still need of us
+
+    @property
+    def phase(self) -> Phase:
+        return self.schedule.phases[self.number]
+
+    @property
+    def choice(self) -> Choice:
+        """The present strategy, as it runs on the run's topology."""
+        return on_topology(self.phase.choice, self.settings.get("topology", "complete"))
+
+    @property
+    def last(self) -> Choice:
+        """The strategy that the run ends with."""
+        return on_topology(self.schedule.last, self.settings.get("topology", "complete"))
+
+    def protocol(self) -> Protocol:
+        """What the communication thread runs: the stream itself, or the channels under a method."""
+        dense_nbytes = 4 * self.arena.size
+        if self.choice.is_method:
+            return Channels(window_nbytes=max(8 << 20, dense_nbytes // 8), limit_nbytes=4 * dense_nbytes + (1 << 20))
+        budget_nbytes = max(16 << 20, dense_nbytes // 8)
+        window_nbytes = max(1 << 20, dense_nbytes // 16)  # several updates, whatever the model's size
+        return self.choice.stream(merge, budget_nbytes=budget_nbytes, window_nbytes=window_nbytes)
+
+    def begin(self, node: Node, watch: Stopwatch) -> None:
+        """Make the replica and the talk of the present phase."""
+        self.node, self.watch = node, watch
+        choice = self.choice
+        if not choice.is_method:
+            self.replica = Replica(self.arena, self._codec(), choice.kind.complete)
+            self.talk = Streaming(self.replica, node, watch)
+            return
+        method = choice.method()
+        self.replica = Replica(self.arena, self._codec(), talks="tether" in method.codecs)
+        shape = parse_topology(self.settings.get("topology", "complete"))
+        driver = gradient_rounds if isinstance(method, Sync) else Rounds
+        self.talk = driver(method, self.replica, node, shape, watch)  # type: ignore[arg-type]
+
+    def stepped(self, optimizer: torch.optim.Optimizer | None) -> None:
+        """A step is over: say so when it was the last that this phase asks for, and change when all have said so."""
+        self._steps += 1
+        if self._steps == self.phase.steps:
+            self.node.say(PhaseDone(self.number + 1))
+        for idle in self._former:
+            idle()
+        self.follow(optimizer)
+
+    def follow(self, optimizer: torch.optim.Optimizer | None) -> None:
+        """Go to the phase that was announced, if one was. Also from a wait for data: who has it may wait for us."""
+        if self.node.facts.phase > self.number:
+            self.talk.finish()
+            self.change(optimizer)
+
+    def change(self, optimizer: torch.optim.Optimizer | None) -> None:
+        former = [self.talk.idle] if self.choice.is_method else []
+        alike = agrees(self.choice)
+        self.replica.retire()
+        self.number += 1
+        self._steps = 0
+        of_gradients = self.choice.is_method and self.choice.kind.vector == "gradients"
+        if of_gradients or not alike:
+            local = Averaged(self.replica, Moments(optimizer) if of_gradients and optimizer is not None else None)
+            settler = Settler(local, self.node)
+            settler.run(self.talk.idle)
+            former.append(settler.catch_up)
+        self._former = former
+        self.node.advance(self.protocol())
+        self.begin(self.node, self.watch)
+        self.replica.found(self.node.workers)
+        if optimizer is not None:
+            self.talk.attach(optimizer)
+        self.talk.start()
+        self.changed()
+        self.watch.charge("wait")
+
+    def _codec(self) -> Codec:
+        """What was said explicitly, or else the script's wish, or else the run's: the first that the strategy can use."""
+        wishes = [self._codec_of_script, self.settings.get("codec")]
+        if "codec" in self.settings.get("explicit", ()):
+            wishes.reverse()
+        return parse_codec(codec_for(self.choice, wishes))
+
+
+def _nothing() -> None:
+    pass

@@ -1,0 +1,43 @@
+"""Real processes that change their strategy in mid-run: agreed upon, never half applied, also when one dies meanwhile."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from taut.testing.cluster import LocalCluster
+
+JOB = Path(__file__).with_name("job.py")
+
+
+@pytest.mark.parametrize(
+    ("schedule", "args"),
+    [
+        ("sync for 10 steps, then async for 20 steps, then averaging:every=4", []),
+        ("dpsgd for 10 steps, then sync", ["--optimizer", "AdamW", "--own-loop"]),
+        ("async for 10 steps, then adpsgd for 10 steps, then async", ["--batch-norm"]),
+    ],
+)
+def test_a_run_changes_its_strategy(tmp_path: Path, schedule: str, args: list[str]) -> None:
+    with LocalCluster(JOB, 3, tmp_path / "run", args=args, settings={"strategy": schedule}) as cluster:
+        outcome = cluster.outcome()
+        cluster.until_exits(3)
+    assert outcome.exit_code == 0, (outcome, cluster.logs())
+    assert outcome.identical
+    assert outcome.samples_undone == 0
+    assert sum(row.statistics.samples for row in outcome.workers.values()) == 3 * 2000
+
+
+def test_a_death_does_not_stop_the_change(tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    settings = {"strategy": "sync for 20 steps, then async for 50 steps, then dpsgd"}
+    with LocalCluster(JOB, 4, tmp_path / "run", args=["--gate", str(gate)], settings=settings) as cluster:
+        cluster.until(lambda v: len(v.workers) == 4 and all(r.statistics.steps > 5 for r in v.workers), "steps")
+        cluster.signal(3)
+        cluster.until(lambda v: cluster.row(3).reason != "", "the death to be noticed")
+        cluster.until(lambda v: all(r.statistics.steps > 120 for r in v.workers if r.rank != 3), "the last phase")
+        gate.touch()
+        outcome = cluster.outcome()
+    assert outcome.exit_code == 0, (outcome, cluster.logs())
+    assert outcome.identical  # dpsgd ends with the average of all
