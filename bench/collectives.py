@@ -23,7 +23,7 @@ SCHEDULES = ("ring", "halving-doubling", "torus", "tree")
 DEFAULT = "ring"
 HOSTS = 4
 RATES = {"1gbit": 1e9, "100mbit": 1e8}
-# Both take what the wire takes. What is left is the start (ours: 10 ms, and 30 for the large vector), and how repetitions differ.
+# Both take what the wire takes. What is left is the start (ours: 10 ms; 30 for the large vector), and chance.
 AS_FAST, AS_FAST_QUICK = 0.95, 0.9
 WARM_UPS = {"1gbit": 2, "100mbit": 1}
 

@@ -23,6 +23,7 @@ from taut.topologies.registry import parse as parse_topology
 from taut.worker.accounting import Stopwatch
 from taut.worker.arena import Arena
 from taut.worker.batches import OwnLeases
+from taut.worker.gradient_buckets import GradientBuckets
 from taut.worker.gradient_rounds import gradient_rounds
 from taut.worker.node import Node
 from taut.worker.replica import Replica
@@ -262,6 +263,18 @@ def test_gradients_leave_while_backward_is_at_work() -> None:
     train(Sync(bucket_mib=TINY), momentum, batches([[5]]), watched)
     assert [early for _, early in seen][:2] == [True, True]
     assert not seen[-1][1]
+
+
+def test_a_gradient_that_comes_in_parts_is_refused() -> None:
+    """As under reentrant checkpointing: the first part was sent already."""
+    model = Net()
+    watch = GradientBuckets(list(model.parameters()), [(0, 8)], lambda bucket: None)
+    watch.arm()
+    x = torch.randn(1, 6)
+    model.never(torch.randn(1, 2)).sum().backward()
+    model(x).sum().backward()
+    with pytest.raises(Misuse, match="bucket_mib=0"):
+        model(x).sum().backward()
 
 
 def test_backup_workers_in_threads() -> None:

@@ -87,6 +87,7 @@ def ending_lines(record: RunRecord) -> list[str]:
     validation = outcome.get("validation")
     if validation and validation["chosen"] is not None:
         lines.append(f"validation score: {score_text(validation['chosen'])} ({validation['better']} is better)")
+    lines += [f"worker {rank} counted: {one.counted}" for rank, one in sorted(record.latest().items()) if one.counted]
     lines += [f"model of worker {rank}: {path}" for rank, path in (outcome.get("ensemble") or {}).items()]
     return lines
 

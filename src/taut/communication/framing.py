@@ -43,7 +43,7 @@ def encode(message: Message, payloads: Sequence[bytes | memoryview] = ()) -> lis
     >>> from taut.core.messages import PeerMessage, Span, Updates
     >>> frames = encode(Updates(round=0, echo=3, spans=[Span(1, 7, 9)]), [b"words"])
     >>> decode(frames, PeerMessage)
-    (Updates(round=0, echo=3, spans=[Span(origin=1, lo=7, hi=9)]), [b'words'])
+    (Updates(round=0, echo=3, spans=[Span(origin=1, lo=7, hi=9)], phase=0), [b'words'])
     """
     assert len(payloads) == payload_count(message), (type(message).__name__, len(payloads))
     frames = [_PREFIX + _encode(message)]

@@ -152,6 +152,7 @@ class Statistics(Struct, frozen=True, array_like=True):
     wait_s: float = 0.0
     merge_s: float = 0.0
     data_s: float = 0.0
+    counted: Annotated[str, Meta(max_length=1024)] = ""  # what the strategy counts, as in "rounds=40 dropped=3"
 
 
 class Heartbeat(Message, frozen=True):

@@ -89,6 +89,7 @@ def agrees(choice: Choice) -> bool:
 def default_finish(choice: Choice) -> str:
     """Any replica where all are equal; where they differ, their average.
 
+    >>> from taut.strategies import parse
     >>> default_finish(parse("async")), default_finish(parse("dpsgd"))
     ('any', 'average')
     """
@@ -103,6 +104,7 @@ def takes_codec(choice: Choice, codec: str) -> bool:
 def codec_for(choice: Choice, wishes: Sequence[str | None]) -> str:
     """The first wish that this strategy can use (None is no wish), or else its own codec.
 
+    >>> from taut.strategies import parse
     >>> codec_for(parse("dpsgd"), ["tether", None]), codec_for(parse("async"), [None, "threshold:tau=2^-8"])
     ('dense', 'threshold:tau=2^-8')
     """
@@ -121,6 +123,7 @@ def default_topology(choice: Choice) -> str:
 def check_topology(choice: Choice, topology: str, workers: int | None = None) -> None:
     """``Misuse`` where the shape is not for this strategy, or not for so many workers.
 
+    >>> from taut.strategies import parse
     >>> check_topology(parse("independent"), "ring")
     Traceback (most recent call last):
     taut.errors.Misuse: topology 'ring' with strategy 'independent': expected complete; async takes any connected one

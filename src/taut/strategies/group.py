@@ -17,8 +17,7 @@ nobody completes a round without everybody's contribution, nor contributes to on
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -29,24 +28,15 @@ from taut.collectives import SEGMENT_ELEMENTS, Piece, Reduction, named
 from taut.core.messages import Note
 from taut.errors import MalformedMessage, Misuse
 from taut.strategies.method import Place, Tell
+from taut.strategies.standing import Stand, Standing
 
 if TYPE_CHECKING:
     from taut.collectives import Program
     from taut.strategies.method import Vector
 
-KINDS = ("piece", "stand", "result")
-NEW = -1  # the stand of who has not taken part in any version yet
 LEAST_SEGMENT_ELEMENTS = 1 << 14  # below 64 KiB a message costs more than its bytes
 PIPELINE = 8  # at least so many segments to a chunk, so that a hop does not wait for the whole of it
 OWN_NUMBERS = 3  # after the vector: the weight, how many are ending, how many contributed
-
-
-@dataclass(frozen=True, slots=True)
-class Stand:
-    """``round``: the last one that a member completed or, while it is ``hollow``, that it came after."""
-
-    round: int
-    hollow: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +48,7 @@ class Contribution:
     numbers: Sequence[float]
 
 
-class Group:
+class Group(Standing):
     """One member's machine. ``length``: of the vectors; ``schedule``: of the all-reduce, by name; ``lane``: tells groups
     of the same workers apart. Rounds follow one another: ``begin``, then ``done``, then ``mean``, then ``begin`` again.
 
@@ -75,19 +65,18 @@ class Group:
     (True, 3.0, [2.0, 12.0], 2)
     """
 
+    kinds = {"piece": 3, "stand": 2, "result": 1}  # noqa: RUF012
+    stands_as = "stand"
+
     def __init__(self, place: Place, length: int, schedule: str = "ring", lane: int = 0) -> None:
+        super().__init__(place, lane)
         self._schedule = named(schedule)
         if not self._schedule.sums:
             raise Misuse(f"schedule {schedule!r}", "one that sums", "take 'ring'")
-        self.length, self.lane = length, lane
+        self.length = length
         self.done = False
         self.contributors = self.ending = 0
         self.extra: list[float] = []
-        self.place = place
-        self._stand = Stand(NEW, True)
-        self._stood = self._settled = False  # under this version: we told ours; everybody's is here
-        self._stands: dict[int, dict[int, Stand]] = {}  # of this version and of those that we have not heard of yet
-        self._early: list[tuple[int, Note, bytes]] = []
         self._contribution: Contribution | None = None
         self._behind = False  # the others have completed the round that we are in: its result is coming
         self._buffers: list[Vector] = []  # of odd and of even rounds, for the last result must outlive its round
@@ -98,7 +87,7 @@ class Group:
     @property
     def completed(self) -> int:
         """The number of the last round that is complete here."""
-        return max(0, self._stand.round)
+        return max(0, self.stand.round)
 
     # -------------------------------------------------------------------------------------------- what happens
 
@@ -120,34 +109,11 @@ class Group:
         self._contribution = Contribution(values if keeps else values.copy(), weight, numbers)
         return self._take_stand() + self._run()
 
-    def hears(self, note: Note) -> bool:
-        """Whether a message is this group's."""
-        return note.kind in KINDS and note.part == self.lane
-
-    def heard(self, sender: int, note: Note, payload: bytes) -> list[Tell]:
-        """A member's message. ``MalformedMessage`` if it makes no sense."""
-        version = _version(note)
-        if version < self.place.version:
-            return []  # nobody counts on what was said under a version that is over
-        if note.kind == "stand":
-            self._stands.setdefault(version, {})[sender] = Stand(note.round - 1, bool(note.numbers[1]))
-            return self._take_stand() + self._settle()
-        tells = self._take_stand()
-        if version > self.place.version or not self._settled:
-            self._early.append((sender, note, payload))
-            return tells
-        return tells + self._take(sender, note, payload)
-
     def placed(self, place: Place) -> list[Tell]:
-        """The members changed."""
-        if place.version == self.place.version:
-            return []
-        self.place = place
-        self._stood = self._settled = self._behind = False
-        self._reduction = self._program = None
-        self._stands = {version: stands for version, stands in self._stands.items() if version >= place.version}
-        self._early = [item for item in self._early if _version(item[1]) >= place.version]
-        return self._take_stand()
+        if place.version != self.place.version:
+            self._behind = False
+            self._reduction = self._program = None
+        return super().placed(place)
 
     def mean(self, out: Vector) -> float:
         """Write the weighted mean of the round that is ``done`` to ``out``; the total weight. Of none: ``out`` stays."""
@@ -159,31 +125,17 @@ class Group:
 
     # ------------------------------------------------------------------------------------------ taking a stand
 
-    def _take_stand(self) -> list[Tell]:
-        """Tell the others where we stand, once per version."""
-        if self._stood:
-            return []
-        self._stood = True
-        version, mine = self.place.version, self._stand
-        self._stands.setdefault(version, {})[self.place.rank] = mine
-        note = Note("stand", mine.round + 1, self.lane, [version, float(mine.hollow)])
-        return [Tell(other, note) for other in self.place.others] + self._settle()
-
-    def _settle(self) -> list[Tell]:
-        """If all stands are in: who is behind, what is the next round, and go."""
-        stands = self._stands.get(self.place.version, {})
-        if self._settled or not stands.keys() >= set(self.place.members):
-            return []
-        self._settled = True
-        real = {rank: stands[rank].round for rank in self.place.members if not stands[rank].hollow}
-        top = max(real.values() if real else (stands[rank].round for rank in self.place.members))
+    def _agree(self, stands: Mapping[int, Stand]) -> list[Tell]:
+        """Who is behind, what is the next round, and go."""
+        real = {rank: stands[rank].round for rank in stands if not stands[rank].hollow}
+        top = max(real.values() if real else (stand.round for stand in stands.values()))
         # Hollow ones follow whoever has completed a round; one round before `top` they have contributed to it.
-        behind = [rank for rank in self.place.members if real and stands[rank].round == top - 1]
+        behind = [rank for rank in stands if real and stands[rank].round == top - 1]
         if self.place.rank in behind:
             assert self._contribution is not None, "the others completed a round that we did not contribute to"
             self._behind = True
-        elif self._stand.hollow:
-            self._stand = Stand(max(0, top), True)
+        elif self.stand.hollow:
+            self.stand = Stand(max(0, top), True)
         tells: list[Tell] = []
         if real and self.place.rank == min(rank for rank in real if real[rank] == top):
             assert self._result is not None
@@ -194,12 +146,10 @@ class Group:
     # ---------------------------------------------------------------------------------------------- the rounds
 
     def _take(self, sender: int, note: Note, payload: bytes) -> list[Tell]:
-        """A piece or a result of this version, all of whose stands are in."""
-        if sender not in self.place.members:
-            raise MalformedMessage(f"{note.kind} of worker {sender}, which is not in the group")
+        """A piece or a result."""
         if note.kind == "result":
             return self._take_result(note, payload)
-        round = self._stand.round + 1
+        round = self.stand.round + 1
         if note.round == round and self._reduction is not None:
             at = self.place.members.index(sender)
             step, segment = int(note.numbers[1]), int(note.numbers[2])
@@ -210,7 +160,7 @@ class Group:
         return []
 
     def _take_result(self, note: Note, payload: bytes) -> list[Tell]:
-        if not self._behind or note.round != self._stand.round + 1:
+        if not self._behind or note.round != self.stand.round + 1:
             raise MalformedMessage(f"a result of round {note.round} that nobody waits for")
         buffer = self._buffer(note.round)
         if len(payload) != buffer.nbytes:
@@ -223,30 +173,18 @@ class Group:
     def _run(self) -> list[Tell]:
         """Start the all-reduce, if there is something to reduce and everybody knows with whom."""
         mine, members = self._contribution, self.place.members
-        if mine is None or not self._settled or self._behind or self._reduction is not None:
+        if mine is None or not self.settled or self._behind or self._reduction is not None:
             return []
-        buffer = self._buffer(self._stand.round + 1)
+        buffer = self._buffer(self.stand.round + 1)
         if self._program is None or self._program.length != len(buffer):
             self._program = self._schedule.program(len(members), members.index(self.place.rank), len(buffer))
         segment = min(SEGMENT_ELEMENTS, max(LEAST_SEGMENT_ELEMENTS, len(buffer) // (PIPELINE * len(members))))
         self._reduction = Reduction(self._program, buffer, segment, partial(_fill, mine, buffer))
         return self._sent(self._reduction.begin()) + self._retake()
 
-    def _retake(self) -> list[Tell]:
-        """What came early. What makes no sense now is dropped: it is too late to say so."""
-        tells: list[Tell] = []
-        early, self._early = self._early, []
-        for sender, note, payload in early:
-            if _version(note) > self.place.version:
-                self._early.append((sender, note, payload))
-                continue
-            with suppress(MalformedMessage):
-                tells += self._take(sender, note, payload)
-        return tells
-
     def _sent(self, pieces: list[Piece]) -> list[Tell]:
         assert self._reduction is not None
-        round, version = self._stand.round + 1, self.place.version
+        round, version = self.stand.round + 1, self.place.version
         tells = []
         for piece in pieces:
             note = Note("piece", round, self.lane, [version, piece.round, piece.segment])
@@ -256,7 +194,7 @@ class Group:
         return tells
 
     def _complete(self, buffer: Vector) -> None:
-        self._stand = Stand(self._stand.round + 1, False)
+        self.stand = Stand(self.stand.round + 1, False)
         self._reduction = self._contribution = None
         self._result, self.done = buffer, True
         ending, contributors, *extra = (float(number) for number in buffer[self.length + 1 :])
@@ -281,11 +219,3 @@ def _fill(mine: Contribution, buffer: Vector, lo: int, hi: int) -> None:
         buffer[lo:end] = 0.0  # also where a value is not finite
     if hi > length:
         buffer[max(lo, length) : hi] = mine.numbers[max(lo, length) - length : hi - length]
-
-
-def _version(note: Note) -> int:
-    """Under which a message was sent; ``MalformedMessage`` if it lacks its numbers."""
-    expected = {"piece": 3, "stand": 2, "result": 1}[note.kind]
-    if len(note.numbers) != expected or not all(0 <= number < 2**53 for number in note.numbers):
-        raise MalformedMessage(f"a {note.kind} with the numbers {note.numbers}")
-    return int(note.numbers[0])

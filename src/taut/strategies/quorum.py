@@ -16,42 +16,41 @@ Paper: Chen et al. 2016, "Revisiting Distributed Synchronous SGD".
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from taut.core.messages import Note
 from taut.errors import MalformedMessage
-from taut.strategies.group import NEW, OWN_NUMBERS, Stand
+from taut.strategies.group import OWN_NUMBERS
 from taut.strategies.method import Place, Tell
+from taut.strategies.standing import NEW, Stand, Standing
 
 if TYPE_CHECKING:
     from taut.strategies.method import Vector
 
-NUMBERS = {"gradient": 2, "mean": 3, "have": 1, "last": 2}  # how many go with each kind of message
 WINDOW = 4
 AHEAD = 32
 
 
-class Quorum:
+class Quorum(Standing):
     """One member's machine, of the same shape as ``Group``. ``backup``: how many may be late.
 
     ``owed``: rounds that were closed without this worker and are not taken yet: ``begin`` gives the mean of the next of
     them at once. ``dropped``: contributions of this worker that came too late.
     """
 
+    kinds = {"gradient": 2, "mean": 3, "have": 1, "last": 2}  # noqa: RUF012
+    stands_as = "last"
+
     def __init__(self, place: Place, length: int, backup: int) -> None:
+        super().__init__(place)
         self.length, self.backup = length, backup
         self.done = False
         self.contributors = self.ending = self.dropped = 0
         self.extra: list[float] = []
         self.taken = 0  # the last round whose mean this worker has taken
-        self.place = place
-        self._stand = Stand(NEW, True)  # the last mean that we have
-        self._stood = self._settled = False
-        self._stands: dict[int, dict[int, Stand]] = {}
-        self._early: list[tuple[int, Note, bytes]] = []
         self._contribution: Vector | None = None  # weighted, and its numbers; empty: nothing to give
         self._ends = False
         self._means: dict[int, Vector] = {}
@@ -70,7 +69,7 @@ class Quorum:
 
     @property
     def owed(self) -> int:
-        return max(0, self._stand.round) - self.taken if self._contribution is None else 0
+        return max(0, self.stand.round) - self.taken if self._contribution is None else 0
 
     @property
     def coordinator(self) -> int:
@@ -102,32 +101,6 @@ class Quorum:
         self._contribution, self._ends = mine, ending
         return tells + self._contribute()
 
-    def hears(self, note: Note) -> bool:
-        return note.kind in NUMBERS
-
-    def heard(self, sender: int, note: Note, payload: bytes) -> list[Tell]:
-        """A member's message. ``MalformedMessage`` if it makes no sense."""
-        version = _version(note)
-        if version < self.place.version:
-            return []
-        if note.kind == "last":
-            self._stands.setdefault(version, {})[sender] = Stand(note.round - 1, bool(note.numbers[1]))
-            return self._take_stand() + self._settle()
-        tells = self._take_stand()
-        if version > self.place.version or not self._settled:
-            self._early.append((sender, note, payload))
-            return tells
-        return tells + self._take(sender, note, payload)
-
-    def placed(self, place: Place) -> list[Tell]:
-        if place.version == self.place.version:
-            return []
-        self.place = place
-        self._stood = self._settled = False
-        self._stands = {version: stands for version, stands in self._stands.items() if version >= place.version}
-        self._early = [item for item in self._early if _version(item[1]) >= place.version]
-        return self._take_stand()
-
     def mean(self, out: Vector) -> float:
         """Write the mean of the round taken last to ``out``; its total weight. Of none: ``out`` stays."""
         assert self._result is not None, "no round is done"
@@ -138,27 +111,15 @@ class Quorum:
 
     # ------------------------------------------------------------------------------------------ taking a stand
 
-    def _take_stand(self) -> list[Tell]:
-        if self._stood:
-            return []
-        self._stood = True
-        version, mine = self.place.version, self._stand
-        self._stands.setdefault(version, {})[self.place.rank] = mine
-        note = Note("last", mine.round + 1, 0, [version, float(mine.hollow)])
-        return [Tell(other, note) for other in self.place.others] + self._settle()
-
-    def _settle(self) -> list[Tell]:
-        """If all stands are in: hand out what others lack, and open the next round."""
-        stands, members, rank = self._stands.get(self.place.version, {}), self.place.members, self.place.rank
-        if self._settled or not stands.keys() >= set(members):
-            return []
-        self._settled = True
+    def _agree(self, stands: Mapping[int, Stand]) -> list[Tell]:
+        """Hand out what others lack, and open the next round. A stand is the last mean that a member has."""
+        members, rank = self.place.members, self.place.rank
         real = {member: stands[member].round for member in members if not stands[member].hollow}
         top = max(0, *(real.values() if real else (stands[member].round for member in members)))
         # Hollow ones have no mean yet. Who has taken part since an earlier round gets what followed; others start here.
         had = {m: stands[m].round if real and 0 <= stands[m].round <= top else top for m in members}
-        if self._stand.hollow and had[rank] == top:
-            self._stand, self.taken = Stand(top, True), top
+        if self.stand.hollow and had[rank] == top:
+            self.stand, self.taken = Stand(top, True), top
         # Nothing is closed before all have said that they are settled: who is new must stay told from who is behind.
         self._have = dict.fromkeys(members, NEW)
         self._least, self._said, self._ending, self._sum = top, {}, 0, None
@@ -166,17 +127,13 @@ class Quorum:
         if real and rank == min(member for member in real if real[member] == top):
             for member in members:
                 tells += [self._mean_for(member, number, True) for number in range(had[member] + 1, top + 1)]
-        early, self._early = self._early, []
-        tells += self._contribute() + self._receipt()
-        for sender, note, payload in early:
-            tells += self.heard(sender, note, payload)
-        return tells
+        return tells + self._contribute() + self._receipt() + self._retake()
 
     # ---------------------------------------------------------------------------------------------- everybody's
 
     def _contribute(self) -> list[Tell]:
         """Tell the coordinator what we have, or that it is nothing."""
-        if not self._settled or self._contribution is None:
+        if not self.settled or self._contribution is None:
             return []
         note = Note("gradient", self.taken + 1, 0, [self.place.version, float(self._ends)])
         payload = memoryview(self._contribution.view(np.uint8))  # type: ignore[arg-type]
@@ -185,21 +142,19 @@ class Quorum:
         return [Tell(self.coordinator, note, payload)]
 
     def _take(self, sender: int, note: Note, payload: bytes) -> list[Tell]:
-        if sender not in self.place.members:
-            raise MalformedMessage(f"{note.kind} of worker {sender}, which is not in the group")
         if note.kind == "mean":
             return self._got(note, payload)
         if self.coordinator != self.place.rank:
             raise MalformedMessage(f"{note.kind} for the coordinator, which is worker {self.coordinator}")
         if note.kind == "have":
-            self._have[sender] = max(self._have[sender], min(note.round, max(self._stand.round, self._least)))
+            self._have[sender] = max(self._have[sender], min(note.round, max(self.stand.round, self._least)))
             return self._close()
         return self._collect(sender, note, payload)
 
     def _got(self, note: Note, payload: bytes) -> list[Tell]:
         """The next mean."""
-        if note.round != self._stand.round + 1:
-            raise MalformedMessage(f"the mean of round {note.round} after that of round {self._stand.round}")
+        if note.round != self.stand.round + 1:
+            raise MalformedMessage(f"the mean of round {note.round} after that of round {self.stand.round}")
         buffer = np.frombuffer(payload, np.float32)
         if len(buffer) < self.length + OWN_NUMBERS:
             raise MalformedMessage(f"a mean of {len(payload)} bytes for {self.length} elements")
@@ -207,8 +162,8 @@ class Quorum:
 
     def _keep(self, buffer: Vector, shared: int, included: bool) -> list[Tell]:
         """A round is closed: here is its sum."""
-        number = self._stand.round + 1
-        self._stand = Stand(number, False)
+        number = self.stand.round + 1
+        self.stand = Stand(number, False)
         self._means[number] = buffer
         self._shared = max(self._shared, min(shared, number))
         tells: list[Tell] = []
@@ -217,10 +172,7 @@ class Quorum:
             tells += self._take_mean()
         else:
             tells += self._receipt()
-        early, self._early = self._early, []  # contributions to the round that is open now
-        for sender, note, payload in early:
-            tells += self.heard(sender, note, payload)
-        return tells
+        return tells + self._retake()  # contributions to the round that is open now
 
     def _take_mean(self) -> list[Tell]:
         """The next mean is here: the turn is over."""
@@ -234,8 +186,8 @@ class Quorum:
 
     def _receipt(self) -> list[Tell]:
         """Tell the coordinator how far we are; not, if there is so much to catch up on that the others should wait."""
-        number = min(self._stand.round, self.taken + AHEAD)
-        if not self._settled or self._have[self.place.rank] >= number:
+        number = min(self.stand.round, self.taken + AHEAD)
+        if not self.settled or self._have[self.place.rank] >= number:
             return []
         self._have[self.place.rank] = number
         if self.coordinator == self.place.rank:
@@ -246,9 +198,9 @@ class Quorum:
 
     def _collect(self, sender: int, note: Note, payload: bytes | memoryview) -> list[Tell]:
         """A contribution."""
-        if note.round <= self._stand.round:
+        if note.round <= self.stand.round:
             return []  # too late: the mean is on its way
-        if note.round > self._stand.round + 1:
+        if note.round > self.stand.round + 1:
             self._early.append((sender, note, bytes(payload)))  # we are behind ourselves
             return []
         values = np.frombuffer(payload, np.float32) if len(payload) % 4 == 0 else None
@@ -270,14 +222,14 @@ class Quorum:
         given = sum(said.values())
         enough = given >= max(1, len(members) - (len(said) - given) - self.backup)
         shared = min(self._have.values())
-        if not (enough or len(said) == len(members)) or self._stand.round < self._least:
+        if not (enough or len(said) == len(members)) or self.stand.round < self._least:
             return []
-        if shared < self._least or self._stand.round - shared >= WINDOW:
+        if shared < self._least or self.stand.round - shared >= WINDOW:
             return []
         total = self._sum if self._sum is not None else np.zeros(self.length + OWN_NUMBERS, np.float32)
         total[self.length + 1 : self.length + 3] = self._ending, len(said)
         self._said, self._ending, self._sum = {}, 0, None
-        number, included = self._stand.round + 1, said.get(self.place.rank, False)
+        number, included = self.stand.round + 1, said.get(self.place.rank, False)
         self._means[number] = total
         self._shared = max(self._shared, shared)
         tells = [self._mean_for(other, number, said.get(other, False)) for other in self.place.others]
@@ -286,9 +238,3 @@ class Quorum:
     def _mean_for(self, member: int, number: int, included: bool) -> Tell:
         note = Note("mean", number, 0, [self.place.version, self._shared, float(included)])
         return Tell(member, note, memoryview(self._means[number].view(np.uint8)))  # type: ignore[arg-type]
-
-
-def _version(note: Note) -> int:
-    if len(note.numbers) != NUMBERS[note.kind] or not all(0 <= number < 2**53 for number in note.numbers):
-        raise MalformedMessage(f"a {note.kind} with the numbers {note.numbers}")
-    return int(note.numbers[0])

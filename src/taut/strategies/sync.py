@@ -87,9 +87,9 @@ class Sync(Method):
 
     >>> Sync(schedule="tree", every=4).consensus
     True
-    >>> Sync(schedule="rings")
+    >>> Sync(every=0)
     Traceback (most recent call last):
-    taut.errors.Misuse: sync: schedule=rings: expected one of ring, tree, ...: did you mean 'ring'?
+    taut.errors.Misuse: sync: every=0: expected a whole number of at least 1
     """
 
     name: ClassVar[str] = "sync"

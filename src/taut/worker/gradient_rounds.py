@@ -78,6 +78,8 @@ class GradientRounds(Rounds):
 
     def _launch(self, bucket: int) -> None:
         lane = self._state.lanes[bucket]
+        if lane.launched:
+            return  # in a backward that the user gave up: it cannot be taken back
         self.local.fetch(lane.first, lane.last)
         self._sent_as.update((number, self._written(number)) for number in range(lane.first, lane.last))
         with self._lock:

@@ -50,6 +50,7 @@ class Rounds(Talk):
         self._lock = threading.RLock()
         self._version = -1
         self._state: Any = None
+        self._last_figures: dict[str, float] = {}
         self._early: list[Deliver] = []  # what others, who started before, told a concurrent method
         self.stage = node.stage  # of the phase that this is the talk of
         if method.concurrent:
@@ -82,6 +83,10 @@ class Rounds(Talk):
     def exact(self) -> bool:
         return self.method.consensus
 
+    def figures(self) -> dict[str, float]:
+        with self._lock:
+            return {} if self._state is None else self.method.figures(self._state)
+
     def before_step(self, samples: int, rate: float) -> None:
         self.watch.charge("compute")
         if self._gradients is not None:
@@ -93,6 +98,23 @@ class Rounds(Talk):
     def exchange(self, samples: int, rate: float) -> None:
         self._turn(samples, rate)
         self.replica.update_sketch()
+
+    def counted(self) -> str:
+        return " ".join(f"{name}={value:g}" for name, value in self._figures().items())[:1024]
+
+    @property
+    def staleness(self) -> float:  # type: ignore[override]
+        """In steps, where the method measures it."""
+        return self._figures().get("staleness", 1.0)
+
+    def _figures(self) -> dict[str, float]:
+        """As of now, or, while the method is at work in the other thread, as of the last time."""
+        if self._state is not None and self._lock.acquire(blocking=False):
+            try:
+                self._last_figures = self.method.figures(self._state)
+            finally:
+                self._lock.release()
+        return self._last_figures
 
     def idle(self) -> None:
         before = self.included

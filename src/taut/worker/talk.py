@@ -67,6 +67,14 @@ class Talk(ABC):
         """The updates that this replica contains."""
         return {}
 
+    def figures(self) -> dict[str, float]:
+        """What the strategy counts (dropped gradients, rounds, ...)."""
+        return {}
+
+    def counted(self) -> str:
+        """What the strategy counts, for the statistics."""
+        return ""
+
     @property
     @abstractmethod
     def exact(self) -> bool:

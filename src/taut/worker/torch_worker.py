@@ -82,6 +82,11 @@ class TorchWorker:
         """The run is being drained: finish what you are at."""
         return self._seat is not None and self._seat.stopping
 
+    @property
+    def figures(self) -> dict[str, float]:
+        """What the strategy counts at this worker: under ``sync:backup=1``, say, the gradients that were dropped."""
+        return self._seat.talk.figures() if self._seat else {}
+
     def batches(
         self,
         dataset: Any,

@@ -1,0 +1,115 @@
+"""Members who tell each other where they stand when the membership changes: the ground under ``Group`` and ``Quorum``.
+
+Everything is said under one version of the membership. When that changes, what was said under the old one is void, and
+every member tells every other the last round that it has (its *stand*). Once all stands of the version are in, all know
+the same and act alike (``_agree``). Changes may come in quick succession, and members learn of them at different times:
+only the latest version counts, and what comes for a later one than ours is kept until we learn of it.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import ClassVar
+
+from taut.core.messages import Note
+from taut.errors import MalformedMessage
+from taut.strategies.method import Place, Tell
+
+NEW = -1  # the stand of who has not taken part in any version yet
+
+
+@dataclass(frozen=True, slots=True)
+class Stand:
+    """``round``: the last one that a member has or, while it is ``hollow``, that it came after."""
+
+    round: int
+    hollow: bool
+
+
+class Standing(ABC):
+    """One member's machine. ``kinds``: its messages and how many numbers go with each, the version first; ``stands_as``:
+    the kind that tells a stand; ``lane``: tells machines of the same workers apart."""
+
+    kinds: ClassVar[Mapping[str, int]]
+    stands_as: ClassVar[str]
+
+    def __init__(self, place: Place, lane: int = 0) -> None:
+        self.place, self.lane = place, lane
+        self.stand = Stand(NEW, True)
+        self.settled = False  # all stands of this version are in
+        self._stood = False  # and ours is told
+        self._stands: dict[int, dict[int, Stand]] = {}  # of this version and of later ones
+        self._early: list[tuple[int, Note, bytes]] = []
+
+    @abstractmethod
+    def _agree(self, stands: Mapping[int, Stand]) -> list[Tell]:
+        """All members' stands are in."""
+
+    @abstractmethod
+    def _take(self, sender: int, note: Note, payload: bytes) -> list[Tell]:
+        """A member's message under this version, which is settled."""
+
+    def hears(self, note: Note) -> bool:
+        """Whether a message is this machine's."""
+        return note.kind in self.kinds and note.part == self.lane
+
+    def heard(self, sender: int, note: Note, payload: bytes) -> list[Tell]:
+        """A member's message. ``MalformedMessage`` if it makes no sense; nothing has changed then."""
+        version = self._version(note)
+        if version < self.place.version:
+            return []  # nobody counts on what was said under a version that is over
+        if note.kind == self.stands_as:
+            self._stands.setdefault(version, {})[sender] = Stand(note.round - 1, bool(note.numbers[1]))
+            return self._take_stand() + self._settle()
+        tells = self._take_stand()
+        if version > self.place.version or not self.settled:
+            self._early.append((sender, note, payload))
+            return tells
+        if sender not in self.place.members:
+            raise MalformedMessage(f"{note.kind} of worker {sender}, which is not in the group")
+        return tells + self._take(sender, note, payload)
+
+    def placed(self, place: Place) -> list[Tell]:
+        """The members changed."""
+        if place.version == self.place.version:
+            return []
+        self.place = place
+        self._stood = self.settled = False
+        self._stands = {version: stands for version, stands in self._stands.items() if version >= place.version}
+        self._early = [item for item in self._early if self._version(item[1]) >= place.version]
+        return self._take_stand()
+
+    def _take_stand(self) -> list[Tell]:
+        """Tell the others where we stand, once per version."""
+        if self._stood:
+            return []
+        self._stood = True
+        version = self.place.version
+        self._stands.setdefault(version, {})[self.place.rank] = self.stand
+        note = Note(self.stands_as, self.stand.round + 1, self.lane, [version, float(self.stand.hollow)])
+        return [Tell(other, note) for other in self.place.others] + self._settle()
+
+    def _settle(self) -> list[Tell]:
+        stands = self._stands.get(self.place.version, {})
+        if self.settled or not stands.keys() >= set(self.place.members):
+            return []
+        self.settled = True
+        return self._agree({member: stands[member] for member in self.place.members})
+
+    def _retake(self) -> list[Tell]:
+        """Look again at what came early. What makes no sense now is dropped: it is too late to say so."""
+        tells: list[Tell] = []
+        early, self._early = self._early, []
+        for sender, note, payload in early:
+            with suppress(MalformedMessage):
+                tells += self.heard(sender, note, payload)
+        return tells
+
+    def _version(self, note: Note) -> int:
+        expected = self.kinds[note.kind]
+        if len(note.numbers) != expected or not all(0 <= number < 2**53 for number in note.numbers):
+            raise MalformedMessage(f"a {note.kind} with the numbers {note.numbers}")
+        return int(note.numbers[0])

@@ -1,0 +1,333 @@
+"""The communication thread's work: what comes is decoded and told to the protocols, what they answer is carried out.
+
+One thread at a time does it (``node.py`` says which). It never touches the model: what is to be included waits in queues.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from taut.communication.framing import decode, encode, nbytes
+from taut.communication.transport import Envelope, Transport
+from taut.core.clock import Clock, MonotonicClock
+from taut.core.detector import Detector
+from taut.core.events import (
+    Action,
+    Arrived,
+    Blocked,
+    Deliver,
+    Drained,
+    Event,
+    Include,
+    PeerGone,
+    PeerJoined,
+    Post,
+    Send,
+    Tick,
+)
+from taut.core.messages import (
+    SUPERVISOR,
+    Heartbeat,
+    Message,
+    Parcel,
+    PeerMessage,
+    Pulse,
+    Receipt,
+    Report,
+    Roster,
+    StateChunk,
+    StateRequest,
+    Statistics,
+    SupervisorMessage,
+    Updates,
+    Welcome,
+)
+from taut.errors import MalformedMessage, Refused, SupervisorLost
+from taut.worker.facts import Facts
+from taut.worker.stage import Protocol, Stage
+from taut.worker.state import State, pack
+from taut.worker.transfer import Donation, Fetch
+
+TICK_S = 0.05
+ADMISSION_S = 60.0  # for the first answer: nothing was measured yet
+HEARTBEAT_S = 0.5  # a rate, not a timeout: the supervisor's detector adapts to what it sees
+
+
+@dataclass(frozen=True, slots=True)
+class Say:
+    message: Message
+    payloads: Sequence[bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    state: State
+    have: dict[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class PostIn:
+    stage: Stage
+    event: Post
+
+
+@dataclass(frozen=True, slots=True)
+class Advance:
+    protocol: Protocol
+
+
+Command = Event | Say | Grant | PostIn | Advance
+EARLY = 4096  # messages of a phase that this worker has not come to yet; what is beyond is sent again
+
+
+class Courier:
+    """``make_strategy`` is called with the ``Welcome`` once the supervisor admits this worker; ``statistics`` and
+    ``sketch`` are asked for at every heartbeat."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        make_strategy: Callable[[Welcome], Protocol],
+        *,
+        statistics: Callable[[], Statistics] = Statistics,
+        sketch: Callable[[], list[float]] = list,
+        clock: Clock | None = None,
+        state_limit_nbytes: int = 1 << 40,
+    ) -> None:
+        self.transport, self.make_strategy = transport, make_strategy
+        self.statistics, self.sketch = statistics, sketch
+        self.clock = clock or MonotonicClock()
+        self.facts = Facts()
+        self.rank = -1
+        self.workers = 1  # in the run, this one included
+        self.staleness = 1.0
+        self.horizon = math.inf  # beyond it a worker's clock may not go (strategies that bound the delay)
+        self.fastest = 0  # the largest clock that is known
+        self.bytes_sent = 0
+        self.malformed: dict[int, int] = {}
+        self.snapshot_wanted = False
+        self._stage: Stage | None = None
+        self._former: Stage | None = None  # of the phase before: somebody may be behind, and need an answer
+        self._early: deque[tuple[int, Any, list[bytes]]] = deque(maxlen=EARLY)
+        self._commands: deque[Command] = deque()
+        self._arrivals: deque[Include] = deque()
+        self._unsaid: deque[list[bytes]] = deque()  # for the supervisor, when it has no room
+        self._donation = Donation()
+        self._fetch: Fetch | None = None
+        self._fetched = False
+        self._state_limit_nbytes = state_limit_nbytes
+        self._ticked_s = self._beat_s = float("-inf")
+        self._began_s = self.clock.now()
+        self._detector = Detector(self._began_s)  # of the supervisor
+        self.patience_s = ADMISSION_S
+
+    @property
+    def bounded(self) -> bool:
+        return self._stage is not None and self._stage.bounded
+
+    @property
+    def stage(self) -> Stage:
+        """Of the present phase; there is one from the welcome on."""
+        assert self._stage is not None
+        return self._stage
+
+    def work(self, timeout_s: float | None) -> None:
+        """Take in what came (``None``: not now), carry out what was asked for, and see what time it is."""
+        if timeout_s is not None:
+            for envelope in self.transport.receive(timeout_s):
+                self._on_envelope(envelope)
+        while self._commands:
+            self._on_command(self._commands.popleft())
+        while self._unsaid and self.transport.send(SUPERVISOR, self._unsaid[0]):
+            self._unsaid.popleft()
+        self._on_time(self.clock.now())
+
+    def _on_command(self, command: Command) -> None:
+        match command:
+            case Say(message, payloads):
+                self._unsaid.append(encode(message, payloads))
+            case Grant(state, have):
+                tail = tuple(self.stage.state.tail(have))
+                data = pack(State(state.vector, state.still, state.grid, tail))
+                for rank, chunk, payload in self._donation.grant(data, have):
+                    self._send(rank, chunk, [payload])
+            case PostIn(stage, event):
+                self._tell(event, stage)
+            case Advance(protocol):
+                self._on_advance(protocol)
+            case event:
+                self._tell(event)
+
+    def _on_advance(self, protocol: Protocol) -> None:
+        former = self.stage
+        stage = Stage(former.phase + 1, protocol, self.rank, True, self._state_limit_nbytes)
+        self._former = former
+        self._arrivals.clear()
+        self.facts.note(drained=False)
+        self._stage = stage
+        for rank in former.state.gone:
+            self._tell(PeerGone(rank))
+        for rank in former.state.links:
+            self._tell(PeerJoined(rank))
+        early = list(self._early)
+        self._early.clear()
+        for sender, message, payloads in early:
+            self._on_peer(sender, message, payloads)
+        self.facts.note()
+
+    def _on_envelope(self, envelope: Envelope) -> None:
+        try:
+            if envelope.sender == SUPERVISOR:
+                message, payloads = decode(envelope.frames, SupervisorMessage)
+                self._on_supervisor(message, payloads)
+            elif self._stage is not None:
+                message, payloads = decode(envelope.frames, PeerMessage)
+                self._on_peer(envelope.sender, message, payloads)
+        except MalformedMessage:
+            self.malformed[envelope.sender] = self.malformed.get(envelope.sender, 0) + 1
+
+    def _on_supervisor(self, message: Any, payloads: list[bytes]) -> None:
+        now = self.clock.now()
+        self.facts.answered_s = now
+        if isinstance(message, Pulse):
+            self._detector.beat(now)
+            self.facts.supervisor_silent = False
+        else:
+            self._detector.seen(now)
+        if isinstance(message, Welcome) and self._stage is None:
+            self.rank = message.rank
+            self._stage = Stage(0, self.make_strategy(message), message.rank, False, self._state_limit_nbytes)
+        self.facts.learn(message, payloads)
+        if isinstance(message, Roster) and self.facts.roster is message:
+            self._on_roster(message)
+
+    def _on_roster(self, roster: Roster) -> None:
+        known = self.stage.state
+        for gone in roster.gone:
+            if gone.rank not in known.gone and gone.rank != self.rank:
+                self.transport.forget(gone.rank)
+                self._donation.forget(gone.rank)
+                self._tell_all(PeerGone(gone.rank))
+        for member in roster.members:
+            if member.rank != self.rank and member.rank not in known.links:
+                self.transport.admit(member)
+                self._tell_all(PeerJoined(member.rank))
+        self.workers = len(roster.members)
+
+    def _on_peer(self, sender: int, message: Any, payloads: list[bytes]) -> None:
+        match message:
+            case Updates() | Report() | Parcel() | Receipt():
+                if isinstance(message, Parcel | Receipt) or (isinstance(message, Report) and message.position >= 0):
+                    self._donation.forget(sender)
+                self._on_protocol(sender, message, payloads)
+            case StateRequest():
+                answer = self._donation.request(sender, message)
+                if answer is not None:
+                    self._send(sender, answer[0], [answer[1]])
+                elif self._donation.waiting:
+                    self.snapshot_wanted = True
+                    with self.facts.changed:
+                        self.facts.changed.notify_all()
+            case StateChunk():
+                if self._fetch is not None:
+                    self._fetch.arrived(sender, message, payloads)
+                    self._fetch_on(self.clock.now())
+
+    def _on_protocol(self, sender: int, message: Updates | Report | Parcel | Receipt, payloads: list[bytes]) -> None:
+        """For the phase that it belongs to: the present one, the one before, or one that is still to come here."""
+        if message.phase > self.stage.phase:
+            self._early.append((sender, message, payloads))
+        elif message.phase == self.stage.phase:
+            self._tell(Arrived(sender, message, payloads))
+        elif self._former is not None and message.phase == self._former.phase:
+            self._tell(Arrived(sender, message, payloads), self._former)
+
+    def _on_time(self, now: float) -> None:
+        if self.facts.welcome is None and self._stage is None:
+            self._watch_admission(now)
+        if now - self._ticked_s >= TICK_S:
+            self._ticked_s = now
+            if self._stage is not None:
+                self._tell_all(Tick())
+                self._fetch_on(now)
+        if self._stage is not None and now - self._beat_s >= HEARTBEAT_S:
+            self._beat_s = now
+            self._send(SUPERVISOR, Heartbeat(self.statistics(), self.sketch()), ())
+            if self._detector.suspects(now) and not self.facts.supervisor_silent:
+                self.facts.note(supervisor_silent=True)
+
+    def _watch_admission(self, now: float) -> None:
+        """A wrong token or address must not look like a supervisor that takes its time."""
+        if getattr(self.transport, "supervisor_status", None) == "refused":
+            self.facts.fail(Refused("the supervisor does not take this token: is it the token of this run?"))
+        elif now - self._began_s > self.patience_s and self.facts.answered_s is None:
+            self.facts.fail(
+                SupervisorLost(f"no answer from the supervisor in {self.patience_s:.0f} s: is it up, and reachable?")
+            )
+
+    def _fetch_on(self, now: float) -> None:
+        """Go on with taking over the donor's state, if there is one to take and every neighbour holds for us."""
+        donor = self.facts.donor
+        if self._fetched or donor is None or donor < 0:
+            return
+        if self._fetch is None or self._fetch.donor != donor:
+            self._fetch = Fetch(donor, self._state_limit_nbytes)
+        if self._fetch.complete:
+            self._fetched = True
+            self.facts.note(state=(self._fetch.data(), self._fetch.have))
+            self._fetch = None  # the training thread alone holds the state now, and lets it go when it is in the model
+        elif self.stage.state.attached() and donor in self.stage.state.links:
+            request = self._fetch.due(now)
+            if request is not None:
+                self._send(donor, request, ())
+
+    def _tell_all(self, event: Event) -> None:
+        """Also the phase before: it goes on until everybody is through with it."""
+        if self._former is not None:
+            self._tell(event, self._former)
+        self._tell(event)
+
+    def _tell(self, event: Event, stage: Stage | None = None) -> None:
+        stage = stage or self.stage
+        self._do(stage.on(event, self.clock.now()), stage)
+        if stage is not self._stage:
+            return
+        self.staleness = stage.state.staleness
+        pace = stage.pace()
+        if pace is not None:
+            self._pace(*pace)
+
+    def _pace(self, horizon: float, fastest: int) -> None:
+        if (horizon, fastest) != (self.horizon, self.fastest):
+            self.horizon, self.fastest = horizon, fastest
+            with self.facts.changed:
+                self.facts.changed.notify_all()
+
+    def _do(self, actions: list[Action], stage: Stage) -> None:
+        blocked: set[int] = set()
+        for action in actions:
+            match action:
+                case Send(to, message, payloads):
+                    if to in blocked or self._send(to, stage.tag(message), payloads):
+                        continue
+                    if isinstance(message, Updates | Parcel):
+                        blocked.add(to)
+                        self._tell(Blocked(to, message), stage)
+                case Include():
+                    self._arrivals.append(action)
+                case Deliver():
+                    stage.deliver(action)
+                    self.facts.note()
+                case Drained():
+                    self.facts.note(drained=True)
+
+    def _send(self, to: int, message: Message, payloads: Sequence[bytes | memoryview]) -> bool:
+        frames = encode(message, payloads)
+        sent = self.transport.send(to, frames)
+        if sent and to != SUPERVISOR:
+            self.bytes_sent += nbytes(frames)
+        return sent
