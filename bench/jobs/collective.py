@@ -1,5 +1,8 @@
 """One host's part in ``bench/collectives.py``: all-reduces by gloo and by taut's schedules, in turn.
 
+gloo is measured bare, and as a training step would use it: the weighted gradients are written to its buffer first, which
+is part of what ours does.
+
 Started on every host of the lab by ``netlab.sh run`` (RANK, WORLD_SIZE, HOST_IP, MASTER_ADDR). Ours runs as in a worker:
 encrypted sockets, channels, and a ``Group`` that the communication thread drives.
 """
@@ -30,6 +33,7 @@ from taut.strategies.method import Place, Tell
 from taut.topologies.registry import parse
 from taut.worker.node import Node
 
+WEIGHTED = "gloo with weighting"
 RANK, SIZE = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 
 
@@ -103,11 +107,16 @@ def main() -> None:
     ours = Ours(store, args.elements, schedules)
     values = np.random.default_rng(RANK).normal(size=args.elements).astype(np.float32)
     tensor = torch.from_numpy(values.copy())
-    figures: dict[str, list[tuple[float, float]]] = {name: [] for name in ("gloo", *schedules)}
+    figures: dict[str, list[tuple[float, float]]] = {name: [] for name in ("gloo", WEIGHTED, *schedules)}
+    whole = torch.from_numpy(values)
+
+    def weighted() -> None:
+        torch.mul(whole, 1.0, out=tensor)
+        distributed.all_reduce(tensor)
+
     for repetition in range(-args.warm_ups, args.repetitions):
-        made = [("gloo", measured(lambda: distributed.all_reduce(tensor)))]
+        made = [("gloo", measured(lambda: distributed.all_reduce(tensor))), (WEIGHTED, measured(weighted))]
         made += [(name, measured(lambda lane=lane: ours.reduce(lane, values))) for lane, name in enumerate(schedules)]
-        tensor.copy_(torch.from_numpy(values))
         for name, figure in made if repetition >= 0 else []:
             figures[name].append(figure)
     sent: dict[str, Any] = {"rank": RANK, "figures": figures}

@@ -1,4 +1,4 @@
-"""One pass over MNIST by a small MLP with SGD and momentum, as a worker of a run, at a pace that is set.
+"""One pass over half of MNIST by a small MLP with SGD and momentum, as a worker of a run, at a pace that is set.
 
 Every step is padded by sleeping to ``--step`` seconds, as if it ran on a device of its own: so a machine with two cores
 can hold four workers that do not compete for them, and a straggler is one whose steps are padded to several times that.
@@ -32,8 +32,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--epochs", type=int, default=1)
-    parser.add_argument("--samples", type=int, default=60_000)
-    parser.add_argument("--step", type=float, default=0.015, help="seconds that a step lasts at least")
+    parser.add_argument("--samples", type=int, default=30_000, help="of the training set")
+    parser.add_argument("--step", type=float, default=0.03, help="seconds that a step lasts at least")
     parser.add_argument("--straggler", type=float, default=1.0, help="how many times slower the last worker is")
     parser.add_argument("--momentum", type=float, default=0.9)
     args = parser.parse_args()
@@ -51,16 +51,17 @@ def main() -> None:
     with taut.join(model, optimizer, validate=accuracy) as worker:
         pace_s = args.step * (args.straggler if worker.rank == worker.workers - 1 else 1.0)
         samples, begun_s = 0, time.monotonic()
-        due_s = begun_s
+        steps: list[tuple[float, int, float]] = []  # when each ended, its samples, and all waiting until then
         for images, labels in worker.batches((x, y), batch_size=64, epochs=args.epochs):
-            due_s = max(due_s + pace_s, time.monotonic())
+            due_s = time.monotonic() + pace_s
             loss = F.cross_entropy(model(images), labels)
             time.sleep(max(0.0, due_s - time.monotonic()))
             worker.step(loss)
-            due_s = time.monotonic()
             samples += len(images)
+            steps.append((time.monotonic(), len(images), worker.watch.seconds["wait"]))
         ended_s = time.monotonic()
         record = {"begun_s": begun_s, "ended_s": ended_s, "samples": samples, "steps": worker.steps, "cpu_s": 0.0}
+        record["ends"] = steps
         record["statistics"] = msgspec.structs.asdict(worker.statistics())
         rank = worker.rank
     part = args.out / f"{rank}.part"

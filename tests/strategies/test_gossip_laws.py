@@ -297,7 +297,9 @@ def test_gossip_goes_one_hop_and_loses_nothing(seed: int, lossy: bool, topology:
         actor.x[actor.rank] += 1
         return 1
 
-    world = MethodWorld(Gossip(), [np.zeros(9, np.float32)] * 9, topology=topology, seed=seed, step=step, lossy=lossy)
+    world = MethodWorld(
+        Gossip(mix=0), [np.zeros(9, np.float32)] * 9, topology=topology, seed=seed, step=step, lossy=lossy
+    )
     world.run(5)
     world.finish()
     graph = parse(topology).wire(range(9))
@@ -316,7 +318,7 @@ def test_gossip_among_all_is_complete(codec: str) -> None:
         return 1
 
     start = (0.05 * numbers.normal(size=256)).astype(np.float32)
-    world = MethodWorld(Gossip(), [start] * 4, step=step, actor=with_codec(codec, 4), seed=7)
+    world = MethodWorld(Gossip(mix=0), [start] * 4, step=step, actor=with_codec(codec, 4), seed=7)
     world.run(60)
     world.finish()
     shared = {actor.shared.tobytes() for actor in world.actors.values()}  # type: ignore[attr-defined]
@@ -385,3 +387,15 @@ def test_what_the_local_step_left_is_sent() -> None:
     actions = method.on(world.actors[0].method_state, Stepped(1), 0.0)
     world.actors[0].x += 1.0
     assert bytes(actions[0].payload) == sent.tobytes()  # type: ignore[union-attr]
+
+
+@given(seed=st.integers(0, 2**32), topology=st.sampled_from(["ring", "torus", "line", "exponential"]))
+@settings(max_examples=15, deadline=None)
+def test_mixing_pulls_gossiping_replicas_together(seed: int, topology: str) -> None:
+    def spread(mix: int) -> float:
+        starts = [np.full(4, float(rank), np.float32) for rank in range(6)]  # they differ, and nobody trains
+        world = MethodWorld(Gossip(mix=mix), starts, topology=topology, seed=seed)
+        world.run(60)
+        return world.spread()
+
+    assert spread(mix=2) < 0.3 * spread(mix=0)

@@ -124,7 +124,8 @@ def test_two_momenta_are_refused(settings: dict[str, object]) -> None:
         ("choco:gamma=1.5", "gamma=1.5: expected"),
         ("choco:compressor=zip", "one of top-k, signs"),
         ("gossipgrad:seed=-1", "seed=-1"),
-        ("gossip:every=2", "no parameters"),
+        ("gossip:every=2", "mix"),
+        ("gossip:mix=-1", "mix=-1"),
     ],
 )
 def test_bad_parameters_are_refused(written: str, words: str) -> None:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from taut.core.messages import Note
 from taut.errors import MalformedMessage, Misuse
+from taut.strategies import group as group_module
 from taut.strategies.group import Group
 from taut.strategies.method import Place, Tell
 from taut.topologies.registry import parse
@@ -161,6 +162,21 @@ def test_who_completes_a_round_has_its_sum_and_nobody_waits_for_ever(
         if world.dead and world.random.random() < 0.001:
             trouble = 0.0  # it must be able to come to an end
     check(world, target)
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("segment", [1, 3, 7])
+def test_vectors_of_many_segments(schedule: str, segment: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each segment is weighted when it is first needed: none twice, none never, with deaths in between."""
+    monkeypatch.setattr(group_module, "LEAST_SEGMENT_ELEMENTS", segment)
+    for seed in range(10):
+        world = World(seed, 4, schedule)
+        for event in range(100_000):
+            if event == 40 + 7 * seed:
+                world.kill(seed % 4)
+            if not world.happen(4):
+                break
+        check(world, 4)
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)

@@ -49,7 +49,7 @@ def assert_alike(world: MethodWorld) -> None:
 def test_every_step_counts_once_and_all_end_alike(
     seed: int, workers: int, shards: int, push: int, pull: int, lossy: bool
 ) -> None:
-    world = world_of(Server(shards=shards, push=push, pull=pull, scale=1.0), workers, seed, lossy)
+    world = world_of(Server(shards=shards, push=push, pull=pull, scale=1.0, staleness="none"), workers, seed, lossy)
     world.run(11)
     made = [actor.steps for _, actor in sorted(world.actors.items())]
     world.finish()
@@ -109,7 +109,7 @@ def test_pushes_and_pulls_keep_their_periods() -> None:
 
 
 def test_a_pull_leaves_what_is_not_pushed_yet() -> None:
-    world = world_of(Server(push=4, pull=1, scale=1.0), 2)
+    world = world_of(Server(push=4, pull=1, scale=1.0, staleness="none"), 2)
     for _ in range(3):
         world.take_step(1)  # not pushed yet
     world.actors[0].method_state.shards[0].w[:] = 7.0
@@ -120,7 +120,7 @@ def test_a_pull_leaves_what_is_not_pushed_yet() -> None:
 
 
 def test_a_server_trains_too_and_sees_the_others() -> None:
-    world = world_of(Server(scale=1.0), 2)
+    world = world_of(Server(scale=1.0, staleness="none"), 2)
     for _ in range(6):
         world.take_step(1)
     world._quiet()
@@ -130,7 +130,7 @@ def test_a_server_trains_too_and_sees_the_others() -> None:
 
 
 def test_the_next_worker_takes_over_from_its_own_copy() -> None:
-    world = world_of(Server(shards=2, scale=1.0), 4)
+    world = world_of(Server(shards=2, scale=1.0, staleness="none"), 4)
     for _ in range(40):
         world._happen([0, 1, 2, 3])
     world._quiet()
@@ -158,7 +158,7 @@ def test_a_server_that_dies_may_end_the_run() -> None:
 
 
 def test_a_shard_goes_to_a_newcomer_that_is_entitled_to_it_with_all_that_is_in_it() -> None:
-    world = world_of(Server(shards=2, scale=1.0), 3)
+    world = world_of(Server(shards=2, scale=1.0, staleness="none"), 3)
     world.kill(1)
     world.run(4)
     assert world.actors[0].method_state.shards.keys() == {0, 1}

@@ -71,7 +71,7 @@ class Server(Method):
     shards: int = 1
     push: int = 1
     pull: int = 1
-    staleness: str = "none"
+    staleness: str = "rate"
     scale: float = 0.0
     lambda0: float = 0.0
     on_death: str = "elect"

@@ -42,6 +42,9 @@ class CodecActor(Actor):
     def shared(self) -> Vector:
         return np.asarray(self.codec.shared(self.codec_state))
 
+    def shift(self, change: Vector) -> None:
+        self.codec_state.kernels.add_values(self.codec_state.w, self.codec_state.b, 0, change)
+
     def adopt(self, shared: Vector) -> None:
         self.codec.adopt(self.codec_state, shared)
 

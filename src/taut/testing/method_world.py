@@ -67,6 +67,15 @@ class Actor:
         if self.outbox:
             self.outbox[0] += change
 
+    @property
+    def shared(self) -> Vector:
+        return self.x
+
+    def shift(self, change: Vector) -> None:
+        self.x += change
+        if self.outbox:
+            self.outbox[0] += change
+
     def flush(self) -> list[bytes]:
         payload = self.emit()
         return [] if payload is None else [payload]

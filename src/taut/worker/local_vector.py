@@ -59,6 +59,11 @@ class Weights:
     def shared(self) -> Vector:
         return self.arena.host(self.replica.shared())
 
+    def shift(self, change: Vector) -> None:
+        """Move by ``change``, and the shared weights with it: the codec has nothing to say of it."""
+        state = self.replica.codec_state
+        state.kernels.add_values(state.w, state.b, 0, change)
+
     def adopt(self, shared: Vector) -> None:
         self.replica.codec.adopt(self.replica.codec_state, shared)
 
