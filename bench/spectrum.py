@@ -139,7 +139,7 @@ def main() -> None:
             found[cell] = figures(made)
             shown = ", ".join(f"{kind} {value:.4g}" for kind, value in found[cell].items())
             print(f"{cell[0]}, slowest {cell[1]:g}x: {shown}", file=sys.stderr, flush=True)
-    report("spectrum", [*table(found), *shapes(found)], args)
+    report("spectrum-some" if args.only else "spectrum", [*table(found), *shapes(found)], args)
 
 
 if __name__ == "__main__":

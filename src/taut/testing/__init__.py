@@ -1,1 +1,31 @@
-"""Public: what a user or a contributor needs to test codecs, transports, strategies and their own training."""
+"""Public: what a user or a contributor needs to test codecs, transports, strategies and their own training.
+
+check_codec       a codec obeys its laws                      codec_check.py
+check_transport   a transport delivers as it must             transport_check.py
+check_strategy    any strategy survives a random history      conformance.py (streams: strategy_check.py,
+                                                              methods: method_check.py)
+MethodWorld       methods of many workers in one thread       method_world.py
+LocalCluster      a supervisor and real worker processes      cluster.py
+FakeClock         time that moves when told                   clock.py
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+_HOMES = {
+    "check_codec": "codec_check",
+    "check_transport": "transport_check",
+    "check_strategy": "conformance",
+    "MethodWorld": "method_world",
+    "LocalCluster": "cluster",
+    "FakeClock": "clock",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Imported when asked for: some of it needs torch, or numba."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)

@@ -1,4 +1,4 @@
-"""Every method of the registry, through the public conformance suite: permuted, delayed, lost and repeated deliveries,
+"""Every strategy of the registry, through the public conformance suite: permuted, delayed, lost and repeated deliveries,
 workers of different speeds, deaths and joins at any moment."""
 
 from __future__ import annotations
@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from taut.strategies import METHODS, parse
-from taut.testing.method_check import check_method
+from taut.strategies import METHODS, REGISTRY
+from taut.testing import check_strategy
 
-TOPOLOGIES = {"sgp": "exponential", "server": "star"}
 VARIANTS = [
-    *METHODS,
+    *REGISTRY,
+    "ssp:0",
     "sync:backup=1",
     "sync:schedule=tree",
     "sync:schedule=halving-doubling",
@@ -25,19 +25,14 @@ VARIANTS = [
 ]
 
 
-def shape_of(written: str) -> str:
-    name = parse(written).name
-    wanted = parse(written).kind.topologies
-    return TOPOLOGIES.get(name) or ("complete" if not wanted or "complete" in wanted else wanted[0])
-
-
 @pytest.mark.parametrize("written", VARIANTS)
 @given(seed=st.integers(0, 2**32), lossy=st.booleans(), workers=st.integers(1, 6))
 @settings(max_examples=12, deadline=None)
 def test_nobody_waits_for_ever_and_replicas_agree_where_promised(
     written: str, seed: int, lossy: bool, workers: int
 ) -> None:
-    check_method(parse(written).method(), seed, topology=shape_of(written), workers=workers, lossy=lossy)
+    options = {"workers": workers, "lossy": lossy} if written.partition(":")[0] in METHODS else {}
+    check_strategy(written, seed, **options)
 
 
 RING = ("dpsgd", "adpsgd", "choco", "gossip", "relaysgd", "sgp", "averaging:every=2", "relay")
@@ -47,4 +42,4 @@ RING = ("dpsgd", "adpsgd", "choco", "gossip", "relaysgd", "sgp", "averaging:ever
 @given(seed=st.integers(0, 2**32), workers=st.integers(2, 7))
 @settings(max_examples=6, deadline=None)
 def test_sparse_graphs_survive_deaths_and_joins(written: str, seed: int, workers: int) -> None:
-    check_method(parse(written).method(), seed, topology="ring", workers=workers)
+    check_strategy(written, seed, topology="ring", workers=workers)
