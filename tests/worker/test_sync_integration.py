@@ -51,7 +51,8 @@ def test_the_others_go_on_when_a_worker_is_killed(tmp_path: Path, strategy: str,
     assert outcome.samples_undone == 0
 
 
-def test_a_group_of_gloo_says_what_to_use_when_it_breaks(tmp_path: Path) -> None:
+def test_a_group_of_gloo_says_what_to_use_when_it_breaks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)  # the survivor saves its model where it is
     args, settings = ["--gate", str(tmp_path / "never")], {"strategy": "sync:schedule=gloo"}
     with LocalCluster(JOB, 2, tmp_path / "run", args=args, settings=settings) as cluster:
         cluster.until(lambda v: len(v.workers) == 2 and all(r.statistics.steps > 30 for r in v.workers), "steps")
@@ -59,3 +60,4 @@ def test_a_group_of_gloo_says_what_to_use_when_it_breaks(tmp_path: Path) -> None
         cluster.until_exits(2)
         said = cluster.logs()
     assert "PeerLost" in said and "sync:schedule=ring" in said
+    assert list(tmp_path.glob("*.safetensors"))
