@@ -132,8 +132,8 @@ def train(weight: float, seed: int) -> tuple[float, float]:
 
 
 def test_students_agree_and_are_no_worse_than_alone() -> None:
-    alone = [train(1e-12, seed) for seed in range(3)]
-    together = [train(1.0, seed) for seed in range(3)]
+    alone = [train(1e-12, seed) for seed in range(2)]
+    together = [train(1.0, seed) for seed in range(2)]
     assert sum(apart for apart, _ in together) < 0.5 * sum(apart for apart, _ in alone)
     assert sum(accuracy for _, accuracy in together) >= sum(accuracy for _, accuracy in alone) - 0.01
 

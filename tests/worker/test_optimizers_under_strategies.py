@@ -77,6 +77,8 @@ def run(strategy: str, make: Any) -> tuple[list[nn.Module], list[torch.optim.Opt
         node.seat(rank, [member for member in members if member.rank != rank])
         node.facts.roster = Roster(1, members, [])
         node.start()
+    for node in nodes:  # what reaches a node that does not know its neighbours yet has to be sent again, much later
+        node.wait(lambda _, node=node: not node._commands, lambda: None, needs_supervisor=False)
     done = threading.Barrier(2, action=lambda: [node.facts.note(drain="over") for node in nodes])
 
     def work(rank: int) -> None:

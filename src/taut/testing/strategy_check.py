@@ -141,6 +141,9 @@ class World:
         replica = self.live[rank]
         if not replica.state.synced or replica.state.final >= 0:
             return
+        if not getattr(self.strategy, "complete", True):  # what it does with an update is to keep it at home
+            self.tell(rank, Published(None))
+            return
         replica.published += 1
         replica.included.add((rank, replica.published))
         self.tell(rank, Published(struct.pack("<II", rank, replica.published)))
