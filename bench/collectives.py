@@ -26,11 +26,11 @@ RATES = {"1gbit": 1e9, "100mbit": 1e8}
 WARM_UPS = {"1gbit": 2, "100mbit": 1}
 
 
-def all_reduces(netlab: Path, folder: Path, *options: str) -> dict[str, list[tuple[float, float]]]:
+def all_reduces(netlab: Path, folder: Path, schedules: list[str], *options: str) -> dict[str, list[tuple[float, float]]]:
     """Per way: seconds until the last host was done, and CPU seconds of all hosts, of each repetition."""
     out = fresh(folder)
     command = [str(netlab), "run", sys.executable, str(JOBS / "collective.py"), "--out", str(out)]
-    command += ["--schedules", ",".join(SCHEDULES), *options]
+    command += ["--schedules", ",".join(schedules), *options]
     environment = os.environ | ONE_THREAD | {"NETLAB": "bench"}
     finished(subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=out, env=environment))
     found = [one["figures"] for one in records(out, HOSTS)]
@@ -73,7 +73,11 @@ def main() -> None:
     parser.add_argument("--elements", type=int, help="by default 25 million; 2.5 million where --quick")
     parser.add_argument("--repetitions", type=int, default=2)
     parser.add_argument("--rates", nargs="+", choices=RATES, default=list(RATES))
+    parser.add_argument("--schedules", nargs="+", choices=SCHEDULES, default=list(SCHEDULES))
+    parser.add_argument("--no-overlap", action="store_true", help="leave the training step with buckets out")
     args = parser.parse_args()
+    if DEFAULT not in args.schedules:
+        parser.error(f"--schedules must name {DEFAULT}, which is what the bars are about")
     reason = why_no_hosts(args.netlab)
     if reason:
         parser.error(f"no network lab: {reason}")
@@ -83,14 +87,21 @@ def main() -> None:
 
 def measure(args: argparse.Namespace, elements: int) -> list[Row]:
     rows: list[Row] = []
+
+    def add(more: list[Row]) -> None:
+        rows.extend(more)
+        for one in more:
+            print(f"{one.name}: {one.value:.4g} {one.unit}", file=sys.stderr, flush=True)
+
     with tempfile.TemporaryDirectory(prefix="taut-bench-") as folder:
         for rate in args.rates:
             with hosts(args.netlab, HOSTS, rate):
                 options = {"elements": elements, "repetitions": args.repetitions, "warm-ups": WARM_UPS[rate]}
                 written = [word for name, value in options.items() for word in (f"--{name}", str(value))]
-                made = all_reduces(args.netlab, Path(folder) / "out", *written)
-            rows += rows_of(rate, elements, made)
-        rows += overlap(args.netlab, Path(folder) / "overlap", 1 if args.quick else args.repetitions)
+                made = all_reduces(args.netlab, Path(folder) / "out", args.schedules, *written)
+            add(rows_of(rate, elements, made))
+        if not args.no_overlap:
+            add(overlap(args.netlab, Path(folder) / "overlap", 1 if args.quick else args.repetitions))
     return rows
 
 

@@ -9,6 +9,7 @@ which one of them finishes the last lease, is not part of it. The shapes that th
 from __future__ import annotations
 
 import argparse
+import json
 import statistics
 import sys
 import tempfile
@@ -119,17 +120,26 @@ def table(found: dict[tuple[str, float], dict[str, float]]) -> list[Row]:
     return rows
 
 
+def made_so_far(path: Path | None) -> dict[tuple[str, float], dict[str, float]]:
+    if path is None or not path.exists():
+        return {}
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    return {(strategy, slowness): values for strategy, slowness, values in lines}
+
+
 def main() -> None:
     parser = arguments(__doc__ or "")
     parser.add_argument("--data", type=Path, default=SHARED / "data", help="holds mnist/")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--parallel", type=int, default=1, help="so many runs at a time, on a machine with cores for it")
+    parser.add_argument("--resume", type=Path, help="a file of the cells made so far (JSON lines): go on from there")
     parser.add_argument("--only", nargs="+", choices=sorted(SPECTRUM), help="these strategies")
     args = parser.parse_args()
     chosen: Any = args.only or (QUICK if args.quick else SPECTRUM)
     seeds = range(1 if args.quick else args.seeds)
     cells = [(strategy, slowness) for strategy in chosen for slowness in (1.0, STRAGGLER)]
-    found: dict[tuple[str, float], dict[str, float]] = {}
+    found = made_so_far(args.resume)
+    cells = [cell for cell in cells if cell not in found]
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(args.parallel) as pool:
 
         def all_seeds(cell: tuple[str, float]) -> list[Made]:
@@ -138,6 +148,9 @@ def main() -> None:
         for cell, made in zip(cells, pool.map(all_seeds, cells), strict=True):
             found[cell] = figures(made)
             shown = ", ".join(f"{kind} {value:.4g}" for kind, value in found[cell].items())
+            if args.resume:
+                with args.resume.open("a") as file:
+                    file.write(json.dumps([*cell, found[cell]]) + "\n")
             print(f"{cell[0]}, slowest {cell[1]:g}x: {shown}", file=sys.stderr, flush=True)
     report("spectrum-some" if args.only else "spectrum", [*table(found), *shapes(found)], args)
 

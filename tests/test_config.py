@@ -12,10 +12,10 @@ from taut.config import (
     Settings,
     WorkerEnvironment,
     cores,
-    did_you_mean,
     resolve,
     worker_environment,
 )
+from taut.written import did_you_mean
 from taut.errors import Misuse
 from taut.strategies import REGISTRY
 

@@ -15,7 +15,7 @@ HEIGHT = {
     **dict.fromkeys(("cli", "engines", "testing"), 3),
     **dict.fromkeys(("worker", "supervisor", "optim"), 2),
     **dict.fromkeys(("strategies", "codecs", "topologies", "collectives", "communication", "config"), 1),
-    **dict.fromkeys(("core", "errors"), 0),
+    **dict.fromkeys(("core", "errors", "written"), 0),
 }
 # Neighbours of one height do not know each other, but for these.
 SIDEWAYS = {
@@ -26,6 +26,7 @@ SIDEWAYS = {
     ("config", "strategies"),
     ("config", "topologies"),
     ("strategies", "collectives"),
+    ("written", "errors"),
     ("strategies", "topologies"),
 }
 # The middle takes records and gives records: no socket, clock, file, environment, log or thread of its own.

@@ -27,32 +27,22 @@ or the file given with ``--config``), the default. ``taut.toml`` has three table
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
 import tomllib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from taut.written import did_you_mean
 from taut.errors import Misuse
 
 LOG_LEVELS = ("debug", "info", "warning", "error")
 FILE_NAME = "taut.toml"
 
 _RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-
-
-def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """The remedy for a misspelt word; empty where nothing known is near it.
-
-    >>> did_you_mean("asinc", ["async", "independent"])
-    "did you mean 'async'?"
-    """
-    near = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
-    return f"did you mean {near[0]!r}?" if near else ""
 
 
 # Checks: each takes what the user wrote (a string from a flag or the environment, any TOML value from the

@@ -60,7 +60,7 @@ def test_spec_round_trips(density, exponent):
         ("tether:gain=-1", "positive"),
         ("tether:slack=2^-6,density=0.1", "slack and density: expected one of"),
         ({"tau": 1}, "a table with a name"),
-        (3, "a string such as"),
+        (3, "a text such as"),
     ],
 )
 def test_misuse(given, says):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -12,17 +11,14 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
+from worker_threads import ThreadSeat, in_threads
 
 from taut.codecs import parse as parse_codec
-from taut.communication.memory import MemoryNetwork
-from taut.core.messages import Member, Roster
 from taut.errors import Misuse
 from taut.strategies.channels import Channels
 from taut.strategies.sync import Sync
 from taut.topologies.registry import parse as parse_topology
-from taut.worker.accounting import Stopwatch
 from taut.worker.arena import Arena
-from taut.worker.batches import OwnLeases
 from taut.worker.gradient_buckets import GradientBuckets
 from taut.worker.gradient_rounds import gradient_rounds
 from taut.worker.node import Node
@@ -47,67 +43,27 @@ class Net(nn.Module):
         return self.second(hidden) + (self.spare(hidden) if len(x) % 2 else 0.0)
 
 
-class FakeSeat:
-    """A place in a run of threads: no supervisor, everybody ready."""
-
-    seed, stopping, score = 0, False, None
-
+class SyncSeat(ThreadSeat):
     def __init__(self, node: Node, arena: Arena, method: Sync) -> None:
-        self.node, self.arena, self.watch, self.leases = node, arena, Stopwatch(), OwnLeases()
+        super().__init__(node, arena)
         replica = Replica(arena, parse_codec("dense"), talks=False)
         self.talk = gradient_rounds(method, replica, node, parse_topology("complete"), self.watch)
-        self.statistics: Any = None
         self.phases = SimpleNamespace(changed=None)  # there is one
-        self.train = self.talk.start
-        self.attach, self.before_step, self.exchange = self.talk.attach, self.talk.before_step, self.talk.exchange
-
-    def add_statistics(self, mine: Any) -> Any:
-        return mine
-
-    def finish(self) -> None:
-        self.talk.finish()
 
 
 def train(
     method: Sync, optimizer: Callable[..., torch.optim.Optimizer], data: list[list[Batch]], loop: Loop
 ) -> list[Net]:
     """Every worker runs ``loop`` on its row of ``data`` in a thread; their models at the end."""
-    network, ranks = MemoryNetwork(), range(len(data))
-    transports = [network.transport(rank) for rank in ranks]
-    members = [Member(rank, transports[rank].address, "", ready=True) for rank in ranks]
-    models, nodes, failures = [Net() for _ in ranks], [], []
-    for rank in ranks:
-        node = Node(transports[rank], lambda _: Channels())
-        node.seat(rank, [member for member in members if member.rank != rank])
-        node.facts.roster = Roster(1, members, [])
-        nodes.append(node)
-        node.start()
-    for node in nodes:  # what reaches a node that does not know its neighbours yet has to be sent again, much later
-        node.wait(lambda _, node=node: not node._commands, lambda: None, needs_supervisor=False)
-    ready = threading.Barrier(len(data), action=lambda: [node.facts.note(drain="over") for node in nodes])
+    models = [Net() for _ in data]
 
-    def work(rank: int) -> None:
-        try:
-            seat: Any = FakeSeat(nodes[rank], Arena(models[rank]), method)
-            worker = TorchWorker(models[rank], optimizer(models[rank].parameters()), seat, seed=0)
-            loop(worker, data[rank])
-            threading.Timer(0.0, ready.wait).start()  # the run is drained when nobody has data left
-            worker.close()
-        except BaseException as error:
-            failures.append(error)
-            for node in nodes:
-                node.facts.fail(error)
-            ready.abort()
+    def work(rank: int, node: Node) -> Callable[[], None]:
+        seat: Any = SyncSeat(node, Arena(models[rank]), method)
+        worker = TorchWorker(models[rank], optimizer(models[rank].parameters()), seat, seed=0)
+        loop(worker, data[rank])
+        return worker.close
 
-    threads = [threading.Thread(target=work, args=(rank,)) for rank in ranks]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(30)
-    for node in nodes:
-        node.close()
-    if failures:
-        raise failures[0]
+    in_threads([Channels for _ in data], work)
     assert len({flat(model).tobytes() for model in models}) == 1, "replicas differ"
     return models
 

@@ -3,21 +3,17 @@ keep their moments (whatever is exchanged, nobody's optimizer loses its state)."
 
 from __future__ import annotations
 
-import threading
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
+from worker_threads import ThreadSeat, in_threads
 
-from taut.communication.memory import MemoryNetwork
-from taut.core.messages import Member, Roster
 from taut.strategies import REGISTRY
 from taut.strategies.combination import combine
-from taut.worker.accounting import Stopwatch
 from taut.worker.arena import Arena
-from taut.worker.batches import OwnLeases
 from taut.worker.node import Node
 from taut.worker.phases import Phases
 from taut.worker.torch_worker import TorchWorker
@@ -32,29 +28,16 @@ SHORTER = {"diloco": "diloco:every=5", "easgd": "easgd:every=4", "codistillation
 STEPS = 40
 
 
-class ThreadSeat:
-    """A place in a run of threads: no supervisor, everybody ready."""
-
-    seed, stopping, score = 0, False, None
-
+class PhasedSeat(ThreadSeat):
     def __init__(self, node: Node, phases: Phases) -> None:
-        self.node, self.phases, self.arena = node, phases, phases.arena
-        self.watch, self.leases, self.statistics = Stopwatch(), OwnLeases(), None
+        super().__init__(node, phases.arena)
+        self.phases = phases
         phases.begin(node, self.watch)
         phases.replica.found(2)
 
     @property
-    def talk(self) -> Any:
+    def talk(self) -> Any:  # type: ignore[override]
         return self.phases.talk
-
-    def __getattr__(self, name: str) -> Any:  # attach, before_step, exchange, finish
-        return getattr(self.phases.talk, name)
-
-    def train(self) -> None:
-        self.talk.start()
-
-    def add_statistics(self, mine: Any) -> Any:
-        return mine
 
 
 def network() -> nn.Module:
@@ -65,46 +48,19 @@ def network() -> nn.Module:
 def run(strategy: str, make: Any) -> tuple[list[nn.Module], list[torch.optim.Optimizer]]:
     chosen = combine(strategy, workers=2)
     settings = {"strategy": strategy, "topology": chosen.topology, "codec": chosen.codec}
-    wire, ranks = MemoryNetwork(), range(2)
-    transports = [wire.transport(rank) for rank in ranks]
-    members = [Member(rank, transports[rank].address, "", ready=True) for rank in ranks]
-    models = [network() for _ in ranks]
+    models = [network() for _ in range(2)]
     optimizers = [make(model.parameters()) for model in models]
     phases = [Phases(settings, Arena(model), None) for model in models]
-    nodes = [Node(transports[rank], lambda _, rank=rank: phases[rank].protocol()) for rank in ranks]
-    failures: list[BaseException] = []
-    for rank, node in enumerate(nodes):
-        node.seat(rank, [member for member in members if member.rank != rank])
-        node.facts.roster = Roster(1, members, [])
-        node.start()
-    for node in nodes:  # what reaches a node that does not know its neighbours yet has to be sent again, much later
-        node.wait(lambda _, node=node: not node._commands, lambda: None, needs_supervisor=False)
-    done = threading.Barrier(2, action=lambda: [node.facts.note(drain="over") for node in nodes])
 
-    def work(rank: int) -> None:
-        try:
-            worker = TorchWorker(models[rank], optimizers[rank], ThreadSeat(nodes[rank], phases[rank]), seed=0)  # type: ignore[arg-type]
-            made = torch.Generator().manual_seed(rank)
-            for _ in range(STEPS):
-                x = torch.randn(32, 8, generator=made)
-                worker.step(F.cross_entropy(models[rank](x), x[:, :3].argmax(1)))
-            threading.Timer(0.0, done.wait).start()  # the run is drained when nobody has data left
-            worker.close()
-        except BaseException as error:
-            failures.append(error)
-            for node in nodes:
-                node.facts.fail(error)
-            done.abort()
+    def work(rank: int, node: Node) -> Any:
+        worker = TorchWorker(models[rank], optimizers[rank], PhasedSeat(node, phases[rank]), seed=0)  # type: ignore[arg-type]
+        made = torch.Generator().manual_seed(rank)
+        for _ in range(STEPS):
+            x = torch.randn(32, 8, generator=made)
+            worker.step(F.cross_entropy(models[rank](x), x[:, :3].argmax(1)))
+        return worker.close
 
-    threads = [threading.Thread(target=work, args=(rank,)) for rank in ranks]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    for node in nodes:
-        node.close()
-    if failures:
-        raise failures[0]
+    in_threads([phase.protocol for phase in phases], work)
     for phase in phases:
         phase.replica.retire()
     return models, optimizers

@@ -186,6 +186,6 @@ def check_script(script: Path) -> None:
         raise Misuse(f"script {str(script)!r}", "a Python file, not a folder")
     if not script.exists():
         near = sorted(path.name for path in script.parent.glob("*.py")) if script.parent.is_dir() else []
-        from taut.config import did_you_mean
+        from taut.written import did_you_mean
 
         raise Misuse(f"script {str(script)!r}", "a file that exists", did_you_mean(script.name, near))

@@ -40,7 +40,8 @@ from taut.cli.options import (
     results,
 )
 from taut.cli.run_folder import new_supervisor
-from taut.config import Settings, WorkerEnvironment, did_you_mean, resolve
+from taut.config import Settings, WorkerEnvironment, resolve
+from taut.written import did_you_mean
 from taut.engines.local import STARTS, LocalEngine
 from taut.errors import Misuse
 

@@ -6,7 +6,8 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from taut.config import Settings, did_you_mean
+from taut.config import Settings
+from taut.written import did_you_mean
 from taut.errors import Misuse, TautError
 
 if TYPE_CHECKING:

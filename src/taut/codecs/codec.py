@@ -38,7 +38,7 @@ class State:
     ``workers``, ``staleness``: as last told by ``retune``. ``limit``: the stray (tether) or residual
     (threshold) at which an element is sent; 0 until it is known. ``quantum``: what one sign is worth.
     ``tau``: the nominal quantum, limit / p for tether. ``density``: share of all elements sent per call of
-    emit (one a step), smoothed. ``scans``: scans of the whole vector so far.
+    emit (one a step), smoothed.
     """
 
     w: Vector = field(repr=False)
@@ -53,7 +53,6 @@ class State:
     quantum: float = 0.0
     tau: float = 0.0
     density: float = 0.0
-    scans: float = 0.0
     words_sent: int = 0
     steering: Any = None  # of an adaptive limit: see ``taut.codecs.adaptive``
     _weight: float = field(default=0.0, repr=False)
@@ -76,7 +75,6 @@ class State:
     def note(self, sent: int, scanned: int) -> None:
         """Count a call of emit: ``sent`` of ``scanned`` elements went out."""
         self.words_sent += sent
-        self.scans += scanned / max(1, self.size)
         keep = math.exp(-1.0 / SMOOTHING_STEPS)
         self._weight = keep * self._weight + (1.0 - keep)  # so that the first steps are a plain mean
         self.density += (1.0 - keep) / self._weight * (sent / max(1, self.size) - self.density)

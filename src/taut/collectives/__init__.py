@@ -9,8 +9,6 @@ mean.py         weighting by samples
 
 from __future__ import annotations
 
-from difflib import get_close_matches
-
 from taut.collectives.gather import Gather
 from taut.collectives.halving_doubling import HalvingDoubling
 from taut.collectives.mean import mean, weigh
@@ -19,6 +17,7 @@ from taut.collectives.ring import Ring
 from taut.collectives.schedule import Program, Receive, Schedule, Send
 from taut.collectives.torus import Torus
 from taut.collectives.tree import Tree
+from taut.written import did_you_mean
 from taut.errors import Misuse
 
 REGISTRY: dict[str, Schedule] = {each.name: each for each in (Ring(), HalvingDoubling(), Torus(), Tree(), Gather())}
@@ -31,9 +30,8 @@ def named(name: str) -> Schedule:
     Torus(rows=None)
     """
     if name not in REGISTRY:
-        near = get_close_matches(name, REGISTRY, n=1)
-        known = ", ".join(REGISTRY)
-        raise Misuse(f"schedule {name!r}", f"one of {known}", f"did you mean {near[0]!r}?" if near else "take 'ring'")
+        remedy = did_you_mean(name, REGISTRY, "take 'ring'")
+        raise Misuse(f"schedule {name!r}", f"one of {', '.join(REGISTRY)}", remedy)
     return REGISTRY[name]
 
 

@@ -19,8 +19,8 @@ never touched by two. A method that is ``concurrent`` is told at once, and must 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
@@ -170,7 +170,7 @@ class Method(ABC):
 
     def shape_gradient(self, state: Any, gradient: Vector, rate: float) -> None:
         """Change the gradient in place before the optimizer sees it; called only where ``shapes_gradient``."""
-        raise NotImplementedError
+        raise AssertionError(f"{self.name} shapes gradients, and does not say how")
 
     def check_shape(self, shape: Shape, workers: int) -> None:  # noqa: B027
         """``Misuse`` where the method cannot start with so many workers in this shape, beyond what ``directed`` and
@@ -212,32 +212,3 @@ def check_share(method: Any, name: str, low: float = 0.0, high: float = 1.0) -> 
     value = getattr(method, name)
     if not isinstance(value, int | float) or not low < value <= high:
         raise Misuse(f"{method.name}: {name}={value}", f"a number above {low:g} and up to {high:g}")
-
-
-@dataclass
-class Turnstile:
-    """FIFO pairing of neighbours' messages: a round goes on when one message of each awaited neighbour lies here.
-
-    No round numbers are needed: channels are reliable and in order, so the k-th message of one side of an edge meets the
-    k-th of the other, however the two count their steps, and an edge that appears in mid-run simply starts counting.
-
-    >>> turnstile = Turnstile()
-    >>> turnstile.put(1, "a"); turnstile.put(1, "b"); turnstile.put(2, "c")
-    >>> turnstile.ready([1, 2]), turnstile.take([1, 2]), turnstile.ready([1, 2])
-    (True, {1: 'a', 2: 'c'}, False)
-    """
-
-    waiting: dict[int, list[Any]] = field(default_factory=dict)
-
-    def put(self, sender: int, item: Any) -> None:
-        self.waiting.setdefault(sender, []).append(item)
-
-    def ready(self, senders: Sequence[int]) -> bool:
-        return all(self.waiting.get(sender) for sender in senders)
-
-    def take(self, senders: Sequence[int]) -> dict[int, Any]:
-        return {sender: self.waiting[sender].pop(0) for sender in senders}
-
-    def keep(self, members: Sequence[int]) -> None:
-        """Forget who is gone."""
-        self.waiting = {rank: items for rank, items in self.waiting.items() if rank in members}

@@ -7,12 +7,12 @@ Modules are imported when their strategy is asked for, so that nobody pays for t
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from taut.written import did_you_mean, named, pairs
 from taut.errors import Misuse
 
 if TYPE_CHECKING:
@@ -84,11 +84,11 @@ def parse(given: str | Mapping[str, Any]) -> Choice:
     >>> str(parse("async")), parse("dpsgd").is_method
     ('async', True)
     """
-    name, positional, settings = _split(given)
+    name, rest, settings = named(given, "strategy", "ssp:3", '{ name = "ssp", slack = 3 }')
+    positional: list[str] = []
+    settings |= pairs(rest, f"strategy {given!r}", "averaging:every=8", positional)
     if name not in REGISTRY:
-        near = difflib.get_close_matches(name, REGISTRY, n=1)
-        remedy = f"did you mean {near[0]!r}?" if near else ""
-        raise Misuse(f"strategy {name!r}", f"one of {', '.join(sorted(REGISTRY))}", remedy)
+        raise Misuse(f"strategy {name!r}", f"one of {', '.join(sorted(REGISTRY))}", did_you_mean(name, REGISTRY))
     kind = Choice(name).kind
     hints = _parameters(kind, stream=name in STREAMS)
     if len(positional) > len(hints):
@@ -99,9 +99,7 @@ def parse(given: str | Mapping[str, Any]) -> Choice:
         settings[key] = value
     for key in settings:
         if key not in hints:
-            near = difflib.get_close_matches(key, hints, n=1)
-            remedy = f"did you mean {near[0]!r}?" if near else ""
-            raise Misuse(f"strategy {name} with {key!r}", ", ".join(hints) or "no parameters", remedy)
+            raise Misuse(f"strategy {name} with {key!r}", ", ".join(hints) or "no parameters", did_you_mean(key, hints))
     choice = Choice(name, {key: _value(settings[key], hints[key], f"{name}: {key}") for key in hints if key in settings})
     choice.method() if choice.is_method else choice.stream(b"".join)  # checks the values
     return choice
@@ -127,27 +125,6 @@ def _parameters(kind: type[Any], stream: bool) -> dict[str, Any]:
 
     own = {one.name for one in dataclasses.fields(Broadcast)} if stream else set()
     return {one.name: one.default for one in dataclasses.fields(kind) if one.name not in own and one.init}
-
-
-def _split(given: str | Mapping[str, Any]) -> tuple[str, list[Any], dict[str, Any]]:
-    if isinstance(given, Mapping):
-        if not isinstance(given.get("name"), str):
-            raise Misuse(f"strategy {dict(given)}", 'a table with a name, such as { name = "ssp", slack = 3 }')
-        return given["name"], [], {key: value for key, value in given.items() if key != "name"}
-    if not isinstance(given, str):
-        raise Misuse(f"strategy {given!r}", "a string such as 'ssp:3', or a table")
-    name, _, rest = given.partition(":")
-    positional: list[Any] = []
-    settings: dict[str, Any] = {}
-    for part in rest.split(",") if rest.strip() else []:
-        key, equals, value = part.partition("=")
-        if not equals:
-            positional.append(part.strip())
-        elif not key.strip() or key.strip() in settings:
-            raise Misuse(f"strategy {given!r}", "name:key=value,key=value, each key once", "as in averaging:every=8")
-        else:
-            settings[key.strip()] = value.strip()
-    return name.strip(), positional, settings
 
 
 def _value(given: Any, default: Any, blame: str) -> Any:

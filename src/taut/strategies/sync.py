@@ -19,10 +19,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from taut.core.events import Ended
+from taut.written import did_you_mean
 from taut.errors import MalformedMessage, Misuse
 from taut.strategies.group import Group
 from taut.strategies.method import (
@@ -108,8 +108,7 @@ class Sync(Method):
     def __post_init__(self) -> None:
         known = (*SCHEDULES, *BACKENDS)
         if self.schedule not in known:
-            near = get_close_matches(self.schedule, known, n=1)
-            remedy = f"did you mean {near[0]!r}?" if near else "take 'ring'"
+            remedy = did_you_mean(self.schedule, known, "take 'ring'")
             raise Misuse(f"sync: schedule={self.schedule}", f"one of {', '.join(known)}", remedy)
         check_whole(self, "every", 1)
         check_whole(self, "backup", 0)
@@ -123,10 +122,6 @@ class Sync(Method):
     def backend(self) -> str | None:
         """The torch.distributed backend that does it, if one does. Where there is none (a simulation), a ring does."""
         return self.schedule if self.schedule in BACKENDS else None
-
-    @property
-    def accumulates(self) -> int:
-        return self.every
 
     @property
     def launches(self) -> bool:

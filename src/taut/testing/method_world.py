@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -49,23 +49,19 @@ class Actor:
     proceed: bool = True
     ended: bool = False
     finished: bool = False
-    outbox: list[Vector] = field(default_factory=list)
+    told: Vector | None = None  # x as of the last `emit`
 
     def emit(self) -> bytes | None:
         """As a dense codec would: the change since the last call."""
-        base = self.outbox[0] if self.outbox else np.zeros_like(self.x)
-        change = self.x - base
-        self.outbox = [self.x.copy()]
+        change = self.x if self.told is None else self.x - self.told
+        self.told = self.x.copy()
         return change.tobytes() if change.any() else None
 
     def proceeded(self) -> None:
         """A turn is over, and x is the worker's again; for those who have something to do then (an optimizer's step)."""
 
     def absorb(self, payload: bytes) -> None:
-        change = np.frombuffer(payload, np.float32)
-        self.x += change
-        if self.outbox:
-            self.outbox[0] += change
+        self.shift(np.frombuffer(payload, np.float32))
 
     @property
     def shared(self) -> Vector:
@@ -73,8 +69,8 @@ class Actor:
 
     def shift(self, change: Vector) -> None:
         self.x += change
-        if self.outbox:
-            self.outbox[0] += change
+        if self.told is not None:
+            self.told += change
 
     def flush(self) -> list[bytes]:
         payload = self.emit()

@@ -11,7 +11,6 @@ from taut.topologies.layout import Places, places
 from taut.topologies.shape import Shape
 from taut.topologies.wiring import Edge, Graph
 
-FORMATS = ("png", "svg")
 NODE, TEXT, EDGE, IDLE = "#1f5f8b", "#ffffff", "#3c4650", "#d5dae0"
 RADIUS = 0.24
 MOST_LABELLED = 100

@@ -15,12 +15,12 @@ all x_i stays what it was, and the distance from it shrinks each round by at lea
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from taut.written import did_you_mean
 from taut.errors import Misuse
 from taut.topologies.wiring import Graph, Weights
 
@@ -35,9 +35,8 @@ def weights(graph: Graph, kind: str | Mapping[int, Mapping[int, float]] | Any) -
         return metropolis(graph)
     if kind == "uniform":
         return uniform(graph)
-    close = difflib.get_close_matches(kind, KINDS, n=1)
-    hint = f"did you mean {close[0]!r}?" if close else "as in --mixing metropolis"
-    raise Misuse(f"mixing weights {kind!r}", f"one of {', '.join(KINDS)}, or a matrix", hint)
+    remedy = did_you_mean(kind, KINDS, "as in --mixing metropolis")
+    raise Misuse(f"mixing weights {kind!r}", f"one of {', '.join(KINDS)}, or a matrix", remedy)
 
 
 def metropolis(graph: Graph) -> Weights:

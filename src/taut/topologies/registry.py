@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import re
 from collections.abc import Mapping
 from typing import Any
 
+from taut.written import did_you_mean, named, pairs
 from taut.errors import Misuse
 from taut.topologies import edges as edge_lists
 from taut.topologies.elementary import Complete, Line, Ring, Star
@@ -23,6 +23,7 @@ from taut.topologies.trees import Tree
 SHAPES = (Complete, Ring, Torus, Star, Line, Tree, Hypercube, Exponential, OnePeer, RandomRegular, Matcha)
 REGISTRY: dict[str, type[Shape]] = {shape.name: shape for shape in SHAPES}
 _SIZE = re.compile(r"\s*(\d{1,9})\s*[x×]\s*(\d{1,9})\s*")
+_BASE = re.compile(r"(?:^|,)\s*base\s*=\s*")
 _TRUTH = {"yes": True, "true": True, "1": True, "no": False, "false": False, "0": False}
 
 
@@ -41,16 +42,13 @@ def parse(given: str | Mapping[str, Any]) -> Shape:
         return edge_lists.read(str(settings["edges"]))
     if name not in REGISTRY:
         known = [*REGISTRY, "edges", "file"]
-        close = difflib.get_close_matches(name, known, n=1)
-        hint = f"did you mean {close[0]!r}?" if close else "as in --topology torus:3x4"
-        raise Misuse(f"topology {name!r}", f"one of {', '.join(known)}", hint)
+        remedy = did_you_mean(name, known, "as in --topology torus:3x4")
+        raise Misuse(f"topology {name!r}", f"one of {', '.join(known)}", remedy)
     fields = {field.name: field for field in dataclasses.fields(REGISTRY[name])}  # type: ignore[arg-type]
     values: dict[str, Any] = {}
     for key, value in settings.items():
         if key not in fields:
-            close = difflib.get_close_matches(key, fields, n=1)
-            hint = f"did you mean {close[0]!r}?" if close else ""
-            raise Misuse(f"topology {name} with {key!r}", ", ".join(fields) or "no parameters", hint)
+            raise Misuse(f"topology {name} with {key!r}", ", ".join(fields) or "no parameters", did_you_mean(key, fields))
         values[key] = _value(value, str(fields[key].type), f"{name}: {key}")
     return REGISTRY[name](**values)
 
@@ -89,16 +87,9 @@ def check(shape: Shape | str, workers: int) -> Shape:
 
 
 def _split(given: str | Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    name, rest, table = named(given, "topology", "torus:3x4", '{ name = "torus", rows = 3, columns = 4 }')
     if isinstance(given, Mapping):
-        if not isinstance(given.get("name"), str):
-            raise Misuse(
-                f"topology {dict(given)}", 'a table with a name, such as { name = "torus", rows = 3, columns = 4 }'
-            )
-        return given["name"], {key: value for key, value in given.items() if key != "name"}
-    if not isinstance(given, str):
-        raise Misuse(f"topology {given!r}", "a text such as 'torus:3x4', or a table")
-    name, _, rest = given.partition(":")
-    name = name.strip()
+        return name, table
     if name == "edges":
         return name, {"edges": rest}
     if name == "file":
@@ -106,22 +97,9 @@ def _split(given: str | Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     size = _SIZE.fullmatch(rest)
     if size and name == "torus":
         return name, {"rows": size[1], "columns": size[2]}
-    return name, _settings(given, rest)
-
-
-def _settings(given: str, rest: str) -> dict[str, Any]:
-    settings: dict[str, Any] = {}
-    while rest.strip():
-        part, _, rest = rest.partition(",")
-        key, equals, value = (word.strip() for word in part.partition("="))
-        if not equals or not key:
-            raise Misuse(f"topology {given!r}", "name:key=value,key=value", "as in torus:rows=3,columns=4")
-        if key in settings:
-            raise Misuse(f"topology {given!r}", f"{key} once")
-        if key == "base" and rest:  # a base has commas of its own
-            value, rest = f"{value},{rest}", ""
-        settings[key] = value
-    return settings
+    rest, base = _BASE.split(rest, maxsplit=1) if _BASE.search(rest) else (rest, None)  # a base has commas of its own
+    settings: dict[str, Any] = dict(pairs(rest, f"topology {given!r}", "torus:rows=3,columns=4"))
+    return name, settings if base is None else settings | {"base": base}
 
 
 def _value(given: object, kind: str, what: str) -> Any:

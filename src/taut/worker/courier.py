@@ -47,6 +47,8 @@ from taut.core.messages import (
     Welcome,
 )
 from taut.errors import MalformedMessage, Refused, SupervisorLost
+from taut.strategies.method import Place
+from taut.topologies.shape import Shape
 from taut.worker.facts import Facts
 from taut.worker.stage import Protocol, Stage
 from taut.worker.state import State, pack
@@ -128,6 +130,13 @@ class Courier:
     @property
     def bounded(self) -> bool:
         return self._stage is not None and self._stage.bounded
+
+    def place(self, shape: Shape) -> Place:
+        """Where this worker stands among those who are ready, by the last roster, wired as ``shape`` says."""
+        roster = self.facts.roster
+        assert roster is not None
+        ready = {member.rank for member in roster.members if member.ready}
+        return Place(self.rank, tuple(sorted(ready | {self.rank})), shape, roster.version)
 
     @property
     def stage(self) -> Stage:

@@ -10,9 +10,9 @@ import msgspec
 import numpy as np
 
 from taut.codecs import sketch
-from taut.core.messages import Digest, Roster, Statistics, Upload
+from taut.core.messages import Digest, Statistics, Upload
 from taut.errors import MalformedMessage, ReplicasDiffer, RunFailed
-from taut.strategies.method import Draining, Finished, Heard, Local, MethodEvent, Place, Placed, Tell
+from taut.strategies.method import Draining, Finished, Heard, Local, MethodEvent, Placed, Tell
 from taut.strategies.settlement import Settlement
 from taut.topologies.elementary import Complete
 from taut.worker.facts import Facts
@@ -57,10 +57,9 @@ class Settler:
         self.local = local
         self.method = Settlement()
         self.finished = False
-        roster = node.facts.roster
-        assert roster is not None
-        self._version = roster.version
-        self.state = self.method.start(self._place(roster), cast(Local, local))  # it reads and writes x, no more
+        place = node.place(Complete())
+        self._version = place.version
+        self.state = self.method.start(place, cast(Local, local))  # it reads and writes x, no more
 
     def run(self, idle: Callable[[], None]) -> None:
         """Returns when this replica is the mean."""
@@ -79,17 +78,13 @@ class Settler:
         roster = self.node.facts.roster
         if roster is not None and roster.version != self._version:
             self._version = roster.version
-            self._tell(Placed(self._place(roster)))
+            self._tell(Placed(self.node.place(Complete())))
         while self.stage.settling_mail:
             item = self.stage.settling_mail.popleft()
             try:
                 self._tell(Heard(item.sender, item.note, item.payload))
             except MalformedMessage:
                 self.node.malformed[item.sender] = self.node.malformed.get(item.sender, 0) + 1
-
-    def _place(self, roster: Roster) -> Place:
-        ready = {member.rank for member in roster.members if member.ready}
-        return Place(self.node.rank, tuple(sorted(ready | {self.node.rank})), Complete(), roster.version)
 
     def _tell(self, event: MethodEvent) -> None:
         for action in self.method.on(self.state, event, self.node.clock.now()):

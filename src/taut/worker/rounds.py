@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from taut.core.events import Deliver, Ended
-from taut.core.messages import Roster
 from taut.errors import MalformedMessage, SupervisorLost
 from taut.strategies.method import (
     Draining,
@@ -16,7 +15,6 @@ from taut.strategies.method import (
     Method,
     MethodAction,
     MethodEvent,
-    Place,
     Placed,
     Proceed,
     Stepped,
@@ -42,7 +40,6 @@ class Rounds(Talk):
         self.method, self.replica, self.node, self.shape, self.watch = method, replica, node, shape, watch
         of_gradients = method.vector == "gradients"
         self.local: Weights | Gradients = Gradients(replica.arena) if of_gradients else Weights(replica)
-        self.wants_gradients = of_gradients or method.shapes_gradient
         self._gradients = Gradients(replica.arena) if method.shapes_gradient else None
         self.proceed = True
         self.finished = False
@@ -57,13 +54,12 @@ class Rounds(Talk):
             self.stage.on_deliver = self._deliver
 
     def start(self) -> None:
-        roster = self.node.facts.roster
-        assert roster is not None
-        self._version = roster.version
+        place = self.node.place(self.shape)
+        self._version = place.version
         if isinstance(self.local, Weights):
             self.local.fetch()  # on a GPU, the copy is older than the run's state
         with self._lock:
-            self._state = self.method.start(self._place(roster), self.local)
+            self._state = self.method.start(place, self.local)
             for item in self._early:
                 self._deliver(item)
             self._early.clear()
@@ -83,10 +79,6 @@ class Rounds(Talk):
     def exact(self) -> bool:
         return self.method.consensus
 
-    def figures(self) -> dict[str, float]:
-        with self._lock:
-            return {} if self._state is None else self.method.figures(self._state)
-
     def before_step(self, samples: int, rate: float) -> None:
         self.watch.charge("compute")
         if self._gradients is not None:
@@ -99,15 +91,12 @@ class Rounds(Talk):
         self._turn(samples, rate)
         self.replica.update_sketch()
 
-    def counted(self) -> str:
-        return " ".join(f"{name}={value:g}" for name, value in self._figures().items())[:1024]
-
     @property
     def staleness(self) -> float:  # type: ignore[override]
         """In steps, where the method measures it."""
-        return self._figures().get("staleness", 1.0)
+        return self.figures().get("staleness", 1.0)
 
-    def _figures(self) -> dict[str, float]:
+    def figures(self) -> dict[str, float]:
         """As of now, or, while the method is at work in the other thread, as of the last time."""
         if self._state is not None and self._lock.acquire(blocking=False):
             try:
@@ -167,7 +156,7 @@ class Rounds(Talk):
         roster = self.node.facts.roster
         if self._state is not None and roster is not None and roster.version != self._version:
             self._version = roster.version
-            self._tell(Placed(self._place(roster)))
+            self._tell(Placed(self.node.place(self.shape)))
         while self.stage.mail and self._state is not None:  # before the start it waits
             self._deliver(self.stage.mail.popleft())
         if self.node.snapshot_wanted:
@@ -195,10 +184,6 @@ class Rounds(Talk):
     def leave(self) -> None:
         """The others go on without this worker as soon as the supervisor tells them."""
         self.node.wait(lambda _: self.node.settled(), self.idle)
-
-    def _place(self, roster: Roster) -> Place:
-        ready = {member.rank for member in roster.members if member.ready}
-        return Place(self.node.rank, tuple(sorted(ready | {self.node.rank})), self.shape, roster.version)
 
     def _deliver(self, item: Deliver) -> None:
         with self._lock:

@@ -181,7 +181,7 @@ class Seat:
             updates_sent=self.talk.sent,
             updates_included=self.talk.included,
             staleness=self.talk.staleness,
-            counted=self.talk.counted(),
+            counted=" ".join(f"{name}={value:g}" for name, value in self.talk.figures().items())[:1024],
             density=float(codec_state.density) if codec_state is not None else 0.0,
             tau=float(codec_state.tau) if codec_state is not None else 0.0,
         )

@@ -18,8 +18,7 @@ class Talk(ABC):
     sent = 0
     included = 0
     staleness = 1.0
-    wants_gradients = False  # `before_step` is to be called
-    exchanges_gradients = False  # in it, and clips them where `worker.step` is asked to
+    exchanges_gradients = False  # in `before_step`, and clips them where `worker.step` is asked to
 
     @abstractmethod
     def start(self) -> None:
@@ -68,12 +67,8 @@ class Talk(ABC):
         return {}
 
     def figures(self) -> dict[str, float]:
-        """What the strategy counts (dropped gradients, rounds, ...)."""
+        """What the strategy counts (dropped gradients, rounds, ...). From any thread."""
         return {}
-
-    def counted(self) -> str:
-        """What the strategy counts, for the statistics."""
-        return ""
 
     @property
     @abstractmethod

@@ -97,7 +97,12 @@ class TorchGroupRounds(GradientRounds):
 
     def catch_up(self) -> None:
         roster = self.node.facts.roster
-        if self._members and roster is not None and not self.finished and self._place(roster).members != self._members:
+        if (
+            self._members
+            and roster is not None
+            and not self.finished
+            and self.node.place(self.shape).members != self._members
+        ):
             raise self._lost("the members changed")
         super().catch_up()
 
