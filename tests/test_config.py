@@ -15,9 +15,9 @@ from taut.config import (
     resolve,
     worker_environment,
 )
-from taut.written import did_you_mean
 from taut.errors import Misuse
 from taut.strategies import REGISTRY
+from taut.written import did_you_mean
 
 NOWHERE = Path("/nowhere")
 

@@ -36,8 +36,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from taut.written import did_you_mean
 from taut.errors import Misuse
+from taut.written import did_you_mean
 
 LOG_LEVELS = ("debug", "info", "warning", "error")
 FILE_NAME = "taut.toml"

@@ -41,9 +41,9 @@ from taut.cli.options import (
 )
 from taut.cli.run_folder import new_supervisor
 from taut.config import Settings, WorkerEnvironment, resolve
-from taut.written import did_you_mean
 from taut.engines.local import STARTS, LocalEngine
 from taut.errors import Misuse
+from taut.written import did_you_mean
 
 
 def run(

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from taut.config import Settings
-from taut.written import did_you_mean
 from taut.errors import Misuse, TautError
+from taut.written import did_you_mean
 
 if TYPE_CHECKING:
     from taut.supervisor.service import Supervisor

@@ -11,8 +11,8 @@ from taut.codecs.dense import Dense
 from taut.codecs.settings import number, written
 from taut.codecs.tether import Tether
 from taut.codecs.threshold import Threshold
-from taut.written import did_you_mean, named, pairs
 from taut.errors import Misuse
+from taut.written import did_you_mean, named, pairs
 
 REGISTRY: dict[str, type[Codec]] = {codec.name: codec for codec in (Tether, Threshold, Dense)}
 

@@ -17,8 +17,8 @@ from taut.collectives.ring import Ring
 from taut.collectives.schedule import Program, Receive, Schedule, Send
 from taut.collectives.torus import Torus
 from taut.collectives.tree import Tree
-from taut.written import did_you_mean
 from taut.errors import Misuse
+from taut.written import did_you_mean
 
 REGISTRY: dict[str, Schedule] = {each.name: each for each in (Ring(), HalvingDoubling(), Torus(), Tree(), Gather())}
 

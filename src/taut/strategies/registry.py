@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from taut.written import did_you_mean, named, pairs
 from taut.errors import Misuse
+from taut.written import did_you_mean, named, pairs
 
 if TYPE_CHECKING:
     from taut.strategies.broadcast import Broadcast

@@ -22,7 +22,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from taut.core.events import Ended
-from taut.written import did_you_mean
 from taut.errors import MalformedMessage, Misuse
 from taut.strategies.group import Group
 from taut.strategies.method import (
@@ -41,6 +40,7 @@ from taut.strategies.method import (
     check_whole,
 )
 from taut.strategies.quorum import Quorum
+from taut.written import did_you_mean
 
 if TYPE_CHECKING:
     from taut.strategies.method import Vector

@@ -20,9 +20,9 @@ from typing import Any
 
 import numpy as np
 
-from taut.written import did_you_mean
 from taut.errors import Misuse
 from taut.topologies.wiring import Graph, Weights
+from taut.written import did_you_mean
 
 KINDS = ("metropolis", "uniform")
 

@@ -7,7 +7,6 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from taut.written import did_you_mean, named, pairs
 from taut.errors import Misuse
 from taut.topologies import edges as edge_lists
 from taut.topologies.elementary import Complete, Line, Ring, Star
@@ -19,6 +18,7 @@ from taut.topologies.matchings import Matcha
 from taut.topologies.regular import RandomRegular
 from taut.topologies.shape import Shape
 from taut.topologies.trees import Tree
+from taut.written import did_you_mean, named, pairs
 
 SHAPES = (Complete, Ring, Torus, Star, Line, Tree, Hypercube, Exponential, OnePeer, RandomRegular, Matcha)
 REGISTRY: dict[str, type[Shape]] = {shape.name: shape for shape in SHAPES}
