@@ -12,14 +12,21 @@ import pytest
 
 SOURCE = Path(__file__).resolve().parents[1] / "src"
 HEIGHT = {
-    **dict.fromkeys(("cli", "engines", "testing"), 3),
-    **dict.fromkeys(("worker", "supervisor", "optim"), 2),
+    **dict.fromkeys(("cli", "engines", "testing", "comparison", "adviser"), 3),
+    **dict.fromkeys(("worker", "supervisor", "optim", "simulator"), 2),
     **dict.fromkeys(("strategies", "codecs", "topologies", "collectives", "communication", "config"), 1),
     **dict.fromkeys(("core", "errors", "written"), 0),
 }
 # Neighbours of one height do not know each other, but for these.
 SIDEWAYS = {
     ("cli", "engines"),
+    ("cli", "comparison"),
+    ("cli", "adviser"),
+    ("adviser", "comparison"),
+    ("comparison", "engines"),
+    ("adviser", "engines"),
+    ("simulator", "worker"),
+    ("simulator", "supervisor"),
     ("testing", "engines"),
     ("worker", "optim"),
     ("config", "codecs"),

@@ -10,7 +10,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from taut import __version__
-from taut.cli import demo, run, runs, show, strategies, supervisor, topology, worker
+from taut.cli import demo, run, runs, show, simulate, strategies, supervisor, topology, worker
 from taut.cli.options import PASS_ON
 from taut.errors import TautError
 
@@ -29,6 +29,7 @@ app.command("worker", context_settings=PASS_ON)(worker.worker)
 app.command("runs")(runs.runs)
 app.command("show")(show.show)
 app.command("strategies")(strategies.strategies)
+app.command("simulate", context_settings=PASS_ON)(simulate.simulate)
 app.command("topology")(topology.topology)
 
 

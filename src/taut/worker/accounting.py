@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field
 
 from taut.core.clock import Clock, MonotonicClock
@@ -43,6 +44,16 @@ class Stopwatch:
         self.seconds[kind] += spent
         self.last_s = now
         return spent
+
+    def thread_s(self) -> float:
+        """The time that this thread itself has worked, whatever else the machine was busy with."""
+        return time.thread_time()
+
+    def reached(self, share: float) -> None:
+        """So much of the step's computing is over. A real clock knows by itself; the simulator lets the time pass."""
+
+    def begin_step(self) -> None:
+        """The exchange is over, and the next step begins."""
 
     @property
     def wall_s(self) -> float:

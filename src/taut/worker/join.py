@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Literal
 
-from taut.config import worker_environment
 from taut.errors import Misuse
+from taut.worker.entrance import entrance
 from taut.worker.torch_worker import TorchWorker
 from taut.worker.validation import Validation
 
@@ -56,10 +56,10 @@ def join(
 
         parse(codec)  # misuse is told before anything starts
     validation = Validation(validate, better, recalibrate)
-    environment = worker_environment()
-    if environment is None:
+    way = entrance()
+    if way is None:
         return TorchWorker(model, optimizer, None, seed, validation)
     from taut.worker.arena import Arena
     from taut.worker.seat import Seat
 
-    return TorchWorker(model, optimizer, Seat(environment, Arena(model), codec, validation), seed, validation)
+    return TorchWorker(model, optimizer, Seat(way, Arena(model), codec, validation), seed, validation)

@@ -77,11 +77,11 @@ class Phases:
         self.node, self.watch = node, watch
         choice = self.choice
         if not choice.is_method:
-            self.replica = Replica(self.arena, self._codec(), choice.kind.complete)
+            self.replica = Replica(self.arena, self._codec(), choice.kind.complete, watch)
             self.talk = Streaming(self.replica, node, watch)
             return
         method = choice.method()
-        self.replica = Replica(self.arena, self._codec(), talks="tether" in method.codecs)
+        self.replica = Replica(self.arena, self._codec(), "tether" in method.codecs, watch)
         shape = parse_topology(self.settings.get("topology", "complete"))
         driver = gradient_rounds if isinstance(method, Sync) else Rounds
         self.talk = driver(method, self.replica, node, shape, watch)  # type: ignore[arg-type]

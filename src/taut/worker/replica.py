@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import time
 from typing import Any
 
 import numpy as np
 
 from taut.codecs import Codec, Grid, sketch, snap
-from taut.core.clock import Clock, MonotonicClock
 from taut.errors import MalformedMessage
+from taut.worker.accounting import Stopwatch
 from taut.worker.arena import Arena
 from taut.worker.iteration import Vector, Worker
 from taut.worker.state import State
@@ -25,11 +24,11 @@ class Replica(Worker):
     """``emit`` scans one fragment of the arena per step, in turn; the slack absorbs the wait. How many fragments there
     are follows from measurement: as few as keep encoding within ``ENCODE_SHARE`` of a step."""
 
-    def __init__(self, arena: Arena, codec: Codec, talks: bool = True, clock: Clock | None = None) -> None:
+    def __init__(self, arena: Arena, codec: Codec, talks: bool = True, watch: Stopwatch | None = None) -> None:
         self.arena, self.codec = arena, codec
         self.talks = talks  # in the codec's words: there are shared weights beside the worker's own
-        self.clock = clock or MonotonicClock()
-        self.thread_s = time.thread_time
+        watch = watch or Stopwatch()
+        self.clock, self.thread_s = watch.clock, watch.thread_s
         self.codec_state: Any = None
         self.grid: Grid | None = None
         self.fragments = self._least_fragments = max(1, -(-arena.size // FRAGMENT_ELEMENTS))

@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from taut.communication.keys import Token, WorkerKeys, read_token_file
-from taut.communication.zmq_transport import ZmqTransport
-from taut.config import WorkerEnvironment
 from taut.core.messages import (
     PROTOCOL_VERSION,
     Done,
@@ -24,10 +19,9 @@ from taut.core.messages import (
 )
 from taut.errors import Misuse, PeerLost, SupervisorLost
 from taut.strategies.combination import default_finish
-from taut.worker.accounting import Stopwatch
 from taut.worker.arena import Arena
+from taut.worker.entrance import Entrance
 from taut.worker.finishing import Finishing
-from taut.worker.node import Node
 from taut.worker.phases import Phases
 from taut.worker.replica import Replica
 from taut.worker.stage import Protocol
@@ -41,12 +35,12 @@ if TYPE_CHECKING:
 
 
 class Seat:
-    """Takes a place in the run that ``environment`` names, for the model in ``arena``. When the constructor returns, the
+    """Takes a place in the run that ``entrance`` leads to, for the model in ``arena``. When the constructor returns, the
     worker is admitted and has the run's state; ``train`` waits for the start."""
 
     def __init__(
         self,
-        environment: WorkerEnvironment,
+        entrance: Entrance,
         arena: Arena,
         codec: str | None = None,
         validation: Validation | None = None,
@@ -56,20 +50,11 @@ class Seat:
         self.score: float | None = None  # of this worker's replica, at the end
         self.statistics: Callable[[], Statistics] = Statistics
         self.bytes_dense = 0
-        self.watch = Stopwatch()
         self._settings: dict[str, Any] = {}
         self._optimizer: torch.optim.Optimizer | None = None
-        token = environment.token or read_token_file(environment.token_file or "")
-        keys = WorkerKeys.generate()
-        transport = ZmqTransport(
-            keys,
-            bind=environment.bind,
-            advertise=environment.advertise,
-            supervisor=(environment.supervisor, Token.parse(token)),
-        )
+        self.watch = entrance.watch
         state_nbytes = 4 * arena.size + len(arena.still_bytes())
-        self.node = Node(
-            transport,
+        self.node = entrance.node(
             self._strategy,
             statistics=self._count,
             sketch=self._take_sketch,
@@ -77,7 +62,8 @@ class Seat:
         )
         self.node.start()
         try:
-            self._admit(keys.public_key, transport.address)
+            self._admit(entrance)
+            entrance.seated(self)
         except BaseException:
             self.node.close()
             raise
@@ -110,10 +96,9 @@ class Seat:
             )
         return finish
 
-    def _admit(self, public_key: str, address: str) -> None:
-        node = self.node
-        host = socket.gethostname()[:255]
-        node.say(Hello(PROTOCOL_VERSION, self.arena.specs(), address, public_key, host, os.getpid()))
+    def _admit(self, entrance: Entrance) -> None:
+        node, who = self.node, (entrance.host, entrance.pid)
+        node.say(Hello(PROTOCOL_VERSION, self.arena.specs(), entrance.address, entrance.public_key, *who))
         node.wait(lambda facts: facts.welcome is not None, _nothing)
         welcome = node.facts.welcome
         assert welcome is not None
@@ -153,10 +138,12 @@ class Seat:
     def exchange(self, samples: int, rate: float) -> None:
         """After a local step: include what arrived, send what changed."""
         self._check()
+        self.watch.reached(1.0)
         self.watch.charge("compute")
         self.bytes_dense += 4 * self.arena.size * (self.node.workers - 1)
         self.talk.exchange(samples, rate)
         self.phases.stepped(self._optimizer)
+        self.watch.begin_step()
 
     @property
     def announced(self) -> bool:

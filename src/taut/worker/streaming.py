@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 
 from taut.worker.accounting import Stopwatch
@@ -29,10 +28,10 @@ class Streaming(Talk):
         self._steps = 0
         self._steps_per_turn = 1
         self._exchange_s = 0.0  # of this thread, spent on exchanges since the last retune
-        self._retuned_s = time.thread_time()
+        self._retuned_s = watch.thread_s()
 
     def start(self) -> None:
-        self._retuned_s = time.thread_time()
+        self._retuned_s = self.watch.thread_s()
         self._rest()
         self._hold()
 
@@ -92,12 +91,12 @@ class Streaming(Talk):
         self._steps += 1
         if self._steps % self._steps_per_turn:
             return
-        begun_s = time.thread_time()
+        begun_s = self.watch.thread_s()
         if self.replica.talks:
             self.participant.turn()
         else:
             self.participant.idle()
-        self._exchange_s += time.thread_time() - begun_s
+        self._exchange_s += self.watch.thread_s() - begun_s
         if self.node.bounded:
             self.clock += 1
             self.node.ticked(self.clock)
@@ -108,7 +107,7 @@ class Streaming(Talk):
         """Tell the codec how many there are and how late updates come (in exchanges). Where steps are so short that
         exchanging after each would cost more than ``EXCHANGE_SHARE`` of the time, exchange after every second, fourth or
         eighth: the slack absorbs the wait, and as an element sends one sign per exchange at most, nothing piles up."""
-        now_s = time.thread_time()  # this thread's own time: how busy the machine is must not change what is sent
+        now_s = self.watch.thread_s()  # this thread's own time: how busy the machine is must not change what is sent
         cost_s = self._exchange_s * self._steps_per_turn  # as if after each step
         share = cost_s / max(now_s - self._retuned_s - self._exchange_s, 1e-9)
         self._retuned_s, self._exchange_s = now_s, 0.0

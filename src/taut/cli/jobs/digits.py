@@ -1,4 +1,4 @@
-"""The script that ``taut demo`` runs: an ordinary training script, on scikit-learn's bundled digits.
+"""The script that ``taut demo`` and ``taut simulate digits`` run: ordinary training, on scikit-learn's bundled digits.
 
 It differs from ``examples/digits.py`` in that it notes every step's loss for the plot.
 """
@@ -50,9 +50,9 @@ def accuracy(models: Sequence[nn.Module], samples: TensorDataset) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--epochs", type=int, required=True)
-    parser.add_argument("--seed", type=int, required=True)
-    parser.add_argument("--losses", type=Path, required=True, help="folder for the losses of each worker")
+    parser.add_argument("--epochs", type=int, default=10)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--losses", type=Path, help="folder for the losses of each worker")
     given = parser.parse_args()
     model = network(given.seed)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
@@ -63,7 +63,8 @@ def main() -> None:
             loss = functional.cross_entropy(model(x), y)
             worker.step(loss)
             noted.append((time.time(), len(y), loss.item()))
-    (given.losses / f"losses-{worker.rank}.json").write_text(json.dumps(noted))
+    if given.losses is not None:
+        (given.losses / f"losses-{worker.rank}.json").write_text(json.dumps(noted))
 
 
 if __name__ == "__main__":

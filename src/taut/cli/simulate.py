@@ -1,0 +1,201 @@
+"""``taut simulate``: a run in virtual time."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from taut.cli.machines import (
+    CostsFile,
+    FailAt,
+    JoinAt,
+    Link,
+    Machines,
+    PauseAt,
+    PerHost,
+    SharedLink,
+    Speed,
+    Spread,
+    Step,
+    Straggler,
+)
+from taut.cli.options import (
+    OUTPUT,
+    RUN,
+    Codec,
+    Finish,
+    Json,
+    Quiet,
+    ScriptArgs,
+    Strategy,
+    Topology,
+    notes,
+    print_json,
+    results,
+)
+from taut.cli.simulated import record, show
+from taut.errors import Misuse, RunFailed
+
+if TYPE_CHECKING:
+    from taut.simulator.result import Simulated
+    from taut.simulator.scenario import Scenario
+    from taut.simulator.trace import Trace
+
+
+def simulate(
+    *,
+    script: Annotated[
+        str, typer.Argument(metavar="SCRIPT", help="The training script, or a preset.", show_default=False)
+    ] = "",
+    args: ScriptArgs = None,
+    workers: Annotated[int, typer.Option("--workers", "-n", help="How many.", rich_help_panel=RUN)] = 4,
+    strategy: Strategy = None,
+    topology: Topology = None,
+    codec: Codec = None,
+    finish: Finish = None,
+    seed: Annotated[int, typer.Option(help="Of everything: data, speeds, network.", rich_help_panel=RUN)] = 0,
+    steps: Annotated[int | None, typer.Option(help="Per worker.", rich_help_panel=RUN)] = None,
+    epochs: Annotated[int | None, typer.Option(help="Given to the script as --epochs.", rich_help_panel=RUN)] = None,
+    timing_only: Annotated[
+        bool, typer.Option("--timing-only", help="Sizes and durations alone: nothing is trained.", rich_help_panel=RUN)
+    ] = False,
+    parameters: Annotated[int | None, typer.Option(help="Of the model, for --timing-only.", rich_help_panel=RUN)] = None,
+    link: Link = None,
+    shared: SharedLink = None,
+    per_host: PerHost = 1,
+    step: Step = None,
+    speed: Speed = None,
+    spread: Spread = 0.0,
+    straggler: Straggler = None,
+    fail: FailAt = None,
+    pause: PauseAt = None,
+    join: JoinAt = None,
+    costs: CostsFile = None,
+    trace: Annotated[
+        Path | None, typer.Option(help="Write a timeline for ui.perfetto.dev to this file.", rich_help_panel=OUTPUT)
+    ] = None,
+    replay: Annotated[
+        Path | None,
+        typer.Option(
+            help="Simulate again what this trace is of, and say whether it is the same.", rich_help_panel=OUTPUT
+        ),
+    ] = None,
+    log_dir: Annotated[
+        Path | None, typer.Option(help="A folder for what each worker prints.", rich_help_panel=OUTPUT)
+    ] = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Simulate a run of SCRIPT (or of a preset: digits, resnet50, vit-b16, gpt2) in virtual time.
+
+    Workers really train, with the same code as in a real run, while a model of the machines and the network says how long
+    everything takes; with --timing-only nothing is trained, and thousands of workers are simulated in seconds.
+    """
+    silent = quiet or as_json
+    if replay is not None:
+        _replay(replay, log_dir, silent)
+        return
+    if not script:
+        raise Misuse("no script", "SCRIPT or a preset", "for example: taut simulate --workers 8 digits")
+    from taut.simulator.presets import find, with_preset
+
+    preset = find(script, timing_only)
+    machines = Machines(
+        link, shared, per_host, step=step, speed=speed, spread=spread, straggler=straggler, fail=fail, pause=pause,
+        join=join, costs=costs,
+    )  # fmt: skip
+    scenario = machines.scenario(
+        workers=workers, strategy=strategy or "async", topology=topology or "", codec=codec or "", finish=finish or "",
+        seed=seed, steps=steps, epochs=epochs, script=script, args=tuple(args or ()),
+    )  # fmt: skip
+    if preset is not None:
+        scenario = with_preset(scenario, preset, machines.step_s, parameters)
+    else:
+        scenario = sized(scenario, machines.step_s, parameters, timing_only, silent)
+    scenario.check()
+    found, timeline = run_scenario(scenario, timing_only, trace is not None, log_dir, silent)
+    if trace is not None and timeline is not None:
+        timeline.write(trace)
+    if as_json:
+        print_json(record(found, timing_only))
+    elif not quiet:
+        show(found, timing_only, trace)
+    raise typer.Exit(1 if found.error else 0)
+
+
+def sized(scenario: Scenario, step_s: float | None, parameters: int | None, timing_only: bool, silent: bool) -> Scenario:
+    """What the script's model and steps are like, as far as that was not said: found out by running it, alone, for a few
+    steps. What was found is told, so that the simulation can be repeated exactly."""
+    if step_s is not None and (parameters is not None or not timing_only):
+        return replace(scenario, parameters=parameters or scenario.parameters)
+    from taut.simulator.measure import measure
+
+    if not silent:
+        notes().print(f"measuring a few steps of {scenario.script} ...", style="dim")
+    made = measure(scenario)
+    if not silent:
+        found = f"a step takes {made.step_s * 1000:.3g} ms here (--step {made.step_s * 1e6:.0f}us to repeat exactly)"
+        notes().print(f"{found}, {made.parameters:,} parameters, {made.batch} samples a step", style="dim")
+    return replace(
+        scenario,
+        parameters=parameters or made.parameters,
+        batch=made.batch,
+        speeds=replace(scenario.speeds, step_s=step_s or made.step_s),
+    )
+
+
+def run_scenario(
+    scenario: Scenario, timing_only: bool, traced: bool, log_dir: Path | None, silent: bool
+) -> tuple[Simulated, Trace | None]:
+    """Simulate, with progress on standard error."""
+    from rich.status import Status
+
+    from taut.simulator.trace import Trace
+
+    timeline = Trace(scenario.to_record() | {"timing_only": timing_only}) if traced else None
+    console = notes()
+    status = None if silent or not console.is_terminal else Status("simulating", console=console)
+    if status is not None:
+        status.start()
+
+    def progress(now_s: float, steps: int) -> None:
+        if status is not None:
+            status.update(f"simulating: {now_s:.2f} virtual seconds, {steps:,} steps")
+
+    try:
+        if timing_only:
+            from taut.simulator.timing import simulate_timing
+
+            return simulate_timing(scenario, trace=timeline, progress=lambda now_s: progress(now_s, 0)), timeline
+        from taut.simulator.numeric import simulate_script
+
+        return simulate_script(scenario, trace=timeline, progress=progress, output=log_dir), timeline
+    except KeyboardInterrupt:
+        raise RunFailed("interrupted: nothing was written") from None
+    finally:
+        if status is not None:
+            status.stop()
+
+
+def _replay(path: Path, log_dir: Path | None, silent: bool) -> None:
+    """Simulate what a trace is of, and compare to the byte."""
+    import tempfile
+
+    from taut.simulator.scenario import Scenario
+    from taut.simulator.trace import first_difference, read_header
+
+    header = read_header(path)
+    timing_only = bool(header.pop("timing_only", False))
+    _, timeline = run_scenario(Scenario.from_record(header), timing_only, True, log_dir, silent)
+    assert timeline is not None
+    with tempfile.TemporaryDirectory() as folder:
+        again = Path(folder) / path.name
+        timeline.write(again)
+        difference = first_difference(path, again)
+    if difference is not None:
+        raise RunFailed(f"{path}: the replay differs: {difference}")
+    if not silent:
+        results().print(f"the same, to the byte: {path}")

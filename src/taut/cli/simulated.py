@@ -1,0 +1,89 @@
+"""A simulation's result, for people and for JSON."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.table import Table
+
+from taut.cli.display import split_text
+from taut.cli.figures import compression, rate, score_text, size, time_split, times, total, validation_record
+from taut.cli.options import results
+
+if TYPE_CHECKING:
+    from taut.simulator.result import Simulated
+
+SHOWN = 16  # workers, in the table
+
+
+def record(found: Simulated, timing_only: bool) -> dict[str, Any]:
+    """For JSON: the figures that ``taut run --json`` has, in virtual seconds, and what only a simulation knows."""
+    together = total(found.workers.values())
+    return {
+        "simulated": True,
+        "timing_only": timing_only,
+        "scenario": found.scenario.to_record(),
+        "state": "failed" if found.error else "finished",
+        "error": found.error,
+        "wall_s": found.wall_s,
+        "samples": together.samples,
+        "samples_per_s": together.samples / found.wall_s if found.wall_s else 0.0,
+        "steps": together.steps,
+        "bytes_sent": together.bytes_sent,
+        "bytes_dense": together.bytes_dense,
+        "compression": compression(together),
+        "staleness": together.staleness,
+        "time_split": time_split(together),
+        "consensus_distance": found.consensus,
+        "replicas_identical": found.identical,
+        "validation": validation_record(found.validation),
+        "scores": [list(one) for one in found.scores],
+        "distances": [list(one) for one in found.distances],
+        "gone": {str(rank): reason for rank, reason in found.gone.items()},
+        "counted": dict(found.counted),
+        "workers": [
+            {
+                "rank": rank,
+                "samples_per_s": rate(given),
+                "time_split": time_split(given),
+                "statistics": {name: getattr(given, name) for name in given.__struct_fields__},
+            }
+            for rank, given in sorted(found.workers.items())
+        ],
+    }
+
+
+def show(found: Simulated, timing_only: bool, trace: Path | None) -> None:
+    """The result for people."""
+    console, together = results(), total(found.workers.values())
+    rows = sorted(found.workers.items())
+    table = Table(box=None, pad_edge=False, padding=(0, 1))
+    table.add_column("worker", justify="right")
+    for name in ("steps", "samples/s", "loss", "sent", "stale"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("comp/enc/send/wait\n/merge/data %", no_wrap=True)
+    table.add_column("")
+    for rank, given in rows[:SHOWN]:
+        loss = "-" if given.loss is None else f"{given.loss:.4f}"
+        cells = [f"{given.steps:,}", f"{rate(given):,.0f}", loss, size(given.bytes_sent), f"{given.staleness:.1f}"]
+        table.add_row(str(rank), *cells, split_text(given), found.gone.get(rank, ""))
+    console.print(table)
+    if len(rows) > SHOWN:
+        console.print(f"... and {len(rows) - SHOWN} more workers")
+    per_s = together.samples / found.wall_s if found.wall_s else 0.0
+    words = [f"{found.wall_s:,.3f} virtual seconds", f"{per_s:,.0f} samples/s", f"sent {size(together.bytes_sent)}"]
+    words += [f"{times(compression(together))} fewer bytes"] if compression(together) else []
+    console.print(", ".join(words))
+    if not timing_only:
+        alike = "identical" if found.identical else f"{found.consensus:.2g} of the mean's norm apart"
+        score = "" if found.validation is None else f"; validation {score_text(found.validation.chosen)}"
+        console.print(f"replicas: {alike}{score}")
+    console.print(
+        f"simulated in {found.counted.get('real_s', 0.0):.1f} s, {found.counted.get('events', 0):,} events", style="dim"
+    )
+    if trace is not None:
+        console.print(f"timeline: {trace} (open it at ui.perfetto.dev)")
+    if found.error:
+        sys.stderr.write(f"error: {found.error}\n")

@@ -1,0 +1,52 @@
+"""What a script's steps are like on this machine: how long, how many samples, how many parameters."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from dataclasses import dataclass, replace
+
+from taut.errors import RunFailed
+from taut.simulator.numeric import ScriptRun, deterministic
+from taut.simulator.scenario import Scenario
+from taut.simulator.virtual_entrance import VirtualEntrance
+
+STEPS = 20
+WARM_UP = 4  # steps that allocate and compile, and are not counted
+
+
+@dataclass(frozen=True)
+class Measured:
+    """``step_s``: the median over a few steps of one worker alone."""
+
+    step_s: float
+    batch: int
+    parameters: int
+
+
+class _Alone(ScriptRun):
+    def _stepped(self, entrance: VirtualEntrance) -> None:
+        super()._stepped(entrance)
+        self.ends_s.append(time.perf_counter())
+
+    def go(self) -> None:
+        self.ends_s: list[float] = []
+        super().go()
+
+
+def measure(scenario: Scenario) -> Measured:
+    """Run the script alone for a few steps, in real time, on one thread."""
+    alone = replace(scenario, workers=1, strategy="independent", topology="", codec="", finish="", steps=STEPS, faults=())
+    with deterministic():
+        run = _Alone(alone, None, None, None)
+        try:
+            run.go()
+        finally:
+            run.close()
+    seat = run.entrances[0].seat
+    made = seat.statistics()
+    taken_s = [b - a for a, b in zip(run.ends_s, run.ends_s[1:], strict=False)]
+    counted = taken_s[WARM_UP:] or taken_s
+    if not counted:
+        raise RunFailed(f"{scenario.script} made {len(run.ends_s)} steps: too few to measure one; say it with --step")
+    return Measured(statistics.median(counted), round(made.samples / made.steps), seat.arena.size)

@@ -1,0 +1,186 @@
+"""When a message arrives: every cable on its way does first come, first served, and the slowest decides.
+
+    finish(cable) = max(free(cable), now) + wire bytes / bandwidth;   free(cable) = finish(cable)
+    arrival = max over the cables of finish + their latencies
+
+Transmission on the cables overlaps, as packets go on while the rest of the message still comes. Because each cable is
+reserved from the moment of sending, messages of one sender to many proceed side by side, as TCP connections do: p workers
+that all send to all others at once need the time of p - 1 messages, whatever order they send in.
+"""
+
+from __future__ import annotations
+
+import math
+
+from taut.core.messages import SUPERVISOR
+from taut.simulator.arithmetic import exp, log
+from taut.simulator.dice import Dice
+from taut.simulator.links import Link, Links, Shared
+
+__all__ = ["Link", "Links", "Network", "Shared", "wire_nbytes"]
+
+SEGMENT_NBYTES = 1448  # of payload in a full packet: 1500 less the headers of IP and TCP with its timestamps
+HEADERS_NBYTES = 66  # those, and Ethernet's: 1514 bytes in all
+SAME_HOST_NS = 50_000  # between processes of one host, any size: their bandwidth is memory's
+LONE_PACKET_TIMEOUT_NS = 200_000_000  # and two round trips, before TCP sends a lone lost packet again (Linux)
+LEAST_ROUND_TRIP_S = 50e-6  # of hosts on an ideal cable: their kernels take that
+
+
+def wire_nbytes(nbytes: int) -> int:
+    """What ``nbytes`` take on the wire: cut into packets, each with its headers (TCP/IP over Ethernet).
+
+    >>> wire_nbytes(1448), wire_nbytes(1449), wire_nbytes(0)
+    (1514, 1581, 66)
+    """
+    return nbytes + HEADERS_NBYTES * (-(-nbytes // SEGMENT_NBYTES) or 1)
+
+
+class _Cable:
+    """One direction of something with a limit: until when it is taken, by all messages and by those of one packet."""
+
+    __slots__ = ("bits_per_s", "burst_ns", "free_ns", "packets_free_ns")
+
+    def __init__(self, bits_per_s: float, burst_nbytes: int = 0) -> None:
+        self.bits_per_s = math.floor(bits_per_s)  # whole, so that durations are exact
+        self.burst_ns = burst_nbytes * 8_000_000_000 // self.bits_per_s
+        self.free_ns = self.packets_free_ns = -self.burst_ns
+
+
+class _Route:
+    """The way from one worker to another."""
+
+    __slots__ = ("cables", "dice", "jitter_ns", "last_ns", "latency_ns", "log_kept", "loss", "round_trip_ns")
+
+    def __init__(self, cables: tuple[_Cable, ...], links: tuple[Link, ...], dice: Dice, fixed_ns: int = 0) -> None:
+        latency_s = sum(link.latency_s for link in links)
+        self.cables, self.dice, self.last_ns = cables, dice, 0
+        self.latency_ns = fixed_ns + _ns(latency_s)
+        self.jitter_ns = _ns(sum(link.jitter_s for link in links))
+        self.round_trip_ns = _ns(max(2.0 * latency_s, LEAST_ROUND_TRIP_S))
+        self.log_kept = sum(log(1.0 - link.loss) for link in links)
+        self.loss = 1.0 - exp(self.log_kept)
+        if self.loss:
+            self.cables += (_Cable(connection_limit(self.loss, self.round_trip_ns * 1e-9)),)
+
+    def delay_ns(self, packets: int) -> int:
+        """Jitter, and what a lost packet costs: a round trip where others follow it, three for the last of several, the
+        timeout for a lone one, which doubles each time that it is lost again."""
+        dice, round_trip_ns = self.dice, self.round_trip_ns
+        delay_ns = int(self.jitter_ns * dice.exponential()) if self.jitter_ns else 0
+        if not self.loss:
+            return delay_ns
+        if packets == 1:
+            timeout_ns = LONE_PACKET_TIMEOUT_NS + 2 * round_trip_ns
+            while dice.random() < self.loss:
+                delay_ns += timeout_ns
+                timeout_ns *= 2
+        elif dice.random() < self.loss:
+            delay_ns += 3 * round_trip_ns
+        elif dice.random() >= exp((packets - 1) * self.log_kept):
+            delay_ns += round_trip_ns
+        return delay_ns
+
+
+def connection_limit(loss: float, round_trip_s: float) -> float:
+    """Bits per second of one TCP connection that loses packets: MSS / RTT * sqrt(3 / (2 loss)) (Mathis et al., 1997).
+
+    >>> round(connection_limit(0.001, 0.04) / 1e6, 1)
+    11.2
+    """
+    return max(1.0, SEGMENT_NBYTES * 8 / round_trip_s * math.sqrt(1.5 / loss))
+
+
+class Network:
+    """The cables of all workers. Jitter and loss are drawn per route: one pair's messages do not change another's.
+
+    >>> network = Network(Links(Link(1e9, 200e-6)), Dice(0))
+    >>> network.arrival(0, 1, 144800, now_ns=0)  # 100 packets of 1514 bytes at 8 ns, and the latency of two cables
+    1611200
+    >>> network.arrival(0, 2, 144800, now_ns=0)  # the same cable carries it next
+    2822400
+    """
+
+    def __init__(self, links: Links, dice: Dice) -> None:
+        self.links = links
+        self._key = dice.key
+        self._routes: dict[tuple[int, int], _Route] = {}
+        self._out: dict[int, _Cable | None] = {}
+        self._in: dict[int, _Cable | None] = {}
+        self._shared_out = [_Cable(each.bits_per_s) for each in links.shared]
+        self._shared_in = [_Cable(each.bits_per_s) for each in links.shared]
+
+    def arrival(self, sender: int, to: int, nbytes: int, now_ns: int) -> int:
+        """When the last byte of a message sent now arrives. It reserves the bandwidth: call it once per message, in the
+        order of sending. A message of one packet waits for others of one packet alone: TCP connections take turns, so
+        that it slips through between the packets of long ones. Between the same two nothing ever overtakes."""
+        route = self._routes.get((sender, to)) or self._find(sender, to)
+        packets = -(-nbytes // SEGMENT_NBYTES) or 1
+        nanobits = (nbytes + HEADERS_NBYTES * packets) * 8_000_000_000
+        done_ns = now_ns
+        for cable in route.cables:
+            takes_ns = -(-nanobits // cable.bits_per_s)
+            earliest_ns = now_ns - cable.burst_ns
+            end_ns = (cable.free_ns if cable.free_ns > earliest_ns else earliest_ns) + takes_ns
+            cable.free_ns = end_ns
+            if packets == 1:
+                free_ns = cable.packets_free_ns
+                cable.packets_free_ns = end_ns = (free_ns if free_ns > earliest_ns else earliest_ns) + takes_ns
+            done_ns = end_ns if end_ns > done_ns else done_ns
+        done_ns += route.latency_ns
+        if route.jitter_ns or route.loss:
+            done_ns += route.delay_ns(packets)
+        if done_ns < route.last_ns:
+            return route.last_ns
+        route.last_ns = done_ns
+        return done_ns
+
+    def backlog_ns(self, sender: int, to: int, now_ns: int) -> int:
+        """How long a long message sent now would wait behind others, at the cable where it waits longest."""
+        route = self._routes.get((sender, to)) or self._find(sender, to)
+        return max((cable.free_ns - now_ns for cable in route.cables), default=0)
+
+    def _find(self, sender: int, to: int) -> _Route:
+        links, per_host = self.links, self.links.per_host
+        dice = Dice(self._key, "route", sender, to)
+        if SUPERVISOR in (sender, to):
+            # Its own cable is ideal. What it is told has a connection of its own, and does not wait behind updates.
+            link = links.of_host((to if sender == SUPERVISOR else sender) // per_host)
+            cable = _new(link)
+            route = _Route((cable,) if cable else (), (link,), dice)
+        elif sender // per_host == to // per_host:
+            route = _Route((), (), dice, SAME_HOST_NS)
+        else:
+            route = self._build(sender, to, dice)
+        self._routes[sender, to] = route
+        return route
+
+    def _build(self, sender: int, to: int, dice: Dice) -> _Route:
+        links, per_host = self.links, self.links.per_host
+        hosts = sender // per_host, to // per_host
+        ends = links.of_host(hosts[0]), links.of_host(hosts[1])
+        cables = [_of(self._out, hosts[0], ends[0]), _of(self._in, hosts[1], ends[1])]
+        between = links.between(sender, to)
+        if between is not None:
+            cables.append(_new(between))
+        for shared, outward, inward in zip(links.shared, self._shared_out, self._shared_in, strict=True):
+            leaves, enters = sender in shared.members, to in shared.members
+            if not shared.members or (leaves and not enters):
+                cables.append(outward)
+            elif enters and not leaves:
+                cables.append(inward)
+        limited = tuple(cable for cable in cables if cable is not None)
+        return _Route(limited, ends if between is None else (*ends, between), dice)
+
+
+def _of(cables: dict[int, _Cable | None], host: int, link: Link) -> _Cable | None:
+    if host not in cables:
+        cables[host] = _new(link)
+    return cables[host]
+
+
+def _new(link: Link) -> _Cable | None:
+    return None if math.isinf(link.bits_per_s) else _Cable(link.bits_per_s, link.burst_nbytes)
+
+
+def _ns(seconds: float) -> int:
+    return round(seconds * 1e9)

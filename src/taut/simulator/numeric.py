@@ -1,0 +1,243 @@
+"""Simulate a script: every worker really trains, in virtual time, with the runtime's own code.
+
+Each worker is the user's script in a fiber. What it sends takes the time that the model of the network says, what it
+computes the time that the model of its machine says; everything else (admission, leases, strategy, codec, failure
+detection, the end) is what a real run would do, since it is the same code.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import runpy
+import socket
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from taut.core.messages import Statistics
+from taut.errors import Misuse, RunFailed
+from taut.simulator.dice import Dice
+from taut.simulator.faults import Fail, Join, Pause
+from taut.simulator.fibers import NS, Fiber, World
+from taut.simulator.network import Network
+from taut.simulator.observer import Observer
+from taut.simulator.result import Simulated
+from taut.simulator.scenario import Scenario
+from taut.simulator.speeds import Pace
+from taut.simulator.trace import Trace
+from taut.simulator.virtual_entrance import VirtualEntrance, VirtualWatch
+from taut.simulator.virtual_node import Switchboard
+from taut.simulator.virtual_supervisor import VirtualSupervisor
+from taut.strategies.combination import combine
+from taut.supervisor.roll import RunPlan
+from taut.worker.entrance import ENTRANCE
+
+Progress = Callable[[float, int], None]  # virtual seconds, steps of all workers
+
+
+def simulate_script(
+    scenario: Scenario, *, trace: Trace | None = None, progress: Progress | None = None, output: Path | None = None
+) -> Simulated:
+    """Run ``scenario.script`` with ``scenario.workers`` workers in virtual time. ``output``: a folder for their output.
+    ``RunFailed`` where no model comes out."""
+    if not Path(scenario.script).is_file():
+        raise Misuse(f"script {scenario.script!r}", "a file that exists")
+    began_s = time.perf_counter()
+    with deterministic():
+        run = ScriptRun(scenario, trace, progress, output)
+        try:
+            run.go()
+        finally:
+            run.close()
+    return run.result(time.perf_counter() - began_s)
+
+
+class ScriptRun:
+    """One simulation, from its making to its ``result``."""
+
+    def __init__(self, scenario: Scenario, trace: Trace | None, progress: Progress | None, output: Path | None) -> None:
+        self.scenario, self.trace, self.output = scenario, trace, output
+        self.world, self.switch = World(), Switchboard()
+        self.network = Network(scenario.links, Dice(scenario.seed, "network"))
+        self.pace = Pace(scenario.speeds, Dice(scenario.seed, "speeds"))
+        self.entrances: list[VirtualEntrance] = []
+        self.supervisor = VirtualSupervisor(self.world, self.network, self.switch, self._plan(), self._noted)
+        self.observer = Observer(self.world, self.supervisor, progress)
+        self._outputs: list[Any] = []
+        for _ in range(scenario.workers):
+            self._start_worker()
+        for fault in scenario.faults:
+            self._plan_fault(fault)
+
+    def _plan(self) -> RunPlan:
+        given = self.scenario
+        chosen = combine(given.strategy, given.topology or None, given.codec or None, given.finish or None, given.workers)
+        settings = {
+            "strategy": given.strategy,
+            "topology": chosen.topology,
+            "codec": chosen.codec,
+            "finish": chosen.finish,
+            "workers": given.workers,
+            "seed": given.seed,
+            "explicit": [name for name in ("topology", "codec", "finish") if getattr(given, name)],
+        }
+        return RunPlan(
+            "simulated",
+            given.seed,
+            given.workers,
+            json.dumps(settings),
+            socket.gethostname(),
+            strategy=given.strategy,
+            finish=chosen.finish,
+            agrees=chosen.agrees,
+            admits_late=chosen.admits_late,
+        )
+
+    def _noted(self, kind: str, text: str) -> None:
+        if self.trace is not None:
+            self.trace.instant(-1, kind, self.world.now_ns, text=text)
+
+    # ------------------------------------------------------------------------------------------ workers
+
+    def _start_worker(self) -> None:
+        place = len(self.entrances)
+        fiber = Fiber(self.world, lambda: self._script(place), f"worker-{place}", self._out(place))
+        watch = VirtualWatch(fiber, place, self.pace, self.scenario.costs, self.trace)
+        entrance = VirtualEntrance(fiber, place, self.network, self.switch, watch)
+        watch.stepped = lambda: self._stepped(entrance)
+        self.entrances.append(entrance)
+        self.world.at(self.world.now_ns, fiber.resume)
+
+    def _script(self, place: int) -> None:
+        ENTRANCE.set(self.entrances[place])
+        try:
+            runpy.run_path(self.scenario.script, run_name="__main__")
+        except SystemExit as error:
+            if error.code not in (None, 0):
+                raise RunFailed(f"the script of worker {place} exited with {error.code!r}") from None
+
+    def _stepped(self, entrance: VirtualEntrance) -> None:
+        self.observer.stepped(entrance)
+        limit = self.scenario.steps
+        if limit is not None and self.observer.steps >= limit * self.scenario.workers:
+            self.supervisor.drain(f"{limit} steps per worker")
+
+    def _out(self, place: int) -> Any:
+        if self.output is None:
+            return io.StringIO()
+        self.output.mkdir(parents=True, exist_ok=True)
+        file = (self.output / f"worker-{place}.log").open("w")
+        self._outputs.append(file)
+        return file
+
+    def close(self) -> None:
+        """Unwind what is left of the workers."""
+        self.world.close()
+        for file in self._outputs:
+            file.close()
+
+    # ------------------------------------------------------------------------------------------ faults
+
+    def _plan_fault(self, fault: Fail | Pause | Join) -> None:
+        at_ns = round(fault.at_s * NS)
+        match fault:
+            case Fail(rank):
+                self.world.at(at_ns, lambda: self._kill(rank))
+            case Pause(rank, for_s=for_s):
+                self.world.at(at_ns, lambda: self._pause(rank, round(for_s * NS)))
+            case Join(count):
+                for _ in range(count):
+                    self.world.at(at_ns, self._start_worker)
+
+    def _kill(self, place: int) -> None:
+        self._fault(place, "fail")
+        entrance = self.entrances[place]
+        entrance.transport.close()
+        entrance.fiber.kill()
+
+    def _pause(self, place: int, duration_ns: int) -> None:
+        """As if the process were stopped: it neither computes nor takes in nor sends anything for so long."""
+        self._fault(place, "pause")
+        entrance = self.entrances[place]
+        entrance.transport.frozen_until_ns = self.world.now_ns + duration_ns
+        entrance.fiber.freeze(duration_ns)
+
+    def _fault(self, place: int, what: str) -> None:
+        if self.trace is not None:
+            self.trace.instant(place, what, self.world.now_ns)
+
+    # --------------------------------------------------------------------------------------------- run
+
+    def go(self) -> None:
+        with _arguments(self.scenario):
+            self.world.run(self._over)
+        if self.supervisor.outcome is None:
+            self._raise_failure()
+            raise RunFailed("the simulated run came to a standstill: this is a bug in taut, please report the command")
+
+    def _over(self) -> bool:
+        if self.supervisor.outcome is None:
+            started = all(entrance.fiber.done for entrance in self.entrances)
+            if started and not any(entrance.made for entrance in self.entrances):
+                self._raise_failure()
+                raise RunFailed(f"{self.scenario.script} ended without joining the run; it must call taut.join(...)")
+            return False
+        return all(entrance.fiber.done for entrance in self.entrances)
+
+    def _raise_failure(self) -> None:
+        for entrance in self.entrances:
+            if entrance.fiber.failure is not None:
+                raise entrance.fiber.failure
+
+    def result(self, real_s: float) -> Simulated:
+        outcome = self.supervisor.outcome
+        assert outcome is not None
+        workers: dict[int, Statistics] = {rank: row.statistics for rank, row in outcome.workers.items()}
+        gone = {rank: row.reason for rank, row in outcome.workers.items() if row.state == "gone"}
+        error = outcome.error
+        if outcome.failures and outcome.exit_code and not error:
+            error = "; ".join(outcome.failures)
+        return Simulated(
+            self.scenario,
+            outcome.wall_s,
+            workers,
+            gone,
+            self.observer.history(),
+            self.observer.scores(),
+            self.observer.distances(),
+            outcome.consensus,
+            outcome.identical,
+            outcome.validation,
+            {"events": self.world.events, "real_s": real_s},
+            error,
+        )
+
+
+@contextmanager
+def _arguments(scenario: Scenario) -> Iterator[None]:
+    """The script's own command line."""
+    before, given = sys.argv, list(scenario.args)
+    if scenario.epochs is not None:
+        given += ["--epochs", str(scenario.epochs)]
+    sys.argv = [scenario.script, *given]
+    try:
+        yield
+    finally:
+        sys.argv = before
+
+
+@contextmanager
+def deterministic() -> Iterator[None]:
+    """One thread: sums are then made in the same order every time."""
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)

@@ -1,0 +1,80 @@
+"""What is seen of a simulated run, at no cost of virtual time: every step, and now and then the mean model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from taut.simulator.fibers import World
+from taut.simulator.result import Point
+from taut.simulator.virtual_entrance import VirtualEntrance
+from taut.simulator.virtual_supervisor import VirtualSupervisor
+
+LOOKS = 64  # at most, spread evenly over the run
+SHOWN_EVERY = 64  # steps
+
+
+class Observer:
+    """The mean is over the replicas of all workers that are alive and have made a step."""
+
+    def __init__(
+        self, world: World, supervisor: VirtualSupervisor, progress: Callable[[float, int], None] | None
+    ) -> None:
+        self.world, self.supervisor, self.progress = world, supervisor, progress
+        self.steps = 0
+        self._points: list[Point] = []
+        self._looks: list[tuple[float, float | None, float]] = []  # time, score, distance
+        self._every = 1
+        self._entrances: dict[int, VirtualEntrance] = {}
+
+    def stepped(self, entrance: VirtualEntrance) -> None:
+        """A worker's step is over."""
+        seat = entrance.seat
+        self._entrances[entrance.transport.place] = entrance
+        self.steps += 1
+        made = seat.statistics()
+        now_s = self._since_start()
+        self._points.append(
+            Point(now_s, seat.node.rank, made.steps, made.samples, made.bytes_sent, made.loss, made.staleness)
+        )
+        live = [one.seat for one in self._entrances.values() if not one.fiber.done]
+        if self.steps % (self._every * len(live)) == 0:
+            self._look(seat, live, now_s)
+        if self.progress is not None and self.steps % SHOWN_EVERY == 0:
+            self.progress(now_s, self.steps)
+
+    def _since_start(self) -> float:
+        return self.world.now() - (self.supervisor.cluster.ledger.started_s or 0.0)
+
+    def _look(self, here: Any, live: list[Any], now_s: float) -> None:
+        """Score the mean of all replicas, and see how far they are from it. ``here``: the worker that has just stepped;
+        others may be in the middle of a backward, and their weights must not be touched."""
+        vectors = [np.asarray(seat.arena.host(seat.arena.vector), np.float64) for seat in live]
+        mean = np.mean(vectors, axis=0)
+        norm = float(np.linalg.norm(mean)) or 1.0
+        distance = float(np.sqrt(np.mean([np.sum((vector - mean) ** 2) for vector in vectors]))) / norm
+        shared = np.mean([np.asarray(seat.arena.host(seat.replica.shared()), np.float64) for seat in live], axis=0)
+        self._looks.append((now_s, self._score(here, shared), distance))
+        if len(self._looks) > LOOKS:
+            self._looks = self._looks[1::2]
+            self._every *= 2
+
+    def _score(self, seat: Any, mean: Any) -> float | None:
+        if seat.validation.validate is None:
+            return None
+        own = seat.arena.host(seat.arena.vector).copy()
+        seat.arena.load(mean.astype(np.float32))
+        score: float | None = seat.validation.score(seat.arena.model)
+        seat.arena.load(own)
+        return score
+
+    def history(self) -> tuple[Point, ...]:
+        return tuple(self._points)
+
+    def scores(self) -> tuple[tuple[float, float], ...]:
+        return tuple((time_s, score) for time_s, score, _ in self._looks if score is not None)
+
+    def distances(self) -> tuple[tuple[float, float], ...]:
+        return tuple((time_s, distance) for time_s, _, distance in self._looks)

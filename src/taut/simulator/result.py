@@ -1,0 +1,44 @@
+"""What comes out of a simulation, in the same figures as a real run's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from taut.core.messages import Statistics
+from taut.simulator.scenario import Scenario
+from taut.supervisor.view import Validation
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One worker at one moment of virtual time: what it had done by then."""
+
+    time_s: float
+    rank: int
+    steps: int
+    samples: int
+    bytes_sent: int
+    loss: float | None = None
+    staleness: float = 0.0
+
+
+@dataclass(frozen=True)
+class Simulated:
+    """``wall_s``: virtual seconds from the start of training to its end. ``workers``: by rank, the dead included;
+    ``gone``: why some are. ``scores``: of the mean of all replicas, by virtual time, where the script has a validation
+    function; ``distances``: consensus distance by virtual time, relative to the mean's norm."""
+
+    scenario: Scenario
+    wall_s: float
+    workers: Mapping[int, Statistics]
+    gone: Mapping[int, str] = field(default_factory=dict)
+    history: tuple[Point, ...] = ()
+    scores: tuple[tuple[float, float], ...] = ()
+    distances: tuple[tuple[float, float], ...] = ()
+    consensus: float = 0.0
+    identical: bool | None = None
+    validation: Validation | None = None
+    counted: Mapping[str, Any] = field(default_factory=dict)  # of the simulator itself: events, real seconds
+    error: str = ""

@@ -1,0 +1,159 @@
+"""What is simulated. Everything that decides the outcome is here: equal scenarios have the same trace, to the byte."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
+
+from taut.errors import Misuse
+from taut.simulator.costs import Costs
+from taut.simulator.faults import Fail, Fault, Join, Pause
+from taut.simulator.links import Link, Links
+from taut.simulator.records import by_pair, by_rank, fields_of, table
+from taut.simulator.speeds import Speeds
+from taut.written import did_you_mean
+
+MOST_WORKERS = 65_536
+FAULTS: dict[str, type[Fail] | type[Pause] | type[Join]] = {"fail": Fail, "pause": Pause, "join": Join}
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """``parameters`` (how many the model has) and ``batch`` (samples per step) are for timing alone; where workers really
+    train, the script decides them. ``steps``: per worker; None: until the data is used up (numeric) or 100 (timing).
+    ``args`` are the script's.
+
+    >>> Scenario.from_record(Scenario(workers=8, seed=7).to_record()) == Scenario(workers=8, seed=7)
+    True
+    """
+
+    workers: int = 4
+    strategy: str = "async"
+    topology: str = ""  # empty: the strategy's default
+    codec: str = ""
+    finish: str = ""
+    seed: int = 0
+    steps: int | None = None
+    epochs: int | None = None  # passed to the script as --epochs, where given
+    script: str = ""
+    args: tuple[str, ...] = ()
+    parameters: int = 1_000_000
+    batch: int = 64
+    links: Links = field(default_factory=Links)
+    speeds: Speeds = field(default_factory=Speeds)
+    faults: tuple[Fault, ...] = ()
+    costs: Costs = field(default_factory=Costs)
+
+    def check(self) -> None:
+        """``Misuse`` where a number is out of its range, or where something is said of a worker that there is not."""
+        for name, least in (("workers", 1), ("parameters", 1), ("batch", 1), ("steps", 1), ("epochs", 1), ("seed", 0)):
+            value = getattr(self, name)
+            if value is not None and value < least:
+                raise Misuse(f"--{name} {value}", f"a whole number from {least} up")
+        if self.workers > MOST_WORKERS:
+            raise Misuse(f"--workers {self.workers}", f"at most {MOST_WORKERS}")
+        ranks = self.workers + sum(fault.count for fault in self.faults if isinstance(fault, Join))
+        for what, rank in self._mentioned():
+            if not 0 <= rank < ranks:
+                raise Misuse(f"{what} of worker {rank}", f"a worker from 0 to {ranks - 1}", f"there are {ranks}")
+
+    def to_record(self) -> dict[str, Any]:
+        """Plain JSON, which ``from_record`` reads back to an equal scenario."""
+        record = {each.name: getattr(self, each.name) for each in fields(self)}
+        record["args"] = list(self.args)
+        record["links"] = _links_record(self.links)
+        record["speeds"] = asdict(self.speeds) | {"stragglers": _by_text(self.speeds.stragglers)}
+        record["faults"] = [{"kind": _kind(fault), **asdict(fault)} for fault in self.faults]
+        record["costs"] = self.costs.to_record()
+        return record
+
+    @classmethod
+    def from_record(cls, record: object) -> Scenario:
+        """Inverse of ``to_record``. What is left out has its default; ``Misuse`` for what cannot be."""
+        return cls(
+            **fields_of(cls, record, "scenario", links=_links, speeds=_speeds, faults=_faults, costs=Costs.from_record)
+        )
+
+    def _mentioned(self) -> Iterator[tuple[str, int]]:
+        """Every rank that is spoken of, and as what."""
+        yield from (("a straggler's speed", rank) for rank in self.speeds.stragglers)
+        yield from (("the link", rank) for rank in self.links.of_worker)
+        yield from (("the link", rank) for pair in self.links.of_pair for rank in pair)
+        yield from (("the shared link", rank) for shared in self.links.shared for rank in sorted(shared.members))
+        yield from ((f"the {_kind(fault)}", fault.rank) for fault in self.faults if not isinstance(fault, Join))
+
+
+def _kind(fault: Fault) -> str:
+    return next(name for name, kind in FAULTS.items() if isinstance(fault, kind))
+
+
+def _by_text(of_rank: Any) -> dict[str, Any]:
+    return {str(rank): of_rank[rank] for rank in sorted(of_rank)}
+
+
+def _link_record(link: Link) -> dict[str, Any]:
+    return asdict(link) | {"bits_per_s": None if math.isinf(link.bits_per_s) else link.bits_per_s}  # JSON has no infinity
+
+
+def _links_record(links: Links) -> dict[str, Any]:
+    return {
+        "default": _link_record(links.default),
+        "of_worker": _by_text({rank: _link_record(link) for rank, link in links.of_worker.items()}),
+        "of_pair": {f"{one}-{other}": _link_record(link) for (one, other), link in sorted(links.of_pair.items())},
+        "shared": [{"members": sorted(each.members), "bits_per_s": each.bits_per_s} for each in links.shared],
+        "per_host": links.per_host,
+    }
+
+
+def _rate(value: Any) -> float:
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
+        raise Misuse(f"a link with bits_per_s = {value!r}", "a number, or null for no limit")
+    return math.inf if value is None else float(value)
+
+
+def _link(record: object) -> Link:
+    return Link(**fields_of(Link, record, "link", bits_per_s=_rate))
+
+
+def _links(record: object) -> Links:
+    return Links(
+        **fields_of(
+            Links,
+            record,
+            "links",
+            default=_link,
+            of_worker=lambda given: {rank: _link(each) for rank, each in by_rank(given, "the link").items()},
+            of_pair=lambda given: {pair: _link(each) for pair, each in by_pair(given, "the link").items()},
+        )
+    )
+
+
+def _speeds(record: object) -> Speeds:
+    return Speeds(**fields_of(Speeds, record, "speeds", stragglers=_stragglers))
+
+
+def _stragglers(record: object) -> dict[int, float]:
+    found = by_rank(record, "a straggler's speed")
+    for rank, times in found.items():
+        if isinstance(times, bool) or not isinstance(times, int | float):
+            raise Misuse(f"a straggler's speed of {rank}: {times!r}", "how many times slower")
+    return found
+
+
+def _faults(record: object) -> tuple[Fault, ...]:
+    if not isinstance(record, list | tuple):
+        raise Misuse(f"faults {record!r}", "a list")
+    found: list[Fault] = []
+    for each in record:
+        given = dict(table(each, "fault"))
+        name = given.pop("kind", None)
+        if name not in FAULTS:
+            raise Misuse(f"a fault of kind {name!r}", f"one of {', '.join(FAULTS)}", did_you_mean(str(name), FAULTS))
+        kind = FAULTS[name]
+        missing = {each.name for each in fields(kind)} - set(given)
+        if missing:
+            raise Misuse(f"a {name} without {', '.join(sorted(missing))}", "all of its figures")
+        found.append(kind(**fields_of(kind, given, f"a {name}")))
+    return tuple(found)

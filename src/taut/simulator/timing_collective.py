@@ -1,0 +1,153 @@
+"""All-reduces of many workers, executed for all at once instead of message by message.
+
+A ``Gathered`` takes the place of a ``Group``'s machine in a method's state, with the same interface. What it is given
+goes to ``Together``, which knows everybody: when all members have given theirs, the schedule's programs are executed
+(``timing_rounds.py``), and each worker hears the sum at the time at which its own part would be complete.
+
+What is left out: when members change in mid-round, a ``Group`` tells everybody where it stands and perhaps runs the round
+again. Here a round that all had begun is completed, and one that somebody died in goes on without it once that is known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from taut.collectives import named
+from taut.core.messages import Note
+from taut.simulator.timing_rounds import Table, relative, table, whole
+from taut.strategies.group import OWN_NUMBERS, Group
+from taut.strategies.method import Method, Place, Tell
+
+if TYPE_CHECKING:
+    from taut.simulator.timing_methods import MethodTiming
+    from taut.simulator.timing_sizes import Sizes
+    from taut.simulator.timing_world import Worker
+    from taut.strategies.method import Vector
+
+TOGETHER = -2  # whom contributions go to: no worker has this rank
+SUM = "sum"
+
+
+class Gathered:
+    """One member's part in the rounds of a lane; to its method it is a ``Group``.
+
+    >>> machine = Gathered(length=2, lane=0)
+    >>> [tell] = machine.begin(np.float32([1, 2]), weight=2.0)
+    >>> machine.heard(0, Note(SUM), bytes(tell.payload)), machine.done, machine.contributors
+    ([], True, 1)
+    >>> out = np.zeros(2, np.float32); machine.mean(out), out.tolist()
+    (2.0, [1.0, 2.0])
+    """
+
+    def __init__(self, length: int, lane: int, completed: int = 0) -> None:
+        self.length, self.lane, self.completed = length, lane, completed
+        self.done = False
+        self.contributors = self.ending = 0
+        self.extra: list[float] = []
+        self._result: Vector | None = None
+
+    def begin(
+        self,
+        values: Vector,
+        weight: float = 1.0,
+        ending: bool = False,
+        extra: Sequence[float] = (),
+        keeps: bool = False,
+    ) -> list[Tell]:
+        self.done = False
+        mine = np.empty(self.length + OWN_NUMBERS + len(extra), np.float32)
+        np.multiply(values, np.float32(weight), out=mine[: self.length])
+        mine[self.length :] = (weight, float(ending), 1.0, *extra)
+        return [Tell(TOGETHER, Note("begin", self.completed + 1, self.lane), mine.tobytes())]
+
+    def hears(self, note: Note) -> bool:
+        return note.kind == SUM and note.part == self.lane
+
+    def heard(self, sender: int, note: Note, payload: bytes) -> list[Tell]:
+        """The sum has come."""
+        self._result = np.frombuffer(payload, np.float32)
+        self.completed += 1
+        self.done = True
+        ending, contributors, *extra = self._result[self.length + 1 :].tolist()
+        self.ending, self.contributors, self.extra = round(ending), round(contributors), extra
+        return []
+
+    def placed(self, place: Place) -> list[Tell]:
+        return []
+
+    def mean(self, out: Vector) -> float:
+        assert self._result is not None, "no round is done"
+        total = float(self._result[self.length])
+        if total:
+            np.divide(self._result[: self.length], np.float32(total), out=out)
+        return total
+
+
+class Together:
+    """Everybody's rounds. ``method``: whose schedule is meant."""
+
+    def __init__(self, world: MethodTiming, sizes: Sizes, method: Method) -> None:
+        self.world = world
+        backend = getattr(method, "backend", None)
+        self.schedule = named("ring" if backend else getattr(method, "schedule", "ring"))
+        self.parameters = sizes.parameters
+        self.fragments = getattr(method, "fragments", 1)
+        self._given: dict[int, dict[int, tuple[int, bytes]]] = {}  # by lane and rank: when, and what
+        self._completed: dict[int, int] = {}
+        self._tables: dict[tuple[tuple[int, ...], int], Table] = {}
+        self._ends: dict[int, int] = {}  # by rank, of the lanes so far: cables carry one after the other
+        self._lanes = 1
+
+    def take_over(self, state: Any) -> None:
+        """Put ``Gathered`` machines where the method has made groups."""
+        lanes = getattr(state, "lanes", ())
+        self._lanes = max(1, len(lanes))
+        for number, lane in enumerate(lanes):
+            if isinstance(lane.machine, Group):
+                lane.machine = Gathered(lane.machine.length, number, self._completed.get(number, 0))
+        if isinstance(getattr(state, "group", None), Group):
+            state.group = Gathered(state.group.length, state.group.lane, self._completed.get(state.group.lane, 0))
+
+    def begun(self, worker: Worker, note: Note, payload: bytes | memoryview, now_ns: int) -> None:
+        """A worker gives its part to the round of a lane."""
+        given = self._given.setdefault(note.part, {})
+        given[worker.rank] = (now_ns, bytes(payload))
+        if len(given) >= len(self.world.members):
+            self._look(note.part)
+
+    def look_again(self, now_ns: int) -> None:
+        """The members have changed."""
+        for lane in sorted(self._given):
+            self._look(lane)
+
+    def _look(self, lane: int) -> None:
+        members, given = self.world.members, self._given.get(lane, {})
+        if not all(rank in given for rank in members):
+            return
+        del self._given[lane]
+        self._completed[lane] = self._completed.get(lane, 0) + 1
+        vectors = [np.frombuffer(given[rank][1], np.float32) for rank in members]
+        numbers = len(vectors[0]) - 1
+        payload = np.sum(vectors, axis=0, dtype=np.float32).tobytes()
+        elements = max(1, self.parameters // (self._lanes * self.fragments)) + min(numbers, OWN_NUMBERS)
+        self._hand_out(lane, members, [given[rank][0] for rank in members], elements, payload)
+
+    def _hand_out(self, lane: int, members: tuple[int, ...], starts: list[int], elements: int, payload: bytes) -> None:
+        world = self.world
+        key = (members, elements)
+        if key not in self._tables:
+            self._tables = {key: table(self.schedule, members, elements, world.scenario.links, world.costs)}
+        found = self._tables[key]
+        origin_ns, begins = relative(starts)
+        note = Note(SUM, self._completed[lane], lane)
+        alone_ns = whole(found.run(begins), origin_ns)
+        for place, rank in enumerate(members):
+            worker = world.workers[rank]
+            # After what is still on the cable of lanes before this one.
+            end_ns = max(alone_ns[place], world.now_ns, self._ends.get(rank, 0) + int(found.cable_ns[place]))
+            self._ends[rank] = end_ns
+            worker.account.bytes_sent += int(found.sent_nbytes[place])
+            world.at(end_ns, world.mail_handler, worker, (rank, note, payload, 0))

@@ -1,0 +1,169 @@
+"""Small vectors that stand for large ones: what a method sees of its worker where only sizes and durations count.
+
+A message of a method's is so long as its stand-in vector makes it; ``Sizes`` says how long it would be for the model:
+
+    real = stand-in * parameters / elements of the stand-in        for vectors, and alike for parts of them
+
+What an all-reduce sums has a few numbers after the vector, which do not grow with the model; a codec's payload has its
+own ratio, and so has a compressed difference.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from taut.collectives.halving_doubling import core
+from taut.simulator.costs import CodecCost
+from taut.strategies.group import LEAST_SEGMENT_ELEMENTS, OWN_NUMBERS, PIPELINE
+from taut.strategies.sync import ELEMENTS_PER_MIB, Sync
+
+if TYPE_CHECKING:
+    from taut.strategies.method import Method, Vector
+
+FRAME_NBYTES = 48  # of a message's record: its kind, its round, its numbers
+PLAIN_ELEMENTS = 48  # of the stand-in where nothing is cut into as many parts as there are workers
+CODED_NBYTES = 64  # of the stand-in for what a codec emits
+MOST_LANES = 16  # buckets of gradients; beyond, larger ones stand for several
+COMPRESSED_ELEMENTS = 1 << 20  # of the vector that is really compressed, once, to see how long the message gets
+SUMMED = ("piece", "result", "gradient", "mean")  # kinds of messages that hold what is summed, and its numbers
+
+
+class StandIn:
+    """A worker's vector, for ``parameters`` elements. ``emit`` is always the same payload: what the codec would say is
+    not known, but how long it is on average. It is absorbed without effect."""
+
+    __slots__ = ("_shared", "coded", "sizes", "x")
+
+    def __init__(self, x: Vector, coded: bytes = b"", sizes: Sequence[int] | None = None) -> None:
+        self.x, self.coded = x, coded
+        self._shared = x if x.strides[0] else np.zeros(1, np.float32)
+        self.sizes = [len(x)] if sizes is None else list(sizes)
+
+    def emit(self) -> bytes | None:
+        return self.coded or None
+
+    def absorb(self, payload: bytes) -> None:
+        pass
+
+    def check(self, payload: bytes) -> None:
+        pass
+
+    def merge(self, payloads: Sequence[bytes]) -> bytes:
+        """Sparse updates hardly overlap: their sum is as long as they are together, but never longer than a dense one."""
+        return bytes(min(sum(map(len, payloads)), max(self.x.nbytes, *map(len, payloads))))
+
+    def flush(self) -> list[bytes]:
+        return [self.coded] if self.coded else []
+
+    def retune(self, workers: int, staleness: float) -> None:
+        pass
+
+    @property
+    def shared(self) -> Vector:
+        return self._shared
+
+    def shift(self, change: Vector) -> None:
+        self._shared += change
+
+    def adopt(self, shared: Vector) -> None:
+        self._shared[:] = shared
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """``elements``: of the stand-in; ``tensors``: what it is cut into; ``ratios``: real bytes per stand-in byte, by the
+    kind of a message, ``plain`` for all other kinds; ``segment``: elements of the stand-in per piece of an all-reduce."""
+
+    parameters: int
+    elements: int
+    tensors: tuple[int, ...]
+    plain: float
+    ratios: dict[str, float] = field(default_factory=dict)
+    coded_nbytes: int = 0
+    coded_kind: str = ""
+    segment: int = 0
+    broad: bool = False  # the vector is only asked for its length
+
+    def real(self, kind: str, nbytes: int) -> int:
+        """What a message of this kind, with a stand-in payload of ``nbytes``, takes.
+
+        >>> Sizes(1_000_000, 10, (10,), 1e5).real("x", 40) - FRAME_NBYTES
+        4000000
+        """
+        return FRAME_NBYTES + int(nbytes * self.ratios.get(kind, self.plain) + 0.5)
+
+    def stand_in(self) -> StandIn:
+        coded = bytes(CODED_NBYTES) if self.coded_kind else b""
+        x: Vector = np.zeros(1 if self.broad else self.elements, np.float32)
+        return StandIn(np.broadcast_to(x, self.elements) if self.broad else x, coded, self.tensors)
+
+
+def sizes_for(method: Method, workers: int, parameters: int, cost: CodecCost, together: bool) -> Sizes:
+    """The stand-in for ``method``. ``together``: its all-reduces are executed for all at once, and their pieces are not
+    cut out of it."""
+    lanes = _lanes(method, parameters)
+    numbers = _numbers(method)
+    ratios: dict[str, float] = {}
+    each, segment = PLAIN_ELEMENTS, 0
+    per_lane = max(1, parameters // (lanes * getattr(method, "fragments", 1)))
+    if numbers and not together:
+        each = PIPELINE * math.lcm(workers, core(workers)) - numbers
+        each *= getattr(method, "fragments", 1)
+    compress = getattr(method, "density", None)
+    if compress is not None:
+        each = max(each, math.ceil(1.0 / compress))
+    elements = each * lanes
+    plain = parameters / elements
+    if numbers:
+        summed = each // getattr(method, "fragments", 1)
+        ratio = (per_lane + numbers) / (summed + numbers)
+        ratios = dict.fromkeys(SUMMED, ratio)
+        segment = max(1, round(max(LEAST_SEGMENT_ELEMENTS, per_lane // (PIPELINE * workers)) / ratio))
+    if compress is not None:
+        ratios["x"] = _compressed(method, parameters, elements)
+    if "tether" not in method.codecs:
+        return Sizes(parameters, elements, (each,) * lanes, plain, ratios, segment=segment)
+    coded = max(1, round(cost.bits_per_element * parameters / 8))
+    ratios["update"] = coded / CODED_NBYTES
+    if method.name == "relay":  # its limit on what waits is a share of x, in bytes of updates
+        broad = max(1, round(parameters / ratios["update"]))
+        ratios["state"] = float(parameters)  # its stand-in is a single element
+        return Sizes(parameters, broad, (broad,), plain, ratios, coded, "update", broad=True)
+    return Sizes(parameters, elements, (each,) * lanes, plain, ratios, coded, "update")
+
+
+def in_stand_in_units(method: Method, sizes: Sizes) -> Method:
+    """The same method, whose buckets of gradients are as many as the model's (up to ``MOST_LANES``)."""
+    import dataclasses
+
+    if not isinstance(method, Sync) or not method.bucket_mib:
+        return method
+    return dataclasses.replace(method, bucket_mib=sizes.tensors[0] / ELEMENTS_PER_MIB)
+
+
+def _lanes(method: Method, parameters: int) -> int:
+    """Tensors are not known: buckets are taken to be filled."""
+    if not isinstance(method, Sync) or not method.launches or not method.bucket_mib:
+        return 1
+    return max(1, min(MOST_LANES, math.ceil(parameters / (method.bucket_mib * ELEMENTS_PER_MIB))))
+
+
+def _numbers(method: Method) -> int:
+    """How many numbers follow a vector that is summed: those of the group, and the method's own."""
+    own = {"sync": 2, "averaging": 2, "fedavg": 2, "admm": 2, "dynamic": 2, "diloco": 3}
+    return OWN_NUMBERS + own[method.name] if method.name in own else 0
+
+
+def _compressed(method: Method, parameters: int, elements: int) -> float:
+    """Real bytes per stand-in byte of a compressed difference: by compressing one, as far as it fits into memory."""
+    from taut.strategies.compression import compressor
+
+    one = compressor(getattr(method, "compressor", ""), getattr(method, "density", 0.0))
+    many = min(parameters, COMPRESSED_ELEMENTS)
+    real = len(one.compress(np.ones(many, np.float32)).payload) * parameters / many
+    return real / len(one.compress(np.ones(elements, np.float32)).payload)

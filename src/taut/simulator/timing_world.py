@@ -1,0 +1,333 @@
+"""Many workers in virtual time, event by event: steps, messages, faults. What a worker does with them is its kind's
+affair: ``timing_methods.py`` for methods, ``timing_streams.py`` for streams.
+
+A worker has one thread. What it does for the exchange while it trains (a concurrent method's answers) is work that its
+step waits for; what comes while it works waits in its inbox.
+"""
+
+from __future__ import annotations
+
+import gc
+import itertools
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING, Any
+
+from taut.errors import Misuse, RunFailed
+from taut.simulator.dice import Dice
+from taut.simulator.faults import Fail, Fault, Pause
+from taut.simulator.network import Network
+from taut.simulator.result import Point
+from taut.simulator.speeds import Pace
+from taut.simulator.timing_accounts import COMPUTE, MERGE, WAIT, Account
+
+if TYPE_CHECKING:
+    from taut.simulator.scenario import Scenario
+    from taut.simulator.trace import Trace
+    from taut.strategies.combination import Combination
+
+Handler = Callable[[int, Any, Any], None]  # the time, the worker, and what it is about
+Progress = Callable[[float], None]
+
+SECOND_NS = 1_000_000_000
+STEPS = 100  # where the scenario does not say
+MOST_POINTS = 4096  # of the history, all workers together
+DRAINED_WORKERS = 256  # beyond, the end is not simulated: there everybody takes leave of everybody
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What is run. ``detect_s``: from a worker's death until the others are told."""
+
+    scenario: Scenario
+    chosen: Combination
+    detect_s: float = 2.0
+    trace: Trace | None = None
+    progress: Progress | None = None
+
+    @property
+    def steps(self) -> int:
+        return STEPS if self.scenario.steps is None else self.scenario.steps
+
+
+class Worker:
+    """One of them. ``training``: between two turns; ``busy_ns``: until then its thread is at work; ``debt_ns``: work that
+    its step waits for; ``paused_ns``: how long the step stood still; ``frozen_ns``: until then it does nothing at all."""
+
+    __slots__ = (
+        "account",
+        "alive",
+        "busy_ns",
+        "debt_ns",
+        "draining",
+        "ended",
+        "finished",
+        "frozen_ns",
+        "goal",
+        "held",
+        "inbox",
+        "local",
+        "paused_ns",
+        "rank",
+        "resting",
+        "state",
+        "steps",
+        "stream",
+        "training",
+        "turning",
+        "version",
+        "waking",
+    )
+
+    def __init__(self, rank: int, goal: int, account: Account) -> None:
+        self.rank, self.goal, self.account = rank, goal, account
+        self.alive = True
+        self.training = self.turning = self.resting = self.ended = self.draining = self.finished = self.waking = False
+        self.steps = self.busy_ns = self.debt_ns = self.paused_ns = self.frozen_ns = self.version = 0
+        self.held: list[Any] = []
+        self.inbox: deque[Any] = deque()
+        self.state: Any = None
+        self.local: Any = None
+        self.stream: Any = None
+
+
+class TimingWorld(ABC):
+    """The clock, and what happens to workers whatever they do. ``density``: the share of parameters sent per step."""
+
+    density = 0.0
+
+    def __init__(self, setting: Setting) -> None:
+        scenario = setting.scenario
+        self.setting, self.scenario, self.costs = setting, scenario, scenario.costs
+        self.network = Network(scenario.links, Dice(scenario.seed, "network"))
+        self.pace = Pace(scenario.speeds, Dice(scenario.seed, "speeds"))
+        self.heap: list[tuple[int, int, Handler, Any, Any]] = []
+        self.events = itertools.count()
+        self.now_ns = self.wall_ns = self.version = 0
+        self.over = False
+        self.draining = False
+        self.dead: set[int] = set()
+        self.gone: dict[int, str] = {}
+        self.history: list[Point] = []
+        self.workers: dict[int, Worker] = {}
+        self.steps_made = 0
+        self.step_handler: Handler = self._step_over
+        self.message_ns = round(self.costs.message_s * SECOND_NS)
+        self._point_every = max(1, setting.steps // max(2, min(64, MOST_POINTS // scenario.workers)))
+        self._told_at = -1
+        for rank in range(scenario.workers):
+            self._add(rank, setting.steps)
+        self.members: tuple[int, ...] = tuple(self.workers)
+        self._next_rank = scenario.workers
+        for fault in scenario.faults:
+            self._plan(fault)
+
+    # ----------------------------------------------------------------------------------------- of each kind
+
+    @abstractmethod
+    def start(self) -> None:
+        """Everybody is here: the first steps begin."""
+
+    @abstractmethod
+    def stepped(self, worker: Worker, now_ns: int) -> None:
+        """A worker's local step is over."""
+
+    @abstractmethod
+    def changed(self, now_ns: int, gone: int | None) -> None:
+        """The members changed: ``gone`` is no more, or somebody is new."""
+
+    @abstractmethod
+    def admit(self, worker: Worker, donor: Worker, now_ns: int) -> None:
+        """A newcomer has the state of ``donor``."""
+
+    @abstractmethod
+    def drain(self, now_ns: int) -> None:
+        """Everybody has made its steps."""
+
+    @abstractmethod
+    def figures(self, worker: Worker) -> dict[str, float]:
+        """What the strategy counts."""
+
+    # ------------------------------------------------------------------------------------------ the run
+
+    def at(self, when_ns: int, handler: Handler, worker: Worker | None = None, item: Any = None) -> None:
+        heappush(self.heap, (when_ns, next(self.events), handler, worker, item))
+
+    def run(self) -> None:
+        """Until the run is over. Cyclic garbage is not looked for meanwhile: that took a third of the time."""
+        collects = gc.isenabled()
+        gc.disable()
+        try:
+            self.start()
+            self._loop()
+        finally:
+            if collects:
+                gc.enable()
+        if not self.over:
+            waiting = [rank for rank in self.members if not self.workers[rank].finished]
+            raise RunFailed(f"workers {waiting[:8]} wait for ever: that is a bug in the strategy or the simulator")
+        for worker in self.workers.values():
+            if worker.alive:
+                worker.account.charge(WAIT, self.wall_ns)
+
+    def _loop(self) -> None:
+        heap, step = self.heap, self.step_handler
+        while heap and not self.over:
+            now_ns, _, handler, worker, item = heappop(heap)
+            if worker is not None:
+                if not worker.alive:
+                    continue
+                if worker.frozen_ns > now_ns and handler is not step:
+                    self.at(worker.frozen_ns, handler, worker, item)
+                    continue
+            self.now_ns = now_ns
+            handler(now_ns, worker, item)
+
+    def begin_step(self, worker: Worker, now_ns: int) -> int:
+        """The worker trains; when its step will be over, if nothing interferes."""
+        worker.training = True
+        ends_ns = now_ns + self.pace.step_ns(worker.rank, worker.steps)
+        heappush(self.heap, (ends_ns, next(self.events), self.step_handler, worker, None))
+        return ends_ns
+
+    def _step_over(self, now_ns: int, worker: Worker, _: None) -> None:
+        account = worker.account
+        if worker.paused_ns:
+            paused_ns, worker.paused_ns = worker.paused_ns, 0
+            self.at(now_ns + paused_ns, self.step_handler, worker)
+            return
+        if worker.debt_ns:
+            account.charge(COMPUTE, now_ns)
+            debt_ns, worker.debt_ns = worker.debt_ns, 0
+            self.at(now_ns + debt_ns, self._debt_paid, worker)
+            return
+        account.charge(COMPUTE, now_ns)
+        self._count(worker, now_ns)
+        self.stepped(worker, now_ns)
+
+    def _debt_paid(self, now_ns: int, worker: Worker, _: None) -> None:
+        worker.account.charge(MERGE, now_ns)
+        worker.debt_ns = 0  # what came meanwhile has been worked off too: it had nothing else to do
+        self._count(worker, now_ns)
+        self.stepped(worker, now_ns)
+
+    def _count(self, worker: Worker, now_ns: int) -> None:
+        worker.steps += 1
+        self.steps_made += 1
+        if worker.steps % self._point_every == 0 or worker.steps == worker.goal:
+            samples = worker.steps * self.scenario.batch
+            staleness = self.figures(worker).get("staleness", 1.0)
+            sent = worker.account.bytes_sent
+            self.history.append(Point(now_ns * 1e-9, worker.rank, worker.steps, samples, sent, staleness=staleness))
+        if self.setting.progress is not None:
+            percent = 100 * self.steps_made // max(1, len(self.members) * self.setting.steps)
+            if percent != self._told_at:
+                self._told_at = percent
+                self.setting.progress(min(1.0, percent / 100))
+
+    def end(self, worker: Worker, now_ns: int) -> None:
+        """The worker has made its steps."""
+        worker.ended = True
+        worker.training = False
+
+    def look_whether_all_ended(self, now_ns: int) -> None:
+        if self.draining or self.over or not all(self.workers[rank].ended for rank in self.members):
+            return
+        if any(not self.workers[rank].alive for rank in self.members):
+            return  # somebody is dead, and nobody has been told
+        self.draining = True
+        if len(self.members) > DRAINED_WORKERS:
+            self.finish(now_ns)
+        else:
+            self.drain(now_ns)
+
+    def look_whether_all_finished(self, now_ns: int) -> None:
+        if self.draining and all(self.workers[rank].finished for rank in self.members):
+            self.finish(now_ns)
+
+    def finish(self, now_ns: int) -> None:
+        self.over = True
+        self.wall_ns = max(now_ns, self.wall_ns)
+
+    # --------------------------------------------------------------------------------------------- faults
+
+    def _add(self, rank: int, goal: int, now_ns: int = 0) -> Worker:
+        worker = self.workers[rank] = Worker(rank, goal, Account(rank, now_ns, self.setting.trace))
+        return worker
+
+    def _plan(self, fault: Fault) -> None:
+        at_ns = round(fault.at_s * SECOND_NS)
+        if isinstance(fault, Fail | Pause):
+            if not 0 <= fault.rank < self.scenario.workers:
+                raise Misuse(
+                    f"{type(fault).__name__.lower()} of worker {fault.rank}", f"0 to {self.scenario.workers - 1}"
+                )
+            self.at(at_ns, self._fail if isinstance(fault, Fail) else self._pause, None, fault)
+            return
+        if not self.setting.chosen.admits_late:
+            strategy = self.setting.chosen.strategy.name
+            raise Misuse(f"join with strategy {strategy!r}", "a strategy that workers can join", "try averaging or async")
+        for _ in range(fault.count):
+            self.at(at_ns, self._join, None, None)
+
+    def _note(self, rank: int, what: str, now_ns: int) -> None:
+        if self.setting.trace is not None:
+            self.setting.trace.instant(rank, what, now_ns)
+
+    def _fail(self, now_ns: int, _: None, fault: Fail) -> None:
+        worker = self.workers[fault.rank]
+        if not worker.alive or worker.finished:
+            return
+        worker.alive = False
+        worker.account.charge(COMPUTE if worker.training else WAIT, now_ns)
+        self.dead.add(worker.rank)
+        self.gone[worker.rank] = f"failed at {fault.at_s:g} s"
+        self._note(worker.rank, "fails", now_ns)
+        if not any(each.alive for each in self.workers.values()):
+            self.finish(now_ns)
+            return
+        self.at(now_ns + round(self.setting.detect_s * SECOND_NS), self._noticed, None, worker.rank)
+
+    def _noticed(self, now_ns: int, _: None, rank: int) -> None:
+        self.members = tuple(member for member in self.members if member != rank)
+        self.version += 1
+        self._note(rank, "is noticed to be gone", now_ns)
+        if self.members:
+            self.changed(now_ns, rank)
+            self.look_whether_all_ended(now_ns)
+            self.look_whether_all_finished(now_ns)
+
+    def _pause(self, now_ns: int, _: None, fault: Pause) -> None:
+        worker = self.workers[fault.rank]
+        if worker.alive and not worker.finished:
+            for_ns = round(fault.for_s * SECOND_NS)
+            worker.frozen_ns = max(worker.frozen_ns, now_ns + for_ns)
+            if worker.training:
+                worker.paused_ns += for_ns
+            self._note(worker.rank, "stands still", now_ns)
+
+    def _join(self, now_ns: int, _: None, rank: int | None) -> None:
+        """A newcomer takes over the state of the lowest rank that is alive."""
+        donor = min((each for each in self.members if self.workers[each].alive), default=None)
+        if self.draining or donor is None:
+            return  # it comes too late
+        if rank is None:
+            rank, self._next_rank = self._next_rank, self._next_rank + 1
+            self._note(rank, "joins", now_ns)
+        arrives_ns = self.network.arrival(donor, rank, 4 * self.scenario.parameters, now_ns)
+        self.at(arrives_ns, self._joined, None, (rank, donor))
+
+    def _joined(self, now_ns: int, _: None, item: tuple[int, int]) -> None:
+        rank, donor = item
+        if not self.workers[donor].alive:
+            self._join(now_ns, None, rank)
+        elif not self.draining:
+            behind = min(self.workers[each].steps for each in self.members)
+            worker = self._add(rank, max(1, self.setting.steps - behind), now_ns)
+            self.members = (*self.members, rank)
+            self.version += 1
+            self.admit(worker, self.workers[donor], now_ns)
+            self._note(rank, "is ready", now_ns)

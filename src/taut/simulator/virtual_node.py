@@ -1,0 +1,237 @@
+"""A worker's end of the cluster in virtual time: the runtime's own node, whose other thread is the world's loop."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from taut.communication.framing import nbytes
+from taut.communication.transport import Envelope
+from taut.core.messages import SUPERVISOR, Member, Note
+from taut.errors import SupervisorLost
+from taut.simulator.fibers import NS, Fiber, World
+from taut.worker.courier import TICK_S
+from taut.worker.facts import Facts
+from taut.worker.node import AGAIN_S, Node
+from taut.worker.stage import Stage
+
+if TYPE_CHECKING:
+    from taut.simulator.network import Network
+    from taut.simulator.virtual_supervisor import VirtualSupervisor
+
+CAPACITY = 64  # messages under way per link, as on the zmq transport
+FRAMING_NBYTES = 40  # what ZeroMQ and CURVE add to a message
+
+
+class VirtualTransport:
+    """A ``Transport`` over the model of a network; ``place`` is the worker's cable there."""
+
+    def __init__(self, world: World, network: Network, place: int, switch: Switchboard) -> None:
+        self.world, self.network, self.place, self.switch = world, network, place, switch
+        self.address = f"virtual://{place}"
+        self.inbox: deque[Envelope] = deque()
+        self.arrived: Callable[[], None] = _nothing
+        self.closed = False
+        self.frozen_until_ns = 0  # a process that is stopped takes in nothing
+        self.messages_sent = self.bytes_sent = self.messages_taken = self.bytes_taken = 0
+        self._peers: dict[int, VirtualTransport] = {}
+        self._waiting: dict[int, deque[Envelope]] = {}  # from workers that were not admitted yet
+        self._under_way: dict[int, int] = {}
+
+    def admit(self, member: Member) -> None:
+        peer = self.switch.transports[member.address]
+        self._peers[member.rank] = peer
+        self.inbox.extend(self._waiting.pop(member.rank, ()))
+
+    def forget(self, rank: int) -> None:
+        self._peers.pop(rank, None)
+        self.inbox = deque(envelope for envelope in self.inbox if envelope.sender != rank)
+
+    def send(self, to: int, frames: Sequence[bytes]) -> bool:
+        if self.closed:
+            return False
+        size = nbytes(frames) + FRAMING_NBYTES
+        begun_ns = max(self.world.now_ns, self.frozen_until_ns)
+        if to == SUPERVISOR:
+            arrival_ns = self.network.arrival(self.place, SUPERVISOR, size, begun_ns)
+            self.world.at(arrival_ns, lambda: self.switch.supervisor.heard(self, list(frames)))
+            return True
+        peer = self._peers.get(to)
+        if peer is None or self._under_way.get(to, 0) >= CAPACITY:
+            return False
+        self._under_way[to] = self._under_way.get(to, 0) + 1
+        self.messages_sent += 1
+        self.bytes_sent += size
+        arrival_ns = self.network.arrival(self.place, peer.place, size, begun_ns)
+        envelope = Envelope(self.switch.rank_of(self), list(frames))
+        self.world.at(arrival_ns, lambda: self._delivered(peer, to, envelope))
+        return True
+
+    def _delivered(self, peer: VirtualTransport, to: int, envelope: Envelope) -> None:
+        self._under_way[to] -= 1
+        peer.take(envelope)
+
+    def take(self, envelope: Envelope) -> None:
+        """A message is here."""
+        if self.closed:
+            return
+        if self.world.now_ns < self.frozen_until_ns:
+            self.world.at(self.frozen_until_ns, lambda: self.take(envelope))
+            return
+        self.messages_taken += 1
+        self.bytes_taken += nbytes(envelope.frames)
+        if envelope.sender != SUPERVISOR and envelope.sender not in self._peers:
+            self._waiting.setdefault(envelope.sender, deque()).append(envelope)
+            return
+        self.inbox.append(envelope)
+        self.arrived()
+
+    def receive(self, timeout_s: float | None) -> list[Envelope]:
+        taken = list(self.inbox)
+        self.inbox.clear()
+        return taken
+
+    def wake(self) -> None:
+        """The loop never sleeps."""
+
+    def close(self, linger_s: float = 0.0) -> None:
+        self.closed = True
+
+
+class Switchboard:
+    """Who is reached at which address, and which rank the supervisor gave to whom."""
+
+    supervisor: VirtualSupervisor
+
+    def __init__(self) -> None:
+        self.transports: dict[str, VirtualTransport] = {}
+        self.ranks: dict[str, int] = {}
+
+    def rank_of(self, transport: VirtualTransport) -> int:
+        return self.ranks[transport.address]
+
+
+class _Bell:
+    """Stands where a node's facts have a condition: nobody waits on it, but the fiber is roused when it rings."""
+
+    def __init__(self, ring: Callable[[], None]) -> None:
+        self.notify_all = ring
+
+    def __enter__(self) -> _Bell:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        pass
+
+
+class VirtualNode(Node):
+    """Everything that the communication thread does, the world's loop does: when a message arrives, and every 50 ms."""
+
+    transport: VirtualTransport
+
+    def __init__(self, fiber: Fiber, transport: VirtualTransport, make_strategy: Any, **options: Any) -> None:
+        super().__init__(transport, make_strategy, clock=fiber.world, **options)
+        self.fiber, self.world = fiber, fiber.world
+        self._waits = self._ended = False
+        self.facts.changed = _Bell(self._ring)  # type: ignore[assignment]
+        transport.arrived = self._arrived
+
+    def start(self) -> None:
+        self._tick()
+
+    def close(self, linger_s: float = 0.0) -> None:
+        self._ended = True
+        if not self.transport.closed:
+            self.work(None)
+            self.transport.close()
+
+    def pump(self, receive: bool) -> None:
+        self.work(0.0 if receive else None)
+        if self.facts.failure is not None:
+            raise self.facts.failure
+
+    def post(self, to: int, note: Note, payload: bytes | memoryview, stage: Stage | None = None) -> None:
+        # What is posted while a message is being handled goes when that is over, as in the runtime.
+        super().post(to, note, payload, stage)
+        if not self._busy:
+            self.work(None)
+
+    def pause(self, idle: Callable[[], None], over: Callable[[], bool]) -> None:
+        idle()
+        if self.facts.failure is not None:
+            raise self.facts.failure
+        if not over() and not self._mail_waits():
+            self._rest()
+        idle()
+
+    def wait(
+        self,
+        until: Callable[[Facts], bool],
+        idle: Callable[[], None],
+        again: Callable[[], None] | None = None,
+        needs_supervisor: bool = True,
+    ) -> None:
+        facts, asked_s = self.facts, self.clock.now()
+        while True:
+            idle()
+            if again is not None and self.clock.now() - asked_s > AGAIN_S:
+                again()
+                asked_s = self.clock.now()
+            if until(facts):
+                return
+            if facts.failure is not None:
+                raise facts.failure
+            if facts.supervisor_silent and needs_supervisor:
+                raise SupervisorLost("the supervisor fell silent while this worker needed an answer of it")
+            if not self._mail_waits():
+                self._rest()
+
+    _busy = False
+
+    def work(self, timeout_s: float | None) -> None:
+        if self._busy:  # asked for by what it is doing: it comes to that by itself
+            return
+        self._busy = True
+        try:
+            super().work(timeout_s)
+        finally:
+            self._busy = False
+
+    def _command(self, command: Any) -> None:
+        self._commands.append(command)
+        self.work(None)
+
+    def _rest(self) -> None:
+        self._waits = True
+        self.fiber.wait(self.world.now_ns + int(TICK_S * NS))
+        self._waits = False
+
+    def _ring(self) -> None:
+        if self._waits:
+            self._waits = False
+            self.fiber.rouse()
+
+    def _arrived(self) -> None:
+        if not self._ended:
+            self._guarded(0.0)
+
+    def _tick(self) -> None:
+        if self._ended or self.transport.closed:
+            return
+        if self.world.now_ns >= self.transport.frozen_until_ns:
+            self._guarded(None)
+        self.world.at(self.world.now_ns + int(TICK_S * NS), self._tick)
+
+    def _guarded(self, timeout_s: float | None) -> None:
+        try:
+            self.work(timeout_s)
+        except Exception as error:  # as the communication thread would: the training thread is told
+            self.facts.fail(error)
+
+
+def _nothing() -> None:
+    pass

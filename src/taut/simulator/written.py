@@ -1,0 +1,189 @@
+"""The words of the command line that describe machines and their network."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from taut.errors import Misuse
+from taut.simulator.faults import Fault, parse_fail, parse_join, parse_pause
+from taut.simulator.links import Link, Links, Shared
+from taut.simulator.quantities import (
+    BITS,
+    SECONDS,
+    parse_duration,
+    parse_number,
+    parse_rate,
+    parse_size,
+    parse_whole,
+    unit_of,
+)
+from taut.simulator.speeds import parse_draw
+from taut.written import did_you_mean
+
+__all__ = [
+    "parse_duration",
+    "parse_fault_words",
+    "parse_links",
+    "parse_shared",
+    "parse_speed",
+    "parse_straggler",
+]
+LINK_FORM = "[WORKER: or WORKER-WORKER:]RATE,LATENCY and jitter=, loss=, burst="
+LINK_EXAMPLE = "as in --link 1gbit,200us or --link 3:10mbit,20ms,loss=0.001"
+LINK_KEYS = ("rate", "latency", "jitter", "loss", "burst")
+MOST_MEMBERS = 65_536
+
+
+def parse_links(words: Sequence[str]) -> Links:
+    """Cables, as they are written: for all workers, for one, for some (``2..5``), or for what lies between two. What is
+    not said of a worker's cable is as for all.
+
+    >>> links = parse_links(["1gbit,200us", "3:10mbit,20ms,jitter=2ms,loss=0.001", "0-1:100mbit"])
+    >>> links.default.latency_s, links.of_worker[3].bits_per_s, links.of_pair[0, 1].latency_s
+    (0.0002, 10000000.0, 0.0)
+    """
+    default: Link | None = None
+    of_worker: dict[int, dict[str, Any]] = {}
+    of_pair: dict[tuple[int, int], Link] = {}
+    for word in words:
+        blame = f"--link {word}"
+        who, colon, rest = word.rpartition(":")
+        found = _link_fields(rest, blame)
+        if not colon:
+            if default is not None:
+                raise Misuse(blame, "one link without a worker: it is for all", "say which worker, as in --link 3:10mbit")
+            default = Link(**found)
+        elif "-" in who:
+            pair = _pair(who, blame)
+            if pair in of_pair or pair[::-1] in of_pair:
+                raise Misuse(blame, f"the link {who} once")
+            of_pair[pair] = Link(**found)
+        else:
+            for rank in _ranks(who, blame):
+                if rank in of_worker:
+                    raise Misuse(blame, f"the link of worker {rank} once")
+                of_worker[rank] = found
+    usual = default or Link()
+    return Links(usual, {rank: replace(usual, **found) for rank, found in of_worker.items()}, of_pair)
+
+
+def parse_shared(word: str) -> Shared:
+    """``MEMBERS:RATE``: the uplink of some workers, or one switch that all traffic crosses.
+
+    >>> parse_shared("0..2:1gbit") == Shared(frozenset({0, 1, 2}), 1e9), parse_shared("all:10gbit").members
+    (True, frozenset())
+    """
+    blame = f"--shared {word}"
+    who, colon, rate = word.rpartition(":")
+    if not colon:
+        raise Misuse(blame, "MEMBERS:RATE", "as in --shared 0..7:1gbit (their uplink) or --shared all:10gbit (a switch)")
+    members = frozenset() if who.strip() == "all" else frozenset(_ranks(who, blame))
+    bits_per_s = parse_rate(rate, blame)
+    if bits_per_s == float("inf"):
+        raise Misuse(blame, "a limit", "leave it out where there is none")
+    return Shared(members, bits_per_s)
+
+
+def parse_straggler(word: str) -> tuple[int, float]:
+    """``RANKxTIMES``: the worker, and how many times slower it is.
+
+    >>> parse_straggler("1x4"), parse_straggler("3x2.5")
+    ((1, 4.0), (3, 2.5))
+    """
+    blame = f"--straggler {word}"
+    rank, x, times = word.replace("\u00d7", "x").partition("x")
+    if not x:
+        raise Misuse(blame, "a worker and how many times slower", "as in --straggler 1x4: worker 1 is 4 times slower")
+    slower = parse_number(times, blame, "how many times slower")
+    if slower <= 0.0:
+        raise Misuse(blame, "a number above zero", "0.5 would be twice as fast")
+    return parse_whole(rank, blame, "a worker's rank"), slower
+
+
+def parse_speed(word: str) -> str:
+    """How steps vary, checked: for ``Speeds.draw``.
+
+    >>> parse_speed(" Lognormal:0.3")
+    'lognormal:0.3'
+    """
+    draw = word.strip().lower()
+    parse_draw(draw)
+    return draw
+
+
+def parse_fault_words(fail: Sequence[str] = (), pause: Sequence[str] = (), join: Sequence[str] = ()) -> tuple[Fault, ...]:
+    """What goes wrong, in the order of time; of one moment, in the order of these flags.
+
+    >>> [type(each).__name__ for each in parse_fault_words(["2@30s"], ["1@5s+3s"], ["2@10s"])]
+    ['Pause', 'Join', 'Fail']
+    """
+    faults: list[Fault] = [*map(parse_fail, fail), *map(parse_pause, pause), *map(parse_join, join)]
+    return tuple(sorted(faults, key=lambda fault: fault.at_s))
+
+
+def _link_fields(rest: str, blame: str) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for part in rest.split(","):
+        key, equals, value = (text.strip() for text in part.partition("="))
+        if not equals:
+            key, value = _kind(key, blame), key
+        if key not in LINK_KEYS:
+            raise Misuse(
+                f"{blame} with {key!r}", f"one of {', '.join(LINK_KEYS)}", did_you_mean(key, LINK_KEYS, LINK_EXAMPLE)
+            )
+        name, parsed = _link_field(key, value, blame)
+        if name in found:
+            raise Misuse(blame, f"one {key}")
+        found[name] = parsed
+    return found
+
+
+def _kind(value: str, blame: str) -> str:
+    """Whether a value without a key is the rate or the latency: its unit tells."""
+    unit = unit_of(value)
+    if unit in SECONDS:
+        return "latency"
+    if unit in BITS or value.lower() in ("inf", "unlimited"):
+        return "rate"
+    if not unit:
+        expected = "a rate or a latency, each with its unit" if value else LINK_FORM
+        raise Misuse(blame, expected, LINK_EXAMPLE)
+    units = (*BITS, *SECONDS)
+    raise Misuse(f"{blame} with the unit {unit!r}", f"one of {', '.join(units)}", did_you_mean(unit, units, LINK_EXAMPLE))
+
+
+def _link_field(key: str, value: str, blame: str) -> tuple[str, Any]:
+    if key == "rate":
+        return "bits_per_s", parse_rate(value, blame)
+    if key == "burst":
+        return "burst_nbytes", parse_size(value, blame)
+    if key == "loss":
+        share = parse_number(value.removesuffix("%"), blame, "the share of packets that are lost")
+        share = share / 100 if value.endswith("%") else share
+        if not 0.0 <= share < 0.5:
+            raise Misuse(blame, "a loss from 0 to below 0.5: the share of packets", "one in a hundred is loss=0.01")
+        return "loss", share
+    return f"{key}_s", parse_duration(value, blame)
+
+
+def _pair(who: str, blame: str) -> tuple[int, int]:
+    one, _, other = who.partition("-")
+    pair = parse_whole(one, blame, "a worker's rank"), parse_whole(other, blame, "a worker's rank")
+    if pair[0] == pair[1]:
+        raise Misuse(blame, "two different workers", "as in --link 0-1:100mbit")
+    return pair
+
+
+def _ranks(who: str, blame: str) -> list[int]:
+    """``3``, ``2..5`` (both ends included) or several, as in ``0..3,8``."""
+    found: list[int] = []
+    for part in who.split(","):
+        first, dots, last = part.partition("..")
+        low = parse_whole(first, blame, "a worker's rank")
+        high = parse_whole(last, blame, "a worker's rank") if dots else low
+        if not low <= high < low + MOST_MEMBERS:
+            raise Misuse(blame, "a range of ranks, the lower first", "as in 0..7")
+        found += range(low, high + 1)
+    return found

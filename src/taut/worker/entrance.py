@@ -1,0 +1,65 @@
+"""How a worker gets to the others: over sockets, to the run that the launcher named, or, in virtual time, inside one
+process. Whoever starts workers in threads of this process says so with ``ENTRANCE``."""
+
+from __future__ import annotations
+
+import os
+import socket
+from abc import ABC, abstractmethod
+from contextvars import ContextVar
+from typing import Any
+
+from taut.communication.keys import Token, WorkerKeys, read_token_file
+from taut.communication.zmq_transport import ZmqTransport
+from taut.config import WorkerEnvironment, worker_environment
+from taut.worker.accounting import Stopwatch
+from taut.worker.node import Node
+
+
+class Entrance(ABC):
+    """``address`` and ``public_key``: where and how peers reach this worker; ``host`` and ``pid``: who it is."""
+
+    watch: Stopwatch
+    address: str
+    public_key: str
+    host: str
+    pid: int
+
+    @abstractmethod
+    def node(self, make_strategy: Any, **options: Any) -> Node:
+        """The worker's end of the cluster; ``options`` as ``Node`` takes them."""
+
+    def seated(self, seat: Any) -> None:  # noqa: B027
+        """The worker is admitted, and has the run's state."""
+
+
+class Sockets(Entrance):
+    """Encrypted sockets to the run that ``environment`` names."""
+
+    def __init__(self, environment: WorkerEnvironment) -> None:
+        token = environment.token or read_token_file(environment.token_file or "")
+        keys = WorkerKeys.generate()
+        self._transport = ZmqTransport(
+            keys,
+            bind=environment.bind,
+            advertise=environment.advertise,
+            supervisor=(environment.supervisor, Token.parse(token)),
+        )
+        self.watch = Stopwatch()
+        self.address, self.public_key = self._transport.address, keys.public_key
+        self.host, self.pid = socket.gethostname()[:255], os.getpid()
+
+    def node(self, make_strategy: Any, **options: Any) -> Node:
+        return Node(self._transport, make_strategy, **options)
+
+
+ENTRANCE: ContextVar[Entrance | None] = ContextVar("taut_entrance", default=None)
+
+
+def entrance() -> Entrance | None:
+    """This thread's own, or the launcher's; None where the script was started by itself, to be a run of one."""
+    given = ENTRANCE.get()
+    if given is not None:
+        return given
+    environment = worker_environment()
+    return None if environment is None else Sockets(environment)
