@@ -7,13 +7,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from taut.errors import Misuse
+from taut.written import did_you_mean
+
+CONGESTION = ("cubic", "reno", "bbr")
 
 
 @dataclass(frozen=True)
 class Link:
     """A cable, the same in each direction. ``latency_s``: one way. ``jitter_s``: mean and standard deviation of an extra
     delay. ``loss``: the share of packets that never arrive. ``burst_nbytes``: what an idle cable lets through at once
-    before the limit holds, as a token bucket does (``tc tbf``); 0 for real cables.
+    before the limit holds, as a token bucket does (``tc tbf``); 0 for real cables. ``congestion``: of the TCP of the host
+    at its end: with reno and cubic loss limits what a connection carries, with bbr it only delays.
 
     >>> Link(1e9, 200e-6).latency_s
     0.0002
@@ -24,6 +28,7 @@ class Link:
     jitter_s: float = 0.0
     loss: float = 0.0
     burst_nbytes: int = 0
+    congestion: str = "cubic"
 
     def __post_init__(self) -> None:
         if not self.bits_per_s >= 1.0:
@@ -33,6 +38,9 @@ class Link:
                 raise Misuse(f"a link with {name}={getattr(self, name)!r}", "seconds from 0 up")
         if not 0.0 <= self.loss < 0.5:
             raise Misuse(f"a link with a loss of {self.loss!r}", "a share of packets from 0 to below 0.5", "1% is 0.01")
+        if self.congestion not in CONGESTION:
+            remedy = did_you_mean(self.congestion, CONGESTION, "sysctl net.ipv4.tcp_congestion_control tells")
+            raise Misuse(f"congestion={self.congestion}", f"one of {', '.join(CONGESTION)}", remedy)
         if self.burst_nbytes < 0:
             raise Misuse(f"a link with a burst of {self.burst_nbytes!r} bytes", "at least 0")
 

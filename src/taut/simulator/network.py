@@ -23,7 +23,7 @@ SEGMENT_NBYTES = 1448  # of payload in a full packet: 1500 less the headers of I
 HEADERS_NBYTES = 66  # those, and Ethernet's: 1514 bytes in all
 SAME_HOST_NS = 50_000  # between processes of one host, any size: their bandwidth is memory's
 LONE_PACKET_TIMEOUT_NS = 200_000_000  # and two round trips, before TCP sends a lone lost packet again (Linux)
-LEAST_ROUND_TRIP_S = 50e-6  # of hosts on an ideal cable: their kernels take that
+LEAST_ROUND_TRIP_NS = 50_000  # of hosts on an ideal cable: their kernels take that
 
 
 def wire_nbytes(nbytes: int) -> int:
@@ -47,20 +47,24 @@ class _Cable:
 
 
 class _Route:
-    """The way from one worker to another."""
+    """The way from one worker to another. ``links``: the sender's first."""
 
     __slots__ = ("cables", "dice", "jitter_ns", "last_ns", "latency_ns", "log_kept", "loss", "round_trip_ns")
 
     def __init__(self, cables: tuple[_Cable, ...], links: tuple[Link, ...], dice: Dice, fixed_ns: int = 0) -> None:
-        latency_s = sum(link.latency_s for link in links)
         self.cables, self.dice, self.last_ns = cables, dice, 0
-        self.latency_ns = fixed_ns + _ns(latency_s)
-        self.jitter_ns = _ns(sum(link.jitter_s for link in links))
-        self.round_trip_ns = _ns(max(2.0 * latency_s, LEAST_ROUND_TRIP_S))
-        self.log_kept = sum(log(1.0 - link.loss) for link in links)
-        self.loss = 1.0 - exp(self.log_kept)
-        if self.loss:
-            self.cables += (_Cable(connection_limit(self.loss, self.round_trip_ns * 1e-9)),)
+        latency_ns = sum(_ns(link.latency_s) for link in links)
+        self.latency_ns = fixed_ns + latency_ns
+        self.jitter_ns = sum(_ns(link.jitter_s) for link in links)
+        self.round_trip_ns = max(2 * latency_ns, LEAST_ROUND_TRIP_NS)
+        kept = 1.0
+        for link in links:  # never sum() of floats: from Python 3.12 on it rounds otherwise
+            kept *= 1.0 - link.loss
+        self.loss, self.log_kept = 1.0 - kept, log(kept)
+        if self.loss and links[0].congestion != "bbr":
+            limit = connection_limit(self.loss, self.round_trip_ns * 1e-9)
+            window_nbytes = int(limit * self.round_trip_ns * 1e-9 / 8)  # leaves at once, if nothing is under way
+            self.cables += (_Cable(limit, window_nbytes),)
 
     def delay_ns(self, packets: int) -> int:
         """Jitter, and what a lost packet costs: a round trip where others follow it, three for the last of several, the
@@ -74,9 +78,11 @@ class _Route:
             while dice.random() < self.loss:
                 delay_ns += timeout_ns
                 timeout_ns *= 2
-        elif dice.random() < self.loss:
+            return delay_ns
+        drawn = dice.random()
+        if drawn < self.loss:
             delay_ns += 3 * round_trip_ns
-        elif dice.random() >= exp((packets - 1) * self.log_kept):
+        elif drawn < packets * self.loss and drawn < 1.0 - exp(packets * self.log_kept):  # the first is quick to tell
             delay_ns += round_trip_ns
         return delay_ns
 
@@ -137,7 +143,7 @@ class Network:
     def backlog_ns(self, sender: int, to: int, now_ns: int) -> int:
         """How long a long message sent now would wait behind others, at the cable where it waits longest."""
         route = self._routes.get((sender, to)) or self._find(sender, to)
-        return max((cable.free_ns - now_ns for cable in route.cables), default=0)
+        return max(0, *(cable.free_ns - now_ns for cable in route.cables), 0)
 
     def _find(self, sender: int, to: int) -> _Route:
         links, per_host = self.links, self.links.per_host

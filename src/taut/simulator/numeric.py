@@ -46,6 +46,7 @@ def simulate_script(
     ``RunFailed`` where no model comes out."""
     if not Path(scenario.script).is_file():
         raise Misuse(f"script {scenario.script!r}", "a file that exists")
+    scenario.check()
     began_s = time.perf_counter()
     with deterministic():
         run = ScriptRun(scenario, trace, progress, output)

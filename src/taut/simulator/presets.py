@@ -32,7 +32,7 @@ PRESETS = {
 def find(name: str, timing_only: bool) -> Preset | None:
     """The preset of this name, or None where it is a script's path.
 
-    >>> find("resnet50", timing_only=True).parameters, find("train.py", timing_only=False)
+    >>> find("resnet50", timing_only=True).parameters, find(__file__, timing_only=False)
     (25557032, None)
     """
     if name in PRESETS:

@@ -46,6 +46,15 @@ class Scenario:
     faults: tuple[Fault, ...] = ()
     costs: Costs = field(default_factory=Costs)
 
+    def _check_backend(self) -> None:
+        """An all-reduce that torch.distributed makes is made of real sockets."""
+        from taut.strategies.schedule import parse_schedule
+
+        for phase in parse_schedule(self.strategy).phases:
+            schedule = phase.choice.settings.get("schedule")
+            if schedule in ("gloo", "nccl"):
+                raise Misuse(f"strategy {self.strategy!r} in a simulation", "a schedule of taut's own", "schedule=ring")
+
     def check(self) -> None:
         """``Misuse`` where a number is out of its range, or where something is said of a worker that there is not."""
         for name, least in (("workers", 1), ("parameters", 1), ("batch", 1), ("steps", 1), ("epochs", 1), ("seed", 0)):
@@ -58,6 +67,7 @@ class Scenario:
         for what, rank in self._mentioned():
             if not 0 <= rank < ranks:
                 raise Misuse(f"{what} of worker {rank}", f"a worker from 0 to {ranks - 1}", f"there are {ranks}")
+        self._check_backend()
 
     def to_record(self) -> dict[str, Any]:
         """Plain JSON, which ``from_record`` reads back to an equal scenario."""

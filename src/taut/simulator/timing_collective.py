@@ -11,6 +11,7 @@ again. Here a round that all had begun is completed, and one that somebody died 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -68,11 +69,9 @@ class Gathered:
 
     def heard(self, sender: int, note: Note, payload: bytes) -> list[Tell]:
         """The sum has come."""
-        self._result = np.frombuffer(payload, np.float32)
+        self._result, self.ending, self.contributors, self.extra = _read(payload, self.length)
         self.completed += 1
         self.done = True
-        ending, contributors, *extra = self._result[self.length + 1 :].tolist()
-        self.ending, self.contributors, self.extra = round(ending), round(contributors), extra
         return []
 
     def placed(self, place: Place) -> list[Tell]:
@@ -84,6 +83,13 @@ class Gathered:
         if total:
             np.divide(self._result[: self.length], np.float32(total), out=out)
         return total
+
+
+@lru_cache(maxsize=64)  # it is the same for all members
+def _read(payload: bytes, length: int) -> tuple[Vector, int, int, list[float]]:
+    result = np.frombuffer(payload, np.float32)
+    ending, contributors, *extra = result[length + 1 :].tolist()
+    return result, round(ending), round(contributors), extra
 
 
 class Together:
@@ -99,7 +105,7 @@ class Together:
         self._completed: dict[int, int] = {}
         self._tables: dict[tuple[tuple[int, ...], int], Table] = {}
         self._ends: dict[int, int] = {}  # by rank, of the lanes so far: cables carry one after the other
-        self._lanes = 1
+        self._lanes, self._length = 1, 0
 
     def take_over(self, state: Any) -> None:
         """Put ``Gathered`` machines where the method has made groups."""
@@ -107,8 +113,10 @@ class Together:
         self._lanes = max(1, len(lanes))
         for number, lane in enumerate(lanes):
             if isinstance(lane.machine, Group):
+                self._length = lane.machine.length
                 lane.machine = Gathered(lane.machine.length, number, self._completed.get(number, 0))
         if isinstance(getattr(state, "group", None), Group):
+            self._length = state.group.length
             state.group = Gathered(state.group.length, state.group.lane, self._completed.get(state.group.lane, 0))
 
     def begun(self, worker: Worker, note: Note, payload: bytes | memoryview, now_ns: int) -> None:
@@ -130,9 +138,8 @@ class Together:
         del self._given[lane]
         self._completed[lane] = self._completed.get(lane, 0) + 1
         vectors = [np.frombuffer(given[rank][1], np.float32) for rank in members]
-        numbers = len(vectors[0]) - 1
         payload = np.sum(vectors, axis=0, dtype=np.float32).tobytes()
-        elements = max(1, self.parameters // (self._lanes * self.fragments)) + min(numbers, OWN_NUMBERS)
+        elements = max(1, self.parameters // (self._lanes * self.fragments)) + len(vectors[0]) - self._length
         self._hand_out(lane, members, [given[rank][0] for rank in members], elements, payload)
 
     def _hand_out(self, lane: int, members: tuple[int, ...], starts: list[int], elements: int, payload: bytes) -> None:

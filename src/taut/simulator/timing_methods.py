@@ -21,7 +21,7 @@ from taut.worker.courier import TICK_S
 RATE = 0.1  # the learning rate that methods are told
 BACKWARD = 2 / 3  # the share of a step in which gradients appear, the last layers' first
 TICK_NS = round(TICK_S * SECOND_NS)
-Mail = tuple[int, Any, bytes, int]  # the sender, the note, the payload, its real size
+Mail = tuple[int, Any, bytes, int]  # the sender, the note, the payload, and what hearing it costs
 
 
 class MethodTiming(TimingWorld):
@@ -47,6 +47,7 @@ class MethodTiming(TimingWorld):
         self.copy_ns = round(4e9 * costs.copy_s_per_byte * scenario.parameters) if self.copies else 0
         self.together = Together(self, self.sizes, method) if together else None
         self.mail_handler = self._mail
+        self.step_event = Stepped(scenario.batch * self.every, RATE)
 
     def start(self) -> None:
         for worker in self.workers.values():
@@ -120,7 +121,8 @@ class MethodTiming(TimingWorld):
         """The local step is over: tell the method, and wait until it lets the worker go on."""
         worker.turning = True
         worker.account.sent += 1
-        self._do(worker, self.method.on(worker.state, Stepped(samples, RATE), now_ns * 1e-9), now_ns)
+        event = self.step_event if samples == self.step_event.samples else Stepped(samples, RATE)
+        self._do(worker, self.method.on(worker.state, event, now_ns * 1e-9), now_ns)
 
     def _proceed(self, worker: Worker, now_ns: int) -> None:
         worker.turning = False
@@ -164,6 +166,7 @@ class MethodTiming(TimingWorld):
                 self.at(now_ns + TICK_NS, self._idle_turn_if_resting, worker)
 
     def _idle_turn_if_resting(self, now_ns: int, worker: Worker, _: None) -> None:
+        self.ticked()
         if worker.resting:
             self._idle_turn(now_ns, worker)
 
@@ -185,7 +188,7 @@ class MethodTiming(TimingWorld):
 
     def _mail(self, now_ns: int, worker: Worker, mail: Mail) -> None:
         """A message has come: it waits while the worker trains, unless the method is told at once."""
-        if mail[0] in self.dead:
+        if self.dead and mail[0] in self.dead:
             return
         if worker.training and not self.concurrent:
             worker.held.append(mail)
@@ -217,9 +220,7 @@ class MethodTiming(TimingWorld):
 
     def _hear(self, worker: Worker, mail: Mail, now_ns: int) -> int:
         """Hand a message over; when that is done."""
-        sender, note, payload, nbytes = mail
-        per_byte = self.absorb_ns_per_byte if note.kind == self.sizes.coded_kind else self.heard_ns_per_byte
-        cost_ns = (self.message_ns + int(nbytes * per_byte)) if nbytes else 0
+        sender, note, payload, cost_ns = mail
         clock_ns = now_ns + cost_ns
         if cost_ns:
             worker.busy_ns = clock_ns
@@ -251,27 +252,34 @@ class MethodTiming(TimingWorld):
 
     def _do(self, worker: Worker, actions: list[MethodAction], now_ns: int) -> int:
         """Carry out the method's answers; when that is done."""
-        clock_ns, proceeds, heap, workers, sizes = now_ns, False, self.heap, self.workers, self.sizes
+        clock_ns, proceeds, heap, workers, arrival = now_ns, False, self.heap, self.workers, self.network.arrival
+        rank, events, handler = worker.rank, self.events, self.mail_handler
+        payload: bytes | memoryview | None = None
+        nbytes = cost_ns = hearing_ns = sent_nbytes = 0
+        kind = ""
         for action in actions:
             if type(action) is Tell:
-                to, note, payload = action.to, action.note, action.payload
+                to, note = action.to, action.note
                 if to == TOGETHER:
                     assert self.together is not None
-                    self.together.begun(worker, note, payload, clock_ns)
+                    self.together.begun(worker, note, action.payload, clock_ns)
                     continue
                 receiver = workers.get(to)
                 if receiver is None or not receiver.alive:
                     continue
-                nbytes = sizes.real(note.kind, len(payload))
-                clock_ns += self.message_ns + int(nbytes * self.send_ns_per_byte)
-                worker.account.bytes_sent += nbytes
-                arrives_ns = self.network.arrival(worker.rank, to, nbytes, clock_ns)
-                mail = (worker.rank, note, bytes(payload), nbytes)
-                heappush(heap, (arrives_ns, next(self.events), self.mail_handler, receiver, mail))
+                if action.payload is not payload or note.kind != kind:  # mostly the same goes to several
+                    payload, kind = action.payload, note.kind
+                    nbytes = self.sizes.real(kind, len(payload))
+                    cost_ns, hearing_ns = self._costs(kind, nbytes)
+                clock_ns += cost_ns
+                sent_nbytes += nbytes
+                mail = (rank, note, bytes(payload), hearing_ns)
+                heappush(heap, (arrival(rank, to, nbytes, clock_ns), next(events), handler, receiver, mail))
             elif type(action) is Proceed:
                 proceeds = True
             elif type(action) is Finished:
                 worker.finished = True
+        worker.account.bytes_sent += sent_nbytes
         if clock_ns > now_ns:
             worker.busy_ns = clock_ns
             if worker.training:
@@ -281,6 +289,11 @@ class MethodTiming(TimingWorld):
         if proceeds and not self.over:
             self._proceed(worker, clock_ns)
         return clock_ns
+
+    def _costs(self, kind: str, nbytes: int) -> tuple[int, int]:
+        """What sending a message, and what hearing it, costs a worker's thread."""
+        per_byte = self.absorb_ns_per_byte if kind == self.sizes.coded_kind else self.heard_ns_per_byte
+        return self.message_ns + int(nbytes * self.send_ns_per_byte), self.message_ns + int(nbytes * per_byte)
 
     def changed(self, now_ns: int, gone: int | None) -> None:
         for rank in self.members:

@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cache
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -31,7 +32,7 @@ from taut.simulator.timing_sizes import FRAME_NBYTES
 from taut.strategies.group import LEAST_SEGMENT_ELEMENTS, PIPELINE
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from taut.simulator.costs import Costs
 
@@ -91,7 +92,7 @@ def table(schedule: Schedule, ranks: Sequence[int], elements: int, links: Links,
 
 def _ways(to: Ints, sizes: npt.NDArray[np.int64], ranks: Sequence[int], links: Links) -> tuple[Floats, Floats]:
     """How long each message occupies the cables, and what latency adds."""
-    network = Network(links, Dice(0, "probe"))
+    network, moments = Network(links, Dice(0, "probe")), count(LONG_NS, LONG_NS)
     rates, hops = np.zeros(to.shape), np.zeros(to.shape)
     places = np.arange(to.shape[1])
     known: dict[tuple[int, int], tuple[float, float]] = {}
@@ -102,7 +103,7 @@ def _ways(to: Ints, sizes: npt.NDArray[np.int64], ranks: Sequence[int], links: L
         for place in places[to[number] >= 0].tolist():
             pair = ranks[place], ranks[to[number, place]]
             if pair not in known:
-                known[pair] = _probe(network, *pair)
+                known[pair] = _probe(network, *pair, moments)
             rates[number, place], hops[number, place] = known[pair]
     wire = (sizes + FRAME_NBYTES) * (1514 / 1448)
     takes = np.where(to >= 0, wire * rates, 0.0)
@@ -112,15 +113,17 @@ def _ways(to: Ints, sizes: npt.NDArray[np.int64], ranks: Sequence[int], links: L
     return takes, hops
 
 
-def _probe(network: Network, sender: int, to: int) -> tuple[float, float]:
-    """Nanoseconds per byte on the wire between two workers, and nanoseconds that a message takes besides."""
-    route_ns, now_ns = 0.0, LONG_NS
-    first = network.arrival(sender, to, PROBE_NBYTES, now_ns)
-    per_byte = (network.arrival(sender, to, PROBE_NBYTES, now_ns) - first) / wire_nbytes(PROBE_NBYTES)
+def _probe(network: Network, sender: int, to: int, moments: Iterator[int]) -> tuple[float, float]:
+    """Nanoseconds per byte on the wire between two workers, and nanoseconds that a message takes besides. ``moments`` are
+    so far apart that all cables are free again."""
+    now_ns = next(moments)
+    first_ns = network.arrival(sender, to, PROBE_NBYTES, now_ns)
+    per_byte = (network.arrival(sender, to, PROBE_NBYTES, now_ns) - first_ns) / wire_nbytes(PROBE_NBYTES)
+    waits_ns = 0
     for _ in range(PROBES):
-        now_ns += LONG_NS
-        route_ns += network.arrival(sender, to, 0, now_ns) - now_ns
-    return max(0.0, per_byte), max(0.0, route_ns / PROBES - per_byte * wire_nbytes(0))
+        now_ns = next(moments)
+        waits_ns += network.arrival(sender, to, 0, now_ns) - now_ns
+    return max(0.0, per_byte), max(0.0, waits_ns / PROBES - per_byte * wire_nbytes(0))
 
 
 def _crowded(to: Ints, wire: Floats, takes: Floats, ranks: Sequence[int], links: Links) -> Floats:
@@ -145,8 +148,8 @@ def _crowded(to: Ints, wire: Floats, takes: Floats, ranks: Sequence[int], links:
 def _by_formula(schedule: Schedule, ranks: Sequence[int], elements: int, links: Links, costs: Costs) -> Table:
     """Beyond what a table can hold: the schedule's own formula, at the slowest cable between neighbours in rank."""
     p, nbytes = len(ranks), ELEMENT_NBYTES * elements
-    network = Network(links, Dice(0, "probe"))
-    ways = [_probe(network, ranks[i], ranks[(i + 1) % p]) for i in range(0, p, max(1, p // 256))]
+    network, moments = Network(links, Dice(0, "probe")), count(LONG_NS, LONG_NS)
+    ways = [_probe(network, ranks[i], ranks[(i + 1) % p], moments) for i in range(0, p, max(1, p // 256))]
     per_byte = max(way[0] for way in ways) * 1514 / 1448
     per_byte += 1e9 * (costs.receive_s_per_byte + costs.copy_s_per_byte + costs.send_s_per_byte)
     hop_ns = max(way[1] for way in ways) + 2e9 * costs.message_s
@@ -155,16 +158,7 @@ def _by_formula(schedule: Schedule, ranks: Sequence[int], elements: int, links: 
     sent = np.array([schedule.bytes_sent(p, place, nbytes) + frames for place in range(p)], np.int64)
     none: Any = np.zeros((0, p))
     cable_ns = np.multiply(sent, per_byte, dtype=np.float64)
-    return Table(
-        none.astype(np.int32),
-        none,
-        none,
-        none,
-        none[:, 0],
-        sent,
-        np.multiply(sent, per_byte, dtype=np.float64),
-        formula_ns,
-    )
+    return Table(none.astype(np.int32), none, none, none, none[:, 0], sent, cable_ns, formula_ns)
 
 
 def _rounds(starts: Floats, to: Ints, takes: Floats, hops: Floats, work: Floats, pieces: Ints) -> Floats:

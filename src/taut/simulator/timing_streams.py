@@ -275,6 +275,7 @@ class StreamTiming(TimingWorld):
 
     def _tick(self, now_ns: int, worker: Worker, _: None) -> None:
         """Time passes: what is overdue is sent."""
+        self.ticked()
         self._tell(worker, Tick(), max(now_ns, worker.busy_ns))
         if not worker.training:
             self._idle(worker, max(now_ns, worker.busy_ns))

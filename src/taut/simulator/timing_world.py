@@ -35,6 +35,7 @@ Progress = Callable[[float], None]
 SECOND_NS = 1_000_000_000
 STEPS = 100  # where the scenario does not say
 MOST_POINTS = 4096  # of the history, all workers together
+STALLED_TICKS = 2000  # per worker, and nothing else is going to happen: nobody will ever go on
 DRAINED_WORKERS = 256  # beyond, the end is not simulated: there everybody takes leave of everybody
 
 
@@ -118,6 +119,7 @@ class TimingWorld(ABC):
         self.message_ns = round(self.costs.message_s * SECOND_NS)
         self._point_every = max(1, setting.steps // max(2, min(64, MOST_POINTS // scenario.workers)))
         self._told_at = -1
+        self._ticks = 0
         for rank in range(scenario.workers):
             self._add(rank, setting.steps)
         self.members: tuple[int, ...] = tuple(self.workers)
@@ -167,8 +169,7 @@ class TimingWorld(ABC):
             if collects:
                 gc.enable()
         if not self.over:
-            waiting = [rank for rank in self.members if not self.workers[rank].finished]
-            raise RunFailed(f"workers {waiting[:8]} wait for ever: that is a bug in the strategy or the simulator")
+            self._stalled()
         for worker in self.workers.values():
             if worker.alive:
                 worker.account.charge(WAIT, self.wall_ns)
@@ -185,6 +186,16 @@ class TimingWorld(ABC):
                     continue
             self.now_ns = now_ns
             handler(now_ns, worker, item)
+
+    def ticked(self) -> None:
+        """Time alone has passed for a worker."""
+        self._ticks = self._ticks + 1 if len(self.heap) <= len(self.workers) else 0
+        if self._ticks > STALLED_TICKS * len(self.workers):
+            self._stalled()
+
+    def _stalled(self) -> None:
+        waiting = [rank for rank in self.members if not self.workers[rank].ended] or list(self.members)
+        raise RunFailed(f"workers {waiting[:8]} wait for ever: that is a bug in the strategy or the simulator")
 
     def begin_step(self, worker: Worker, now_ns: int) -> int:
         """The worker trains; when its step will be over, if nothing interferes."""

@@ -145,12 +145,14 @@ class Difference:
 
 def first_difference(path_a: str | os.PathLike[str], path_b: str | os.PathLike[str]) -> Difference | None:
     """None where the two files are the same, to the byte."""
-    with Path(path_a).open("rb") as a, Path(path_b).open("rb") as b:
-        for number, (one, other) in enumerate(itertools.zip_longest(a, b, fillvalue=b""), 1):
-            if one != other:
-                return Difference(
-                    number, one.decode(errors="replace").rstrip("\n"), other.decode(errors="replace").rstrip("\n")
-                )
+    try:
+        with Path(path_a).open("rb") as a, Path(path_b).open("rb") as b:
+            for number, (one, other) in enumerate(itertools.zip_longest(a, b, fillvalue=b""), 1):
+                if one != other:
+                    texts = (line.decode(errors="replace").rstrip("\n") for line in (one, other))
+                    return Difference(number, *texts)
+    except OSError as error:
+        raise Misuse(f"trace {error.filename} ({error.strerror})", "two traces that can be read") from None
     return None
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from taut.errors import Misuse
 from taut.simulator.faults import Fault, parse_fail, parse_join, parse_pause
-from taut.simulator.links import Link, Links, Shared
+from taut.simulator.links import CONGESTION, Link, Links, Shared
 from taut.simulator.quantities import (
     BITS,
     SECONDS,
@@ -30,9 +30,9 @@ __all__ = [
     "parse_speed",
     "parse_straggler",
 ]
-LINK_FORM = "[WORKER: or WORKER-WORKER:]RATE,LATENCY and jitter=, loss=, burst="
+LINK_FORM = "[WORKER: or WORKER-WORKER:]RATE,LATENCY and jitter=, loss=, burst=, congestion="
 LINK_EXAMPLE = "as in --link 1gbit,200us or --link 3:10mbit,20ms,loss=0.001"
-LINK_KEYS = ("rate", "latency", "jitter", "loss", "burst")
+LINK_KEYS = ("rate", "latency", "jitter", "loss", "burst", "congestion")
 MOST_MEMBERS = 65_536
 
 
@@ -157,6 +157,11 @@ def _kind(value: str, blame: str) -> str:
 def _link_field(key: str, value: str, blame: str) -> tuple[str, Any]:
     if key == "rate":
         return "bits_per_s", parse_rate(value, blame)
+    if key == "congestion":
+        if value not in CONGESTION:
+            remedy = did_you_mean(value, CONGESTION, "sysctl net.ipv4.tcp_congestion_control tells")
+            raise Misuse(blame, f"a congestion control of {', '.join(CONGESTION)}", remedy)
+        return "congestion", value
     if key == "burst":
         return "burst_nbytes", parse_size(value, blame)
     if key == "loss":

@@ -1,0 +1,174 @@
+"""What does exchanging cost a worker's training thread? The figures that ``taut simulate`` starts from, where there is
+no probe of the user's own machines.
+
+CPU seconds of one thread (``time.thread_time``), medians. Codecs: ``emit`` of 10 million float32 of which 1.2% are sent,
+``absorb`` of the payload; the fixed part from 640 elements. Messages: couriers over the ZeroMQ transport with its
+encryption, all in this thread, one worker telling three others of updates of 1 KB and of 8 MB: sending is publishing one,
+receiving is the pump of the other end that brings it. ``--write FILE`` writes them as JSON, which ``Costs.read`` takes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from report import Row, arguments, report, row
+from taut.codecs import Codec, Dense, Tether, Threshold, merge
+from taut.communication.keys import WorkerKeys
+from taut.communication.zmq_transport import ZmqTransport
+from taut.core.events import Published, Synced, Taken
+from taut.core.messages import Member, Roster, Welcome
+from taut.simulator.costs import CodecCost, Costs
+from taut.strategies.asynchronous import Asynchronous
+from taut.worker.courier import Courier
+
+SIZE, SMALL, DENSITY, WORKERS = 10_000_000, 640, 0.012, 4
+SHORT_NBYTES, LONG_NBYTES = 1_000, 8_000_000
+LIMIT, TAIL = 2.0**-7, 2.5121  # a normal variable is beyond this many standard deviations with probability 0.012
+ROOM_NBYTES = 1 << 19  # in a link's window of a megabyte, for updates that are not long
+BITS = {"tether": 32 * DENSITY, "threshold": 32 * DENSITY, "dense": 32.0}
+
+
+def cpu(function: Callable[[], object]) -> float:
+    start = time.thread_time()
+    function()
+    return time.thread_time() - start
+
+
+def codec_cost(codec: Codec, repetitions: int) -> CodecCost:
+    encode_s, absorb_s, nbytes = codec_times(codec, SIZE, repetitions)
+    least_s, least_absorb_s, least_nbytes = codec_times(codec, SMALL, 20 * repetitions)
+    return CodecCost(
+        encode_s_per_element=(encode_s - least_s) / (SIZE - SMALL),
+        absorb_s_per_byte=(absorb_s - least_absorb_s) / (nbytes - least_nbytes),
+        bits_per_element=BITS[codec.name],
+        fixed_s=least_s,
+    )
+
+
+def codec_times(codec: Codec, size: int, repetitions: int) -> tuple[float, float, int]:
+    """Seconds to emit and to absorb, and the payload's bytes. Each repetition starts from the same strays."""
+    rng = np.random.default_rng(0)
+    base, moved = (rng.standard_normal(size, np.float32) for _ in range(2))
+    moved = base + moved * np.float32(LIMIT / TAIL)
+    w = base.copy()
+    state = codec.start(w, WORKERS)
+    emits, absorbs, payload = [], [], b""
+    for _ in range(repetitions + 1):
+        np.copyto(w, moved)
+        np.copyto(state.b, base)
+        if state.r is not None:
+            state.r.fill(0.0)
+        start = time.thread_time()
+        payload = codec.emit(state, 0, size) or b""
+        emits.append(time.thread_time() - start)
+        absorbs.append(cpu(lambda payload=payload: codec.absorb(state, payload)))  # type: ignore[misc]
+    return statistics.median(emits[1:]), statistics.median(absorbs[1:]), len(payload)
+
+
+class Some:
+    """One courier that sends, and some that receive, as if admitted to one run."""
+
+    def __init__(self, receivers: int) -> None:
+        keys = [WorkerKeys.generate() for _ in range(receivers + 1)]
+        transports = [ZmqTransport(each) for each in keys]
+        members = [
+            Member(i, t.address, k.public_key, True) for i, (t, k) in enumerate(zip(transports, keys, strict=True))
+        ]
+        self.couriers = [Courier(transport, lambda _: Asynchronous(merge=merge)) for transport in transports]
+        for rank, courier in enumerate(self.couriers):
+            courier.facts.roster = roster = Roster(1, members, [])
+            courier._on_supervisor(Welcome(rank, "costs", 0, len(keys), "{}"), [])
+            courier._on_roster(roster)
+            courier._tell(Synced({}, []))
+        self.until(lambda: not any(link.pending for link in self.couriers[0].stage.state.links.values()))
+
+    def until(self, done: Callable[[], bool]) -> None:
+        while not done():
+            for courier in self.couriers:
+                courier.work(0.001)
+
+    def one(self, payload: bytes) -> tuple[float, float]:
+        """Send one update to everybody: CPU seconds of the sender, and of one receiver, per message."""
+        sender, *receivers = self.couriers
+        room = ROOM_NBYTES if len(payload) < ROOM_NBYTES else 0
+        self.until(lambda: all(link.flight_nbytes <= room for link in sender.stage.state.links.values()))
+        sender._commands.append(Published(payload))
+        send_s = cpu(lambda: sender.work(None)) / len(receivers)
+        receive_s = 0.0
+        for receiver in receivers:
+            while not receiver._arrivals:
+                begun = time.thread_time()
+                receiver.work(0.001)
+                last_s = time.thread_time() - begun
+            receive_s += last_s  # of the call that brought it: waiting is not counted
+            begun = time.thread_time()
+            items = list(receiver._arrivals)
+            receiver._arrivals.clear()
+            receiver._commands.append(Taken({item.origin: item.hi for item in items}))
+            receive_s += time.thread_time() - begun
+        return send_s, receive_s / len(receivers)
+
+    def close(self) -> None:
+        for courier in self.couriers:
+            courier.transport.close()
+
+
+def copy_s_per_byte(repetitions: int) -> float:
+    source, target = np.ones(SIZE, np.float32), np.zeros(SIZE, np.float32)
+    return statistics.median(cpu(lambda: np.copyto(target, source)) for _ in range(repetitions)) / source.nbytes
+
+
+def messages(payload_nbytes: int, repetitions: int) -> tuple[float, float]:
+    """CPU seconds of one message's sender and of its receiver."""
+    some = Some(receivers=3)
+    try:
+        times = [some.one(b"x" * payload_nbytes) for _ in range(repetitions + 1)][1:]
+    finally:
+        some.close()
+    return statistics.median(each[0] for each in times), statistics.median(each[1] for each in times)
+
+
+def measure(repetitions: int) -> Costs:
+    known = (Tether(slack=LIMIT), Threshold(tau=LIMIT / WORKERS), Dense())
+    codecs = {codec.name: codec_cost(codec, repetitions) for codec in known}
+    send_s, receive_s = messages(SHORT_NBYTES, 20 * repetitions)
+    long_send_s, long_receive_s = messages(LONG_NBYTES, repetitions)
+    return Costs(
+        codecs,
+        message_s=(send_s + receive_s) / 2,
+        send_s_per_byte=(long_send_s - send_s) / (LONG_NBYTES - SHORT_NBYTES),
+        receive_s_per_byte=(long_receive_s - receive_s) / (LONG_NBYTES - SHORT_NBYTES),
+        copy_s_per_byte=copy_s_per_byte(repetitions),
+    )
+
+
+def rows(costs: Costs) -> list[Row]:
+    found = []
+    for name, cost in costs.codecs.items():
+        found.append(row(f"{name} encode", cost.encode_s_per_element * 1e9, "ns per element"))
+        found.append(row(f"{name} absorb", cost.absorb_s_per_byte * 1e9, "ns per byte"))
+        found.append(row(f"{name} fixed", cost.fixed_s * 1e6, "us"))
+    found.append(row("message, at each end", costs.message_s * 1e6, "us"))
+    found.append(row("send", costs.send_s_per_byte * 1e9, "ns per byte"))
+    found.append(row("receive", costs.receive_s_per_byte * 1e9, "ns per byte"))
+    found.append(row("copy", costs.copy_s_per_byte * 1e9, "ns per byte"))
+    return found
+
+
+def main(args: argparse.Namespace) -> None:
+    costs = measure(3 if args.quick else 15)
+    if args.write:
+        costs.write(args.write)
+    report("costs", rows(costs), args)
+
+
+if __name__ == "__main__":
+    parser = arguments(__doc__ or "")
+    parser.add_argument("--write", type=Path, help="write the costs as JSON")
+    main(parser.parse_args())
