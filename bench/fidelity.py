@@ -3,8 +3,8 @@
 Sixteen configurations: 2 and 4 workers, cables of 100 Mbit/s and 1 Gbit/s, sync, dpsgd and async, dense and tether. Steps
 are paced by sleeping (``jobs/paced.py``), as if on devices of their own, since the machine has fewer cores than hosts.
 What the prediction is told: the step's time (from one run that never talks), the cables' rate, and the default costs of
-codecs and messages (``bench/costs.py``); nothing of the runs that it predicts. Step times are means over the steps in which
-all workers had data, without the first few.
+codecs and messages (``bench/costs.py``); nothing of the runs that it predicts. Step times are means over the steps in
+which all workers had data, without the first few.
 
 The ranking is judged over the pairs of configurations whose real step times differ by more than 3%: of the others nobody
 can say which is faster.
@@ -23,7 +23,6 @@ from pathlib import Path
 
 from processes import JOBS, hosts, hosts_run, why_no_hosts
 from report import Row, arguments, report, row
-
 from taut.simulator.network import Link, Links
 from taut.simulator.numeric import simulate_script
 from taut.simulator.scenario import Scenario
@@ -67,9 +66,7 @@ def step_s(ends: Mapping[int, Sequence[float]]) -> float:
 
 def really(configuration: Configuration, args: argparse.Namespace, folder: Path) -> float:
     job = ["--step", str(args.step), "--steps", str(args.steps), "--width", str(args.width)]
-    made = hosts_run(
-        args.netlab, "paced.py", job, folder, workers=configuration.workers, options=configuration.options
-    )
+    made = hosts_run(args.netlab, "paced.py", job, folder, workers=configuration.workers, options=configuration.options)
     return step_s({rank: record["ends"] for rank, record in enumerate(made.records)})
 
 

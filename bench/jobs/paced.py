@@ -1,6 +1,6 @@
-"""A perceptron whose computing takes as long as it is told, as if on a device of its own: layers sleep, forward a third of
-the step and backward two thirds, so that gradients come one after the other as they do in real training. In virtual time
-(``--step 0``) it does not sleep. It records when each step ended."""
+"""A perceptron whose computing takes as long as it is told, as if on a device of its own: layers sleep, forward a third
+of the step and backward two thirds, so that gradients come one after the other as they do in real training. In virtual
+time (``--step 0``) it does not sleep. It records when each step ended."""
 
 from __future__ import annotations
 

@@ -110,9 +110,7 @@ def test_no_cable_carries_more_than_it_can_in_any_window(
     messages=MESSAGES,
     seed=st.integers(0, 1000),
 )
-def test_nothing_overtakes_between_the_same_two(
-    link: Link, messages: list[tuple[int, int, int, int]], seed: int
-) -> None:
+def test_nothing_overtakes_between_the_same_two(link: Link, messages: list[tuple[int, int, int, int]], seed: int) -> None:
     last: dict[tuple[int, int], int] = {}
     for each in play(Links(link), messages, seed):
         assert each.arrives_ns >= max(each.at_ns, last.get((each.sender, each.to), 0))
@@ -152,9 +150,7 @@ def test_two_flows_share_an_uplink() -> None:
 
 def test_a_switch_without_members_is_crossed_by_all() -> None:
     network = Network(Links(Link(1e9), shared=(Shared(frozenset(), 1e9),)), Dice(0))
-    assert [network.arrival(i, j, BULK, 0) for i, j in ((0, 1), (2, 3), (1, 0))] == [
-        n * BULK_NS_1GBIT for n in (1, 2, 3)
-    ]
+    assert [network.arrival(i, j, BULK, 0) for i, j in ((0, 1), (2, 3), (1, 0))] == [n * BULK_NS_1GBIT for n in (1, 2, 3)]
 
 
 @given(order=st.permutations([(i, j) for i in range(4) for j in range(4) if i != j]))
@@ -216,7 +212,7 @@ def test_backlog_is_what_a_long_message_would_wait() -> None:
 
 def test_golden_values() -> None:
     network = Network(Links(Link(1e8, 1e-3, jitter_s=5e-4, loss=0.05)), Dice(3))
-    golden = [2647831, 3612519, 5559179, 7095044, 8997109, 11611463, 18722447, 19090318]
+    golden = [2606628, 3134317, 4643977, 5669159, 7177230, 7567045, 10709276, 18887127]
     assert [network.arrival(0, 1, k * 700, k * MS) for k in range(8)] == golden
 
 
@@ -246,6 +242,19 @@ def test_loss_limits_a_connection_as_mathis_says() -> None:
     assert network.arrival(0, 2, 1_448_000, 0) < last_ns / 2  # another connection has a limit of its own
 
 
+def test_with_bbr_loss_delays_but_does_not_limit() -> None:
+    network = Network(Links(Link(1e8, 0.005, loss=0.001, congestion="bbr")), Dice(0))
+    last_ns = max(network.arrival(0, 1, 1_448_000, 0) for _ in range(20))
+    idle_ns = 20 * 1_514_000 * 80 + 10 * MS
+    assert idle_ns <= last_ns <= idle_ns + 60 * MS
+
+
+def test_a_message_within_the_window_is_not_held_back_by_loss() -> None:
+    """Two lost in a thousand: 27 packets are under way on average, and a message of 20 leaves at once."""
+    network = Network(Links(Link(1e9, 0.005, loss=0.001)), Dice(0))
+    assert network.arrival(0, 1, 20 * 1448, 0) == 10 * MS + 20 * 1514 * 8
+
+
 def test_a_lone_packet_that_is_lost_costs_a_timeout() -> None:
     network = Network(Links(Link(latency_s=0.001, loss=0.01)), Dice(0))
     apart_ns = 10_000 * MS
@@ -264,9 +273,10 @@ def test_a_lone_packet_that_is_lost_costs_a_timeout() -> None:
         {"loss": 0.5},
         {"loss": -0.1},
         {"burst_nbytes": -1},
+        {"congestion": "vegas"},
     ],
 )
-def test_links_that_cannot_be_are_refused(fields: dict[str, float]) -> None:
+def test_links_that_cannot_be_are_refused(fields: dict[str, object]) -> None:
     with pytest.raises(Misuse):
         Link(**fields)  # type: ignore[arg-type]
 
@@ -277,3 +287,12 @@ def test_networks_that_cannot_be_are_refused() -> None:
             make()
     with pytest.raises(Misuse):
         Links(of_pair={(2, 2): Link()})
+
+
+def test_messages_of_several_packets_are_delayed_as_often_as_one_of_them_is_lost() -> None:
+    network = Network(Links(Link(latency_s=0.001, loss=0.01)), Dice(0))
+    apart_ns = 10_000 * MS
+    delays = [network.arrival(0, 1, 5 * 1448, k * apart_ns) - k * apart_ns - 2 * MS for k in range(5000)]
+    assert set(delays) == {0, 4 * MS, 12 * MS}  # nothing, one round trip, three
+    assert delays.count(12 * MS) / 5000 == pytest.approx(1 - 0.99**2, rel=0.2)
+    assert delays.count(0) / 5000 == pytest.approx(0.99**10, rel=0.02)

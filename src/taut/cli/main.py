@@ -10,7 +10,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from taut import __version__
-from taut.cli import demo, run, runs, show, simulate, strategies, supervisor, topology, worker
+from taut.cli import advise, compare, demo, probe, run, runs, show, simulate, strategies, supervisor, topology, worker
 from taut.cli.options import PASS_ON
 from taut.errors import TautError
 
@@ -30,6 +30,9 @@ app.command("runs")(runs.runs)
 app.command("show")(show.show)
 app.command("strategies")(strategies.strategies)
 app.command("simulate", context_settings=PASS_ON)(simulate.simulate)
+app.command("compare", context_settings=PASS_ON)(compare.compare)
+app.command("probe", context_settings=PASS_ON)(probe.probe)
+app.command("advise", context_settings=PASS_ON)(advise.advise)
 app.command("topology")(topology.topology)
 
 

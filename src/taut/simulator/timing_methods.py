@@ -144,14 +144,15 @@ class MethodTiming(TimingWorld):
     def end(self, worker: Worker, now_ns: int) -> None:
         super().end(worker, now_ns)
         clock_ns = self._tell(worker, Ended(), self._catch_up(worker, now_ns))
-        self.look_whether_all_ended(now_ns)
-        if not self.draining and self.lockstep:
+        if self.lockstep:
             self.at(clock_ns, self._idle_turn, worker)
+        self.look_whether_all_ended(now_ns)
 
     def _idle_turn(self, now_ns: int, worker: Worker, _: None = None) -> None:
         """A turn without data, for the others' sake."""
         worker.resting = False
-        if not worker.turning and not worker.finished:
+        over = worker.draining and not self.method.turns_until_finished
+        if not worker.turning and not worker.finished and not over:
             self._turn(now_ns, worker, 0)
 
     def _rest(self, worker: Worker, now_ns: int) -> None:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any
 
+from taut.core.messages import SUPERVISOR
 from taut.errors import Misuse, RunFailed
 from taut.simulator.dice import Dice
 from taut.simulator.faults import Fail, Fault, Pause
@@ -35,6 +36,7 @@ Progress = Callable[[float], None]
 SECOND_NS = 1_000_000_000
 STEPS = 100  # where the scenario does not say
 MOST_POINTS = 4096  # of the history, all workers together
+DONE_NBYTES = 64  # what a worker and the supervisor say to each other at the end
 STALLED_TICKS = 2000  # per worker, and nothing else is going to happen: nobody will ever go on
 DRAINED_WORKERS = 256  # beyond, the end is not simulated: there everybody takes leave of everybody
 
@@ -110,6 +112,7 @@ class TimingWorld(ABC):
         self.now_ns = self.wall_ns = self.version = 0
         self.over = False
         self.draining = False
+        self._ending = False  # all have ended, and the supervisor is being told
         self.dead: set[int] = set()
         self.gone: dict[int, str] = {}
         self.history: list[Point] = []
@@ -245,14 +248,26 @@ class TimingWorld(ABC):
         worker.training = False
 
     def look_whether_all_ended(self, now_ns: int) -> None:
-        if self.draining or self.over or not all(self.workers[rank].ended for rank in self.members):
+        if self.draining or self.over or self._ending or not self._all_ended():
             return
-        if any(not self.workers[rank].alive for rank in self.members):
-            return  # somebody is dead, and nobody has been told
-        self.draining = True
         if len(self.members) > DRAINED_WORKERS:
+            self.draining = True
             self.finish(now_ns)
-        else:
+            return
+        self._ending = True
+        rank = self.members[0]
+        told_ns = self.network.arrival(rank, SUPERVISOR, DONE_NBYTES, now_ns)
+        self.at(self.network.arrival(SUPERVISOR, rank, DONE_NBYTES, told_ns), self._drain_all)
+
+    def _all_ended(self) -> bool:
+        workers = [self.workers[rank] for rank in self.members]
+        return all(worker.ended and worker.alive for worker in workers)  # of a death the others must be told first
+
+    def _drain_all(self, now_ns: int, _: None, __: None) -> None:
+        """The supervisor has heard that all have ended, and they hear it from the supervisor."""
+        self._ending = False
+        if self._all_ended():
+            self.draining = True
             self.drain(now_ns)
 
     def look_whether_all_finished(self, now_ns: int) -> None:

@@ -118,12 +118,15 @@ class Broadcast:
     def _pump(self, state: BroadcastState, now: float, actions: list[Action]) -> None:
         own = state.log_of(state.rank)
         for rank, link in state.links.items():
+            # Asked for every neighbour at every event, and mostly there is nothing to do: so that is seen at once.
             if state.synced and not link.pending:
-                if link.overdue(now):
+                if link.oldest_s is not None and now - link.oldest_s > link.rto_s and link.overdue(now):
                     _send_again(link)
                     link.patience = min(16, 2 * link.patience)
-                self._send_new(state, own, rank, link, now, actions)
-                _pass_on(state, rank, link, now, actions)
+                if link.sent < own.head:
+                    self._send_new(state, own, rank, link, now, actions)
+                if state.gone:
+                    _pass_on(state, rank, link, now, actions)
             since_s = now - link.reported_s
             if link.gap or since_s >= (self.report_s if link.report_due else link.rto_s):
                 actions.append(Send(rank, _report(state, rank, link)))
@@ -171,6 +174,7 @@ class BroadcastState:
     clock: int = 0  # iterations, as told by `Ticked`
     staleness: float = 1.0
     told_drained: bool = False
+    laggards: dict[int, int] = field(default_factory=dict)  # per origin, a neighbour that was seen not to have all of it
 
     def log_of(self, origin: int) -> Log:
         log = self.logs.get(origin)
@@ -363,15 +367,41 @@ def _somebody_stands(state: BroadcastState, at: int) -> bool:
 
 def _prune(state: BroadcastState) -> None:
     """Own updates go when all neighbours have them; others' when all of the others' other neighbours do."""
+    links, laggards, own = state.links, state.laggards, state.rank
     for origin, log in state.logs.items():
         if not log.entries:
             continue
-        positions = [
-            (-1 if link.pending else link.received) if origin == state.rank else link.seen.get(origin, 0)
-            for rank, link in state.links.items()
-            if rank != origin
-        ]
-        log.prune(min(positions, default=log.head))
+        oldest = log.entries[0].hi
+        known = links.get(laggards.get(origin, -1))  # asked first: with many neighbours this is most of the work
+        if known is not None and (
+            (known.pending or known.received < oldest) if origin == own else known.seen.get(origin, 0) < oldest
+        ):
+            continue
+        for rank in links:
+            if _lags(state, rank, origin, oldest):
+                laggards[origin] = rank
+                break
+        else:
+            _prune_log(state, origin, log)
     own_floor = state.log_of(state.rank).floor
     if len(state.step_of) > 4 * (state.log_of(state.rank).head - own_floor) + 1024:
         state.step_of = {seq: step for seq, step in state.step_of.items() if seq >= own_floor}
+
+
+def _lags(state: BroadcastState, rank: int, origin: int, position: int) -> bool:
+    """Whether this neighbour may still need the updates of ``origin`` up to ``position``."""
+    link = state.links.get(rank)
+    if link is None or rank == origin:
+        return False
+    if origin == state.rank:
+        return link.pending or link.received < position
+    return link.seen.get(origin, 0) < position
+
+
+def _prune_log(state: BroadcastState, origin: int, log: Log) -> None:
+    positions = [
+        (-1 if link.pending else link.received) if origin == state.rank else link.seen.get(origin, 0)
+        for rank, link in state.links.items()
+        if rank != origin
+    ]
+    log.prune(min(positions, default=log.head))

@@ -19,7 +19,7 @@ import numpy as np
 from taut.errors import Misuse
 from taut.strategies.method import Heard, Local, MethodAction, Place, Stepped, check_share
 from taut.strategies.momentum import GradientTracking, QuasiGlobalMomentum, check_kind, check_optimizer
-from taut.strategies.neighbours import Neighbourhood, NeighbourRounds, check_length, check_mixing, shares, tell
+from taut.strategies.neighbours import Neighbourhood, NeighbourRounds, check_length, check_mixing, shares, tell_all
 
 if TYPE_CHECKING:
     from taut.strategies.method import Vector
@@ -80,7 +80,7 @@ class DPSGD(NeighbourRounds[Mixing]):
         if not receivers:
             return []
         payload = state.local.x.tobytes() + (state.tracking.y.tobytes() if state.tracking else b"")
-        return [tell(state, other, payload) for other in receivers]
+        return tell_all(state, receivers, payload)
 
     def check(self, state: Mixing, heard: Heard) -> None:
         check_length(heard, state.local, vectors=2 if state.tracking else 1)
@@ -117,6 +117,6 @@ class DPSGD(NeighbourRounds[Mixing]):
 
 def average(x: Vector, row: Mapping[int, float], theirs: Mapping[int, Vector]) -> None:
     """x <- sum_j W_ij x_j, in place; the share of a neighbour from whom nothing came stays with x."""
-    x *= np.float32(1.0 - sum(row[other] for other in theirs))
+    x *= np.float32(1.0 - sum([row[other] for other in theirs]))
     for other, vector in sorted(theirs.items()):
         x += np.float32(row[other]) * vector

@@ -74,6 +74,7 @@ class Group(Standing):
         if not self._schedule.sums:
             raise Misuse(f"schedule {schedule!r}", "one that sums", "take 'ring'")
         self.length = length
+        self.segment_elements = 0  # the longest piece; 0: by the length and the number of members
         self.done = False
         self.contributors = self.ending = 0
         self.extra: list[float] = []
@@ -178,7 +179,8 @@ class Group(Standing):
         buffer = self._buffer(self.stand.round + 1)
         if self._program is None or self._program.length != len(buffer):
             self._program = self._schedule.program(len(members), members.index(self.place.rank), len(buffer))
-        segment = min(SEGMENT_ELEMENTS, max(LEAST_SEGMENT_ELEMENTS, len(buffer) // (PIPELINE * len(members))))
+        fitting = min(SEGMENT_ELEMENTS, max(LEAST_SEGMENT_ELEMENTS, len(buffer) // (PIPELINE * len(members))))
+        segment = self.segment_elements or fitting
         self._reduction = Reduction(self._program, buffer, segment, partial(_fill, mine, buffer))
         return self._sent(self._reduction.begin()) + self._retake()
 

@@ -21,7 +21,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 from taut.core.events import Ended
@@ -54,7 +54,14 @@ class Place:
     version: int = 0
 
     def graph(self, round: int = 0) -> Graph:
-        return _wired(self.shape, self.members, round)
+        if self.shape.varies:
+            return _wired(self.shape, self.members, round)
+        return self._graph
+
+    @cached_property
+    def _graph(self) -> Graph:
+        # Kept: to find it by the members costs their hash, at every step of each of thousands in a simulation.
+        return _wired(self.shape, self.members, 0)
 
     def neighbours(self, round: int = 0) -> list[int]:
         return self.graph(round).neighbours(self.rank)

@@ -9,7 +9,7 @@ change, whoever waits goes on with what it has, all begin to count again, and wh
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Generic, TypeVar
 
@@ -100,14 +100,15 @@ class NeighbourRounds(Method, Generic[S]):
     def on(self, state: S, event: MethodEvent, now: float) -> list[MethodAction]:
         actions: list[MethodAction] = []
         match event:
+            case Heard(sender, note):  # by far the most
+                if note.kind == BYE:
+                    state.left.add(sender)
+                else:
+                    self._take(state, event)
             case Stepped():
                 state.turn = event
                 state.owed |= {(state.round, sender) for sender in self.inward(state)}
                 actions += self.send(state)
-            case Heard(sender, Note(kind="bye"), _):
-                state.left.add(sender)
-            case Heard():
-                self._take(state, event)
             case Placed(place):
                 if place.version != state.place.version:
                     self._move(state, place, actions)
@@ -136,18 +137,23 @@ class NeighbourRounds(Method, Generic[S]):
         state.inbox[key] = heard
 
     def _complete(self, state: S) -> bool:
-        version, due = state.place.version, state.round - self.overlap
-        return all(
-            sender in state.left or (version, round, sender) in state.inbox
-            for round, sender in state.owed
-            if round <= due
-        )
+        version, due, left, inbox = state.place.version, state.round - self.overlap, state.left, state.inbox
+        if len(inbox) < len(state.owed) and not left and not self.overlap:
+            return False  # nothing else could have made it complete, and this is seen at once
+        for round, sender in state.owed:
+            if round <= due and (version, round, sender) not in inbox and sender not in left:
+                return False
+        return True
 
     def _fold(self, state: S) -> list[Heard]:
         """Take what is owed out of the inbox, as far as it has come, in an order that is the same in every run."""
-        found = sorted(each for each in state.owed if (state.place.version, *each) in state.inbox)
-        state.owed -= {(round, sender) for round, sender in state.owed if sender in state.left} | set(found)
-        return [state.inbox.pop((state.place.version, *each)) for each in found]
+        version, inbox = state.place.version, state.inbox
+        found = sorted([(round, sender) for round, sender in state.owed if (version, round, sender) in inbox])
+        if len(found) == len(state.owed):
+            state.owed.clear()
+        else:
+            state.owed -= {(round, sender) for round, sender in state.owed if sender in state.left} | set(found)
+        return [inbox.pop((version, round, sender)) for round, sender in found]
 
     def _move(self, state: S, place: Place, actions: list[MethodAction]) -> None:
         state.place = place
@@ -184,6 +190,12 @@ def tell(state: Neighbourhood, to: int, payload: bytes, numbers: Sequence[float]
     return Tell(to, Note(kind, state.round, state.place.version, list(numbers)), payload)
 
 
+def tell_all(state: Neighbourhood, receivers: Sequence[int], payload: bytes) -> list[MethodAction]:
+    """The same message of the present round to several."""
+    note = Note("x", state.round, state.place.version)
+    return [Tell(other, note, payload) for other in receivers]
+
+
 def check_length(heard: Heard, local: Local, vectors: int = 1) -> None:
     """``MalformedMessage`` unless the payload holds so many vectors."""
     expected = vectors * local.x.nbytes
@@ -191,8 +203,9 @@ def check_length(heard: Heard, local: Local, vectors: int = 1) -> None:
         raise MalformedMessage(f"a message of {len(heard.payload)} bytes; for this model it would have {expected}")
 
 
-def shares(graph: Graph, rank: int, kind: str) -> dict[int, float]:
+def shares(graph: Graph, rank: int, kind: str) -> Mapping[int, float]:
     """The row of the mixing matrix that belongs to ``rank``, itself not in it: what others' x count in its new one.
+    Worked out once for a graph.
 
     ``metropolis``: 1 / (1 + the larger of the two degrees). ``uniform``: 1 / (1 + degree), equal for all where the
     degrees are; a graph that lost this by a death is mixed by Metropolis weights (if directed, by what is heard).
@@ -200,10 +213,15 @@ def shares(graph: Graph, rank: int, kind: str) -> dict[int, float]:
     >>> shares(Graph((0, 1, 2), {(0, 1), (0, 2)}), 1, "metropolis")
     {0: 0.3333333333333333}
     """
-    others = graph.inward_lists[rank]
-    if graph.directed or (kind == "uniform" and is_regular(graph)):
-        return dict.fromkeys(others, 1.0 / (1 + len(others)))
-    return {other: 1.0 / (1 + max(graph.degree(rank), graph.degree(other))) for other in others}
+    row = graph.kept.get((kind, rank))
+    if row is None:
+        others = graph.inward_lists[rank]
+        if graph.directed or (kind == "uniform" and is_regular(graph)):
+            row = dict.fromkeys(others, 1.0 / (1 + len(others)))
+        else:
+            row = {other: 1.0 / (1 + max(graph.degree(rank), graph.degree(other))) for other in others}
+        graph.kept[kind, rank] = row
+    return row
 
 
 def is_regular(graph: Graph) -> bool:

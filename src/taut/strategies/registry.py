@@ -45,6 +45,7 @@ METHODS = {
     "adpsgd": "adpsgd:ADPSGD",
 }
 REGISTRY = STREAMS | METHODS
+INTERNAL = {"probe": "probe:Probing"}  # methods that a command of its own chooses; they train nothing together
 
 
 @dataclass(frozen=True)
@@ -56,13 +57,13 @@ class Choice:
 
     @property
     def kind(self) -> type[Any]:
-        module, _, name = REGISTRY[self.name].partition(":")
+        module, _, name = (REGISTRY | INTERNAL)[self.name].partition(":")
         kind: type[Any] = getattr(importlib.import_module(f"taut.strategies.{module}"), name)
         return kind
 
     @property
     def is_method(self) -> bool:
-        return self.name in METHODS
+        return self.name in METHODS or self.name in INTERNAL
 
     def method(self) -> Method:
         made: Method = self.kind(**self.settings)
@@ -87,7 +88,7 @@ def parse(given: str | Mapping[str, Any]) -> Choice:
     name, rest, settings = named(given, "strategy", "ssp:3", '{ name = "ssp", slack = 3 }')
     positional: list[str] = []
     settings |= pairs(rest, f"strategy {given!r}", "averaging:every=8", positional)
-    if name not in REGISTRY:
+    if name not in REGISTRY and name not in INTERNAL:
         raise Misuse(f"strategy {name!r}", f"one of {', '.join(sorted(REGISTRY))}", did_you_mean(name, REGISTRY))
     kind = Choice(name).kind
     hints = _parameters(kind, stream=name in STREAMS)

@@ -56,6 +56,11 @@ class Graph:
         return self._lists(forward=True, back=not self.directed)
 
     @cached_property
+    def kept(self) -> dict[tuple[str, int], dict[int, float]]:
+        """Rows of mixing matrices by kind and member, for those who work them out (``strategies/neighbours.py``)."""
+        return {}
+
+    @cached_property
     def inward_lists(self) -> dict[int, list[int]]:
         return self._lists(forward=False, back=True) if self.directed else self.outward_lists
 

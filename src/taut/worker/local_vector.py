@@ -15,6 +15,8 @@ from taut.worker.replica import Replica
 if TYPE_CHECKING:
     import torch
 
+    from taut.worker.codec_shadow import Shadow
+
 
 class Weights:
     """The arena itself on the CPU; on a GPU a copy, fetched before a turn and put back after it."""
@@ -63,6 +65,12 @@ class Weights:
         """Move by ``change``, and the shared weights with it: the codec has nothing to say of it."""
         state = self.replica.codec_state
         state.kernels.add_values(state.w, state.b, 0, change)
+
+    def shadow(self, name: str, workers: int, step_s: float) -> Shadow:
+        """A codec on a copy of the weights, to see what it would cost (``taut probe``)."""
+        from taut.worker.codec_shadow import Shadow
+
+        return Shadow(name, self.x, workers, step_s)
 
     def adopt(self, shared: Vector) -> None:
         self.replica.codec.adopt(self.replica.codec_state, shared)

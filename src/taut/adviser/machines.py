@@ -1,0 +1,108 @@
+"""From a probe to what the simulator needs: cables, paces and costs.
+
+Ranks are counted anew from 0, in the order of the probe. Where more workers are asked for than were probed, the others
+are taken to be as the middle one is.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from statistics import median
+
+from taut.adviser.record import LinkProbe, Probe
+from taut.simulator.costs import CodecCost, Costs
+from taut.simulator.network import Link, Links
+from taut.simulator.speeds import Speeds
+
+WIRE = 1514 / 1448  # bytes on the wire for each that is carried: the simulator adds headers to what was measured without
+ALIKE = 0.1  # cables that differ by less are taken to be equal
+SLOWER = 0.7  # a pair this much slower than its cables has something between them
+STEADY = 0.02  # a spread below this is none
+
+
+def speeds_of(probe: Probe) -> Speeds:
+    """Every worker's own pace, from the middle of its steps; chance as the middle worker has it.
+
+    mean of a lognormal = median * exp(spread^2 / 2)
+    """
+    mean_s = [worker.step_s * math.exp(worker.spread**2 / 2.0) for worker in probe.workers]
+    middle_s = median(mean_s)
+    sigma = median(worker.spread for worker in probe.workers)
+    factors = {place: one_s / middle_s for place, one_s in enumerate(mean_s)}
+    return Speeds(
+        step_s=middle_s,
+        draw=f"lognormal:{sigma:.3g}" if sigma >= STEADY else "constant",
+        stragglers={place: factor for place, factor in factors.items() if abs(factor - 1.0) > STEADY},
+    )
+
+
+def costs_of(probe: Probe) -> Costs:
+    """What was measured of codecs, the middle worker's; the rest as the simulator has it."""
+    given = Costs()
+    codecs: dict[str, CodecCost] = dict(given.codecs)
+    for name in {name for worker in probe.workers for name in worker.codecs}:
+        found = [worker.codecs[name] for worker in probe.workers if name in worker.codecs]
+        codecs[name] = CodecCost(
+            encode_s_per_element=median(one.encode_s_per_element for one in found),
+            absorb_s_per_byte=median(one.absorb_s_per_byte for one in found),
+            bits_per_element=median(one.bits_per_element for one in found),
+        )
+    return replace(given, codecs=codecs)
+
+
+def links_of(probe: Probe, message_s: float = 0.0) -> Links:
+    """A cable for every worker, as fast as the fastest it was seen to carry; pairs that are slower than both their cables
+    have a line of their own between them. ``message_s``: what handling a message takes at each end, which the simulator
+    counts by itself and which is in every measured round trip.
+
+        one way = round trip / 2 - 2 * message_s;  each of the two cables has half of it
+    """
+    places = {worker.rank: place for place, worker in enumerate(probe.workers)}
+    measured = [link for link in probe.links if link.one in places and link.other in places]
+    if not measured:
+        return Links()
+    bits = {(places[link.one], places[link.other]): 8.0 * WIRE * link.bytes_per_s for link in measured}
+    ways_s = {pair: _one_way_s(link, message_s) for pair, link in zip(bits, measured, strict=True)}
+    cables = _ends(bits, max)
+    delays_s = {place: way_s / 2.0 for place, way_s in _ends(ways_s, min).items()}
+    usual = Link(median(cables.values()), median(delays_s.values()))
+    return Links(
+        default=usual,
+        of_worker={
+            place: Link(cables[place], delays_s[place])
+            for place in sorted(cables)
+            if abs(cables[place] / usual.bits_per_s - 1.0) > ALIKE or delays_s[place] != usual.latency_s
+        },
+        of_pair=_between(bits, ways_s, cables, delays_s),
+    )
+
+
+def _one_way_s(link: LinkProbe, message_s: float) -> float:
+    return max(0.0, link.round_trip_s / 2.0 - 2.0 * message_s)
+
+
+def _ends(of_pair: Mapping[tuple[int, int], float], choose: Callable[[list[float]], float]) -> dict[int, float]:
+    """For every worker, the most or the least of its pairs' figures."""
+    found: dict[int, list[float]] = {}
+    for pair, value in of_pair.items():
+        for place in pair:
+            found.setdefault(place, []).append(value)
+    return {place: choose(values) for place, values in found.items()}
+
+
+def _between(
+    bits: Mapping[tuple[int, int], float],
+    ways_s: Mapping[tuple[int, int], float],
+    cables: Mapping[int, float],
+    delays_s: Mapping[int, float],
+) -> dict[tuple[int, int], Link]:
+    found = {}
+    for (one, other), rate in bits.items():
+        extra_s = ways_s[one, other] - delays_s[one] - delays_s[other]
+        slower = rate < SLOWER * min(cables[one], cables[other])
+        longer = extra_s > max(1e-4, ALIKE * ways_s[one, other])
+        if slower or longer:
+            found[one, other] = Link(rate if slower else math.inf, max(0.0, extra_s) if longer else 0.0)
+    return found

@@ -1,0 +1,192 @@
+"""What the simulator says of a candidate on the machines that were probed.
+
+    samples/s = samples of all / the longest worker's time
+    efficiency = samples/s / samples/s of workers that never talk, in as many steps
+
+The same figures as ``taut run --json`` gives of a real run, so that they can be held against each other. A run ends when
+all that was sent has come: a strategy that never waits, but sends more than its links carry, gains nothing by it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+import msgspec
+
+from taut.adviser.candidates import Candidate, independent
+from taut.adviser.machines import costs_of, links_of, speeds_of
+from taut.adviser.record import Probe
+from taut.errors import RunFailed, TautError
+from taut.simulator.result import Simulated
+from taut.simulator.scenario import Scenario
+
+HOPELESS = 8.0
+DROWNING = ("async", "ssp", "gossip")
+Simulate = Callable[[Scenario], Simulated]
+
+
+class Figures(msgspec.Struct, frozen=True):
+    """Of one simulated run. ``step_s``: from a worker's step to its next; ``wait_share``, ``exchange_share``: of the
+    time; ``bytes_per_step``: sent by one worker, on average; ``staleness``: in steps."""
+
+    samples_per_s: float
+    step_s: float
+    bytes_per_step: float
+    wait_share: float
+    exchange_share: float
+    staleness: float
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """A candidate, its figures, and what share of the speed of workers that never talk it reaches."""
+
+    candidate: Candidate
+    figures: Figures
+    efficiency: float = 1.0
+
+    @property
+    def bytes_per_s(self) -> float:
+        """Sent by one worker."""
+        return self.figures.bytes_per_step / self.figures.step_s if self.figures.step_s > 0.0 else 0.0
+
+
+def scenario(probe: Probe, candidate: Candidate, workers: int, steps: int | None = None) -> Scenario:
+    """A short run of this candidate on the machines that were probed."""
+    costs = costs_of(probe)
+    batches = sorted(worker.batch for worker in probe.workers)
+    return Scenario(
+        workers=workers,
+        strategy=candidate.strategy,
+        topology=candidate.resolved.topology,
+        codec=candidate.resolved.codec,
+        finish=candidate.resolved.finish,
+        steps=steps or candidate.steps,
+        parameters=probe.parameters,
+        batch=batches[len(batches) // 2],
+        links=links_of(probe, costs.message_s),
+        speeds=speeds_of(probe),
+        costs=costs,
+    )
+
+
+def figures_of(simulated: Simulated) -> Figures:
+    """The figures of all workers together."""
+    rows = list(simulated.workers.values())
+    longest_s = max((row.wall_s for row in rows), default=0.0)
+    total_s = sum(row.wall_s for row in rows) or 1.0
+    steps = sum(row.steps for row in rows) or 1
+    return Figures(
+        samples_per_s=sum(row.samples for row in rows) / longest_s if longest_s > 0.0 else 0.0,
+        step_s=total_s / steps,
+        bytes_per_step=sum(row.bytes_sent for row in rows) / steps,
+        wait_share=sum(row.wait_s for row in rows) / total_s,
+        exchange_share=sum(row.encode_s + row.send_s + row.merge_s for row in rows) / total_s,
+        staleness=sum(row.staleness * row.steps for row in rows) / steps,
+    )
+
+
+def predict(
+    probe: Probe,
+    listed: Sequence[Candidate],
+    workers: int,
+    *,
+    simulate: Simulate,
+    cache: Cache | None = None,
+    progress: Callable[[Candidate], None] | None = None,
+) -> tuple[list[Prediction], dict[str, str]]:
+    """The candidates in their order, and those that the simulator cannot run, with its reasons. ``progress`` is told
+    before each; what is in ``cache`` is not simulated again."""
+    cache = cache if cache is not None else Cache(None)
+    found: list[tuple[Candidate, Figures]] = []
+    refused: dict[str, str] = {}
+    for candidate in listed:
+        if progress is not None:
+            progress(candidate)
+        hopeless = too_much(probe, candidate, workers)
+        if hopeless:
+            refused[candidate.name] = hopeless
+            continue
+        try:
+            found.append((candidate, _figures(scenario(probe, candidate, workers), simulate, cache)))
+        except TautError as error:
+            refused[candidate.name] = str(error)
+    alone = {
+        steps: _figures(scenario(probe, independent(workers), workers, steps), simulate, cache).samples_per_s
+        for steps in sorted({one.steps for one, _ in found})
+    }
+    return [Prediction(one, each, each.samples_per_s / alone[one.steps]) for one, each in found], refused
+
+
+def too_much(probe: Probe, candidate: Candidate, workers: int) -> str:
+    """Why it is not worth simulating (empty if it is): what it sends in a step takes its link longer than ``HOPELESS``
+    steps. Of strategies that send without waiting only: they would drown, and the simulator in their messages."""
+    name = candidate.resolved.strategy.name
+    if name not in DROWNING or not probe.links:
+        return ""
+    cost = costs_of(probe).codec(candidate.resolved.codec)
+    nbytes = cost.bits_per_element * probe.parameters / 8.0 * (workers - 1)
+    takes_s = nbytes / median(link.bytes_per_s for link in probe.links)
+    step_s = median(worker.step_s for worker in probe.workers)
+    if takes_s <= HOPELESS * step_s:
+        return ""
+    return f"what it sends after a step of {step_s:.3g} s would take its link {takes_s:.3g} s"
+
+
+def _figures(run: Scenario, simulate: Simulate, cache: Cache) -> Figures:
+    figures = cache.get(run)
+    if figures is None:
+        simulated = simulate(run)
+        if simulated.error:
+            raise RunFailed(simulated.error)
+        figures = figures_of(simulated)
+        cache.keep(run, figures)
+    return figures
+
+
+class Cache:
+    """Predictions that were made, in a file beside the probe (None: in memory only). Where the simulator, a strategy or a
+    codec has changed, predictions are made anew."""
+
+    def __init__(self, path: Path | None) -> None:
+        self.path, self._code = path, ""
+        self._known: dict[str, Figures] = {}
+        if path is not None:
+            with contextlib.suppress(OSError, msgspec.MsgspecError):  # none yet, or none that can be read
+                self._known = msgspec.json.decode(path.read_bytes(), type=dict[str, Figures])
+
+    def get(self, run: Scenario) -> Figures | None:
+        return self._known.get(self._key(run))
+
+    def keep(self, run: Scenario, figures: Figures) -> None:
+        """Written at once, so that an interrupted command resumes here."""
+        self._known[self._key(run)] = figures
+        if self.path is None:
+            return
+        part = self.path.with_name(self.path.name + ".part")
+        try:
+            part.write_bytes(msgspec.json.encode(self._known))
+            part.replace(self.path)
+        except OSError:
+            self.path = None  # a folder that cannot be written to costs time, no more
+
+    def _key(self, run: Scenario) -> str:
+        self._code = self._code or code_digest()
+        return hashlib.blake2b(f"{self._code} {run!r}".encode(), digest_size=16).hexdigest()
+
+
+def code_digest() -> str:
+    """Of the source that decides a prediction."""
+    import taut
+
+    root = Path(taut.__file__).parent
+    files = [path for part in ("simulator", "strategies", "codecs", "collectives") for path in (root / part).glob("*.py")]
+    digest = hashlib.blake2b(digest_size=16)
+    for path in sorted(files):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()

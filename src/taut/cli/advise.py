@@ -1,0 +1,223 @@
+"""``taut advise``: which strategy, topology and codec for these machines and this script, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from taut.cli.launch import check_script
+from taut.cli.options import (
+    OUTPUT,
+    RUN,
+    Config,
+    Json,
+    Quiet,
+    RunsDir,
+    Script,
+    ScriptArgs,
+    Workers,
+    notes,
+    print_json,
+    results,
+)
+from taut.cli.probe import OUT, ProbeDisplay, probe_here, show_probe
+from taut.errors import Misuse, RunFailed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from taut.adviser.candidates import Candidate
+    from taut.adviser.prediction import Prediction
+    from taut.adviser.ranking import Advice
+    from taut.adviser.record import Probe
+    from taut.adviser.report import Report
+    from taut.adviser.verification import Verified
+
+VERIFIED = 2  # so many of the best are run
+
+
+def advise(
+    *,
+    script: Script,
+    args: ScriptArgs = None,
+    probe: Annotated[
+        Path | None,
+        typer.Option(help="What `taut probe` wrote; without it, this machine is probed first.", rich_help_panel=RUN),
+    ] = None,
+    workers: Workers = None,
+    top: Annotated[int, typer.Option(help="How many to show.", rich_help_panel=OUTPUT)] = 5,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Run the best two briefly here, and compare.", rich_help_panel=RUN)
+    ] = False,
+    seconds: Annotated[float, typer.Option(help="Of each run that verifies.", rich_help_panel=RUN)] = 20.0,
+    runs_dir: RunsDir = None,
+    config: Config = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Say which strategy, topology and codec suit these machines and SCRIPT, why, and what to type.
+
+    Every sensible combination is simulated on the machines as they were probed. Recommended is the most
+    complete communication that is within 10% of the fastest: docs/adviser.md has the rule.
+    """
+    check_script(script)
+    if top < 1 or seconds <= 0.0:
+        raise Misuse(f"--top {top}, --seconds {seconds:g}", "numbers above zero")
+    found = _probe(probe, script, args or [], workers, runs_dir=runs_dir, config=config, quiet=quiet or as_json)
+    count = workers or len(found.workers)
+    _check(found, count, verify)
+    beside = (probe or OUT).with_suffix(".predictions.json")
+    advice, refused = _predict(found, count, beside, quiet=quiet or as_json)
+    verified = _verify(advice, count, script, args or [], seconds, quiet=quiet or as_json) if verify else []
+    from taut.adviser.report import Report
+
+    report = Report(found, advice, refused, verified, count, script, args or [])
+    if as_json:
+        print_json(report.record(top))
+    else:
+        show_report(results(), report, top)
+
+
+def _probe(
+    path: Path | None,
+    script: Path,
+    args: list[str],
+    workers: int | None,
+    *,
+    runs_dir: str | None,
+    config: Path | None,
+    quiet: bool,
+) -> Probe:
+    from taut.adviser.record import read_probe, write_probe
+
+    if path is not None:
+        return read_probe(path)
+    flags = {"workers": workers, "runs_dir": runs_dir}
+    found = probe_here(script, args, flags, ProbeDisplay(notes(), quiet=quiet), config=config, steps=40)
+    write_probe(OUT, found)
+    if not quiet:
+        show_probe(notes(), found)
+        notes().print(f"written to {OUT}: give it with --probe the next time", soft_wrap=True)
+    return found
+
+
+def _check(found: Probe, workers: int, verify: bool) -> None:
+    if workers < 2:
+        raise Misuse(f"{workers} worker", "at least 2 workers to choose a strategy for", "try --workers 2")
+    if len(found.workers) > 1 and not found.links:
+        raise Misuse("a probe without links", "one whose links were measured", "run `taut probe` again")
+    if verify and not found.local:
+        raise Misuse(
+            "--verify with a probe between machines",
+            "one of this machine",
+            "the command that `taut advise` prints is what to try there",
+        )
+
+
+def _predict(found: Probe, workers: int, beside: Path, *, quiet: bool) -> tuple[Advice, dict[str, str]]:
+    from taut.adviser.candidates import Completeness, candidates
+    from taut.adviser.prediction import Cache, predict
+    from taut.adviser.ranking import rank
+    from taut.simulator.timing import simulate_timing
+
+    listed = candidates(workers)
+    with _progress(len(listed), quiet) as told:
+        predictions, refused = predict(
+            found, listed, workers, simulate=simulate_timing, cache=Cache(beside), progress=told
+        )
+    if not any(one.candidate.completeness <= Completeness.NEIGHBOURS for one in predictions):
+        raise RunFailed(f"nothing could be simulated: {'; '.join(refused.values())}")
+    return rank(predictions), refused
+
+
+@contextmanager
+def _progress(total: int, quiet: bool) -> Iterator[Callable[[Candidate], None]]:
+    from rich.progress import Progress
+
+    with Progress(console=notes(), transient=True, disable=quiet) as bar:
+        task = bar.add_task("simulating", total=total)
+
+        def told(candidate: Candidate) -> None:
+            bar.update(task, advance=1, description=f"simulating {candidate.name}")
+
+        yield told
+
+
+def _verify(
+    advice: Advice, workers: int, script: Path, args: Sequence[str], seconds: float, *, quiet: bool
+) -> list[Verified]:
+    from taut.adviser.verification import verify
+
+    found = []
+    for prediction in advice.ranked[:VERIFIED]:
+        if not quiet:
+            notes().print(f"running {prediction.candidate.name} for {seconds:g} s", style="dim", soft_wrap=True)
+        try:
+            found.append(verify(prediction, workers, script, args, seconds))
+        except RunFailed as error:
+            notes().print(str(error), style="red", soft_wrap=True)
+    if not found:
+        raise RunFailed("neither of the best two could be run: see above")
+    return found
+
+
+def show_report(console: Console, report: Report, top: int) -> None:
+    """A table of the best, the reasons, and what to type."""
+    from taut.adviser.reasons import quality, reasons
+
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column("")
+    table.add_column("strategy", overflow="fold")
+    for heading in ("samples/s", "of alone", "step", "sent/step", "waits", "late"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("shares", overflow="fold")
+    for prediction in report.advice.ranked[:top]:
+        table.add_row(*_cells(report, prediction))
+    console.print(table)
+    console.print("why:")
+    chosen = report.advice.recommended
+    for reason in reasons(report.advice, report.probe, report.workers):
+        console.print(f"  - {reason}", soft_wrap=True, markup=False)
+    console.print("quality:")
+    for remark in quality(chosen, report.workers, report.probe.workers[0].batch):
+        console.print(f"  - {remark}", soft_wrap=True, markup=False)
+    for warning in report.warnings():
+        console.print(f"note: {warning}", soft_wrap=True, markup=False)
+    for one in report.verified:
+        console.print(verified_text(one), soft_wrap=True, markup=False)
+    console.print(report.command(chosen), soft_wrap=True, markup=False, style="bold")
+
+
+def _cells(report: Report, prediction: Prediction) -> list[str]:
+    from taut.adviser.candidates import MEANING
+    from taut.adviser.reasons import percent, quantity
+
+    figures = prediction.figures
+    return [
+        ">" if prediction is report.advice.recommended else "",
+        prediction.candidate.name,
+        f"{figures.samples_per_s:,.0f}",
+        percent(prediction.efficiency),
+        quantity(figures.step_s, "s"),
+        quantity(figures.bytes_per_step, "B"),
+        percent(figures.wait_share),
+        f"{figures.staleness:.1f}",
+        MEANING[prediction.candidate.completeness],
+    ]
+
+
+def verified_text(one: Verified) -> str:
+    """Prediction against reality, in a line."""
+    from taut.adviser.reasons import quantity
+
+    return (
+        f"{one.prediction.candidate.name}: predicted {one.prediction.figures.samples_per_s:,.0f} samples/s, measured "
+        f"{one.samples_per_s:,.0f} ({100 * one.error:+.0f}%); sent per step: predicted "
+        f"{quantity(one.prediction.figures.bytes_per_step, 'B')}, measured {quantity(one.bytes_per_step, 'B')}"
+    )

@@ -1,0 +1,260 @@
+"""``taut compare``: a matrix of runs, real or simulated, and a report on them."""
+
+from __future__ import annotations
+
+import shlex
+import signal
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from taut.cli.compare_scenario import flags_of, simulated_job
+from taut.cli.launch import INTERRUPTED, check_script
+from taut.cli.machines import (
+    CostsFile,
+    FailAt,
+    JoinAt,
+    Link,
+    Machines,
+    PauseAt,
+    PerHost,
+    SharedLink,
+    Speed,
+    Spread,
+    Step,
+    Straggler,
+)
+from taut.cli.options import OUTPUT, RUN, Config, Finish, Json, Quiet, ScriptArgs, Threads, notes, print_json, results
+from taut.errors import Misuse
+
+if TYPE_CHECKING:
+    from taut.comparison.comparison import Comparison
+    from taut.comparison.job import Job
+    from taut.comparison.matrix import Matrix
+
+Choices = list[str] | None
+Strategies = Annotated[
+    list[str], typer.Option(help="As in sync,ssp:3,async; may be repeated.", rich_help_panel=RUN, show_default=False)
+]
+Codecs = Annotated[Choices, typer.Option(help="As in dense,threshold; default: the strategy's own.", rich_help_panel=RUN)]
+Topologies = Annotated[Choices, typer.Option(help="As in ring,torus; default: the strategy's own.", rich_help_panel=RUN)]
+Counts = Annotated[Choices, typer.Option("--workers", "-n", help="As in 4,8,16; default: 4.", rich_help_panel=RUN)]
+Seeds = Annotated[int, typer.Option(help="Every run so many times: seeds 0, 1, ...", rich_help_panel=RUN)]
+Target = Annotated[
+    str | None,
+    typer.Option(help="Quality to be reached: 0.95 (score, or loss where there is none), loss=0.1.", rich_help_panel=RUN),
+]
+Simulate = Annotated[
+    bool,
+    typer.Option("--simulate/--real", help="In virtual time, or with taut run on this machine.", rich_help_panel=RUN),
+]
+TimingOnly = Annotated[
+    bool, typer.Option("--timing-only", help="With --simulate: nothing is trained.", rich_help_panel=RUN)
+]
+Steps = Annotated[int | None, typer.Option(help="With --simulate: per worker.", rich_help_panel=RUN)]
+Parameters = Annotated[int | None, typer.Option(help="Of the model, for --timing-only.", rich_help_panel=RUN)]
+TimeLimit = Annotated[
+    float | None, typer.Option(help="With --real: seconds after which a run is stopped.", rich_help_panel=RUN)
+]
+Out = Annotated[Path | None, typer.Option(help="Folder; default: taut-compare/SCRIPT.", rich_help_panel=OUTPUT)]
+Resume = Annotated[
+    bool,
+    typer.Option("--resume/--again", help="Keep finished runs of the folder, or make all again.", rich_help_panel=OUTPUT),
+]
+KeepModels = Annotated[bool, typer.Option("--keep-models", help="Of real runs.", rich_help_panel=OUTPUT)]
+JobScript = Annotated[str, typer.Argument(metavar="SCRIPT", help="The training script.", show_default=False)]
+
+
+def compare(
+    *,
+    script: JobScript,
+    args: ScriptArgs = None,
+    strategies: Strategies,
+    codecs: Codecs = None,
+    topologies: Topologies = None,
+    workers: Counts = None,
+    seeds: Seeds = 3,
+    finish: Finish = None,
+    target: Target = None,
+    simulate: Simulate = False,
+    timing_only: TimingOnly = False,
+    steps: Steps = None,
+    parameters: Parameters = None,
+    threads: Threads = None,
+    time_limit: TimeLimit = None,
+    link: Link = None,
+    shared: SharedLink = None,
+    per_host: PerHost = 1,
+    step: Step = None,
+    speed: Speed = None,
+    spread: Spread = 0.0,
+    straggler: Straggler = None,
+    fail: FailAt = None,
+    pause: PauseAt = None,
+    join: JoinAt = None,
+    costs: CostsFile = None,
+    out: Out = None,
+    resume: Resume = True,
+    keep_models: KeepModels = False,
+    config: Config = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Run SCRIPT with every combination, several times, and write a report.
+
+    {seed} and {workers} in the script's arguments become the run's own. Ctrl-C leaves what is done; the same command goes
+    on from there. The report is FOLDER/report.html, with pictures, tables and the commands of every run beside it.
+    """
+    from taut.comparison.comparison import default_folder
+    from taut.comparison.job import Job
+
+    matrix = wanted(strategies, codecs, topologies, workers, seeds, finish, None if simulate else config, not simulate)
+    machines = Machines(
+        link, shared, per_host, step=step, speed=speed, spread=spread, straggler=straggler, fail=fail, pause=pause,
+        join=join, costs=costs,
+    )  # fmt: skip
+    of_simulations = {"--timing-only": timing_only, "--steps": steps, "--parameters": parameters}
+    of_real_runs = {"--time-limit": time_limit, "--threads": threads, "--config": config, "--keep-models": keep_models}
+    check_kind(simulate, of_simulations | dict.fromkeys(flags_of(machines)[::2], True), of_real_runs)
+    job = Job(Path(script), tuple(args or ()), time_limit_s=time_limit, keep_models=keep_models)
+    folder = out or default_folder(job)
+    silent = quiet or as_json
+    if simulate:
+        job = simulated_job(job, machines, steps, parameters, timing_only, folder, silent)
+    else:
+        check_script(job.script)
+        job = really(job, threads, config)
+    made, code = conducted(job, matrix, folder, target, resume, silent)
+    page = made.write()
+    if as_json:
+        print_json(record(made, page))
+    elif not quiet:
+        show(made, page)
+    raise typer.Exit(code or int(any(not record.finished for record in made.records)))
+
+
+def wanted(
+    strategies: list[str],
+    codecs: Choices,
+    topologies: Choices,
+    workers: Choices,
+    seeds: int,
+    finish: str | None,
+    config: Path | None,
+    ambient: bool,
+) -> Matrix:
+    """The matrix that the flags describe."""
+    from taut.codecs.registry import REGISTRY as CODECS
+    from taut.comparison.listing import split_all, whole_numbers
+    from taut.comparison.matrix import expand
+    from taut.strategies.registry import REGISTRY as STRATEGIES
+    from taut.topologies.registry import REGISTRY as TOPOLOGIES
+
+    if seeds < 1:
+        raise Misuse(f"--seeds = {seeds}", "at least 1", "3 show the spread between them")
+    matrix = expand(
+        split_all(strategies, STRATEGIES),
+        split_all(codecs or [], CODECS),
+        split_all(topologies or [], {*TOPOLOGIES, "edges", "file"}),
+        whole_numbers(workers or ["4"], "--workers"),
+        range(seeds),
+        finish,
+        config,
+        ambient,
+    )
+    if not matrix.cells:
+        reason = matrix.skipped[0].reason if matrix.skipped else "nothing was named"
+        raise Misuse("no combination is left", "strategies, codecs and topologies that go together", reason)
+    return matrix
+
+
+def check_kind(simulate: bool, of_simulations: Mapping[str, object], of_real_runs: Mapping[str, object]) -> None:
+    """A flag that means nothing to this kind of run is not silently dropped."""
+    wrong = [flag for flag, value in (of_real_runs if simulate else of_simulations).items() if value]
+    if wrong:
+        beside = "--real" if simulate else "--simulate"
+        raise Misuse(wrong[0], f"{beside} beside it", f"add {beside}, or leave {wrong[0]} out")
+
+
+def really(job: Job, threads: int | None, config: Path | None) -> Job:
+    """The job with the flags of ``taut run``."""
+
+    words = [
+        *(["--threads", str(threads)] if threads is not None else []),
+        *(["--config", str(config)] if config else []),
+    ]
+    return replace(job, flags=tuple(words))
+
+
+def conducted(
+    job: Job, matrix: Matrix, folder: Path, target: str | None, resume: bool, silent: bool
+) -> tuple[Comparison, int]:
+    """All runs, and the exit code: an interrupted comparison still has a report on what there is."""
+    from taut.comparison.comparison import Interrupted, Unwatched, conduct
+    from taut.comparison.terminal import Progress
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    command = shlex.join(["taut", *sys.argv[1:]])
+    try:
+        with Progress(notes(), silent) as progress:
+            watcher = Unwatched() if silent else progress
+            made = conduct(job, matrix, folder, target=target, resume=resume, watcher=watcher, command=command)
+        return made, 0
+    except Interrupted as stopped:
+        if not silent:
+            notes().print("interrupted: the same command goes on from here", style="yellow")
+        return stopped.comparison, INTERRUPTED
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def record(made: Comparison, page: Path) -> dict[str, Any]:
+    """The one object of ``--json``."""
+    return {
+        "folder": str(made.folder),
+        "report": str(page),
+        "simulated": made.job.simulated,
+        "target": None if made.target is None else str(made.target),
+        "findings": made.findings,
+        "summary": list(made.summary),
+        "runs": list(made.table),
+        "missing": made.missing,
+        "skipped": [{"what": one.what, "reason": one.reason} for one in made.skipped],
+    }
+
+
+def show(made: Comparison, page: Path) -> None:
+    """The table, as wide as the terminal lets it be, the findings, and where the report is."""
+    from taut.comparison.columns import columns, fitting
+    from taut.comparison.page import about
+    from taut.comparison.report import remarks
+
+    console = results()
+    chosen = fitting(made.summary, columns(made.summary, made.metric, made.target is not None), console.width)
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), collapse_padding=True)
+    for column in chosen:
+        table.add_column(
+            column.title, justify="left" if column.words else "right", no_wrap=not column.words, overflow="fold"
+        )
+    for row in made.summary:
+        table.add_row(*(escape(column.text(row)) for column in chosen))
+    if made.summary:
+        console.print(table)
+    console.print(about(made), style="dim", markup=False)
+    for text in (*made.findings, *remarks(made)):
+        console.print(f"- {text}", markup=False)
+    for failed in (record for record in made.records if not record.finished):
+        console.print(f"failed: {failed.command}\n  {failed.error}", style="red", markup=False, soft_wrap=True)
+    for one in made.skipped:
+        console.print(f"left out: {one.what}: {one.reason}", style="dim", markup=False)
+    console.print(f"report: {page}", markup=False, soft_wrap=True)

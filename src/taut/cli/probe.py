@@ -1,0 +1,227 @@
+"""``taut probe``: how fast are these machines, their links and the codecs, for this script?"""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from taut.cli.display import Display
+from taut.cli.figures import size
+from taut.cli.launch import Ended, check_joined, check_script, conduct, report_failures
+from taut.cli.log import set_up_log
+from taut.cli.options import (
+    NETWORK,
+    OUTPUT,
+    RUN,
+    Advertise,
+    Bind,
+    Config,
+    Json,
+    Log,
+    Name,
+    Port,
+    Quiet,
+    RunsDir,
+    ScriptArgs,
+    Threads,
+    Workers,
+    notes,
+    print_json,
+    results,
+)
+from taut.cli.run import LocalRun
+from taut.cli.run_folder import new_supervisor
+from taut.cli.supervisor import EVERYWHERE
+from taut.config import Settings, resolve
+from taut.errors import Misuse, RunFailed
+
+if TYPE_CHECKING:
+    from taut.adviser.record import Probe
+    from taut.supervisor.service import Supervisor
+    from taut.supervisor.view import ClusterView
+
+LOCAL_WORKERS = 2  # the fewest that have a link
+OUT = Path("probe.json")
+
+
+def probe(
+    *,
+    script: Annotated[
+        Path | None,
+        typer.Argument(metavar="SCRIPT", help="The training script; with --listen, leave it out.", show_default=False),
+    ] = None,
+    args: ScriptArgs = None,
+    workers: Workers = None,
+    listen: Annotated[
+        bool,
+        typer.Option(
+            "--listen", help="Between machines: wait for `taut worker --join` on each.", rich_help_panel=NETWORK
+        ),
+    ] = False,
+    out: Annotated[Path, typer.Option("--out", "-o", help="Where the result goes.", rich_help_panel=OUTPUT)] = OUT,
+    steps: Annotated[int, typer.Option(help="Steps that each worker is timed for.", rich_help_panel=RUN)] = 40,
+    threads: Threads = None,
+    bind: Bind = None,
+    port: Port = None,
+    advertise: Advertise = None,
+    name: Name = None,
+    runs_dir: RunsDir = None,
+    config: Config = None,
+    log: Log = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Measure links, steps, update size and codecs with SCRIPT, and write it all to a file for `taut advise`.
+
+    Workers train alone for a few dozen steps, then their links are measured one at a time. Without --listen
+    all of them are on this machine. It takes about half a minute; nothing of the training is kept.
+    """
+    flags = {
+        "workers": workers,
+        "threads": threads,
+        "bind": bind,
+        "port": port,
+        "advertise": advertise,
+        "name": name,
+        "runs_dir": runs_dir,
+        "log": log,
+    }
+    if listen == (script is not None):
+        raise Misuse(
+            f"--listen with {script}" if script else "no SCRIPT",
+            "SCRIPT for workers on this machine, or --listen for workers that join",
+            "the other machines say `taut worker --join ADDRESS SCRIPT`",
+        )
+    display = ProbeDisplay(notes(), quiet=quiet or as_json)
+    if script is not None:
+        found = probe_here(script, args or [], flags, display, config=config, steps=steps)
+    else:
+        found = _probe_there(flags, display, config=config, steps=steps)
+    from taut.adviser.record import write_probe
+
+    write_probe(out, found)
+    if as_json:
+        print_json(found)
+    elif not quiet:
+        show_probe(results(), found)
+        results().print(f"written to {out}; next: taut advise --probe {out} SCRIPT", soft_wrap=True)
+
+
+def probe_settings(flags: Mapping[str, object], config: Path | None, steps: int, **defaults: object) -> Settings:
+    """A run whose strategy is the probe: neither the environment nor a settings file can say otherwise."""
+    fixed = {"strategy": f"probe:steps={steps}", "topology": "complete", "codec": "dense", "finish": "any"}
+    settings = resolve({**flags, **fixed}, config_file=config, defaults=defaults).fitted()
+    set_up_log(settings.log)
+    return settings
+
+
+class ProbeDisplay(Display):
+    """Shows a probe run as any other, and drains it as soon as everybody has measured."""
+
+    supervisor: Supervisor | None = None
+    drained = False
+
+    def update(self, view: ClusterView) -> None:
+        from taut.adviser.measured import is_measured
+
+        super().update(view)
+        here = [row for row in view.workers if row.state != "gone"]
+        through = bool(here) and view.state == "training" and all(is_measured(row.statistics) for row in here)
+        if through and self.supervisor is not None and not self.drained:
+            self.drained = True
+            self.supervisor.drain("everything is measured")
+
+
+def probe_here(
+    script: Path, args: list[str], flags: Mapping[str, object], display: ProbeDisplay, *, config: Path | None, steps: int
+) -> Probe:
+    """With workers on this machine."""
+    check_script(script)
+    settings = probe_settings(flags, config, steps, workers=LOCAL_WORKERS)
+    launch = LocalRun(settings, script, args, command=shlex.join(sys.argv))
+    display.supervisor = launch.supervisor
+    ended = launch.conduct(display)
+    report_failures(ended, launch.engine, display)
+    check_joined(ended, script)
+    return _record(ended, str(script), args, local=True)
+
+
+def _probe_there(flags: Mapping[str, object], display: ProbeDisplay, *, config: Path | None, steps: int) -> Probe:
+    """With workers that join from other machines."""
+    settings = probe_settings(flags, config, steps, bind=EVERYWHERE, workers=LOCAL_WORKERS)
+    _, _, service = new_supervisor(settings, shlex.join(sys.argv))
+    service.start()
+    display.supervisor = service
+    # These lines are needed to go on, so that they are said with --quiet and --json too.
+    display.note(f"supervisor: {service.address}")
+    display.note(f"token file: {service.token_file} (copy it; whoever has it may join)")
+    join = f"taut worker --join {service.address} --token-file {shlex.quote(str(service.token_file))} SCRIPT"
+    display.note(f"on {settings.workers} machines: {join}")
+    return _record(conduct(service, None, display), "", [], local=False)
+
+
+def _record(ended: Ended, script: str, args: list[str], *, local: bool) -> Probe:
+    from taut.adviser.measured import is_measured, probe_from
+
+    outcome = ended.outcome
+    if ended.interrupted or outcome is None:
+        raise RunFailed("the probe was stopped before its end: nothing was written")
+    if outcome.exit_code:
+        why = "; ".join(outcome.failures) or outcome.error
+        raise RunFailed(f"the run failed while it was measured: {why}")
+    here = [row for row in outcome.workers.values() if row.state != "gone"]
+    if not all(is_measured(row.statistics) for row in here):
+        raise RunFailed("the run was drained before everything was measured: nothing was written")
+    gone = {rank: row.reason for rank, row in sorted(outcome.workers.items()) if row.state == "gone"}
+    return probe_from(outcome.workers, script=script, args=args, local=local, gone=gone)
+
+
+def show_probe(console: Console, found: Probe) -> None:
+    """Workers, links and codecs, a table each."""
+    dense = size(4 * found.parameters)
+    console.print(f"{found.parameters:,} parameters: a dense update has {dense}", soft_wrap=True)
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for heading in ("worker", "host", "step", "spread", "batch", "data"):
+        table.add_column(heading, justify="left" if heading == "host" else "right")
+    for worker in found.workers:
+        step = f"{1e3 * worker.step_s:.2f} ms"
+        shares = f"{100 * worker.spread:.0f}%", f"{worker.batch}", f"{100 * worker.data_share:.0f}%"
+        table.add_row(str(worker.rank), worker.host, step, *shares)
+    console.print(table)
+    if found.links:
+        console.print(_link_table(found))
+    console.print(_codec_table(found))
+    for rank, reason in found.gone.items():
+        console.print(f"worker {rank} was lost: {reason}", style="red", soft_wrap=True)
+
+
+def _link_table(found: Probe) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for heading in ("link", "round trip", "out", "back", "a dense update takes"):
+        table.add_column(heading, justify="right")
+    for link in found.links:
+        rates = [f"{size(rate)}/s" for rate in (link.out_bytes_per_s, link.back_bytes_per_s)]
+        takes = f"{1e3 * 4 * found.parameters / link.bytes_per_s:,.1f} ms"
+        table.add_row(f"{link.one}-{link.other}", f"{1e6 * link.round_trip_s:,.0f} us", *rates, takes)
+    return table
+
+
+def _codec_table(found: Probe) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for heading in ("codec", "worker", "encode", "absorb", "bits per parameter", "an update has"):
+        table.add_column(heading, justify="left" if heading == "codec" else "right")
+    for worker in found.workers:
+        for name, codec in worker.codecs.items():
+            encode_ms = 1e3 * codec.encode_s_per_element * found.parameters
+            nbytes = codec.bits_per_element * found.parameters / 8
+            absorb_ms = 1e3 * codec.absorb_s_per_byte * nbytes
+            cells = f"{encode_ms:.2f} ms", f"{absorb_ms:.2f} ms", f"{codec.bits_per_element:.3g}", size(nbytes)
+            table.add_row(name, str(worker.rank), *cells)
+    return table

@@ -1,0 +1,122 @@
+"""Which runs a comparison makes: all strategies, topologies, codecs, numbers of workers and seeds that go together."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import product
+from pathlib import Path
+
+from taut.config import Settings, resolve
+from taut.errors import Misuse
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run. ``strategy``, ``topology`` and ``codec`` are as they were written, or the strategy's own where they were
+    not named; ``named`` are those that were; ``resolved`` is what all of them mean."""
+
+    strategy: str
+    topology: str
+    codec: str
+    workers: int
+    seed: int
+    named: Mapping[str, str] = field(default_factory=dict)
+    resolved: Mapping[str, str] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        count = "1 worker" if self.workers == 1 else f"{self.workers} workers"
+        return f"{self.strategy}, {self.codec}, {self.topology}, {count}, seed {self.seed}"
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """A combination that cannot work, and why."""
+
+    what: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """Cells in the order in which they are run: the first seed of everything first, so that whoever interrupts a
+    comparison has something of all of it."""
+
+    cells: tuple[Cell, ...]
+    skipped: tuple[Skipped, ...] = ()
+
+
+def expand(
+    strategies: Sequence[str],
+    codecs: Sequence[str] = (),
+    topologies: Sequence[str] = (),
+    workers: Sequence[int] = (4,),
+    seeds: Sequence[int] = (0,),
+    finish: str | None = None,
+    config_file: Path | None = None,
+    ambient: bool = True,
+) -> Matrix:
+    """The matrix; what does not go together is left out with its reason. No codecs or topologies: each strategy's own.
+    ``ambient``: taut.toml and the environment's TAUT_ variables count, as they do for real runs.
+
+    >>> made = expand(["sync", "async"], codecs=["dense", "threshold"], workers=[2])
+    >>> [(cell.strategy, cell.codec) for cell in made.cells]
+    [('sync', 'dense'), ('async', 'dense'), ('async', 'threshold')]
+    >>> made.skipped[0].what, made.skipped[0].reason.partition(":")[0]
+    ('sync, threshold', "codec 'threshold' with strategy 'sync'")
+    """
+    _check_words(strategies, codecs, topologies, config_file, ambient)
+    cells: list[Cell] = []
+    unfit: dict[tuple[str, str], list[int]] = {}
+    choices = list(product(workers, strategies, topologies or [""], codecs or [""]))
+    for seed, (count, strategy, topology, codec) in product(seeds, choices):
+        flags = {"strategy": strategy, "topology": topology, "codec": codec, "finish": finish or ""}
+        named = {key: value for key, value in flags.items() if value}
+        try:
+            settings = _settings({**named, "workers": count, "seed": seed}, config_file, ambient).fitted()
+        except Misuse as error:
+            counts = unfit.setdefault((", ".join(named.values()), str(error)), [])
+            counts += [count] if count not in counts else []
+        else:
+            cells.append(_cell(named, settings))
+    return Matrix(_once(cells), tuple(_skipped(what, counts, workers, why) for (what, why), counts in unfit.items()))
+
+
+def _settings(flags: Mapping[str, object], config_file: Path | None, ambient: bool) -> Settings:
+    return resolve(flags, config_file=config_file) if ambient else resolve(flags, environ={}, cwd=os.devnull)
+
+
+def _cell(named: Mapping[str, str], settings: Settings) -> Cell:
+    resolved = {key: str(getattr(settings, key)) for key in ("strategy", "topology", "codec", "finish")}
+    shown = {key: named.get(key, resolved[key]) for key in ("strategy", "topology", "codec")}
+    return Cell(**shown, workers=settings.workers, seed=settings.seed, named=named, resolved=resolved)
+
+
+def _skipped(what: str, counts: Sequence[int], workers: Sequence[int], reason: str) -> Skipped:
+    """The number of workers is named where it matters."""
+    some = "" if len(counts) == len(workers) else f" with {', '.join(map(str, counts))} workers"
+    return Skipped(what + some, reason)
+
+
+def _once(cells: Sequence[Cell]) -> tuple[Cell, ...]:
+    """``ssp`` and ``ssp:3`` are the same run."""
+    found: dict[tuple[object, ...], Cell] = {}
+    for cell in cells:
+        found.setdefault((*cell.resolved.items(), cell.workers, cell.seed), cell)
+    return tuple(found.values())
+
+
+def _check_words(
+    strategies: Sequence[str],
+    codecs: Sequence[str],
+    topologies: Sequence[str],
+    config_file: Path | None,
+    ambient: bool,
+) -> None:
+    """A misspelt word is a mistake to be told, not a combination to be left out."""
+    if not strategies:
+        raise Misuse("--strategies with nothing in it", "at least one", "as in --strategies sync,async")
+    for key, written in (("strategy", strategies), ("codec", codecs), ("topology", topologies)):
+        for one in written:
+            _settings({key: one}, config_file, ambient)

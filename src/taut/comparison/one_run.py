@@ -1,0 +1,141 @@
+"""A cell as a real run: ``taut run`` in a process of its own, then what its supervisor kept."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from taut.comparison.history import Reading, on_grid
+from taut.comparison.job import Job, Report
+from taut.comparison.matrix import Cell
+from taut.comparison.record import RunRecord, failed, known, of_cell, of_workers
+from taut.core.messages import Statistics
+from taut.errors import Misuse
+from taut.supervisor.store import RunRecord as StoredRun
+from taut.supervisor.store import load_run
+
+LAST_LINES = 3
+DRAIN_S, STOP_S = 2.0, 10.0
+
+
+def run_really(job: Job, cell: Cell, folder: Path, report: Report = lambda text: None) -> RunRecord:
+    """Make the run in ``folder``/taut-runs. One that fails is a record too."""
+    runs_dir, name = (folder / "taut-runs").resolve(), job.name(cell)
+    shutil.rmtree(runs_dir / name, ignore_errors=True)  # what an interrupted attempt left
+    where = ["--json", "--name", name, "--runs-dir", str(runs_dir)]
+    command = [sys.executable, "-m", "taut.cli.main", "run", *where, *job.run_flags(cell)]
+    code, out, err = _finished([*command, str(job.script), *job.arguments(cell)], job.time_limit_s)
+    if code in (-signal.SIGINT, 130):
+        raise KeyboardInterrupt
+    try:
+        said: dict[str, Any] = json.loads(out)
+    except ValueError:
+        return failed(job, cell, _last_lines(err))
+    if code != 0 or said["state"] != "finished":
+        return failed(job, cell, said.get("error") or "; ".join(said.get("failures") or []) or _last_lines(err))
+    try:
+        stored = load_run(runs_dir, name)
+    except Misuse as error:
+        return failed(job, cell, str(error))
+    if not job.keep_models:
+        _drop_models(runs_dir / name)
+    return _record(job, cell, said, stored)
+
+
+def _finished(command: list[str], limit_s: float | None) -> tuple[int, str, str]:
+    """Exit code and output. Whoever interrupts this does not leave a run behind."""
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            out, err = process.communicate(timeout=limit_s)
+        except subprocess.TimeoutExpired:
+            _stop(process)
+            return 1, "", f"it was stopped after {limit_s:g} s"
+        except BaseException:
+            _stop(process)
+            raise
+    return process.returncode, out, err
+
+
+def _stop(process: subprocess.Popen[str]) -> None:
+    """The first signal drains, the second stops at once; a terminal's Ctrl-C has reached the run already."""
+    for patience_s in (DRAIN_S, STOP_S):
+        process.terminate()
+        try:
+            process.communicate(timeout=patience_s)
+            return
+        except subprocess.TimeoutExpired:
+            continue
+    process.kill()
+    process.communicate()
+
+
+def _last_lines(err: str) -> str:
+    lines = [line.removeprefix("error: ") for line in err.splitlines() if line.strip()]
+    return " / ".join(lines[-LAST_LINES:])
+
+
+def _drop_models(run: Path) -> None:
+    """A matrix of runs would fill the disk with models that nobody asked for; figures and logs stay."""
+    for pattern in ("*.safetensors", "*.pt", "*.pth"):
+        for path in run.glob(pattern):
+            path.unlink(missing_ok=True)
+
+
+def _record(job: Job, cell: Cell, said: dict[str, Any], stored: StoredRun) -> RunRecord:
+    workers = [msgspec.convert(_in_order(each["statistics"]), Statistics) for each in said["workers"]]
+    validation = said.get("validation") or {}
+    readings = readings_of(stored)
+    history = on_grid(readings, max((each.time_s for each in readings), default=0.0))
+    figures = of_cell(job, cell) | of_workers(workers, history)
+    return RunRecord(
+        **figures | {"versions": figures["versions"] | stored.versions},
+        wall_s=float(said["wall_s"]),
+        consensus_distance=known(said.get("consensus_distance")),
+        score=known(validation.get("chosen")),
+        better=validation.get("better", "higher"),
+        identical=said.get("replicas_identical"),
+        staleness_samples=tuple(
+            one.statistics.staleness
+            for one in stored.statistics
+            if one.statistics.steps and math.isfinite(one.statistics.staleness)
+        ),
+    )
+
+
+def _in_order(statistics: dict[str, Any]) -> list[Any]:
+    """In the order of the record, which travels as an array; null stands for what was not finite."""
+    plain = Statistics()
+    values = [statistics.get(name) for name in Statistics.__struct_fields__]
+    return [
+        getattr(plain, name) if value is None else value
+        for name, value in zip(Statistics.__struct_fields__, values, strict=True)
+    ]
+
+
+def readings_of(stored: StoredRun) -> list[Reading]:
+    """The workers' statistics by seconds since the first of them began to train, on the workers' own clocks: when a
+    reading arrived, and what came after the training, is no part of that."""
+    rows = [one for one in stored.statistics if one.statistics.wall_s > 0]
+    began: dict[int, float] = {}
+    for one in rows:
+        at = one.time - one.statistics.wall_s
+        began[one.rank] = min(began.get(one.rank, at), at)
+    first = min(began.values(), default=0.0)
+    return [
+        Reading(
+            began[one.rank] - first + one.statistics.wall_s,
+            one.rank,
+            one.statistics.samples,
+            one.statistics.bytes_sent,
+            one.statistics.loss,
+        )
+        for one in rows
+    ]

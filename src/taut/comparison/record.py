@@ -1,0 +1,175 @@
+"""What is kept of one run, real or simulated: the same figures for both, as one JSON file."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import math
+import os
+import platform
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from taut.comparison.history import Moment, last_loss
+from taut.comparison.job import Job
+from taut.comparison.matrix import Cell
+from taut.core.messages import Statistics
+
+PARTS = ("compute", "encode", "send", "wait", "merge", "data")
+PACKAGES = ("taut", "torch", "numpy", "numba", "pyzmq", "msgspec")
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """``time_split``: of each worker, by rank: seconds by kind of work, and what none of them claims as ``other``.
+    ``loss``: of the training, over the last tenth of the time. ``scores`` and ``distances``: by time, where they were
+    measured on the way (simulations). ``wall_s`` is virtual where ``simulated``."""
+
+    key: str
+    strategy: str
+    topology: str
+    codec: str
+    workers: int
+    seed: int
+    simulated: bool = False
+    state: Literal["finished", "failed"] = "finished"
+    error: str = ""
+    command: str = ""
+    settings: dict[str, str] = field(default_factory=dict)
+    versions: dict[str, str] = field(default_factory=dict)
+    wall_s: float = 0.0
+    samples: int = 0
+    samples_per_s: float = 0.0
+    bytes_sent: int = 0
+    compression: float | None = None
+    staleness: float = 0.0
+    consensus_distance: float | None = None
+    score: float | None = None
+    better: Literal["higher", "lower"] = "higher"
+    loss: float | None = None
+    identical: bool | None = None
+    time_split: tuple[dict[str, float], ...] = ()
+    history: tuple[Moment, ...] = ()
+    scores: tuple[tuple[float, float], ...] = ()
+    distances: tuple[tuple[float, float], ...] = ()
+    staleness_samples: tuple[float, ...] = ()
+
+    @property
+    def finished(self) -> bool:
+        return self.state == "finished"
+
+    def to_json(self) -> str:
+        """
+        >>> record = RunRecord("k", "sync", "ring", "dense", workers=2, seed=0, wall_s=1.5)
+        >>> RunRecord.from_json(record.to_json()) == record
+        True
+        """
+        return msgspec.json.format(msgspec.json.encode(self), indent=1).decode() + "\n"
+
+    @classmethod
+    def from_json(cls, text: str) -> RunRecord:
+        """Raises ``msgspec.MsgspecError`` where the text is no record."""
+        return msgspec.json.decode(text, type=cls)
+
+
+def failed(job: Job, cell: Cell, error: str) -> RunRecord:
+    """A run that did not end well; ``error`` is why."""
+    return RunRecord(**of_cell(job, cell), state="failed", error=error.strip() or "it ended without a word")
+
+
+def of_cell(job: Job, cell: Cell) -> dict[str, Any]:
+    """What is known of a run before it is made."""
+    return {
+        "key": job.key(cell),
+        "strategy": cell.strategy,
+        "topology": cell.topology,
+        "codec": cell.codec,
+        "workers": cell.workers,
+        "seed": cell.seed,
+        "simulated": job.simulated,
+        "command": job.command(cell),
+        "settings": dict(cell.resolved),
+        "versions": versions(),
+    }
+
+
+def of_workers(workers: Iterable[Statistics], history: tuple[Moment, ...]) -> dict[str, Any]:
+    """The figures of all workers together, from their last statistics."""
+    rows = list(workers)
+    steps = sum(each.steps for each in rows)
+    samples, sent = sum(each.samples for each in rows), sum(each.bytes_sent for each in rows)
+    longest_s = max((each.wall_s for each in rows), default=0.0)
+    return {
+        "samples": samples,
+        "samples_per_s": samples / longest_s if longest_s > 0 else 0.0,
+        "bytes_sent": sent,
+        "compression": sum(each.bytes_dense for each in rows) / sent if sent else None,
+        "staleness": sum(each.staleness * each.steps for each in rows) / steps if steps else 0.0,
+        "time_split": tuple(time_split(each) for each in rows),
+        "history": history,
+        "loss": last_loss(history),
+    }
+
+
+def known(value: float | None) -> float | None:
+    """A figure, None for what is not finite: JSON has no word for that.
+
+    >>> known(0.5), known(float("nan"))
+    (0.5, None)
+    """
+    return float(value) if value is not None and math.isfinite(value) else None
+
+
+def time_split(worker: Statistics) -> dict[str, float]:
+    """Seconds by kind of work; they sum to the worker's wall time.
+
+    >>> time_split(Statistics(wall_s=10.0, compute_s=7.5, wait_s=2.0))["other"]
+    0.5
+    """
+    parts = {part: float(getattr(worker, f"{part}_s")) for part in PARTS}
+    return parts | {"other": max(0.0, worker.wall_s - sum(parts.values()))}
+
+
+def versions() -> dict[str, str]:
+    """From the packages' metadata: nothing is imported for it."""
+    found = {"python": platform.python_version(), "system": platform.platform()}
+    for package in PACKAGES:
+        try:
+            found[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def kept(folder: Path, name: str, key: str) -> RunRecord | None:
+    """The finished run of that key in the folder; None where there is none, or where it failed: that is tried again."""
+    try:
+        record = RunRecord.from_json((folder / "runs" / f"{name}.json").read_text(encoding="utf-8"))
+    except (FileNotFoundError, UnicodeDecodeError, msgspec.MsgspecError):
+        return None
+    return record if record.key == key and record.finished else None
+
+
+def keep(folder: Path, name: str, record: RunRecord) -> None:
+    """Write it, whole or not at all."""
+    write(folder / "runs" / f"{name}.json", record.to_json().encode())
+
+
+def write(path: Path, data: bytes) -> None:
+    """To a file beside it first, then under its own name."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(path.name + ".part")
+    part.write_bytes(data)
+    os.replace(part, path)
+
+
+def differing_versions(records: Iterable[RunRecord]) -> dict[str, list[str]]:
+    """The packages of which the runs had several versions, with those."""
+    found: dict[str, set[str]] = {}
+    for record in records:
+        for package, version in record.versions.items():
+            found.setdefault(package, set()).add(version)
+    return {package: sorted(some) for package, some in sorted(found.items()) if len(some) > 1}

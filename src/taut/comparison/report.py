@@ -1,0 +1,71 @@
+"""The report's files: the page, the pictures, tables in Markdown and CSV, and the commands that make it all again."""
+
+from __future__ import annotations
+
+import platform
+from pathlib import Path
+
+from taut.comparison.charts import charts
+from taut.comparison.columns import columns, markdown
+from taut.comparison.comparison import Comparison
+from taut.comparison.labels import listed, workers
+from taut.comparison.page import about, page
+from taut.comparison.record import write
+from taut.config import cores
+
+PAGE = "report.html"
+
+
+def write_report(made: Comparison) -> Path:
+    """Everything into the comparison's folder; the page's path. Pictures that are no longer drawn are removed."""
+    folder, drawings = made.folder, charts(made)
+    told, again = remarks(made), commands(made)
+    for chart in drawings:
+        path = folder / f"{chart.name}.png"
+        if chart.png is not None:
+            write(path, chart.png)
+        else:
+            path.unlink(missing_ok=True)
+    write(folder / "table.md", table_page(made, told).encode())
+    write(folder / "table.csv", made.summary.to_csv().encode())
+    write(folder / "runs.csv", made.table.to_csv().encode())
+    write(folder / "commands.txt", again.encode())
+    write(folder / PAGE, page(made, drawings, again, told).encode())
+    return folder / PAGE
+
+
+def table_page(made: Comparison, told: list[str]) -> str:
+    """The summary and the findings in Markdown."""
+    table = markdown(made.summary, columns(made.summary, made.metric, made.target is not None)) if made.summary else ""
+    points = "".join(f"- {text}\n" for text in (*made.findings, *told))
+    left_out = "".join(f"- {one.what}: {one.reason}\n" for one in made.skipped)
+    left_out = f"\nLeft out, as they do not go together:\n\n{left_out}" if left_out else ""
+    return f"# Comparison: {made.job.script.name}\n\n{about(made)}\n\n{table}\n{points}{left_out}"
+
+
+def remarks(made: Comparison) -> list[str]:
+    """What a reader must know about how it was measured."""
+    most, here = max((record.workers for record in made.records), default=0), cores()
+    told = []
+    if not made.job.simulated and most > here:
+        told.append(
+            f"{workers(most)} shared {here} core{'s' if here != 1 else ''} of this machine, so speed-ups are its limits "
+            "rather than the strategies'; --simulate gives each worker its own."
+        )
+    if made.missing:
+        told.append(f"{made.missing} of {len(made.matrix.cells)} runs are still to be made; the same command goes on.")
+    return told
+
+
+def commands(made: Comparison) -> str:
+    """The exact commands, one for each run, and what they were made with."""
+    versions: dict[str, list[str]] = {}
+    for record in made.records:
+        for package, version in record.versions.items():
+            if version not in versions.setdefault(package, []):
+                versions[package].append(version)
+    lines = [f"# {package}: {listed(some)}" for package, some in versions.items()]
+    lines.append(f"# machine: {platform.machine()}, {cores()} cores")
+    if made.command:
+        lines.append(f"# all of them: {made.command}")
+    return "\n".join([*lines, *(record.command for record in made.records)]) + "\n"

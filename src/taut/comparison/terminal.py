@@ -1,0 +1,75 @@
+"""Progress on a terminal: a bar over all runs; elsewhere a line for each run that ended."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import Progress as Bar
+
+from taut.comparison.labels import figure, seconds
+from taut.comparison.matrix import Cell
+from taut.comparison.record import RunRecord
+
+
+class Progress:
+    """A watcher of ``taut.comparison.comparison.conduct``, which writes to ``console`` unless it is ``silent``."""
+
+    def __init__(self, console: Console, silent: bool = False) -> None:
+        self.console, self.silent = console, silent
+        self._count, self._done = 0, 0
+        self._cell = ""
+        self._bar = Bar(
+            SpinnerColumn(),
+            BarColumn(bar_width=20),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+            TextColumn("{task.description}"),
+            console=console,
+            transient=True,
+            disable=silent or not console.is_terminal,
+        )
+        self._task = self._bar.add_task("", total=None)
+
+    def __enter__(self) -> Self:
+        self._bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._bar.stop()
+
+    def begin(self, cells: int, kept: int) -> None:
+        self._count, self._done = cells, kept
+        self._bar.reset(self._task, total=cells - kept)  # what was there already says nothing about the time that is left
+        known = f", {kept} of them made before" if kept else ""
+        self.console.print(f"{cells} runs{known}", style="dim")
+
+    def started(self, cell: Cell) -> None:
+        self._cell = str(cell)
+        self._bar.update(self._task, description=escape(self._cell))
+
+    def going(self, text: str) -> None:
+        self._bar.update(self._task, description=escape(f"{self._cell}: {text}"))
+
+    def ended(self, cell: Cell, record: RunRecord) -> None:
+        self._done += 1
+        self._bar.advance(self._task)
+        self.console.print(f"[{self._done}/{self._count}] {cell}: {told(record)}", markup=False, soft_wrap=True)
+
+
+def told(record: RunRecord) -> str:
+    """A run in a few words.
+
+    >>> told(RunRecord("k", "sync", "ring", "dense", 2, 0, wall_s=2.0, score=0.95, samples_per_s=1234.0))
+    'score 0.95, 1,234 samples/s, 2.0 s'
+    """
+    if not record.finished:
+        return f"failed: {record.error}"
+    quality = f"score {figure(record.score)}" if record.score is not None else f"loss {figure(record.loss)}"
+    return f"{quality}, {figure(record.samples_per_s)} samples/s, {seconds(record.wall_s)}"
