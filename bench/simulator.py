@@ -21,10 +21,10 @@ CASES = {  # strategy, topology, workers, steps, bar in seconds
     "dpsgd, torus": ("dpsgd", "torus", 1000, 1000, 60.0),
     "gossip, torus": ("gossip", "torus", 1000, 1000, 60.0),
     "sync, ring": ("sync", "", 1000, 1000, 60.0),
-    "async relayed, tree": ("async", "tree", 1000, 1000, None),
+    "async relayed, tree": ("async", "tree", 1000, 100, None),
     "averaging:every=8, ring": ("averaging:every=8", "", 1000, 1000, 60.0),
     "dpsgd, torus, ten thousand": ("dpsgd", "torus", 10_000, 20, None),
-    "async, complete": ("async", "", 64, 200, None),
+    "async, complete": ("async", "", 64, 20, None),
 }
 MEMORY_MB = 2048.0
 

@@ -1,5 +1,5 @@
-"""Workers that only mix: the first step puts noise of each worker's own into its weights, and no step moves them again, so
-that what is left of their disagreement is the mixing's doing alone. For a simulation, by ``bench/published.py``."""
+"""Workers that only mix: the first step puts noise of each worker's own into its weights, and no step moves them again.
+So what is left of their disagreement is the doing of the mixing alone. For a simulation, by ``bench/published.py``."""
 
 from __future__ import annotations
 

@@ -17,7 +17,8 @@ from taut.errors import Misuse
 from taut.simulator.result import Simulated
 from taut.simulator.timing_methods import MethodTiming
 from taut.simulator.timing_streams import StreamTiming
-from taut.simulator.timing_world import Setting, TimingWorld
+from taut.simulator.timing_worker import Setting
+from taut.simulator.timing_world import TimingWorld
 from taut.strategies.combination import combine
 
 if TYPE_CHECKING:

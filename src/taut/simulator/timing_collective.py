@@ -25,7 +25,7 @@ from taut.strategies.method import Method, Place, Tell
 if TYPE_CHECKING:
     from taut.simulator.timing_methods import MethodTiming
     from taut.simulator.timing_sizes import Sizes
-    from taut.simulator.timing_world import Worker
+    from taut.simulator.timing_worker import Worker
     from taut.strategies.method import Vector
 
 TOGETHER = -2  # whom contributions go to: no worker has this rank

@@ -10,9 +10,10 @@ from taut.core.events import Ended
 from taut.errors import MalformedMessage
 from taut.simulator.timing_accounts import ENCODE, MERGE, WAIT
 from taut.simulator.timing_collective import TOGETHER, Together
-from taut.simulator.timing_sizes import StandIn, in_stand_in_units, sizes_for
+from taut.simulator.timing_sizes import in_stand_in_units, sizes_for
 from taut.simulator.timing_streams import encode_ns
-from taut.simulator.timing_world import SECOND_NS, Setting, TimingWorld, Worker
+from taut.simulator.timing_worker import Setting, Worker
+from taut.simulator.timing_world import SECOND_NS, TimingWorld
 from taut.strategies.method import Draining, Finished, Heard, MethodAction, Place, Placed, Proceed, Stepped, Tell
 from taut.strategies.sync import Sync
 from taut.topologies.registry import parse as parse_topology
@@ -199,14 +200,15 @@ class MethodTiming(TimingWorld):
                 worker.waking = True
                 self.at(worker.busy_ns, self._wake, worker)
         else:
+            rested = worker.resting  # a message that ends a turn is no reason for the next one
             self._hear(worker, mail, now_ns)
-            if worker.resting:
+            if rested:
                 self._idle_turn(max(now_ns, worker.busy_ns), worker)
 
     def _wake(self, now_ns: int, worker: Worker, _: None) -> None:
         """The worker's thread is free again: the next of what waits for it."""
         worker.waking = False
-        inbox = worker.inbox
+        inbox, rested = worker.inbox, worker.resting
         while inbox and worker.busy_ns <= now_ns:
             mail = inbox.popleft()
             if worker.training and not self.concurrent:
@@ -216,7 +218,7 @@ class MethodTiming(TimingWorld):
         if inbox:
             worker.waking = True
             self.at(worker.busy_ns, self._wake, worker)
-        elif worker.resting:
+        elif rested:
             self._idle_turn(max(now_ns, worker.busy_ns), worker)
 
     def _hear(self, worker: Worker, mail: Mail, now_ns: int) -> int:
@@ -324,6 +326,3 @@ def _cut(state: Any, segment: int) -> None:
         lane.machine.segment_elements = segment
     if hasattr(state, "group"):
         state.group.segment_elements = segment
-
-
-__all__ = ["MethodTiming", "StandIn"]

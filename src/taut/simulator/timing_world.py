@@ -10,11 +10,9 @@ from __future__ import annotations
 import gc
 import itertools
 from abc import ABC, abstractmethod
-from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from heapq import heappop, heappush
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from taut.core.messages import SUPERVISOR
 from taut.errors import Misuse, RunFailed
@@ -24,77 +22,15 @@ from taut.simulator.network import Network
 from taut.simulator.result import Point
 from taut.simulator.speeds import Pace
 from taut.simulator.timing_accounts import COMPUTE, MERGE, WAIT, Account
-
-if TYPE_CHECKING:
-    from taut.simulator.scenario import Scenario
-    from taut.simulator.trace import Trace
-    from taut.strategies.combination import Combination
+from taut.simulator.timing_worker import Setting, Worker
 
 Handler = Callable[[int, Any, Any], None]  # the time, the worker, and what it is about
-Progress = Callable[[float], None]
 
 SECOND_NS = 1_000_000_000
-STEPS = 100  # where the scenario does not say
 MOST_POINTS = 4096  # of the history, all workers together
 DONE_NBYTES = 64  # what a worker and the supervisor say to each other at the end
 STALLED_TICKS = 2000  # per worker, and nothing else is going to happen: nobody will ever go on
 DRAINED_WORKERS = 256  # beyond, the end is not simulated: there everybody takes leave of everybody
-
-
-@dataclass(frozen=True)
-class Setting:
-    """What is run. ``detect_s``: from a worker's death until the others are told."""
-
-    scenario: Scenario
-    chosen: Combination
-    detect_s: float = 2.0
-    trace: Trace | None = None
-    progress: Progress | None = None
-
-    @property
-    def steps(self) -> int:
-        return STEPS if self.scenario.steps is None else self.scenario.steps
-
-
-class Worker:
-    """One of them. ``training``: between two turns; ``busy_ns``: until then its thread is at work; ``debt_ns``: work that
-    its step waits for; ``paused_ns``: how long the step stood still; ``frozen_ns``: until then it does nothing at all."""
-
-    __slots__ = (
-        "account",
-        "alive",
-        "busy_ns",
-        "debt_ns",
-        "draining",
-        "ended",
-        "finished",
-        "frozen_ns",
-        "goal",
-        "held",
-        "inbox",
-        "local",
-        "paused_ns",
-        "rank",
-        "resting",
-        "state",
-        "steps",
-        "stream",
-        "training",
-        "turning",
-        "version",
-        "waking",
-    )
-
-    def __init__(self, rank: int, goal: int, account: Account) -> None:
-        self.rank, self.goal, self.account = rank, goal, account
-        self.alive = True
-        self.training = self.turning = self.resting = self.ended = self.draining = self.finished = self.waking = False
-        self.steps = self.busy_ns = self.debt_ns = self.paused_ns = self.frozen_ns = self.version = 0
-        self.held: list[Any] = []
-        self.inbox: deque[Any] = deque()
-        self.state: Any = None
-        self.local: Any = None
-        self.stream: Any = None
 
 
 class TimingWorld(ABC):

@@ -1,0 +1,73 @@
+"""What is simulated where only time counts, and one of its workers."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from taut.simulator.scenario import Scenario
+    from taut.simulator.timing_accounts import Account
+    from taut.simulator.trace import Trace
+    from taut.strategies.combination import Combination
+
+Progress = Callable[[float], None]  # is told the share that is done
+STEPS = 100  # where the scenario does not say
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What is run. ``detect_s``: from a worker's death until the others are told."""
+
+    scenario: Scenario
+    chosen: Combination
+    detect_s: float = 2.0
+    trace: Trace | None = None
+    progress: Progress | None = None
+
+    @property
+    def steps(self) -> int:
+        return STEPS if self.scenario.steps is None else self.scenario.steps
+
+
+class Worker:
+    """One of them. ``training``: between two turns; ``busy_ns``: until then its thread is at work; ``debt_ns``: work that
+    its step waits for; ``paused_ns``: how long the step stood still; ``frozen_ns``: until then it does nothing at all."""
+
+    __slots__ = (
+        "account",
+        "alive",
+        "busy_ns",
+        "debt_ns",
+        "draining",
+        "ended",
+        "finished",
+        "frozen_ns",
+        "goal",
+        "held",
+        "inbox",
+        "local",
+        "paused_ns",
+        "rank",
+        "resting",
+        "state",
+        "steps",
+        "stream",
+        "training",
+        "turning",
+        "version",
+        "waking",
+    )
+
+    def __init__(self, rank: int, goal: int, account: Account) -> None:
+        self.rank, self.goal, self.account = rank, goal, account
+        self.alive = True
+        self.training = self.turning = self.resting = self.ended = self.draining = self.finished = self.waking = False
+        self.steps = self.busy_ns = self.debt_ns = self.paused_ns = self.frozen_ns = self.version = 0
+        self.held: list[Any] = []
+        self.inbox: deque[Any] = deque()
+        self.state: Any = None
+        self.local: Any = None
+        self.stream: Any = None
