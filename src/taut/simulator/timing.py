@@ -37,9 +37,11 @@ def simulate_timing(
     progress: Callable[[float], None] | None = None,
     detect_s: float = DETECT_S,
     together: bool | None = None,
+    noise: bool = False,
 ) -> Simulated:
     """Run ``scenario`` in virtual time, without a script. ``progress`` is told the share that is done. ``together``:
-    whether all-reduces are executed for all places at once (None: for more than 8 workers).
+    whether all-reduces are executed for all places at once (None: for more than 8 workers). ``noise``: steps move the
+    stand-ins at random, and ``consensus`` of the result is how far they stray, in such steps.
 
     >>> from taut.simulator.costs import Costs
     >>> from taut.simulator.scenario import Scenario
@@ -57,7 +59,7 @@ def simulate_timing(
     )
     if chosen.phases > 1:
         raise Misuse(f"strategy {scenario.strategy!r}", "a single phase, where only time is simulated", "give it alone")
-    setting = Setting(scenario, chosen, detect_s, trace, progress)
+    setting = Setting(scenario, chosen, detect_s, trace, progress, noise)
     world: TimingWorld
     if chosen.strategy.is_method:
         world = MethodTiming(setting, scenario.workers > TOGETHER_WORKERS if together is None else together)
@@ -97,6 +99,7 @@ def _result(world: TimingWorld, real_s: float) -> Simulated:
         workers=workers,
         gone=dict(world.gone),
         history=tuple(world.history),
+        consensus=0.0 if world.noise is None else world.noise.distance,
         counted={"events": next(world.events), "real_s": real_s},
         error="" if world.members and any(each.alive for each in world.workers.values()) else "no worker is left",
     )

@@ -7,9 +7,10 @@ from heapq import heappush
 from typing import Any
 
 from taut.core.events import Ended
-from taut.errors import MalformedMessage
+from taut.errors import MalformedMessage, Misuse
 from taut.simulator.timing_accounts import ENCODE, MERGE, WAIT
 from taut.simulator.timing_collective import TOGETHER, Together
+from taut.simulator.timing_noise import Noise
 from taut.simulator.timing_sizes import in_stand_in_units, sizes_for
 from taut.simulator.timing_streams import encode_ns
 from taut.simulator.timing_worker import Setting, Worker
@@ -49,6 +50,10 @@ class MethodTiming(TimingWorld):
         self.together = Together(self, self.sizes, method) if together else None
         self.mail_handler = self._mail
         self.step_event = Stepped(scenario.batch * self.every, RATE)
+        if setting.noise:
+            if self.copies or coded or self.sizes.broad or method.consensus:
+                raise Misuse(f"noise under strategy {scenario.strategy!r}", "one that mixes weights", "such as dpsgd")
+            self.noise = Noise(scenario.seed, setting.steps * scenario.workers)
 
     def start(self) -> None:
         for worker in self.workers.values():
@@ -122,6 +127,8 @@ class MethodTiming(TimingWorld):
         """The local step is over: tell the method, and wait until it lets the worker go on."""
         worker.turning = True
         worker.account.sent += 1
+        if self.noise is not None and samples:
+            self.noise.stepped(worker, self.workers)
         event = self.step_event if samples == self.step_event.samples else Stepped(samples, RATE)
         self._do(worker, self.method.on(worker.state, event, now_ns * 1e-9), now_ns)
 

@@ -26,6 +26,7 @@ class Setting:
     detect_s: float = 2.0
     trace: Trace | None = None
     progress: Progress | None = None
+    noise: bool = False  # steps move the stand-ins, each by a draw of variance 1 per element: see timing_noise.py
 
     @property
     def steps(self) -> int:

@@ -22,6 +22,7 @@ from taut.simulator.network import Network
 from taut.simulator.result import Point
 from taut.simulator.speeds import Pace
 from taut.simulator.timing_accounts import COMPUTE, MERGE, WAIT, Account
+from taut.simulator.timing_noise import Noise
 from taut.simulator.timing_worker import Setting, Worker
 
 Handler = Callable[[int, Any, Any], None]  # the time, the worker, and what it is about
@@ -37,6 +38,7 @@ class TimingWorld(ABC):
     """The clock, and what happens to workers whatever they do. ``density``: the share of parameters sent per step."""
 
     density = 0.0
+    noise: Noise | None = None
 
     def __init__(self, setting: Setting) -> None:
         scenario = setting.scenario

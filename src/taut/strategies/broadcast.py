@@ -37,10 +37,11 @@ from taut.core.events import (
 )
 from taut.core.messages import Report, Span, Updates
 from taut.errors import MalformedMessage
-from taut.strategies.links import Link
+from taut.strategies.links import MOST_PATIENCE, Link
 from taut.strategies.log import Entry, Log, Merge
 
 MAX_SPANS = 256
+REPORT_AGAIN_S = 5.0  # at least so often, though nothing is new: the last one may have been lost
 
 
 @dataclass(frozen=True)
@@ -122,13 +123,13 @@ class Broadcast:
             if state.synced and not link.pending:
                 if link.oldest_s is not None and now - link.oldest_s > link.rto_s and link.overdue(now):
                     _send_again(link)
-                    link.patience = min(16, 2 * link.patience)
+                    link.patience = min(MOST_PATIENCE, 2 * link.patience)
                 if link.sent < own.head:
                     self._send_new(state, own, rank, link, now, actions)
                 if state.gone:
                     _pass_on(state, rank, link, now, actions)
             since_s = now - link.reported_s
-            if link.gap or since_s >= (self.report_s if link.report_due else link.rto_s):
+            if link.gap or since_s >= (self.report_s if link.report_due else min(link.rto_s, REPORT_AGAIN_S)):
                 actions.append(Send(rank, _report(state, rank, link)))
                 link.report_due = link.gap = False
                 link.reported_s = now
@@ -278,10 +279,9 @@ def _on_report(state: BroadcastState, sender: int, message: Report, now: float) 
         link.resume(received)
         return
     if received > link.received:
-        if link.oldest_s is not None and message.round == link.round:
-            link.measure(now - link.oldest_s)
+        once = link.oldest_s is not None and message.round == link.round
+        link.arrived(now - link.oldest_s if once and link.oldest_s is not None else None)
         link.received = received
-        link.patience = 1
         link.oldest_s = now if link.sent > received else None
     link.sent = max(link.sent, link.received)
     link.take(min(message.position, link.received))
