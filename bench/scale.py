@@ -31,7 +31,7 @@ METHODS = {
     "sync, halving-doubling": ("sync:schedule=halving-doubling", "complete", "dense", 1024),
     "ssp:3, tether": ("ssp:3", "complete", "tether", 64),
     "async, tether": ("async", "complete", "tether", 64),
-    "async over a tree, tether": ("async", "tree", "tether", 4096),
+    "async over a tree, tether": ("async", "tree", "tether", 256),
     "server, dense": ("server", "star", "dense", 10_000),
     "dpsgd, ring": ("dpsgd", "ring", "dense", 10_000),
     "dpsgd, torus": ("dpsgd", "torus", "dense", 10_000),
@@ -57,7 +57,7 @@ def scenario(name: str, workers: int, args: argparse.Namespace) -> Scenario:
     strategy, topology, codec, _ = METHODS[name]
     if strategy in PERIODS:
         steps = 2 * PERIODS[strategy]
-    elif workers <= 16:
+    elif workers <= 16 or topology == "tree":
         steps = 40
     else:
         steps = 12 if topology != "complete" or strategy.startswith("sync") else 8

@@ -367,19 +367,15 @@ def _somebody_stands(state: BroadcastState, at: int) -> bool:
 
 def _prune(state: BroadcastState) -> None:
     """Own updates go when all neighbours have them; others' when all of the others' other neighbours do."""
-    links, laggards, own = state.links, state.laggards, state.rank
     for origin, log in state.logs.items():
         if not log.entries:
             continue
         oldest = log.entries[0].hi
-        known = links.get(laggards.get(origin, -1))  # asked first: with many neighbours this is most of the work
-        if known is not None and (
-            (known.pending or known.received < oldest) if origin == own else known.seen.get(origin, 0) < oldest
-        ):
-            continue
-        for rank in links:
+        if _lags(state, state.laggards.get(origin, -1), origin, oldest):
+            continue  # asked first: with many neighbours the others would be most of the work
+        for rank in state.links:
             if _lags(state, rank, origin, oldest):
-                laggards[origin] = rank
+                state.laggards[origin] = rank
                 break
         else:
             _prune_log(state, origin, log)
