@@ -7,9 +7,9 @@ direction of curvature h, the error there is multiplied by
 
     1 - p (1 - (1 - r h)^tau)         stable only if (1 - r h)^tau > 1 - 2 / p,  for 4 workers: tau r h < 0.69
 
-while EASGD's springs, 0.9 / p each, never add up to more than 1. That is a reason, not a sharp limit: pushes do not all come
-at once. h is up to 7 in this network (on a path of plain SGD), so the rate of 0.0015, which only Downpour gets, is stable at
-period 64. The accuracy is of the model that comes out: the centre, or the server's weights.
+while EASGD's springs, 0.9 / p each, never add up to more than 1. That is a reason, not a sharp limit: pushes do not all
+come at once. h is up to 7 in this network (on a path of plain SGD), so the rate of 0.0015, which only Downpour gets, is
+stable at period 64. The accuracy is of the model that comes out: the centre, or the server's weights.
 """
 
 from __future__ import annotations

@@ -92,12 +92,27 @@ class Fiber:
         else:
             self._began = True
             self._thread.start()
-        self.world._turn.acquire()
+        interrupted = self._until_parked()
         self._randomness = _randomness()
         _set_randomness(around)
         sys.stdout = outer
         if self.done:
             self._thread.join()
+        if interrupted is not None:
+            raise interrupted
+
+    def _until_parked(self) -> BaseException | None:
+        """Wait for the fiber. Ctrl-C comes to this thread: it is kept until the fiber has parked, since two at once
+        would be the end of all order."""
+        interrupted: BaseException | None = None
+        while True:
+            try:
+                self.world._turn.acquire()
+                return interrupted
+            except BaseException as error:
+                if interrupted is not None:
+                    raise  # asked twice: the fiber does not come to an end
+                interrupted = error
 
     def kill(self) -> None:
         """End it where it stands."""

@@ -162,9 +162,10 @@ class VirtualNode(Node):
 
     def pause(self, idle: Callable[[], None], over: Callable[[], bool]) -> None:
         idle()
+        left = self._mail()
         if self.facts.failure is not None:
             raise self.facts.failure
-        if not over() and not self._mail_waits():
+        if not over() and self._mail() == left:
             self._rest()
         idle()
 
@@ -178,6 +179,7 @@ class VirtualNode(Node):
         facts, asked_s = self.facts, self.clock.now()
         while True:
             idle()
+            left = self._mail()
             if again is not None and self.clock.now() - asked_s > AGAIN_S:
                 again()
                 asked_s = self.clock.now()
@@ -187,7 +189,7 @@ class VirtualNode(Node):
                 raise facts.failure
             if facts.supervisor_silent and needs_supervisor:
                 raise SupervisorLost("the supervisor fell silent while this worker needed an answer of it")
-            if not self._mail_waits():
+            if self._mail() == left:
                 self._rest()
 
     _busy = False

@@ -167,10 +167,11 @@ class Node(Courier):
         """Until something happens, or for a moment."""
         self._take_over()
         idle()
+        left = self._mail()
         with self.facts.changed:
             if self.facts.failure is not None:
                 raise self.facts.failure
-            if not over() and not self._mail_waits():
+            if not over() and self._mail() == left:
                 self.facts.changed.wait(TICK_S)
         idle()
 
@@ -187,6 +188,7 @@ class Node(Courier):
         self._take_over()
         while True:
             idle()
+            left = self._mail()
             if again is not None and self.clock.now() - asked_s > AGAIN_S:
                 again()
                 asked_s = self.clock.now()
@@ -197,11 +199,12 @@ class Node(Courier):
                     raise facts.failure
                 if facts.supervisor_silent and needs_supervisor:
                     raise SupervisorLost("the supervisor fell silent while this worker needed an answer of it")
-                if not self._mail_waits():
+                if self._mail() == left:
                     facts.changed.wait(TICK_S)
 
-    def _mail_waits(self) -> bool:
-        return self._stage is not None and bool(self._stage.mail)
+    def _mail(self) -> int:
+        """How much is here for the method. What ``idle`` leaves (all, before the start) is not waited for again."""
+        return len(self._stage.mail) if self._stage is not None else 0
 
     def _command(self, command: Command) -> None:
         self._commands.append(command)
