@@ -1,7 +1,8 @@
 """How far does each strategy scale? From 4 to 10,000 workers, in the simulator, by sizes and durations alone.
 
 ResNet-50 (25.6 million parameters), steps of 250 ms that vary by 10% (lognormal), cables of 1 Gbit/s and 50 us one way.
-Efficiency is the share of its time that a worker computes. Bytes are those that the busiest worker sends per step.
+Efficiency is the steps made in the middle half of the run over those that workers who never wait would make in that time;
+bytes are those that the busiest worker sends per step, in that half.
 Staleness is as the strategy measures it, in steps. The consensus distance is how far replicas stray from their mean if
 every step moves each of them by noise, in units of one step's noise (``simulator/timing_noise.py``); complete strategies
 have none after a drain. A strategy is not asked beyond where it broke (an efficiency under 1%, or too many links).
@@ -77,12 +78,13 @@ def figures(name: str, workers: int, args: argparse.Namespace) -> Cell:
     given = scenario(name, workers, args)
     found = simulate_timing(given)
     made = list(found.workers.values())
+    steady = found.counted
     distance = None
     if given.strategy in STRAYING:
         distance = simulate_timing(given, noise=True).consensus
     return Cell(
-        sum(one.compute_s for one in made) / sum(one.wall_s for one in made),
-        max(one.bytes_sent / max(1, one.steps) for one in made) / 1e6,
+        steady["steps_per_s"] * STEP_S / workers,
+        steady["busiest_nbytes"] / 1e6,
         sum(one.staleness for one in made) / len(made),
         distance,
     )
@@ -99,6 +101,7 @@ def study(args: argparse.Namespace) -> dict[tuple[str, int], Cell | str]:
                 cell = found[name, workers] = figures(name, workers, args)
             except Misuse as error:
                 found[name, workers] = str(error)
+                print(f"{name}, {workers:,} workers: {error}", file=sys.stderr, flush=True)
                 break
             print(f"{name}, {workers:,} workers: {cell}", file=sys.stderr, flush=True)
             if cell.efficiency < BROKEN:

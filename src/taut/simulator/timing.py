@@ -100,6 +100,6 @@ def _result(world: TimingWorld, real_s: float) -> Simulated:
         gone=dict(world.gone),
         history=tuple(world.history),
         consensus=0.0 if world.noise is None else world.noise.distance,
-        counted={"events": next(world.events), "real_s": real_s},
+        counted={"events": next(world.events), "real_s": real_s, **world.middle()},
         error="" if world.members and any(each.alive for each in world.workers.values()) else "no worker is left",
     )

@@ -56,6 +56,9 @@ class TimingWorld(ABC):
         self.history: list[Point] = []
         self.workers: dict[int, Worker] = {}
         self.steps_made = 0
+        planned = setting.steps * scenario.workers
+        self._quarters: dict[int, tuple[int, dict[int, tuple[int, int]]] | None]
+        self._quarters = dict.fromkeys((planned // 4, 3 * planned // 4))  # when so many were made, and what was sent
         self.step_handler: Handler = self._step_over
         self.message_ns = round(self.costs.message_s * SECOND_NS)
         self._point_every = max(1, setting.steps // max(2, min(64, MOST_POINTS // scenario.workers)))
@@ -67,6 +70,18 @@ class TimingWorld(ABC):
         self._next_rank = scenario.workers
         for fault in scenario.faults:
             self._plan(fault)
+
+    def middle(self) -> dict[str, float]:
+        """The middle half of the run, which its start and its end do not disturb: steps per second of all workers, and
+        the bytes that the busiest of them sends per step. Empty where it never came to that."""
+        before, after = [*(self._quarters[steps] for steps in sorted(self._quarters)), None][:2]
+        if before is None or after is None or after[0] <= before[0]:
+            return {}
+        made = {rank: (after[1][rank][0] - steps, after[1][rank][1] - sent) for rank, (steps, sent) in before[1].items()}
+        return {
+            "steps_per_s": sum(steps for steps, _ in made.values()) * 1e9 / (after[0] - before[0]),
+            "busiest_nbytes": max(sent / max(1, steps) for steps, sent in made.values()),
+        }
 
     # ----------------------------------------------------------------------------------------- of each kind
 
@@ -169,6 +184,9 @@ class TimingWorld(ABC):
     def _count(self, worker: Worker, now_ns: int) -> None:
         worker.steps += 1
         self.steps_made += 1
+        if self.steps_made in self._quarters:
+            taken = {rank: (each.steps, each.account.bytes_sent) for rank, each in self.workers.items()}
+            self._quarters[self.steps_made] = (self.now_ns, taken)
         if worker.steps % self._point_every == 0 or worker.steps == worker.goal:
             samples = worker.steps * self.scenario.batch
             staleness = self.figures(worker).get("staleness", 1.0)
