@@ -2,7 +2,8 @@
 
 ResNet-50 (25.6 million parameters), steps of 250 ms that vary by 10% (lognormal), cables of 1 Gbit/s and 50 us one way.
 Efficiency is the steps made in the middle half of the run over those that workers who never wait would make in that time;
-bytes are those that the busiest worker sends per step, in that half.
+bytes are those that the busiest worker sends per step, in that half. Who never waits is efficient even where the network
+carries only part of what is sent: so there is also the efficiency of the whole run, until all that was sent has arrived.
 Staleness is as the strategy measures it, in steps. The consensus distance is how far replicas stray from their mean if
 every step moves each of them by noise, in units of one step's noise (``simulator/timing_noise.py``); complete strategies
 have none after a drain. A strategy is not asked beyond where it broke (an efficiency under 1%, or too many links).
@@ -26,6 +27,7 @@ from taut.simulator.timing import simulate_timing
 WORKERS = (4, 16, 64, 128, 256, 1024, 4096, 10_000)
 STEP_S = 0.25
 BROKEN = 0.01
+DRAINED = 256  # workers: with more the end of a run is not simulated
 # name -> strategy, topology, codec, the most workers that take a bearable time to simulate
 METHODS = {
     "sync, ring": ("sync", "complete", "dense", 10_000),
@@ -49,6 +51,7 @@ STRAYING = ("dpsgd", "adpsgd", "sgp")
 @dataclass(frozen=True)
 class Cell:
     efficiency: float
+    drained: float | None
     megabytes: float
     staleness: float
     distance: float | None
@@ -84,6 +87,7 @@ def figures(name: str, workers: int, args: argparse.Namespace) -> Cell:
         distance = simulate_timing(given, noise=True).consensus
     return Cell(
         steady["steps_per_s"] * STEP_S / workers,
+        sum(one.compute_s for one in made) / sum(one.wall_s for one in made) if workers <= DRAINED else None,
         steady["busiest_nbytes"] / 1e6,
         sum(one.staleness for one in made) / len(made),
         distance,
@@ -115,6 +119,8 @@ def rows_of(found: dict[tuple[str, int], Cell | str]) -> list[Row]:
         if isinstance(cell, str):
             continue
         rows.append(row(f"{name}, {workers}: efficiency", cell.efficiency, ""))
+        if cell.drained is not None:
+            rows.append(row(f"{name}, {workers}: efficiency until all has arrived", cell.drained, ""))
         rows.append(row(f"{name}, {workers}: sent per step by the busiest", cell.megabytes, "MB"))
         rows.append(row(f"{name}, {workers}: staleness", cell.staleness, "steps"))
         if cell.distance is not None:
