@@ -203,3 +203,15 @@ def test_too_many_for_a_complete_graph() -> None:
 def test_misuse(given: Scenario, match: str) -> None:
     with pytest.raises(Misuse, match=match):
         simulate_timing(given)
+
+
+@pytest.mark.parametrize("strategy", ["async", "ssp:3"])
+def test_what_takes_long_is_not_sent_again_and_again(strategy: str) -> None:
+    """A dense update that its link carries for longer than the first deadline: each copy would delay all others."""
+    links = Links(Link(88e6, 1e-4))
+    scenario = Scenario(
+        strategy=strategy, codec="dense", parameters=25_000_000, links=links, steps=4, speeds=Speeds(step_s=0.02)
+    )
+    found = simulate_timing(scenario)
+    for each in found.workers.values():
+        assert each.bytes_sent <= 1.05 * 4 * 3 * 100e6, "more than every update once to every neighbour"

@@ -31,20 +31,21 @@ class Pass:
         return self.length - self.dealt
 
 
-def chunk(left: int, batch: int, live_workers: int, least: int = 1, more: bool = False) -> int:
+def chunk(left: int, batch: int, live_workers: int, least: int = 1, after: int = 0) -> int:
     """How many places to deal: about left / (4 p), in whole batches, from 1 to 64 of them, never more than
     are left. ``least`` batches if that is more, since steps may be so short that small leases would be waited
-    for; but no more than left / p, unless ``more`` passes follow, so that nobody would wait at this one's end.
+    for; but no more than left / p, or a quarter of a worker's share of all that is left where ``after`` places of
+    later passes follow: nobody waits at the end of this one then, but everybody at the end of the last.
 
     >>> [chunk(left, batch=10, live_workers=2) for left in (1000, 25, 3)]
     [120, 10, 3]
     >>> [chunk(left, batch=10, live_workers=2, least=30) for left in (1000, 100, 25)]
     [300, 50, 10]
-    >>> chunk(100, batch=10, live_workers=2, least=30, more=True)
-    100
+    >>> [chunk(100, batch=10, live_workers=2, least=30, after=after) for after in (300, 10_000)]
+    [50, 100]
     """
-    share = left // (max(1, live_workers) * batch)
-    batches = max(share // 4, least if more else min(least, share))
+    share, of_all = (places // (max(1, live_workers) * batch) for places in (left, left + after))
+    batches = max(share // 4, min(least, max(share, of_all // 4)))
     return min(left, batch * min(MOST_BATCHES, max(1, batches)))
 
 
@@ -84,7 +85,7 @@ class Leases:
         live_workers: int,
         last: bool = False,
         least: int = 1,
-        more: bool = False,
+        after: int = 0,
     ) -> Lease | Literal["hold"] | None:
         """A lease, None when the pass is dealt out, or HOLD: ask again after the next `done` or `release`.
 
@@ -105,7 +106,7 @@ class Leases:
             return self._deal_again(rank, batch, live_workers)
         if current.left:
             lo = current.dealt
-            current.dealt += chunk(current.left, batch, live_workers, least, more)
+            current.dealt += chunk(current.left, batch, live_workers, least, after)
             return self._issue(rank, epoch, lo, current.dealt)
         if last and any(holder != rank for holder, _ in self.open.values()):
             return HOLD

@@ -35,7 +35,7 @@ class Lending:
                 live_workers=len(roll.members.with_state()),
                 last=request.last,
                 least=request.least,
-                more=epoch < final,
+                after=(final - epoch) * request.length,
             )
         except Misuse as error:
             roll.failed(worker, str(error), now)
