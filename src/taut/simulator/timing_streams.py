@@ -27,7 +27,7 @@ from taut.simulator.timing_sizes import FRAME_NBYTES
 from taut.simulator.timing_worker import Setting, Worker
 from taut.simulator.timing_world import SECOND_NS, TimingWorld
 from taut.worker.courier import TICK_S
-from taut.worker.replica import ENCODE_SHARE, MAX_FRAGMENTS
+from taut.worker.fragments import ENCODE_SHARE, MAX_FRAGMENTS
 from taut.worker.streaming import EXCHANGE_SHARE, MOST_STEPS_PER_TURN, MUCH_SHARE, RETUNE_STEPS
 
 if TYPE_CHECKING:

@@ -10,11 +10,9 @@ from typing import TYPE_CHECKING, Any
 from taut.communication.framing import nbytes
 from taut.communication.transport import Envelope
 from taut.core.messages import SUPERVISOR, Member, Note
-from taut.errors import SupervisorLost
 from taut.simulator.fibers import NS, Fiber, World
 from taut.worker.courier import TICK_S
-from taut.worker.facts import Facts
-from taut.worker.node import AGAIN_S, Node
+from taut.worker.node import Node
 from taut.worker.stage import Stage
 
 if TYPE_CHECKING:
@@ -114,10 +112,10 @@ class Switchboard:
 
 
 class _Bell:
-    """Stands where a node's facts have a condition: nobody waits on it, but the fiber is roused when it rings."""
+    """Stands where a node's facts have a condition: to wait on it is to park the fiber, which is roused when it rings."""
 
-    def __init__(self, ring: Callable[[], None]) -> None:
-        self.notify_all = ring
+    def __init__(self, ring: Callable[[], None], wait: Callable[[float], None]) -> None:
+        self.notify_all, self.wait = ring, wait
 
     def __enter__(self) -> _Bell:
         return self
@@ -137,7 +135,7 @@ class VirtualNode(Node):
         super().__init__(transport, make_strategy, clock=fiber.world, **options)
         self.fiber, self.world = fiber, fiber.world
         self._waits = self._ended = False
-        self.facts.changed = _Bell(self._ring)  # type: ignore[assignment]
+        self.facts.changed = _Bell(self._ring, self._rest)  # type: ignore[assignment]
         transport.arrived = self._arrived
 
     def start(self) -> None:
@@ -160,38 +158,6 @@ class VirtualNode(Node):
         if not self._busy:
             self.work(None)
 
-    def pause(self, idle: Callable[[], None], over: Callable[[], bool]) -> None:
-        idle()
-        left = self._mail()
-        if self.facts.failure is not None:
-            raise self.facts.failure
-        if not over() and self._mail() == left:
-            self._rest()
-        idle()
-
-    def wait(
-        self,
-        until: Callable[[Facts], bool],
-        idle: Callable[[], None],
-        again: Callable[[], None] | None = None,
-        needs_supervisor: bool = True,
-    ) -> None:
-        facts, asked_s = self.facts, self.clock.now()
-        while True:
-            idle()
-            left = self._mail()
-            if again is not None and self.clock.now() - asked_s > AGAIN_S:
-                again()
-                asked_s = self.clock.now()
-            if until(facts):
-                return
-            if facts.failure is not None:
-                raise facts.failure
-            if facts.supervisor_silent and needs_supervisor:
-                raise SupervisorLost("the supervisor fell silent while this worker needed an answer of it")
-            if self._mail() == left:
-                self._rest()
-
     _busy = False
 
     def work(self, timeout_s: float | None) -> None:
@@ -207,9 +173,9 @@ class VirtualNode(Node):
         self._commands.append(command)
         self.work(None)
 
-    def _rest(self) -> None:
+    def _rest(self, timeout_s: float) -> None:
         self._waits = True
-        self.fiber.wait(self.world.now_ns + int(TICK_S * NS))
+        self.fiber.wait(self.world.now_ns + int(timeout_s * NS))
         self._waits = False
 
     def _ring(self) -> None:

@@ -20,13 +20,12 @@ import numpy as np
 from taut.codecs import parse
 from taut.core.clock import Clock, MonotonicClock
 from taut.strategies.probe_state import CodecFigures
+from taut.worker.fragments import fragment, fragments
 from taut.worker.iteration import Vector
 
 SAMPLE_ELEMENTS = 1 << 21  # of larger models: beyond the processor's caches, and no burden on its memory
 CHUNK_ELEMENTS = 1 << 16
-BLOCK = 64  # where fragments may begin
 CHOOSE_STEPS = 16  # after so many the number of fragments is chosen
-ENCODE_SHARE, MAX_FRAGMENTS, FRAGMENT_ELEMENTS = 0.02, 8, 1 << 23  # as the replica has them
 
 
 def sample(x: Vector) -> Vector:
@@ -106,27 +105,3 @@ class Shadow:
             absorb_s_per_byte=median(absorb) if absorb else 0.0,
             bits_per_element=8.0 * mean(self.nbytes[late]) / len(self.x),
         )
-
-
-def fragments(encode_s: float, size: int, step_s: float) -> int:
-    """A power of two: as many as keep encoding, which takes ``encode_s`` for the whole, within its share of a step.
-
-    >>> fragments(0.001, 1000, 0.1), fragments(0.005, 1000, 0.1), fragments(1.0, 1000, 0.1), fragments(0.0, 1 << 27, 0.1)
-    (1, 4, 8, 16)
-    """
-    least = max(1, -(-size // FRAGMENT_ELEMENTS))
-    wanted, found = encode_s / (ENCODE_SHARE * step_s), 1
-    while found < min(wanted, max(MAX_FRAGMENTS, least)):
-        found *= 2
-    return max(least, found)
-
-
-def fragment(turn: int, fragments: int, size: int) -> tuple[int, int]:
-    """From where to where.
-
-    >>> fragment(0, 2, 200), fragment(1, 2, 200)
-    ((0, 128), (128, 200))
-    """
-    blocks = -(-size // BLOCK)
-    lo, hi = (BLOCK * (blocks * part // fragments) for part in (turn, turn + 1))
-    return lo, min(hi, size)

@@ -11,12 +11,10 @@ from taut.codecs import Codec, Grid, sketch, snap
 from taut.errors import MalformedMessage
 from taut.worker.accounting import Stopwatch
 from taut.worker.arena import Arena
+from taut.worker.fragments import ENCODE_SHARE, fragment, fragments, least_fragments
 from taut.worker.iteration import Vector, Worker
 from taut.worker.state import State
 
-MAX_FRAGMENTS = 8
-ENCODE_SHARE = 0.02  # of the step's time; beyond it, only a fragment of the arena is scanned at each step
-FRAGMENT_ELEMENTS = 1 << 23  # at most, so that no payload outgrows a message
 SKETCH_S = 5.0
 
 
@@ -31,7 +29,7 @@ class Replica(Worker):
         self.clock, self.thread_s = watch.clock, watch.thread_s
         self.codec_state: Any = None
         self.grid: Grid | None = None
-        self.fragments = self._least_fragments = max(1, -(-arena.size // FRAGMENT_ELEMENTS))
+        self.fragments = least_fragments(arena.size)
         self._turn = 0
         self._encode_s = self._step_s = 0.0
         self._emitted_s: float | None = None
@@ -65,7 +63,7 @@ class Replica(Worker):
 
     def emit(self) -> bytes | None:
         begun = self.thread_s()
-        lo, hi = self._fragment(self._turn % self.fragments)
+        lo, hi = fragment(self._turn % self.fragments, self.fragments, self.arena.size)
         payload = self.codec.emit(self.codec_state, lo, hi)
         self._turn += 1
         self._measure(self.thread_s() - begun, self.clock.now())
@@ -115,22 +113,13 @@ class Replica(Worker):
         ended = self.clock.now()
         self._sketched_s = ended + max(SKETCH_S, 200 * (ended - begun))
 
-    def _fragment(self, turn: int) -> tuple[int, int]:
-        blocks = -(-self.arena.size // 64)
-        lo, hi = (64 * (blocks * part // self.fragments) for part in (turn, turn + 1))
-        return lo, min(hi, self.arena.size)
-
     def _measure(self, encode_s: float, ended: float) -> None:
         """``encode_s`` is this thread's own time: how busy the machine is must not change what is sent."""
         if self._emitted_s is not None:
             self._encode_s += 0.1 * (encode_s * self.fragments - self._encode_s)  # of the whole arena
             self._step_s += 0.1 * ((ended - self._emitted_s) - self._step_s)
             if self._turn % 32 == 0 and self._step_s > 0:
-                wanted = self._encode_s / (ENCODE_SHARE * self._step_s)
-                limit = max(MAX_FRAGMENTS, self._least_fragments)
-                fragments = 1
-                while fragments < min(wanted, limit):
-                    fragments *= 2
-                if fragments > self.fragments or 4 * wanted < self.fragments:
-                    self.fragments = max(self._least_fragments, fragments)
+                wanted = fragments(self._encode_s, self.arena.size, self._step_s)
+                if wanted > self.fragments or 4 * self._encode_s / (ENCODE_SHARE * self._step_s) < self.fragments:
+                    self.fragments = wanted
         self._emitted_s = ended
