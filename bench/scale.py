@@ -30,7 +30,7 @@ BROKEN = 0.01
 DRAINED = 256  # workers: with more the end of a run is not simulated
 # name -> strategy, topology, codec, the most workers that take a bearable time to simulate
 METHODS = {
-    "sync, ring": ("sync", "complete", "dense", 10_000),
+    "sync, ring": ("sync", "ring", "dense", 10_000),
     "sync, halving-doubling": ("sync:schedule=halving-doubling", "complete", "dense", 1024),
     "ssp:3, tether": ("ssp:3", "complete", "tether", 64),
     "async, tether": ("async", "complete", "tether", 64),
@@ -41,8 +41,8 @@ METHODS = {
     "adpsgd, torus": ("adpsgd", "torus", "dense", 10_000),
     "sgp, one-peer exponential": ("sgp", "one-peer", "dense", 4096),
     "gossip, torus, tether": ("gossip", "torus", "tether", 10_000),
-    "averaging:64": ("averaging:64", "complete", "dense", 10_000),
-    "diloco": ("diloco", "complete", "dense", 10_000),
+    "averaging:64": ("averaging:64", "ring", "dense", 10_000),
+    "diloco": ("diloco", "ring", "dense", 10_000),
 }
 PERIODS = {"averaging:64": 64, "diloco": 100}  # steps between two averages
 STRAYING = ("dpsgd", "adpsgd", "sgp")
@@ -162,7 +162,7 @@ def main() -> None:
     found = study(args)
     if not args.quick and not args.only:
         draw(found, RESULTS / "scale.png")
-    report("scale", rows_of(found), args)
+    report("scale-some" if args.only else "scale", rows_of(found), args)
 
 
 if __name__ == "__main__":

@@ -53,8 +53,7 @@ def _measured_once(
         known = json.loads(file.read_text(encoding="utf-8"))
     else:
         found = sized(scenario, step_s, parameters, timing_only, silent)
-        step_us = max(1, round(found.speeds.step_s * 1e6))
-        known = {"step_us": step_us, "parameters": found.parameters, "batch": found.batch}
+        known = {"step_us": round(found.speeds.step_s * 1e6), "parameters": found.parameters, "batch": found.batch}
         if step_s is None:
             write(file, json.dumps(known).encode())
     return replace(

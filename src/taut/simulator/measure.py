@@ -49,4 +49,5 @@ def measure(scenario: Scenario) -> Measured:
     counted = taken_s[WARM_UP:] or taken_s
     if not counted:
         raise RunFailed(f"{scenario.script} made {len(run.ends_s)} steps: too few to measure one; say it with --step")
-    return Measured(statistics.median(counted), round(made.samples / made.steps), seat.arena.size)
+    step_us = max(1, round(1e6 * statistics.median(counted)))  # whole, so that the figure that is told is the one used
+    return Measured(step_us / 1e6, round(made.samples / made.steps), seat.arena.size)

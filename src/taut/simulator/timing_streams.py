@@ -27,7 +27,7 @@ from taut.simulator.timing_sizes import FRAME_NBYTES
 from taut.simulator.timing_worker import Setting, Worker
 from taut.simulator.timing_world import SECOND_NS, TimingWorld
 from taut.worker.courier import TICK_S
-from taut.worker.fragments import ENCODE_SHARE, MAX_FRAGMENTS
+from taut.worker.fragments import fragments
 from taut.worker.streaming import EXCHANGE_SHARE, MOST_STEPS_PER_TURN, MUCH_SHARE, RETUNE_STEPS
 
 if TYPE_CHECKING:
@@ -40,12 +40,10 @@ HAVE_NBYTES = 4  # of a report, per worker that it speaks of
 
 def encode_ns(cost: CodecCost, scenario: Scenario) -> int:
     """What encoding takes after each step. As a replica does: a fragment of the arena in turn, where the whole would take
-    more than ``ENCODE_SHARE`` of a step."""
+    too much of a step."""
     whole_s = cost.encode_s_per_element * scenario.parameters
-    wanted, fragments = whole_s / (ENCODE_SHARE * scenario.speeds.step_s), 1
-    while fragments < min(wanted, MAX_FRAGMENTS):
-        fragments *= 2
-    return round((cost.fixed_s + whole_s / fragments) * SECOND_NS)
+    parts = fragments(whole_s, scenario.parameters, scenario.speeds.step_s)
+    return round((cost.fixed_s + whole_s / parts) * SECOND_NS)
 
 
 class Side:
