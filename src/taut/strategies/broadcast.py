@@ -16,7 +16,7 @@ else.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar
 
 from taut.core.events import (
@@ -37,11 +37,11 @@ from taut.core.events import (
 )
 from taut.core.messages import Report, Span, Updates
 from taut.errors import MalformedMessage
+from taut.strategies.broadcast_state import BroadcastState, prune
 from taut.strategies.links import MOST_PATIENCE, Link
 from taut.strategies.log import Entry, Log, Merge
 
 MAX_SPANS = 256
-REPORT_AGAIN_S = 5.0  # at least so often, though nothing is new: the last one may have been lost
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class Broadcast:
                 _on_updates(state, sender, message, payloads, actions)
             case Arrived(sender, Report() as message, _):
                 _on_report(state, sender, message, now)
-                _prune(state)
+                prune(state)
             case Taken(positions):
                 state.taken.update(positions)
                 for link in state.links.values():
@@ -89,7 +89,7 @@ class Broadcast:
                 state.log_of(rank)
             case PeerGone(rank):
                 _on_gone(state, rank)
-                _prune(state)
+                prune(state)
             case Synced(have, tail):
                 _on_synced(state, have, tail)
             case Ended():
@@ -112,7 +112,7 @@ class Broadcast:
         log.append(log.head + 1, log.head + 1, payload)
         state.step_of[log.head] = state.step
         if not state.links:
-            _prune(state)
+            prune(state)
         elif log.nbytes > max(self.budget_nbytes, 2 * log.compacted_nbytes):  # not again for every little update
             log.compact(lambda at: _somebody_stands(state, at), self.merge, self.payload_nbytes)
 
@@ -129,7 +129,7 @@ class Broadcast:
                 if state.gone:
                     _pass_on(state, rank, link, now, actions)
             since_s = now - link.reported_s
-            if link.gap or since_s >= (self.report_s if link.report_due else min(link.rto_s, REPORT_AGAIN_S)):
+            if link.gap or since_s >= (self.report_s if link.report_due else link.rto_s):
                 actions.append(Send(rank, _report(state, rank, link)))
                 link.report_due = link.gap = False
                 link.reported_s = now
@@ -157,72 +157,6 @@ class Broadcast:
             spans = [Span(state.rank, entry.lo, entry.hi) for entry in batch]
             message = Updates(link.round, state.taken.get(rank, 0), spans)
             actions.append(Send(rank, message, [entry.payload for entry in batch]))
-
-
-@dataclass(slots=True)
-class BroadcastState:
-    """One worker's side of the broadcast. ``step`` counts its iterations, ``staleness`` is smoothed, in iterations."""
-
-    rank: int
-    synced: bool
-    links: dict[int, Link] = field(default_factory=dict)
-    logs: dict[int, Log] = field(default_factory=dict)
-    gone: set[int] = field(default_factory=set)
-    taken: dict[int, int] = field(default_factory=dict)
-    final: int = -1
-    step: int = 0
-    step_of: dict[int, int] = field(default_factory=dict)  # own update -> the iteration that made it
-    clock: int = 0  # iterations, as told by `Ticked`
-    staleness: float = 1.0
-    told_drained: bool = False
-    laggards: dict[int, int] = field(default_factory=dict)  # per origin, a neighbour that was seen not to have all of it
-
-    def log_of(self, origin: int) -> Log:
-        log = self.logs.get(origin)
-        if log is None:
-            log = self.logs[origin] = Log()
-        return log
-
-    def have(self) -> dict[int, int]:
-        """The version vector: per origin, how many of its updates are here."""
-        return {origin: log.head for origin, log in self.logs.items()}
-
-    def tail(self, have: dict[int, int]) -> list[Include]:
-        """What is held of the updates ``have``, in order per origin: goes with a state to whoever takes it over."""
-        return [
-            Include(origin, entry.lo, entry.hi, entry.payload)
-            for origin, log in self.logs.items()
-            for entry in log.entries
-            if entry.hi <= have.get(origin, 0)
-        ]
-
-    def attached(self) -> bool:
-        """Every neighbour holds what it publishes for us: a state may be asked for."""
-        return all(link.heard for link in self.links.values())
-
-    def drained(self) -> bool:
-        """Nothing is missing and nothing more can come."""
-        if self.final < 0 or not self.synced:
-            return False
-        for rank, link in self.links.items():
-            if link.final < 0 or self.log_of(rank).head < link.final or self.taken.get(rank, 0) < link.final:
-                return False
-        for origin in self.gone:
-            here = self.log_of(origin).head
-            if self.taken.get(origin, 0) < here:
-                return False
-            if any(origin not in link.sealed or link.seen.get(origin, 0) > here for link in self.links.values()):
-                return False
-        return True
-
-    def fastest(self) -> int:
-        """The largest clock that is known."""
-        return max([self.clock, *(link.clock for link in self.links.values())])
-
-    def settled(self) -> bool:
-        """Everything this worker published has been received by all that are left: it may go."""
-        own = self.log_of(self.rank).head
-        return all(not link.pending and link.received >= own for link in self.links.values())
 
 
 def _on_updates(
@@ -279,9 +213,10 @@ def _on_report(state: BroadcastState, sender: int, message: Report, now: float) 
         link.resume(received)
         return
     if received > link.received:
-        once = link.oldest_s is not None and message.round == link.round
-        link.arrived(now - link.oldest_s if once and link.oldest_s is not None else None)
+        if link.oldest_s is not None and message.round == link.round:
+            link.measure(now - link.oldest_s)
         link.received = received
+        link.patience = 1
         link.oldest_s = now if link.sent > received else None
     link.sent = max(link.sent, link.received)
     link.take(min(message.position, link.received))
@@ -363,41 +298,3 @@ def _pass_on(state: BroadcastState, rank: int, link: Link, now: float, actions: 
 
 def _somebody_stands(state: BroadcastState, at: int) -> bool:
     return any(link.pending or link.taken <= at <= link.reach for link in state.links.values())
-
-
-def _prune(state: BroadcastState) -> None:
-    """Own updates go when all neighbours have them; others' when all of the others' other neighbours do."""
-    for origin, log in state.logs.items():
-        if not log.entries:
-            continue
-        oldest = log.entries[0].hi
-        if _lags(state, state.laggards.get(origin, -1), origin, oldest):
-            continue  # asked first: with many neighbours the others would be most of the work
-        for rank in state.links:
-            if _lags(state, rank, origin, oldest):
-                state.laggards[origin] = rank
-                break
-        else:
-            _prune_log(state, origin, log)
-    own_floor = state.log_of(state.rank).floor
-    if len(state.step_of) > 4 * (state.log_of(state.rank).head - own_floor) + 1024:
-        state.step_of = {seq: step for seq, step in state.step_of.items() if seq >= own_floor}
-
-
-def _lags(state: BroadcastState, rank: int, origin: int, position: int) -> bool:
-    """Whether this neighbour may still need the updates of ``origin`` up to ``position``."""
-    link = state.links.get(rank)
-    if link is None or rank == origin:
-        return False
-    if origin == state.rank:
-        return link.pending or link.received < position
-    return link.seen.get(origin, 0) < position
-
-
-def _prune_log(state: BroadcastState, origin: int, log: Log) -> None:
-    positions = [
-        (-1 if link.pending else link.received) if origin == state.rank else link.seen.get(origin, 0)
-        for rank, link in state.links.items()
-        if rank != origin
-    ]
-    log.prune(min(positions, default=log.head))

@@ -26,7 +26,7 @@ from taut.core.events import (
 )
 from taut.core.messages import Note, Parcel, Receipt
 from taut.errors import MalformedMessage
-from taut.strategies.links import INITIAL_RTO_S, MOST_PATIENCE, MOST_RTO_S, SLOW_BYTES_PER_S
+from taut.strategies.links import INITIAL_RTO_S, MOST_PATIENCE, SLOW_BYTES_PER_S
 
 Bytes = bytes | memoryview
 
@@ -72,7 +72,7 @@ class Channel:
 
     @property
     def rto_s(self) -> float:
-        return max(INITIAL_RTO_S, 4.0 * self.rtt_s) * self.patience + self.flight_nbytes / SLOW_BYTES_PER_S
+        return (max(INITIAL_RTO_S, 4.0 * self.rtt_s) + self.flight_nbytes / SLOW_BYTES_PER_S) * self.patience
 
     def rewind(self) -> None:
         """Send everything that is unconfirmed again."""
@@ -225,8 +225,6 @@ def _confirmed(channel: Channel, received: int, now: float) -> None:
     if channel.timed is not None and received >= channel.timed[0]:
         channel.rtt_s += (now - channel.timed[1] - channel.rtt_s) / 8.0
         channel.timed = None
-    elif channel.patience > 1:  # sent twice, so nothing was measured: but it takes longer than it was given
-        channel.rtt_s = min(MOST_RTO_S / 4.0, channel.rtt_s * channel.patience)
     channel.patience = 1
     channel.oldest_s = now if channel.sent else None
 

@@ -6,7 +6,8 @@ Membership, data leases and statistics work as always; updates stay at home, so 
 from __future__ import annotations
 
 from taut.core.events import Action, Event, Published
-from taut.strategies.broadcast import Broadcast, BroadcastState
+from taut.strategies.broadcast import Broadcast
+from taut.strategies.broadcast_state import BroadcastState
 
 
 class Independent(Broadcast):

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 
 INITIAL_RTO_S = 1.0  # before anything was measured, as TCP does (RFC 6298)
 SLOW_BYTES_PER_S = 1e6  # what is under way is given the time that so slow a path needs: sending again only adds to it
-MOST_PATIENCE = 1 << 10
-MOST_RTO_S = 60.0
+MOST_PATIENCE = 16
 
 
 @dataclass(slots=True)
@@ -48,16 +47,7 @@ class Link:
         """What was sent ought to have been received by now."""
         if self.oldest_s is None or self.sent <= self.received:
             return False
-        return now - self.oldest_s > self.rto_s * self.patience + self.flight_nbytes / SLOW_BYTES_PER_S
-
-    def arrived(self, rtt_s: float | None) -> None:
-        """It has received more. ``rtt_s``: how long that took, None where it may have been sent twice. Then all that is
-        known is that the path takes longer than it was given."""
-        if rtt_s is not None:
-            self.measure(rtt_s)
-        elif self.patience > 1:
-            self.rto_s = min(MOST_RTO_S, self.rto_s * self.patience)
-        self.patience = 1
+        return now - self.oldest_s > (self.rto_s + self.flight_nbytes / SLOW_BYTES_PER_S) * self.patience
 
     def measure(self, rtt_s: float) -> None:
         """Jacobson's estimate of the round trip; the deadline for sending again follows it."""

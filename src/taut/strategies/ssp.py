@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from taut.core.events import Action, Event, Synced, Ticked
-from taut.strategies.broadcast import Broadcast, BroadcastState
+from taut.strategies.broadcast import Broadcast
+from taut.strategies.broadcast_state import BroadcastState
 from taut.strategies.method import check_whole
 
 

@@ -28,7 +28,8 @@ from taut.core.events import (
     Tick,
 )
 from taut.core.messages import Updates
-from taut.strategies.broadcast import Broadcast, BroadcastState
+from taut.strategies.broadcast import Broadcast
+from taut.strategies.broadcast_state import BroadcastState
 
 
 def merge_sets(payloads: Sequence[bytes]) -> bytes:

@@ -10,7 +10,8 @@ import msgspec
 
 from taut.core.events import Action, Arrived, Blocked, Deliver, Event, PeerGone, PeerJoined, Post, Tick
 from taut.core.messages import Parcel, Receipt, Report, Updates
-from taut.strategies.broadcast import Broadcast, BroadcastState
+from taut.strategies.broadcast import Broadcast
+from taut.strategies.broadcast_state import BroadcastState
 from taut.strategies.channels import Channels, ChannelsState
 from taut.strategies.settlement import LANE
 
