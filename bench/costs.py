@@ -1,10 +1,11 @@
 """What does exchanging cost a worker's training thread? The figures that ``taut simulate`` starts from, where there is
 no probe of the user's own machines.
 
-CPU seconds of one thread (``time.thread_time``), medians. Codecs: ``emit`` of 10 million float32 of which 1.2% are sent,
-``absorb`` of the payload; the fixed part from 640 elements. Messages: couriers over the ZeroMQ transport with its
-encryption, all in this thread, one worker telling three others of updates of 1 KB and of 8 MB: sending is publishing one,
-receiving is the pump of the other end that brings it. ``--write FILE`` writes them as JSON, which ``Costs.read`` takes.
+CPU seconds of one thread (``time.thread_time``), medians. Codecs: every one of the registry, ``emit`` and ``absorb`` of
+made-up updates of 4 million float32, the fixed part from 1024 (``taut.simulator.cost_file``, as ``taut codecs --measure``
+does it, which takes the wall time). Messages: couriers over the ZeroMQ transport with its encryption, all in this thread,
+one worker telling three others of updates of 1 KB and of 8 MB: sending is publishing one, receiving is the pump of the
+other end that brings it. ``--write FILE`` writes them as JSON, which ``Costs.read`` takes.
 """
 
 from __future__ import annotations
@@ -18,57 +19,32 @@ from pathlib import Path
 import numpy as np
 
 from report import Row, arguments, report, row
-from taut.codecs import Codec, Dense, Tether, Threshold, merge
+from taut.codecs import REGISTRY, merge
 from taut.communication.keys import WorkerKeys
 from taut.communication.zmq_transport import ZmqTransport
 from taut.core.events import Published, Synced, Taken
 from taut.core.messages import Member, Roster, Welcome
-from taut.simulator.costs import CodecCost, Costs
+from taut.simulator.cost_file import measured_costs, origin
+from taut.simulator.costs import Costs
 from taut.strategies.asynchronous import Asynchronous
 from taut.worker.courier import Courier
 
-SIZE, SMALL, DENSITY, WORKERS = 10_000_000, 640, 0.012, 4
+SIZE = 10_000_000  # elements that are copied
 SHORT_NBYTES, LONG_NBYTES = 1_000, 8_000_000
-LIMIT, TAIL = 2.0**-7, 2.5121  # a normal variable is beyond this many standard deviations with probability 0.012
 ROOM_NBYTES = 1 << 19  # in a link's window of a megabyte, for updates that are not long
-BITS = {"tether": 32 * DENSITY, "threshold": 32 * DENSITY, "dense": 32.0}
+
+
+class ThreadClock:
+    """The time that this thread itself has worked."""
+
+    def now(self) -> float:
+        return time.thread_time()
 
 
 def cpu(function: Callable[[], object]) -> float:
     start = time.thread_time()
     function()
     return time.thread_time() - start
-
-
-def codec_cost(codec: Codec, repetitions: int) -> CodecCost:
-    encode_s, absorb_s, nbytes = codec_times(codec, SIZE, repetitions)
-    least_s, least_absorb_s, least_nbytes = codec_times(codec, SMALL, 20 * repetitions)
-    return CodecCost(
-        encode_s_per_element=(encode_s - least_s) / (SIZE - SMALL),
-        absorb_s_per_byte=(absorb_s - least_absorb_s) / (nbytes - least_nbytes),
-        bits_per_element=BITS[codec.name],
-        fixed_s=least_s,
-    )
-
-
-def codec_times(codec: Codec, size: int, repetitions: int) -> tuple[float, float, int]:
-    """Seconds to emit and to absorb, and the payload's bytes. Each repetition starts from the same strays."""
-    rng = np.random.default_rng(0)
-    base, moved = (rng.standard_normal(size, np.float32) for _ in range(2))
-    moved = base + moved * np.float32(LIMIT / TAIL)
-    w = base.copy()
-    state = codec.start(w, WORKERS)
-    emits, absorbs, payload = [], [], b""
-    for _ in range(repetitions + 1):
-        np.copyto(w, moved)
-        np.copyto(state.b, base)
-        if state.r is not None:
-            state.r.fill(0.0)
-        start = time.thread_time()
-        payload = codec.emit(state, 0, size) or b""
-        emits.append(time.thread_time() - start)
-        absorbs.append(cpu(lambda payload=payload: codec.absorb(state, payload)))  # type: ignore[misc]
-    return statistics.median(emits[1:]), statistics.median(absorbs[1:]), len(payload)
 
 
 class Some:
@@ -135,12 +111,11 @@ def messages(payload_nbytes: int, repetitions: int) -> tuple[float, float]:
 
 
 def measure(repetitions: int) -> Costs:
-    known = (Tether(slack=LIMIT), Threshold(tau=LIMIT / WORKERS), Dense())
-    codecs = {codec.name: codec_cost(codec, repetitions) for codec in known}
+    measured, _ = measured_costs(list(REGISTRY), clock=ThreadClock())
     send_s, receive_s = messages(SHORT_NBYTES, 20 * repetitions)
     long_send_s, long_receive_s = messages(LONG_NBYTES, repetitions)
     return Costs(
-        codecs,
+        measured.codecs,
         message_s=(send_s + receive_s) / 2,
         send_s_per_byte=(long_send_s - send_s) / (LONG_NBYTES - SHORT_NBYTES),
         receive_s_per_byte=(long_receive_s - receive_s) / (LONG_NBYTES - SHORT_NBYTES),
@@ -153,6 +128,7 @@ def rows(costs: Costs) -> list[Row]:
     for name, cost in costs.codecs.items():
         found.append(row(f"{name} encode", cost.encode_s_per_element * 1e9, "ns per element"))
         found.append(row(f"{name} absorb", cost.absorb_s_per_byte * 1e9, "ns per byte"))
+        found.append(row(f"{name} bits", cost.bits_per_element, "per element"))
         found.append(row(f"{name} fixed", cost.fixed_s * 1e6, "us"))
     found.append(row("message, at each end", costs.message_s * 1e6, "us"))
     found.append(row("send", costs.send_s_per_byte * 1e9, "ns per byte"))
@@ -164,7 +140,7 @@ def rows(costs: Costs) -> list[Row]:
 def main(args: argparse.Namespace) -> None:
     costs = measure(3 if args.quick else 15)
     if args.write:
-        costs.write(args.write)
+        costs.write(args.write, origin())
     report("costs", rows(costs), args)
 
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 RESULTS = Path(__file__).parent / "results"
-PACKAGES = ("torch", "numpy", "numba", "pyzmq", "msgspec")
+PACKAGES = ("torch", "numpy", "numba", "pyzmq", "msgspec", "triton")
 
 
 @dataclass(frozen=True)

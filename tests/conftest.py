@@ -1,6 +1,16 @@
 """For all tests: one torch thread each, here and in the processes they start. Cores are few, and threads that wait for
 each other on busy ones make a test of five seconds one of fifty."""
 
+import glob
 import os
 
+import hypothesis
+
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+if not glob.glob("/dev/nvidia[0-9]*"):  # Triton decides when it is imported: without a GPU its kernels are interpreted
+    os.environ.setdefault("TRITON_INTERPRET", "1")
+
+# How long an example takes says nothing on a machine that others use: pytest's own limit catches what hangs.
+hypothesis.settings.register_profile("taut", deadline=None)
+hypothesis.settings.load_profile("taut")

@@ -13,6 +13,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from taut import codecs as codecs
+    from taut import errors as errors
+    from taut import testing as testing
     from taut.topologies.graph import Topology
     from taut.worker.iteration import Worker
     from taut.worker.join import join
@@ -29,12 +32,16 @@ _HOMES = {
     "run": "taut.worker.local",
 }
 
+_PARTS = ("codecs", "errors", "testing")
+
 __all__ = ["Topology", "TorchWorker", "Worker", "__version__", "join", "run"]
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'taut' has no attribute {name!r}")
     from importlib import import_module
 
+    if name in _PARTS:
+        return import_module(f"taut.{name}")
+    if name not in _HOMES:
+        raise AttributeError(f"module 'taut' has no attribute {name!r}")
     return getattr(import_module(_HOMES[name]), name)

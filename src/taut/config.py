@@ -275,6 +275,19 @@ def _from_file(config_file: str | Path | None, cwd: Path) -> dict[str, tuple[obj
     return found
 
 
+def costs_file(environ: Mapping[str, str] | None = None) -> Path:
+    """Where ``taut codecs --measure`` keeps what it measured: ``$TAUT_COSTS``, or ``costs.json`` in the user's cache.
+
+    >>> str(costs_file({"XDG_CACHE_HOME": "/cache"})), str(costs_file({"TAUT_COSTS": "mine.json"}))
+    ('/cache/taut/costs.json', 'mine.json')
+    """
+    environ = os.environ if environ is None else environ
+    if environ.get("TAUT_COSTS"):
+        return Path(environ["TAUT_COSTS"])
+    cache = environ.get("XDG_CACHE_HOME") or os.path.join(environ.get("HOME") or os.path.expanduser("~"), ".cache")
+    return Path(cache) / "taut" / "costs.json"
+
+
 def cores() -> int:
     """The cores this process may use."""
     if hasattr(os, "sched_getaffinity"):

@@ -52,6 +52,16 @@ class NonFiniteLoss(TautError):
     """The loss is NaN or infinite. You get it before the step's update is sent: the others' models are untouched."""
 
 
+class NonFiniteUpdate(TautError):
+    """A gradient was NaN or infinite, and so would be the update. You get it before that is sent: the others' models are
+    untouched. ``element``: where in the flat vector of all parameters. (``tether`` and ``threshold`` never send such a
+    number; there you get ``NonFiniteLoss`` at the next step.)"""
+
+    def __init__(self, message: str, element: int) -> None:
+        self.element = element
+        super().__init__(message)
+
+
 class RunFailed(TautError):
     """The run as a whole ended without a model, or with a worker whose script failed."""
 

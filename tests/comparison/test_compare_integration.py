@@ -100,7 +100,7 @@ def test_a_run_that_takes_too_long_is_stopped(tmp_path: Path, train: Path) -> No
     ("flags", "said"),
     [
         (["--strategies", "asinc"], "did you mean 'async'"),
-        (["--strategies", "sync", "--codecs", "threshold"], "go together"),
+        (["--strategies", "sync", "--codecs", "tether"], "go together"),
         (["--strategies", "sync", "--seeds", 0], "at least 1"),
         (["--strategies", "sync", "-n", "2,x"], "as in 4,8,16"),
         (["--strategies", "sync", "--link", "1gbit"], "add --simulate"),

@@ -12,12 +12,12 @@ from taut.errors import Misuse
 
 
 def test_every_combination_that_goes_together() -> None:
-    made = expand(["sync", "async"], ["dense", "threshold"], workers=[2, 4], seeds=[0, 1])
+    made = expand(["sync", "async"], ["dense", "tether"], workers=[2, 4], seeds=[0, 1])
     found = {(cell.strategy, cell.codec, cell.workers, cell.seed) for cell in made.cells}
     assert len(found) == len(made.cells) == 12
-    assert not any(strategy == "sync" and codec == "threshold" for strategy, codec, _, _ in found)
+    assert not any(strategy == "sync" and codec == "tether" for strategy, codec, _, _ in found)
     (skipped,) = made.skipped
-    assert skipped.what == "sync, threshold"
+    assert skipped.what == "sync, tether"
     assert "expected dense" in skipped.reason
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from taut.errors import Misuse, RunFailed
+from taut.simulator.costs import CodecCost, Costs
 from taut.simulator.faults import Fail, Fault, Join, Pause
 from taut.simulator.network import Link, Links
 from taut.simulator.numeric import simulate_script
@@ -147,3 +148,15 @@ def test_scripts_that_cannot_run(tmp_path: Path) -> None:
     broken.write_text("raise ValueError('at once')")
     with pytest.raises(ValueError, match="at once"):
         simulate_script(replace(PLAIN, script=str(broken)))
+
+
+@pytest.mark.parametrize(("strategy", "codec"), [("sync", "topk:density=0.1"), ("choco", "int8")])
+def test_encoding_vectors_takes_virtual_time(strategy: str, codec: str) -> None:
+    """While it does, messages come; whoever encodes must not keep the others from handing them over."""
+    name = codec.partition(":")[0]
+    costs = Costs(codecs={name: CodecCost(0.0, 0.0, 1.0, fixed_s=0.003)})
+    draw = Speeds(step_s=0.01, draw="lognormal:0.5")
+    found = simulate_script(replace(PLAIN, strategy=strategy, codec=codec, costs=costs, speeds=draw))
+    assert found.error == "" and not found.gone
+    for each in found.workers.values():
+        assert 0.8 * 0.003 * each.steps < each.encode_s < 0.003 * (each.updates_sent + 1)

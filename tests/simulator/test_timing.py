@@ -18,8 +18,9 @@ from taut.simulator.timing_sizes import FRAME_NBYTES
 from taut.simulator.trace import Trace
 from taut.strategies.registry import REGISTRY
 
+BITS = {"tether": 0.4, "threshold": 0.4, "dense": 32.0, "topk": 0.64}
 FREE = Costs(
-    codecs={name: CodecCost(0.0, 0.0, bits) for name, bits in (("tether", 0.4), ("threshold", 0.4), ("dense", 32.0))},
+    codecs={name: CodecCost(0.0, 0.0, bits) for name, bits in BITS.items()},
     message_s=0.0,
     send_s_per_byte=0.0,
     receive_s_per_byte=0.0,
@@ -131,9 +132,28 @@ def test_codecs_send_what_their_cost_model_says() -> None:
     assert sent.bytes_sent == pytest.approx(101 * 3 * nbytes, rel=0.05)  # and reports
 
 
-def test_compressed_differences_are_scaled_as_the_compressor_does() -> None:
-    few, many = (run("choco:density=0.01", 4, n, topology="ring").workers[0].bytes_sent for n in (10, 20))
+def test_compressed_differences_are_as_long_as_the_cost_model_says() -> None:
+    few, many = (run("choco", 4, n, topology="ring", codec="topk").workers[0].bytes_sent for n in (10, 20))
     assert many - few == pytest.approx(10 * 2 * 0.01 * 8 * 1_000_000, rel=0.001)
+
+
+@pytest.mark.parametrize("workers", [4, 12])
+def test_compressed_gradients_go_from_everybody_to_everybody(workers: int) -> None:
+    few, many = (run("sync", workers, n, codec="topk") for n in (10, 20))
+    sent = many.workers[0].bytes_sent - few.workers[0].bytes_sent
+    assert sent == pytest.approx(10 * (workers - 1) * 0.01 * 8 * 1_000_000, rel=0.002)
+    assert many.wall_s == pytest.approx(0.2, abs=1e-12)
+
+
+def test_a_codec_that_does_not_pay_is_a_ring_in_virtual_time_too() -> None:
+    ring, coded = (run("sync", 8, 10, codec=codec).workers[0].bytes_sent for codec in ("dense", "int8"))
+    assert ring == coded
+
+
+def test_encoding_a_whole_gradient_is_charged() -> None:
+    dear = Costs(codecs={"topk": CodecCost(1e-9, 0.0, 0.64, 1e-3)}, message_s=0.0)
+    done = run("sync", 4, 50, codec="topk", costs=dear)
+    assert done.workers[0].encode_s == pytest.approx(50 * (1e-3 + 1e-3), rel=0.01)
 
 
 def test_buckets_hide_the_exchange_behind_backward() -> None:
@@ -188,6 +208,8 @@ def test_progress_is_told() -> None:
 def test_too_many_for_a_complete_graph() -> None:
     with pytest.raises(Misuse, match="--topology tree"):
         simulate_timing(Scenario(300, "async"))
+    with pytest.raises(Misuse, match="leave the codec out"):
+        simulate_timing(Scenario(300, "sync", codec="topk:density=0.001"))
     assert math.isfinite(simulate_timing(Scenario(300, "async", "tree", steps=3)).wall_s)
 
 

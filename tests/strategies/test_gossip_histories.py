@@ -25,8 +25,7 @@ CASES: dict[str, tuple[Method, tuple[str, ...]]] = {
     "sgp": (SGP(), ("exponential", "one-peer", "star", "edges:0>1,1>2,2>0,0>2")),
     "sgp overlap": (SGP(overlap=2), ("exponential", "one-peer", "ring")),
     "gossipgrad": (GossipGraD(), ("complete",)),
-    "choco": (Choco(density=0.5), ("ring", "star")),
-    "choco signs": (Choco(density=0.5, compressor="signs"), ("torus",)),
+    "choco": (Choco(), ("ring", "star", "torus")),
     "relaysgd": (RelaySGD(), ("ring", "tree", "torus")),
 }
 CELLS = [(case, topology) for case, (_, topologies) in CASES.items() for topology in topologies]

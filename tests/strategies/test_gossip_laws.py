@@ -31,8 +31,6 @@ CONSERVING: list[tuple[Method, str]] = [
     (DPSGD(mixing="uniform"), "exponential"),
     (DPSGD(tracking=True), "torus"),
     (GossipGraD(), "complete"),
-    (Choco(density=0.3), "ring"),
-    (Choco(density=0.3, compressor="signs"), "star"),
     (ADPSGD(), "ring"),
     (ADPSGD(every=3, seed=5), "complete"),
 ]
@@ -186,29 +184,6 @@ def test_a_weight_that_vanishes_all_the_same_ends_the_run_with_a_reason() -> Non
 
 
 # ---------------------------------------------------------------------------------------------- the other methods
-
-
-@pytest.mark.parametrize("compressor", ["top-k", "signs"])
-@settings(max_examples=8, deadline=None)
-@given(seed=st.integers(0, 10**6), lossy=st.booleans())
-def test_public_copies_agree_bit_for_bit(compressor: str, seed: int, lossy: bool) -> None:
-    world = MethodWorld(
-        Choco(0.2, compressor), starts(6, 40, seed), topology="torus", seed=seed, step=wander, lossy=lossy
-    )
-    world.run(9)
-    for rank, actor in world.actors.items():
-        for other, copy in actor.method_state.copies.items():
-            assert copy.tobytes() == world.actors[other].method_state.copies[other].tobytes(), (rank, other)
-
-
-def test_choco_reaches_consensus_at_a_fraction_of_the_bytes() -> None:
-    worlds = [MethodWorld(method, starts(6, 500), topology="ring") for method in (DPSGD(), Choco(density=0.1))]
-    for world in worlds:
-        world.run(120)
-    dense, compressed = worlds
-    assert compressed.spread() < 1e-3
-    assert compressed.mean() == pytest.approx(dense.mean(), abs=1e-5)
-    assert dense.sent_nbytes > 4 * compressed.sent_nbytes  # 8 bytes for a tenth, and the first message whole
 
 
 @pytest.mark.parametrize("topology", ["line", "ring", "tree", "star"])

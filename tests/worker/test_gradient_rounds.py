@@ -14,13 +14,14 @@ from torch.nn import functional as F
 from worker_threads import ThreadSeat, in_threads
 
 from taut.codecs import parse as parse_codec
-from taut.errors import Misuse
+from taut.errors import Misuse, NonFiniteUpdate
 from taut.strategies.channels import Channels
 from taut.strategies.sync import Sync
 from taut.topologies.registry import parse as parse_topology
 from taut.worker.arena import Arena
 from taut.worker.gradient_buckets import GradientBuckets
 from taut.worker.gradient_rounds import gradient_rounds
+from taut.worker.local_vector import ArenaCoder
 from taut.worker.node import Node
 from taut.worker.replica import Replica
 from taut.worker.torch_worker import TorchWorker
@@ -44,21 +45,27 @@ class Net(nn.Module):
 
 
 class SyncSeat(ThreadSeat):
-    def __init__(self, node: Node, arena: Arena, method: Sync) -> None:
+    def __init__(self, node: Node, arena: Arena, method: Sync, codec: str) -> None:
         super().__init__(node, arena)
-        replica = Replica(arena, parse_codec("dense"), talks=False)
+        replica = Replica(arena, parse_codec(codec), talks=False)
         self.talk = gradient_rounds(method, replica, node, parse_topology("complete"), self.watch)
+        if codec != "dense":
+            self.talk.local.coder = ArenaCoder(replica.codec, arena, self.watch, node.rank, node.workers)
         self.phases = SimpleNamespace(changed=None)  # there is one
 
 
 def train(
-    method: Sync, optimizer: Callable[..., torch.optim.Optimizer], data: list[list[Batch]], loop: Loop
+    method: Sync,
+    optimizer: Callable[..., torch.optim.Optimizer],
+    data: list[list[Batch]],
+    loop: Loop,
+    codec: str = "dense",
 ) -> list[Net]:
     """Every worker runs ``loop`` on its row of ``data`` in a thread; their models at the end."""
     models = [Net() for _ in data]
 
     def work(rank: int, node: Node) -> Callable[[], None]:
-        seat: Any = SyncSeat(node, Arena(models[rank]), method)
+        seat: Any = SyncSeat(node, Arena(models[rank]), method, codec)
         worker = TorchWorker(models[rank], optimizer(models[rank].parameters()), seat, seed=0)
         loop(worker, data[rank])
         return worker.close
@@ -236,3 +243,44 @@ def test_a_gradient_that_comes_in_parts_is_refused() -> None:
 def test_backup_workers_in_threads() -> None:
     data = batches([[4] * 12, [4] * 3, [4] * 9])
     train(Sync(backup=1), adamw, data, stepping)
+
+
+# ------------------------------------------------------------------------------------------------------- codecs
+
+
+@pytest.mark.parametrize("loop", [stepping, own_loop])
+def test_a_codec_that_leaves_nothing_out_is_one_large_batch(loop: Loop) -> None:
+    data = batches(SIZES)
+    models = train(Sync(), momentum, data, loop, codec="topk:density=1")
+    np.testing.assert_allclose(flat(models[0]), flat(train(Sync(), momentum, data, loop)[0]), rtol=2e-4, atol=2e-6)
+
+
+def test_compressed_gradients_still_train_and_leave_replicas_equal() -> None:
+    data = batches([[16] * 30, [16] * 20], seed=3)
+    for row in data:
+        row[:] = [(x, (x[:, 0] > 0).long()) for x, _ in row]
+    models = train(Sync(), momentum, data, stepping, codec="topk:density=0.2")
+    x, y = data[0][0]
+    with torch.no_grad():
+        assert F.cross_entropy(models[0](x), y) < 0.5 * F.cross_entropy(Net()(x), y)
+
+
+def test_a_codec_that_does_not_pay_is_told_of_and_left_out(caplog: pytest.LogCaptureFixture) -> None:
+    data = batches([[4, 4]] * 4)
+    with caplog.at_level("WARNING", logger="taut"):
+        coded = train(Sync(), momentum, data, stepping, codec="fp16")
+    assert "codec fp16 does not pay: 16 bits per element times 4 workers" in caplog.text
+    assert flat(coded[0]).tobytes() == flat(train(Sync(), momentum, data, stepping)[0]).tobytes()
+
+
+def test_a_gradient_that_is_not_finite_is_named_and_not_sent() -> None:
+    def spoiling(worker: TorchWorker, rows: list[Batch]) -> None:
+        for x, y in rows:
+            worker.optimizer.zero_grad()
+            F.cross_entropy(worker.model(x), y).backward()
+            worker.model.second.weight.grad[0, 0] = float("nan")  # type: ignore[union-attr, index]
+            with pytest.raises(NonFiniteUpdate, match=r"second\.weight"):
+                worker.optimizer.step()
+
+    models = train(Sync(), momentum, batches([[5]]), spoiling, codec="topk:density=0.5")
+    assert flat(models[0]).tobytes() == flat(Net()).tobytes()

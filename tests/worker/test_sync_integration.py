@@ -32,6 +32,21 @@ def test_one_model_comes_out(tmp_path: Path, strategy: str, args: list[str]) -> 
     assert len(found) == 3 and len(set(found)) == 1 and found[0] > 0.6
 
 
+@pytest.mark.parametrize("codec", ["topk:density=0.05", "sign:vote=yes"])
+def test_one_model_comes_out_of_compressed_gradients(tmp_path: Path, codec: str) -> None:
+    settings = {"strategy": "sync", "codec": codec, "explicit": ["strategy", "codec"]}
+    with LocalCluster(JOB, 2, tmp_path / "run", settings=settings) as cluster:
+        outcome = cluster.outcome()
+        cluster.until_exits(2)
+        found = [float(value) for value in re.findall(r"accuracy ([0-9.]+)", cluster.logs())]
+    assert outcome.exit_code == 0, outcome
+    assert outcome.identical and outcome.exact
+    assert len(found) == 2 and len(set(found)) == 1 and found[0] > 0.6
+    for row in outcome.workers.values():
+        assert "coded=1" in row.statistics.counted
+        assert row.statistics.bytes_sent < 0.2 * row.statistics.bytes_dense
+
+
 @pytest.mark.parametrize(("strategy", "victim"), [("sync", 1), ("sync:backup=1", 0)])  # 0 coordinates
 def test_the_others_go_on_when_a_worker_is_killed(tmp_path: Path, strategy: str, victim: int) -> None:
     gate, settings = tmp_path / "gate", {"strategy": strategy}

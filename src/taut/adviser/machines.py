@@ -38,9 +38,10 @@ def speeds_of(probe: Probe) -> Speeds:
     )
 
 
-def costs_of(probe: Probe) -> Costs:
-    """What was measured of codecs, the middle worker's; the rest as the simulator has it."""
-    given = Costs()
+def costs_of(probe: Probe, given: Costs | None = None) -> Costs:
+    """What the probe measured of codecs, the middle worker's; the rest as ``given``, or as taut has it. What a codec
+    takes for an update however small is too little for a probe to see."""
+    given = Costs() if given is None else given
     codecs: dict[str, CodecCost] = dict(given.codecs)
     for name in {name for worker in probe.workers for name in worker.codecs}:
         found = [worker.codecs[name] for worker in probe.workers if name in worker.codecs]

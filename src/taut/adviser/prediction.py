@@ -22,6 +22,7 @@ from taut.adviser.candidates import Candidate, independent
 from taut.adviser.machines import costs_of, links_of, speeds_of
 from taut.adviser.record import Probe
 from taut.errors import RunFailed, TautError
+from taut.simulator.costs import CodecCost, Costs
 from taut.simulator.result import Simulated
 from taut.simulator.scenario import Scenario
 
@@ -56,9 +57,11 @@ class Prediction:
         return self.figures.bytes_per_step / self.figures.step_s if self.figures.step_s > 0.0 else 0.0
 
 
-def scenario(probe: Probe, candidate: Candidate, workers: int, steps: int | None = None) -> Scenario:
-    """A short run of this candidate on the machines that were probed."""
-    costs = costs_of(probe)
+def scenario(
+    probe: Probe, candidate: Candidate, workers: int, steps: int | None = None, costs: Costs | None = None
+) -> Scenario:
+    """A short run of this candidate on the machines that were probed. ``costs``: of what the probe did not see."""
+    costs = costs_of(probe, costs)
     batches = sorted(worker.batch for worker in probe.workers)
     return Scenario(
         workers=workers,
@@ -97,6 +100,7 @@ def predict(
     workers: int,
     *,
     simulate: Simulate,
+    costs: Costs | None = None,
     cache: Cache | None = None,
     progress: Callable[[Candidate], None] | None = None,
 ) -> tuple[list[Prediction], dict[str, str]]:
@@ -108,34 +112,61 @@ def predict(
     for candidate in listed:
         if progress is not None:
             progress(candidate)
-        hopeless = too_much(probe, candidate, workers)
-        if hopeless:
-            refused[candidate.name] = hopeless
+        why_not = too_much(probe, candidate, workers, costs) or outdone(
+            probe, candidate, [one for one, _ in found], costs
+        )
+        if why_not:
+            refused[candidate.name] = why_not
             continue
         try:
-            found.append((candidate, _figures(scenario(probe, candidate, workers), simulate, cache)))
+            found.append((candidate, _figures(scenario(probe, candidate, workers, costs=costs), simulate, cache)))
         except TautError as error:
             refused[candidate.name] = str(error)
     alone = {
-        steps: _figures(scenario(probe, independent(workers), workers, steps), simulate, cache).samples_per_s
+        steps: _figures(scenario(probe, independent(workers), workers, steps, costs), simulate, cache).samples_per_s
         for steps in sorted({one.steps for one, _ in found})
     }
     return [Prediction(one, each, each.samples_per_s / alone[one.steps]) for one, each in found], refused
 
 
-def too_much(probe: Probe, candidate: Candidate, workers: int) -> str:
+def too_much(probe: Probe, candidate: Candidate, workers: int, costs: Costs | None = None) -> str:
     """Why it is not worth simulating (empty if it is): what it sends in a step takes its link longer than ``HOPELESS``
     steps. Of strategies that send without waiting only: they would drown, and the simulator in their messages."""
     name = candidate.resolved.strategy.name
     if name not in DROWNING or not probe.links:
         return ""
-    cost = costs_of(probe).codec(candidate.resolved.codec)
+    cost = costs_of(probe, costs).codec(candidate.resolved.codec)
     nbytes = cost.bits_per_element * probe.parameters / 8.0 * (workers - 1)
     takes_s = nbytes / median(link.bytes_per_s for link in probe.links)
     step_s = median(worker.step_s for worker in probe.workers)
     if takes_s <= HOPELESS * step_s:
         return ""
     return f"what it sends after a step of {step_s:.3g} s would take its link {takes_s:.3g} s"
+
+
+def outdone(probe: Probe, candidate: Candidate, before: Sequence[Candidate], costs: Costs | None = None) -> str:
+    """Why its codec makes it slower for certain (empty if it may be faster): another one, with which the same strategy
+    was simulated and which is preferred to it, says no more and takes no longer. ``dense`` is always simulated: it is
+    what others are held against."""
+    known, name = costs_of(probe, costs), candidate.resolved.codec
+    if name == "dense":
+        return ""
+    mine = known.codec(name)
+    for other in before:
+        if (other.strategy, other.resolved.topology) != (candidate.strategy, candidate.resolved.topology):
+            continue
+        theirs = known.codec(other.resolved.codec)
+        pairs = zip(_work(mine, probe.parameters), _work(theirs, probe.parameters), strict=True)
+        if other.resolved.codec != name and all(one >= another for one, another in pairs):
+            bits = f"{mine.bits_per_element:.3g} bits per parameter against {theirs.bits_per_element:.3g}"
+            return f"{name} says no less than {other.resolved.codec} ({bits}), and takes no less time"
+    return ""
+
+
+def _work(cost: CodecCost, parameters: int) -> tuple[float, float, float]:
+    """What one update takes: bytes, seconds to make it, seconds to include it."""
+    nbytes = cost.nbytes(parameters)
+    return nbytes, cost.encode_s(parameters), cost.absorb_s(nbytes)
 
 
 def _figures(run: Scenario, simulate: Simulate, cache: Cache) -> Figures:

@@ -27,11 +27,13 @@ HALF = 0.5
 @dataclass(frozen=True)
 class Advice:
     """``ranked``: the recommended one first, then what reaches the bar in the order of completeness, then the rest by
-    speed; of one strategy on several topologies or with several codecs, the best placed one. ``bar``: an efficiency."""
+    speed; of one strategy on several topologies or with several codecs, the best placed one. ``bar``: an efficiency.
+    ``known``: all predictions."""
 
     ranked: tuple[Prediction, ...]
     bar: float
     seldom_allowed: bool
+    known: tuple[Prediction, ...] = ()
 
     @property
     def recommended(self) -> Prediction:
@@ -59,7 +61,7 @@ def rank(predictions: Sequence[Prediction]) -> Advice:
     above = [one for one in able if advice.reaches(one)]
     talking = [one for one in predictions if one.candidate.completeness is not Completeness.NOTHING]
     below = sorted((one for one in talking if one not in above), key=lambda one: -one.efficiency)
-    return Advice(tuple(_once([*above, *below])), bar, seldom_allowed)
+    return Advice(tuple(_once([*above, *below])), bar, seldom_allowed, tuple(predictions))
 
 
 def _once(ordered: Sequence[Prediction]) -> list[Prediction]:

@@ -115,6 +115,35 @@ def quality(prediction: Prediction, workers: int, batch: int) -> list[str]:
     return found
 
 
+def compression(advice: Advice) -> list[str]:
+    """Whether it pays to compress: what the recommended one gains by it, or would."""
+    chosen = advice.recommended
+    sharing = [one for one in advice.known if one.candidate.completeness <= Completeness.NEIGHBOURS]
+    plain = [one for one in sharing if _is_dense(one) and one.candidate.strategy == chosen.candidate.strategy]
+    packed = [one for one in sharing if not _is_dense(one)]
+    if not _is_dense(chosen):
+        best = max(plain, key=lambda one: one.efficiency, default=None)
+        if best is None or best.candidate.completeness is Completeness.NOTHING:
+            return []
+        if best.efficiency >= chosen.efficiency:
+            return [f"compression does not pay here: {best.candidate.name} reaches {percent(best.efficiency)}"]
+        return [f"compression pays: with dense updates ({best.candidate.name}) it would be {percent(best.efficiency)}"]
+    best = max(packed, key=lambda one: one.efficiency, default=None)
+    if best is None:
+        return []
+    if best.efficiency <= chosen.efficiency:
+        return [
+            f"compression does not pay here: dense updates leave {percent(chosen.efficiency)} of that speed, the best "
+            f"compressed ones ({best.candidate.name}) {percent(best.efficiency)}"
+        ]
+    gain = best.efficiency / chosen.efficiency - 1.0
+    return [f"compression would gain {percent(gain)} ({best.candidate.name}): too little to give up dense updates for"]
+
+
+def _is_dense(prediction: Prediction) -> bool:
+    return prediction.candidate.resolved.codec.partition(":")[0] == "dense"
+
+
 def reasons(advice: Advice, probe: Probe, workers: int) -> list[str]:
     """The facts, why nothing more complete was taken, and what the recommended one does."""
     chosen = advice.recommended
@@ -125,6 +154,7 @@ def reasons(advice: Advice, probe: Probe, workers: int) -> list[str]:
         if rivals:
             found.append(why_not(max(rivals, key=lambda one: one.efficiency), probe, workers))
     found.append(why(chosen, probe))
+    found += compression(advice)
     fastest = max(advice.ranked, key=lambda one: one.efficiency)
     if fastest is not chosen:
         ahead = fastest.efficiency / chosen.efficiency - 1.0

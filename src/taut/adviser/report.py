@@ -17,7 +17,8 @@ from taut.adviser.verification import Verified, command
 
 @dataclass(frozen=True)
 class Report:
-    """``refused``: candidates that could not be simulated, and why."""
+    """``refused``: candidates that could not be simulated, or could not win, and why. ``costs_from``: whence the costs of
+    what the probe did not measure."""
 
     probe: Probe
     advice: Advice
@@ -26,6 +27,7 @@ class Report:
     workers: int
     script: Path
     args: Sequence[str]
+    costs_from: str = ""
 
     def warnings(self) -> list[str]:
         """What the reader must know about the predictions themselves."""
@@ -37,8 +39,17 @@ class Report:
             )
         if self.probe.script and Path(self.probe.script).name != self.script.name:
             found.append(f"the probe was made with {self.probe.script}: steps and updates are that script's")
-        found += [f"{name} was left out: {reason}" for name, reason in self.refused.items()]
-        return found
+        return found + self._left_out()
+
+    def _left_out(self) -> list[str]:
+        """Which candidates, reason by reason."""
+        names: dict[str, list[str]] = {}
+        for name, reason in self.refused.items():
+            names.setdefault(reason, []).append(name)
+        return [
+            f"{', '.join(each)} {'was' if len(each) == 1 else 'were'} left out: {reason}"
+            for reason, each in names.items()
+        ]
 
     def command(self, prediction: Prediction) -> str:
         """What to type: here, or, for a probe between machines, where the supervisor is to be."""
@@ -59,6 +70,7 @@ class Report:
             "bar_efficiency": self.advice.bar,
             "reasons": reasons(self.advice, self.probe, self.workers),
             "warnings": self.warnings(),
+            "costs_from": self.costs_from,
             "top": [
                 {
                     **prediction_record(one),

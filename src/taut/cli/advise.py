@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from taut.adviser.record import Probe
     from taut.adviser.report import Report
     from taut.adviser.verification import Verified
+    from taut.simulator.costs import Costs
 
 VERIFIED = 2  # so many of the best are run
 
@@ -69,15 +70,19 @@ def advise(
     check_script(script)
     if top < 1 or seconds <= 0.0:
         raise Misuse(f"--top {top}, --seconds {seconds:g}", "numbers above zero")
+    from taut.config import costs_file
+    from taut.simulator.cost_file import known_costs
+
     found = _probe(probe, script, args or [], workers, runs_dir=runs_dir, config=config, quiet=quiet or as_json)
     count = workers or len(found.workers)
     _check(found, count, verify)
     beside = (probe or OUT).with_suffix(".predictions.json")
-    advice, refused = _predict(found, count, beside, quiet=quiet or as_json)
+    known = known_costs(costs_file())
+    advice, refused = _predict(found, count, beside, known.costs, quiet=quiet or as_json)
     verified = _verify(advice, count, script, args or [], seconds, quiet=quiet or as_json) if verify else []
     from taut.adviser.report import Report
 
-    report = Report(found, advice, refused, verified, count, script, args or [])
+    report = Report(found, advice, refused, verified, count, script, args or [], known.source)
     if as_json:
         print_json(report.record(top))
     else:
@@ -120,7 +125,7 @@ def _check(found: Probe, workers: int, verify: bool) -> None:
         )
 
 
-def _predict(found: Probe, workers: int, beside: Path, *, quiet: bool) -> tuple[Advice, dict[str, str]]:
+def _predict(found: Probe, workers: int, beside: Path, costs: Costs, *, quiet: bool) -> tuple[Advice, dict[str, str]]:
     from taut.adviser.candidates import Completeness, candidates
     from taut.adviser.prediction import Cache, predict
     from taut.adviser.ranking import rank
@@ -129,7 +134,7 @@ def _predict(found: Probe, workers: int, beside: Path, *, quiet: bool) -> tuple[
     listed = candidates(workers)
     with _progress(len(listed), quiet) as told:
         predictions, refused = predict(
-            found, listed, workers, simulate=simulate_timing, cache=Cache(beside), progress=told
+            found, listed, workers, simulate=simulate_timing, costs=costs, cache=Cache(beside), progress=told
         )
     if not any(one.candidate.completeness <= Completeness.NEIGHBOURS for one in predictions):
         raise RunFailed(f"nothing could be simulated: {'; '.join(refused.values())}")
@@ -189,6 +194,10 @@ def show_report(console: Console, report: Report, top: int) -> None:
         console.print(f"  - {remark}", soft_wrap=True, markup=False)
     for warning in report.warnings():
         console.print(f"note: {warning}", soft_wrap=True, markup=False)
+    if report.costs_from:
+        measured = ", ".join(sorted({name for worker in report.probe.workers for name in worker.codecs})) or "none"
+        text = f"costs of codecs: {measured} from the probe, others {report.costs_from}"
+        console.print(text, soft_wrap=True, markup=False, style="dim")
     for one in report.verified:
         console.print(verified_text(one), soft_wrap=True, markup=False)
     console.print(report.command(chosen), soft_wrap=True, markup=False, style="bold")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
+    from taut.simulator.cost_file import Known
     from taut.simulator.scenario import Scenario
 
 MACHINES = "Machines and network"
@@ -48,7 +49,10 @@ JoinAt = Annotated[
     list[str] | None, typer.Option("--join", help="2@10s: two more workers join.", rich_help_panel=MACHINES)
 ]
 CostsFile = Annotated[
-    Path | None, typer.Option("--costs", help="Costs measured by taut probe (JSON).", rich_help_panel=MACHINES)
+    Path | None,
+    typer.Option(
+        "--costs", help="A file of costs (JSON); default: what `taut codecs --measure` found.", rich_help_panel=MACHINES
+    ),
 ]
 
 
@@ -76,7 +80,6 @@ class Machines:
 
     def scenario(self, **given: Any) -> Scenario:
         """A scenario of these machines; a step takes what was said, or the default."""
-        from taut.simulator.costs import Costs
         from taut.simulator.scenario import Scenario
         from taut.simulator.speeds import Speeds
         from taut.simulator.written import parse_fault_words, parse_links, parse_shared, parse_speed, parse_straggler
@@ -91,5 +94,12 @@ class Machines:
         if self.step_s is not None:
             speeds = replace(speeds, step_s=self.step_s)
         faults = parse_fault_words(self.fail or (), self.pause or (), self.join or ())
-        costs = Costs() if self.costs is None else Costs.read(self.costs)
-        return Scenario(links=links, speeds=speeds, faults=faults, costs=costs, **given)
+        return Scenario(links=links, speeds=speeds, faults=faults, costs=self.known_costs().costs, **given)
+
+    def known_costs(self) -> Known:
+        """What exchanging costs, and whence: the file that was named, what was measured here, or taut's own figures."""
+        from taut.config import costs_file
+        from taut.simulator.cost_file import Known, known_costs
+        from taut.simulator.costs import Costs
+
+        return known_costs(costs_file()) if self.costs is None else Known(Costs.read(self.costs), str(self.costs))

@@ -10,7 +10,21 @@ from typing import Annotated, NoReturn
 import typer
 
 from taut import __version__
-from taut.cli import advise, compare, demo, probe, run, runs, show, simulate, strategies, supervisor, topology, worker
+from taut.cli import (
+    advise,
+    codecs,
+    compare,
+    demo,
+    probe,
+    run,
+    runs,
+    show,
+    simulate,
+    strategies,
+    supervisor,
+    topology,
+    worker,
+)
 from taut.cli.options import PASS_ON
 from taut.errors import TautError
 
@@ -34,6 +48,7 @@ app.command("compare", context_settings=PASS_ON)(compare.compare)
 app.command("probe", context_settings=PASS_ON)(probe.probe)
 app.command("advise", context_settings=PASS_ON)(advise.advise)
 app.command("topology")(topology.topology)
+app.command("codecs", cls=codecs.CodecsCommand)(codecs.codecs)
 
 
 class _Debug:

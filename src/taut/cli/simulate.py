@@ -119,10 +119,12 @@ def simulate(
     found, timeline = run_scenario(scenario, timing_only, trace is not None, log_dir, silent)
     if trace is not None and timeline is not None:
         timeline.write(trace)
+    costs_from = machines.known_costs().source
     if as_json:
-        print_json(record(found, timing_only))
+        print_json(record(found, timing_only) | {"costs_from": costs_from})
     elif not quiet:
         show(found, timing_only, trace)
+        results().print(f"costs of codecs: {costs_from}", style="dim", markup=False, soft_wrap=True)
     raise typer.Exit(1 if found.error else 0)
 
 

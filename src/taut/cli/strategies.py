@@ -35,6 +35,7 @@ def _names() -> list[str]:
 
 
 def _described(name: str) -> dict[str, Any]:
+    from taut.strategies.method import CODECS
     from taut.strategies.registry import METHODS, Choice, parameters
 
     kind = Choice(name).kind
@@ -50,7 +51,7 @@ def _described(name: str) -> dict[str, Any]:
         "waits": waits,
         "exchanges": kind.vector if method else "updates",
         "replicas_agree": bool(kind.consensus) if method else bool(kind.complete),
-        "codecs": list(kind.codecs) if method else ["tether", "threshold", "dense"],
+        "codecs": list(kind.codecs if method else CODECS),
         "topologies": list(kind.topologies) if method else [],
         "paper": getattr(kind, "paper", ""),
         "parameters": parameters(name),

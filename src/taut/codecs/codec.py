@@ -14,16 +14,21 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from types import ModuleType
 from typing import Any, ClassVar
 
 import numpy as np
 
+from taut.codecs.facts import Facts
+from taut.codecs.forms import FORMS, DenseForm, SparseForm
 from taut.codecs.grid import Grid
 from taut.codecs.packing import dense_numbers
-from taut.codecs.payload import CHUNK, COUNTS, PAIRS, Bytes, Header, Kind, read, read_pairs, validate
+from taut.codecs.payload import CHUNK, COUNTS, PAIRS, Bytes, Header, Kind, body_of, read, read_pairs
 from taut.codecs.signs import room_for_words
+from taut.codecs.validation import frame, rice_words, validate
 from taut.errors import MalformedMessage, Misuse
 
 Vector = Any  # float32, one-dimensional, contiguous: a NumPy array, or a torch tensor on any device
@@ -55,6 +60,7 @@ class State:
     density: float = 0.0
     words_sent: int = 0
     steering: Any = None  # of an adaptive limit: see ``taut.codecs.adaptive``
+    memory: Any = None  # of a compressor: see ``taut.codecs.compressor``
     _weight: float = field(default=0.0, repr=False)
 
     @property
@@ -88,17 +94,32 @@ class Codec(ABC):
     >>> codec, w = parse("tether:slack=2^-6"), np.zeros(64, np.float32)
     >>> state = codec.start(w, workers=4)
     >>> w[5] += 0.02                              # the optimizer's step
-    >>> payload = codec.emit(state, 0, 64)        # for everyone else: 28 bytes of header, and one word
+    >>> payload = codec.emit(state, 0, 64)        # for everyone else: 28 bytes of header, and one word, coded
     >>> len(payload), float(codec.shared(state)[5])
-    (32, 0.0078125)
+    (31, 0.0078125)
     """
 
     name: ClassVar[str]
     exact: ClassVar[bool]
+    whole: ClassVar[bool] = False  # it must scan the whole vector at once
+
+    @property
+    @abstractmethod
+    def facts(self) -> Facts:
+        """What it says of itself."""
 
     @abstractmethod
-    def start(self, w: Vector, workers: int, grid: Grid | None = None) -> State:
-        """The state for live weights ``w``, with b = w now. Give the ``grid`` they were snapped to."""
+    def start(
+        self,
+        w: Vector,
+        workers: int,
+        grid: Grid | None = None,
+        *,
+        shapes: Sequence[tuple[int, ...]] = (),
+        seed: int = 0,
+    ) -> State:
+        """The state for live weights ``w``, with b = w now. Give the ``grid`` they were snapped to. ``shapes``: of the
+        tensors in w, in order, for codecs that see matrices. ``seed``: of random numbers; another for each worker."""
 
     @abstractmethod
     def emit(self, state: State, lo: int, hi: int) -> bytes | None:
@@ -116,8 +137,12 @@ class Codec(ABC):
     def absorb(self, state: State, payload: Bytes) -> None:
         """Take in another worker's payload: b and w move by it. All of it is validated before anything is
         applied: ``MalformedMessage`` leaves the state as it was."""
-        head = validate(payload, state.size)
+        head = frame(payload, state.size)
         self._admit(state, head)
+        if head.kind is Kind.RICE:  # decoding checks it, and is done once
+            state.kernels.add_words(state.w, state.b, head.base, rice_words(payload, head), head.quantum)
+            return
+        validate(payload, state.size)
         apply(state, payload, head)
 
     def shared(self, state: State) -> Vector:
@@ -133,12 +158,23 @@ class Codec(ABC):
         if state.r is not None:
             state.r *= 0.0
 
+    def left(self, state: State) -> Vector | None:
+        """What waits to be sent, to be handed on by a worker that leaves; None where nothing does. The tether has none:
+        what strays below the slack is noise of the last steps more than progress."""
+        return state.r
+
+    def inherit(self, state: State, lo: int, left: Vector) -> None:
+        """Another worker left, and this is what it had not sent, from element ``lo`` on: it waits here from now on."""
+        if state.r is not None:
+            part = state.r[lo : lo + len(left)]
+            state.kernels.load(part, state.kernels.host(part) + left)
+
     def _admit(self, state: State, head: Header) -> None:
         """Refuse what would break this codec's promise, though it is well-formed."""
         if not self.exact:
             return
-        if head.kind is Kind.DENSE:
-            raise MalformedMessage(f"dense payload for codec {self.name}, whose sums are exact")
+        if head.kind is Kind.DENSE or head.kind in FORMS:
+            raise MalformedMessage(f"{head.kind.name} payload for codec {self.name}, whose sums are exact")
         if state.grid is not None and not (head.quantum / state.grid.finest).is_integer():
             raise MalformedMessage(f"quantum {head.quantum:g} is not on the run's grid of {state.grid.finest:g}")
 
@@ -149,7 +185,7 @@ def new_state(w: Vector, workers: int, grid: Grid | None, residual: bool = False
     if isinstance(w, np.ndarray):
         from taut.codecs import kernels_cpu as kernels
     else:
-        from taut.codecs import kernels_torch as kernels  # type: ignore[no-redef]
+        kernels = _torch_kernels(w)
     if "float32" not in str(w.dtype) or w.ndim != 1:
         raise Misuse(f"weights of type {w.dtype} and shape {tuple(w.shape)}", "one flat float32 vector")
     if grid is not None and sum(grid.sizes) != len(w):
@@ -158,6 +194,15 @@ def new_state(w: Vector, workers: int, grid: Grid | None, residual: bool = False
     if residual:
         state.r = kernels.like(w, 2, filled=False)
     return state
+
+
+def _torch_kernels(w: Vector) -> ModuleType:
+    """Triton's where the tensor is on a GPU and Triton is at hand, else those of torch operations: the same bits."""
+    if w.is_cuda and find_spec("triton"):
+        from taut.codecs import kernels_gpu as kernels
+    else:
+        from taut.codecs import kernels_torch as kernels  # type: ignore[no-redef]
+    return kernels
 
 
 def check_workers(workers: int) -> None:
@@ -183,6 +228,14 @@ def apply(state: State, payload: Bytes, head: Header) -> None:
     elif head.kind in PAIRS:
         indices, numbers = read_pairs(payload, head)
         kernels.add_at(w, b, head.base, indices, numbers.astype(np.float32) * np.float32(head.quantum))
+    elif head.kind in FORMS:
+        form, body = FORMS[head.kind], body_of(payload)
+        if isinstance(form, SparseForm):
+            indices, values = form.entries(head, body)
+            kernels.add_at(w, b, head.base, indices, values)
+        elif isinstance(form, DenseForm):
+            for start, values in form.pieces(head, body):
+                kernels.add_values(w, b, head.base + start, values)
     else:
         quantum = np.float32(head.quantum) if head.kind in COUNTS else np.float32(1.0)
         for start in range(0, head.length, CHUNK):

@@ -5,12 +5,18 @@ u = (w - b) / p;  send u;  b += u;  w = b
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
+
 from taut.codecs.codec import Codec, State, Vector, check_range, check_workers, new_state
+from taut.codecs.facts import Facts
 from taut.codecs.grid import Grid
 from taut.codecs.payload import Header, Kind, build
+from taut.errors import NonFiniteUpdate
 
 FLUSH_RANGE = 2**30
 
@@ -23,7 +29,27 @@ class Dense(Codec):
     name: ClassVar[str] = "dense"
     exact: ClassVar[bool] = False
 
-    def start(self, w: Vector, workers: int, grid: Grid | None = None) -> State:
+    @property
+    def facts(self) -> Facts:
+        return Facts(
+            title="the whole change, as float32",
+            bits=32.0,
+            error=0.0,
+            bound="nothing is lost but what rounding of sums costs",
+            paper="",
+            unbiased=True,
+            summable=True,
+        )
+
+    def start(
+        self,
+        w: Vector,
+        workers: int,
+        grid: Grid | None = None,
+        *,
+        shapes: Sequence[tuple[int, ...]] = (),
+        seed: int = 0,
+    ) -> State:
         return new_state(w, workers, None)
 
     def emit(self, state: State, lo: int, hi: int) -> bytes | None:
@@ -31,6 +57,9 @@ class Dense(Codec):
         if lo == hi:
             return None
         change = state.kernels.mean(state.w, state.b, lo, hi, 1.0 / state.workers)
+        if not math.isfinite(float(np.abs(change).max())):
+            element = lo + int(np.flatnonzero(~np.isfinite(change))[0])
+            raise NonFiniteUpdate(f"element {element} of the update is NaN or infinite: nothing of it was sent", element)
         sent = int((change != 0).sum())
         state.note(sent, hi - lo)
         return build(Header(Kind.DENSE, 0.0, lo, hi - lo, hi - lo), change) if sent else None

@@ -1,8 +1,7 @@
 """Kernels for NumPy vectors, in numba: native, without the GIL, kept on disk after the first compilation.
 
-They work in blocks of 64 elements. A block's test for "anything over the limit?" has no branches and
-vectorizes; only blocks with something to send are gone through element by element. All arithmetic is float32,
-one rounding per operation and in a fixed order (no fastmath), so that ``kernels_torch`` gives the same bits.
+The two scans are written in ``kernels_scan``, and run on several threads as ``parallel`` says. All arithmetic is
+float32, one rounding per operation and in a fixed order (no fastmath), so that ``kernels_torch`` gives the same bits.
 
 Every function works in place on what it is given. Signatures are explicit: the kernels come from the cache
 when this module is imported, which is why nothing imports it before a state is made.
@@ -23,6 +22,8 @@ import numpy.typing as npt
 from numba import types
 
 from taut.codecs.adaptive import SAMPLE
+from taut.codecs.kernels_scan import scan_tether, scan_threshold
+from taut.codecs.parallel import forget_pool, side_by_side
 from taut.codecs.payload import CHUNK, bit_values
 from taut.codecs.signs import Signs, collect
 
@@ -30,18 +31,14 @@ F32 = npt.NDArray[np.float32]
 U32 = npt.NDArray[np.uint32]
 U8 = npt.NDArray[np.uint8]
 
-_zero, _many = np.float32(0.0), np.uint32(2)
-_0, _1, _2, _64 = np.uint64(0), np.uint64(1), np.uint64(2), np.uint64(64)  # a plain 64 beside a uint64 would make a float
+_1, _2 = np.uint64(1), np.uint64(2)
 _STAGGER_NBYTES = 448  # vectors that start at the same place of a page slow each other's stores and loads
 
 _vector = types.Array(types.float32, 1, "C")
 _words = types.Array(types.uint32, 1, "C")
 _words_in = types.Array(types.uint32, 1, "C", readonly=True)
 _bits = types.Array(types.uint8, 1, "C")
-_index, _f32 = (
-    types.uint64,
-    types.float32,
-)  # unsigned: numba then leaves out the wrap-around of negative indices
+_index, _f32 = types.uint64, types.float32  # unsigned: numba then leaves out the wrap-around of negative indices
 _found = types.UniTuple(types.uint64, 2)  # type: ignore[no-untyped-call]
 
 
@@ -77,107 +74,10 @@ def _jit(signature: Any, cache: bool) -> Callable[[Callable[..., Any]], Callable
     return compiler  # type: ignore[no-any-return]
 
 
-@numba.njit(nogil=True, error_model="numpy")  # part of the scan below: compiled and kept with it
-def _send_tether(w, b, start, stop, base, limit, up, give, out, k):  # type: ignore[no-untyped-def]
-    """Element by element: one sign where |w - b| >= limit."""
-    for i in range(start, stop):
-        stray = w[i] - b[i]
-        if stray >= limit:
-            out[k] = np.uint32((i - base) << _1)
-            k += _1
-            b[i] += up
-            w[i] -= give
-        elif stray <= -limit:
-            out[k] = np.uint32(((i - base) << _1) | _1)
-            k += _1
-            b[i] -= up
-            w[i] += give
-    return k
+os.register_at_fork(after_in_child=forget_pool)
 
-
-@numba.njit(nogil=True, error_model="numpy")
-def _send_many(w, b, start, base, limit, up, give, out, k):  # type: ignore[no-untyped-def]
-    """The same for a block with several over the limit, without branches: guessing wrong costs more than all else."""
-    for i in range(start, start + _64):
-        stray = w[i] - b[i]
-        minus = np.uint64(stray < _zero)
-        over = np.uint64(abs(stray) >= limit)
-        out[k] = np.uint32(((i - base) << _1) | minus)
-        k += over
-        sign = np.float32(np.int64(over) - np.int64((over & minus) << _1))
-        b[i] += sign * up
-        w[i] -= sign * give
-    return k
-
-
-@_kernel(_found(_vector, _vector, _index, _index, _index, _f32, _f32, _f32, _words))
-def _scan_tether(w, b, lo, hi, base, limit, up, give, out):  # type: ignore[no-untyped-def]
-    """From ``lo``: send one sign where |w - b| >= limit. Returns (words written, where it stopped): at
-    ``hi``, or earlier, before a block that might not fit into ``out``."""
-    k = _0
-    room = np.uint64(out.size) - _64
-    start = lo
-    while start + _64 <= hi:
-        if k > room:
-            return k, start
-        over = np.uint32(0)
-        for i in range(_64):
-            over += np.uint32(1) if abs(w[start + i] - b[start + i]) >= limit else np.uint32(0)
-        if over > _many:
-            k = _send_many(w, b, start, base, limit, up, give, out, k)
-        elif over:
-            k = _send_tether(w, b, start, start + _64, base, limit, up, give, out, k)
-        start += _64
-    if k > room:
-        return k, start
-    return _send_tether(w, b, start, hi, base, limit, up, give, out, k), hi
-
-
-@numba.njit(nogil=True, error_model="numpy")
-def _send_threshold(w, b, r, start, stop, base, tau, out, k):  # type: ignore[no-untyped-def]
-    """Element by element: one sign where |r| >= tau."""
-    for i in range(start, stop):
-        if r[i] >= tau:
-            out[k] = np.uint32((i - base) << _1)
-            k += _1
-            r[i] -= tau
-            b[i] += tau
-            w[i] = b[i]
-        elif r[i] <= -tau:
-            out[k] = np.uint32(((i - base) << _1) | _1)
-            k += _1
-            r[i] += tau
-            b[i] -= tau
-            w[i] = b[i]
-    return k
-
-
-@_kernel(_found(_vector, _vector, _vector, _index, _index, _index, _f32, _f32, _words))
-def _scan_threshold(w, b, r, lo, hi, base, tau, share, out):  # type: ignore[no-untyped-def]
-    """From ``lo``: r += (w - b) * share; w = b; send one sign where |r| >= tau. Returns as
-    ``_scan_tether``."""
-    k = _0
-    room = np.uint64(out.size) - _64
-    start = lo
-    while start + _64 <= hi:
-        if k > room:
-            return k, start
-        over = np.uint32(0)
-        for i in range(_64):
-            shared = b[start + i]
-            x = r[start + i] + (w[start + i] - shared) * share
-            over |= np.uint32(1) if abs(x) >= tau else np.uint32(0)
-            r[start + i] = x
-            w[start + i] = shared
-        if over:
-            k = _send_threshold(w, b, r, start, start + _64, base, tau, out, k)
-        start += _64
-    if k > room:
-        return k, start
-    for i in range(start, hi):
-        r[i] += (w[i] - b[i]) * share
-        w[i] = b[i]
-    return _send_threshold(w, b, r, start, hi, base, tau, out, k), hi
+_scan_tether = _kernel(_found(_vector, _vector, _index, _index, _index, _f32, _f32, _f32, _words))(scan_tether)
+_scan_threshold = _kernel(_found(_vector, _vector, _vector, _index, _index, _index, _f32, _f32, _words))(scan_threshold)
 
 
 @_kernel(types.void(_vector, _vector, _index, _words_in, _f32))
@@ -212,15 +112,23 @@ def tether(w: F32, b: F32, lo: int, hi: int, limit: float, up: float, out: U32) 
     """Scan ``lo..hi-1`` for the tether codec: b moves by ``up``, w gives back ``limit - up``."""
     f32 = np.float32
     give = f32(limit) - f32(up)
-    scan = lambda start: _scan_tether(w, b, start, hi, lo, f32(limit), f32(up), give, out)  # noqa: E731
-    return collect(scan, lo, hi, out, _write_bits)
+
+    def part(start: int, stop: int, room: U32) -> Signs:
+        scan = lambda at: _scan_tether(w, b, at, stop, start, f32(limit), f32(up), give, room)  # noqa: E731
+        return collect(scan, start, stop, room, _write_bits)
+
+    return side_by_side(part, lo, hi, out, _write_bits)
 
 
 def threshold(w: F32, b: F32, r: F32, lo: int, hi: int, tau: float, share: float, out: U32) -> Signs:
     """Scan ``lo..hi-1`` for the threshold codec: r += (w - b) * share, one ±tau per element."""
     f32 = np.float32
-    scan = lambda start: _scan_threshold(w, b, r, start, hi, lo, f32(tau), f32(share), out)  # noqa: E731
-    return collect(scan, lo, hi, out, _write_bits)
+
+    def part(start: int, stop: int, room: U32) -> Signs:
+        scan = lambda at: _scan_threshold(w, b, r, at, stop, start, f32(tau), f32(share), room)  # noqa: E731
+        return collect(scan, start, stop, room, _write_bits)
+
+    return side_by_side(part, lo, hi, out, _write_bits)
 
 
 def mean(w: F32, b: F32, lo: int, hi: int, share: float) -> F32:
@@ -272,3 +180,7 @@ def add_at(w: F32, b: F32, base: int, indices: npt.NDArray[Any], values: F32) ->
 
 def load(target: F32, source: Any) -> None:
     np.copyto(target, source)
+
+
+def host(vector: F32) -> F32:
+    return vector

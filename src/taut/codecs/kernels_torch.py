@@ -150,3 +150,9 @@ def add_at(w: Tensor, b: Tensor, base: int, indices: npt.NDArray[Any], values: n
 @torch.no_grad()
 def load(target: Tensor, source: Any) -> None:
     target.copy_(_tensor(target, source) if isinstance(source, np.ndarray) else source)
+
+
+def host(vector: Tensor) -> npt.NDArray[np.float32]:
+    """``vector`` in host memory."""
+    found: npt.NDArray[np.float32] = vector.detach().cpu().numpy()
+    return found

@@ -1,8 +1,9 @@
 """Merging: several payloads become one that does the same, in the smallest of the kinds (see ``payload``).
 
 Updates add, so a queue that a slow receiver has not taken yet can be folded into one. ±quantum kinds are
-added as whole numbers of a unit that divides all their quanta: exact, whatever the order. With a dense
-float32 payload among them the sum is a dense float32 payload, right within rounding.
+added as whole numbers of a unit that divides all their quanta: exact, whatever the order. With others among them
+(dense float32, what a compressor wrote) the sum is of float32 numbers, right within rounding: for some elements if all
+of them are sparse and that is shorter, or else for all.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from taut.codecs.forms import FORMS, DenseForm, SparseForm
 from taut.codecs.payload import (
     CHUNK,
     COUNTS,
@@ -24,18 +26,22 @@ from taut.codecs.payload import (
     Header,
     Kind,
     bit_values,
+    body_of,
     build,
     header,
     index_type,
     read,
     read_pairs,
-    validate,
 )
+from taut.codecs.rice import encode
+from taut.codecs.validation import rice_words, validate
 from taut.errors import MalformedMessage
 
 __all__ = ["FORMAT_VERSION", "HEADER", "Header", "Kind", "build", "header", "merge", "pack", "validate"]
 
 I64 = npt.NDArray[np.int64]
+WHOLE = frozenset((Kind.WORDS, Kind.BITMAP, Kind.RICE, *COUNTS, *PAIRS))  # kinds that add as whole numbers
+SPARSE_KINDS = frozenset((Kind.WORDS, Kind.RICE, *PAIRS))
 _SPREAD = 4  # elements of the covered range per byte of payload, beyond which indices are sorted instead
 
 
@@ -56,8 +62,8 @@ def merge(payloads: Sequence[Bytes], size: int = 2**64) -> bytes:
         return bytes(payloads[0])
     base = min(head.base for head in heads)
     length = max(head.base + head.length for head in heads) - base
-    unit = common_unit([head.quantum for head in heads if head.kind is not Kind.DENSE])
-    if any(head.kind is Kind.DENSE for head in heads) or unit == 0.0:
+    unit = common_unit([head.quantum for head in heads if head.kind in WHOLE])
+    if any(head.kind not in WHOLE for head in heads) or unit == 0.0:
         return _merge_values(payloads, heads, base, length)
     if length > _SPREAD * sum(len(payload) for payload in payloads):
         indices, numbers = _sum_sparse(payloads, heads, base, unit)
@@ -93,7 +99,7 @@ def pack(indices: I64, numbers: I64, unit: float, base: int, length: int) -> byt
     largest = int(np.abs(numbers).max()) if numbers.size else 0
     words = int(np.abs(numbers).sum())
     sizes: dict[Kind, int] = {}
-    if length <= 2**31 and words < 2**32:
+    if words <= length <= 2**31:  # or they would be longer than the vector
         sizes[Kind.WORDS] = 4 * words
     if largest <= 1:
         sizes[Kind.BITMAP] = (length + 3) // 4
@@ -104,11 +110,31 @@ def pack(indices: I64, numbers: I64, unit: float, base: int, length: int) -> byt
             if indices.size < 2**32:
                 sizes[pairs] = (np.dtype(index_type(length)).itemsize + width) * indices.size
     if not sizes:  # sums past 2^31 units: beyond the exact range in any case
-        values = np.zeros(length, np.float32)
-        values[indices] = numbers * unit
-        return build(Header(Kind.DENSE, 0.0, base, length, length), values)
+        return _pack_values(indices, (numbers * unit).astype(np.float32), base, length)
     kind = min(sizes, key=lambda one: (sizes[one], one))
-    return _write(kind, indices, numbers, unit, base, length)
+    best = _write(kind, indices, numbers, unit, base, length)
+    if largest == 1 and length <= 2**31:
+        return min(pack_words((indices << 1 | (numbers < 0)).astype(np.uint32), unit, base, length), best, key=len)
+    return best
+
+
+def _pack_values(places: I64, numbers: npt.NDArray[np.float32], base: int, length: int) -> bytes:
+    """The same of float32 numbers: for some elements where that is shorter, or else for all."""
+    if 8 * places.size < 4 * length and length <= 2**32:
+        return build(Header(Kind.SPARSE, 0.0, base, length, places.size), places.astype(np.uint32), numbers)
+    if length > 2**32:
+        raise MalformedMessage(f"sums that cannot be written down for a range of {length} elements")
+    values = np.zeros(length, np.float32)
+    values[places] = numbers
+    return build(Header(Kind.DENSE, 0.0, base, length, length), values)
+
+
+def pack_words(words: npt.NDArray[np.uint32], quantum: float, base: int, length: int) -> bytes:
+    """Words whose indices rise, in the shorter of the two kinds: entropy-coded, but for a few very far apart."""
+    body = encode(words, length)
+    if body.nbytes < words.nbytes:
+        return build(Header(Kind.RICE, quantum, base, length, words.size), body)
+    return build(Header(Kind.WORDS, quantum, base, length, words.size), words)
 
 
 def _write(kind: Kind, indices: I64, numbers: I64, unit: float, base: int, length: int) -> bytes:
@@ -156,8 +182,8 @@ def _entries(payload: Bytes, head: Header) -> tuple[I64, I64]:
         dense = dense_numbers(payload, head, 0, head.length)
         places = np.flatnonzero(dense)
         return places, dense[places].astype(np.int64)
-    if head.kind is Kind.WORDS:
-        words = read(payload, np.uint32, head.count)
+    if head.kind is Kind.WORDS or head.kind is Kind.RICE:
+        words = read(payload, np.uint32, head.count) if head.kind is Kind.WORDS else rice_words(payload, head)
         return (words >> 1).astype(np.int64), 1 - 2 * (words & 1).astype(np.int64)
     indices, numbers = read_pairs(payload, head)
     return indices.astype(np.int64), numbers.astype(np.int64)
@@ -166,7 +192,7 @@ def _entries(payload: Bytes, head: Header) -> tuple[I64, I64]:
 def _accumulate(sums: npt.NDArray[Any], payload: Bytes, head: Header, base: int, scale: float) -> None:
     """``sums`` (which begins at element ``base``) += scale x the payload's numbers, in place."""
     target = sums[head.base - base : head.base - base + head.length]
-    if head.kind is Kind.WORDS or head.kind in PAIRS:
+    if head.kind in SPARSE_KINDS:
         places, numbers = _entries(payload, head)
         np.add.at(target, places, numbers * scale)
         return
@@ -187,7 +213,55 @@ def dense_numbers(payload: Bytes, head: Header, start: int, stop: int) -> npt.ND
 
 
 def _merge_values(payloads: Sequence[Bytes], heads: Sequence[Header], base: int, length: int) -> bytes:
+    if all(head.kind in SPARSE_KINDS or isinstance(FORMS.get(head.kind), SparseForm) for head in heads):
+        return _pack_values(*_sum_entries(payloads, heads, base), base, length)
     sums = np.zeros(length, np.float64)
     for payload, head in zip(payloads, heads, strict=True):
-        _accumulate(sums, payload, head, base, 1.0 if head.kind is Kind.DENSE else head.quantum)
+        add_values_to(sums[head.base - base :], payload, head)
     return build(Header(Kind.DENSE, 0.0, base, length, length), sums.astype(np.float32))
+
+
+def _sum_entries(payloads: Sequence[Bytes], heads: Sequence[Header], base: int) -> tuple[I64, npt.NDArray[np.float32]]:
+    places, values = [], []
+    for payload, head in zip(payloads, heads, strict=True):
+        some_places, some_values = entries(payload, head)
+        places.append(some_places.astype(np.int64) + (head.base - base))
+        values.append(some_values)
+    indices, where = np.unique(np.concatenate(places), return_inverse=True)
+    sums = np.zeros(indices.size, np.float64)
+    np.add.at(sums, where, np.concatenate(values))
+    return indices, sums.astype(np.float32)
+
+
+def entries(payload: Bytes, head: Header) -> tuple[npt.NDArray[Any], npt.NDArray[np.float32]]:
+    """Places (relative to the base) and float32 values of a sparse payload that was validated; words may repeat one."""
+    form = FORMS.get(head.kind)
+    if isinstance(form, SparseForm):
+        return form.entries(head, body_of(payload))
+    places, numbers = _entries(payload, head)
+    return places, numbers.astype(np.float32) * np.float32(head.quantum)
+
+
+def add_values_to(target: npt.NDArray[Any], payload: Bytes, head: Header) -> None:
+    """``target`` (which begins at the payload's base) += the payload's values; it was validated."""
+    form = FORMS.get(head.kind)
+    if isinstance(form, SparseForm):
+        places, values = form.entries(head, body_of(payload))
+        target[places] += values
+    elif isinstance(form, DenseForm):
+        for start, values in form.pieces(head, body_of(payload)):
+            target[start : start + len(values)] += values
+    else:
+        _accumulate(target, payload, head, head.base, 1.0 if head.kind is Kind.DENSE else head.quantum)
+
+
+def expand(payload: Bytes, size: int) -> npt.NDArray[np.float32]:
+    """The update as a plain vector of ``size`` elements. Raises ``MalformedMessage``.
+
+    >>> expand(build(Header(Kind.WORDS, 0.5, 2, 64, 1), np.array([1 << 1 | 1], np.uint32)), 66)[:4].tolist()
+    [0.0, 0.0, 0.0, -0.5]
+    """
+    head = validate(payload, size)
+    values = np.zeros(size, np.float32)
+    add_values_to(values[head.base :], payload, head)
+    return values

@@ -1,52 +1,107 @@
-"""The known codecs by name, and their written form: ``tether:slack=2^-6``."""
+"""The known codecs by name, and their written form: ``tether:slack=2^-6``, ``topk:density=0.001,feedback=no``."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, get_type_hints
 
+from taut.codecs.bf16 import Bf16
 from taut.codecs.codec import Codec
+from taut.codecs.compressor import Compressor
+from taut.codecs.demo import DeMo
 from taut.codecs.dense import Dense
-from taut.codecs.settings import number, written
+from taut.codecs.dgc import DGC
+from taut.codecs.feedback import Feedback
+from taut.codecs.fp8 import Fp8
+from taut.codecs.fp16 import Fp16
+from taut.codecs.int8 import Int8
+from taut.codecs.onebit import OneBit
+from taut.codecs.powersgd import PowerSGD
+from taut.codecs.qsgd import QSGD
+from taut.codecs.randomk import RandomK
+from taut.codecs.settings import number, truth, whole, written
+from taut.codecs.sign import Sign
+from taut.codecs.terngrad import TernGrad
 from taut.codecs.tether import Tether
 from taut.codecs.threshold import Threshold
+from taut.codecs.topk import TopK
 from taut.errors import Misuse
 from taut.written import did_you_mean, named, pairs
 
-REGISTRY: dict[str, type[Codec]] = {codec.name: codec for codec in (Tether, Threshold, Dense)}
+CODECS: tuple[type[Codec], ...] = (Tether, Threshold, Dense)
+COMPRESSORS: tuple[type[Compressor], ...] = (
+    Fp16,
+    Bf16,
+    Int8,
+    Fp8,
+    QSGD,
+    TernGrad,
+    TopK,
+    DGC,
+    RandomK,
+    Sign,
+    OneBit,
+    PowerSGD,
+    DeMo,
+)
+REGISTRY: dict[str, type[Codec] | type[Compressor]] = {
+    **{kind.name: kind for kind in CODECS},
+    **{kind.name: kind for kind in COMPRESSORS},
+}
+FEEDBACK = "feedback"  # a setting of every compressor: yes unless it says otherwise
+_READERS: dict[type, Callable[[object, str], Any]] = {bool: truth, int: whole}
 
 
-def parse(given: str | Mapping[str, Any]) -> Codec:
-    """The codec that was written down, as ``name``, ``name:key=value,key=value`` or a table with ``name``.
+def parse(given: str | Mapping[str, Any] | Codec | Compressor) -> Codec:
+    """The codec that was written down, as ``name``, ``name:key=value,key=value`` or a table with ``name``; or a codec
+    or a compressor itself.
 
     >>> parse("threshold:tau=2^-8") == parse({"name": "threshold", "tau": 0.00390625})
     True
+    >>> parse("topk:density=0.001") == parse(TopK(0.001)) == Feedback(TopK(0.001))
+    True
     """
+    if isinstance(given, Codec):
+        return given
+    if isinstance(given, Compressor):
+        return Feedback(given, given.feeds_back)
     name, rest, settings = named(given, "codec", "tether:density=0.01", '{ name = "tether", density = 0.01 }')
     settings |= pairs(rest, f"codec {given!r}", "tether:density=0.01")
     if name not in REGISTRY:
         remedy = did_you_mean(name, REGISTRY, "as in --codec tether:density=0.01")
         raise Misuse(f"codec {name!r}", f"one of {', '.join(REGISTRY)}", remedy)
-    known = [field.name for field in dataclasses.fields(REGISTRY[name])]  # type: ignore[arg-type]
-    values: dict[str, float] = {}
+    kind = REGISTRY[name]
+    if issubclass(kind, Codec):
+        return kind(**_values(kind, settings))
+    keep = truth(settings.pop(FEEDBACK, kind.feeds_back), f"{name}: {FEEDBACK}")
+    return Feedback(kind(**_values(kind, settings)), keep)
+
+
+def _values(kind: type[Codec] | type[Compressor], settings: Mapping[str, Any]) -> dict[str, Any]:
+    hints = get_type_hints(kind)
+    known = [field.name for field in dataclasses.fields(kind)]  # type: ignore[arg-type]
+    takes = known + ([FEEDBACK] if issubclass(kind, Compressor) else [])
+    values: dict[str, Any] = {}
     for key, value in settings.items():
         if key not in known:
-            remedy = did_you_mean(key, known)
-            raise Misuse(f"codec {name} with {key!r}", f"{', '.join(known) or 'no parameters'}", remedy)
-        values[key] = number(value, f"{name}: {key}")
-    return REGISTRY[name](**values)
+            raise Misuse(f"codec {kind.name} with {key!r}", ", ".join(takes) or "no parameters", did_you_mean(key, takes))
+        values[key] = _READERS.get(hints[key], number)(value, f"{kind.name}: {key}")
+    return values
 
 
 def spec(codec: Codec) -> str:
     """The written form, which ``parse`` reads back to an equal codec.
 
-    >>> spec(Tether(slack=2**-6)), spec(Dense())
-    ('tether:slack=2^-6', 'dense')
+    >>> spec(Tether(slack=2**-6)), spec(Dense()), spec(Feedback(TopK(0.01), keep=False))
+    ('tether:slack=2^-6', 'dense', 'topk:density=0.01,feedback=no')
     """
+    record: Any = codec.compressor if isinstance(codec, Feedback) else codec
     given = [
-        f"{field.name}={written(getattr(codec, field.name))}"
-        for field in dataclasses.fields(codec)  # type: ignore[arg-type]
-        if getattr(codec, field.name) is not None
+        f"{field.name}={written(getattr(record, field.name))}"
+        for field in dataclasses.fields(record)
+        if getattr(record, field.name) is not None
     ]
+    if isinstance(codec, Feedback) and codec.keep != codec.compressor.feeds_back:
+        given.append(f"{FEEDBACK}={written(codec.keep)}")
     return codec.name + (":" + ",".join(given) if given else "")

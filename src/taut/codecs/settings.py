@@ -28,10 +28,35 @@ def number(given: object, what: str) -> float:
     raise Misuse(f"{what}={given}", "a number such as 2^-8, 2**-8 or 0.00390625")
 
 
-def written(value: float) -> str:
-    """As ``number`` reads it back, powers of two as such."""
+def truth(given: object, what: str) -> bool:
+    """
+    >>> truth("no", "feedback"), truth(True, "feedback")
+    (False, True)
+    """
+    words = {"yes": True, "true": True, "on": True, "1": True, "no": False, "false": False, "off": False, "0": False}
+    found = words.get(str(given).strip().lower())
+    if found is None:
+        raise Misuse(f"{what}={given}", "yes or no")
+    return found
+
+
+def whole(given: object, what: str) -> int:
+    """
+    >>> whole("2", "rank")
+    2
+    """
+    value = number(given, what)
+    if not value.is_integer():
+        raise Misuse(f"{what}={given}", "a whole number")
+    return int(value)
+
+
+def written(value: float | bool) -> str:
+    """As ``number`` or ``truth`` reads it back, powers of two as such."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
     mantissa, exponent = math.frexp(value)
-    return f"2^{exponent - 1}" if mantissa == 0.5 and value not in (0.25, 0.5, 1.0, 2.0, 4.0) else f"{value:.17g}"
+    return f"2^{exponent - 1}" if mantissa == 0.5 and value not in (0.25, 0.5, 1.0, 2.0, 4.0) else repr(float(value))
 
 
 def check_power(codec: Any, parameter: str) -> None:
@@ -73,3 +98,12 @@ def check_one_of(codec: Any, *parameters: str) -> None:
     given = [name for name in parameters if getattr(codec, name) is not None]
     if len(given) > 1:
         raise Misuse(f"{codec.name}: {' and '.join(given)}", f"one of {', '.join(parameters)}", "drop the others")
+
+
+def check_at_least(codec: Any, parameter: str, least: int) -> None:
+    """``Misuse`` unless the parameter is a whole number of at least ``least``."""
+    value = getattr(codec, parameter)
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise Misuse(
+            f"{codec.name}: {parameter}={value}", f"a whole number of at least {least}", f"try {parameter}={least}"
+        )

@@ -1,4 +1,4 @@
-"""What a scan found: words, or a bitmap once there are more than one in 16."""
+"""What a scan found: words, which are sent entropy-coded, or a bitmap once there are more than one in 16."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from taut.codecs.packing import write_bitmap
+from taut.codecs.packing import pack_words, write_bitmap
 from taut.codecs.payload import Header, Kind, build
 
 WORDS_PER_BITMAP = 16  # a word takes the room of 16 elements of a bitmap
@@ -28,7 +28,7 @@ class Signs:
         if self.bits is not None:
             return build(Header(Kind.BITMAP, quantum, base, length, self.count), self.bits)
         assert self.words is not None
-        return build(Header(Kind.WORDS, quantum, base, length, self.count), self.words)
+        return pack_words(self.words, quantum, base, length)
 
 
 def room_for_words(size: int) -> npt.NDArray[np.uint32]:

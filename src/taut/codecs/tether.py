@@ -12,11 +12,13 @@ times the step. It shrinks with staleness, since what is stale acts as momentum 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 from taut.codecs.adaptive import WATCH, Steering, first_limit
 from taut.codecs.codec import Codec, State, Vector, check_range, check_workers, new_state
+from taut.codecs.facts import Facts, bits_of_signs
 from taut.codecs.grid import Grid
 from taut.codecs.settings import check_density, check_one_of, check_positive, check_power
 
@@ -55,7 +57,25 @@ class Tether(Codec):
         check_density(self)
         check_positive(self, "gain")
 
-    def start(self, w: Vector, workers: int, grid: Grid | None = None) -> State:
+    @property
+    def facts(self) -> Facts:
+        return Facts(
+            title="one sign where the weights stray from the shared ones by the slack",
+            bits=bits_of_signs(DENSITY if self.density is None else self.density),
+            bound="|w_i - b_i| < slack after a scan, unless it was more than twice that before",
+            paper="our own (docs/codecs.md)",
+            summable=True,
+        )
+
+    def start(
+        self,
+        w: Vector,
+        workers: int,
+        grid: Grid | None = None,
+        *,
+        shapes: Sequence[tuple[int, ...]] = (),
+        seed: int = 0,
+    ) -> State:
         state = new_state(w, workers, grid)
         slack = self.slack if self.tau is None else self.tau * workers
         if slack is None:

@@ -12,11 +12,13 @@ Nikko Strom, "Scalable distributed DNN training using commodity GPU cloud comput
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 from taut.codecs.adaptive import WATCH, Steering, first_limit
 from taut.codecs.codec import Codec, State, Vector, check_range, check_workers, new_state
+from taut.codecs.facts import Facts, bits_of_signs
 from taut.codecs.grid import Grid
 from taut.codecs.settings import check_density, check_one_of, check_power
 
@@ -47,7 +49,25 @@ class Threshold(Codec):
         check_power(self, "tau")
         check_density(self)
 
-    def start(self, w: Vector, workers: int, grid: Grid | None = None) -> State:
+    @property
+    def facts(self) -> Facts:
+        return Facts(
+            title="one sign where the residual reaches tau",
+            bits=bits_of_signs(DENSITY if self.density is None else self.density),
+            bound="|r_i| < tau after a scan, unless it was more than twice that before",
+            paper="Strom 2015",
+            summable=True,
+        )
+
+    def start(
+        self,
+        w: Vector,
+        workers: int,
+        grid: Grid | None = None,
+        *,
+        shapes: Sequence[tuple[int, ...]] = (),
+        seed: int = 0,
+    ) -> State:
         if self.tau is not None and grid is not None:
             grid.check(self.tau)
         state = new_state(w, workers, grid, residual=True)

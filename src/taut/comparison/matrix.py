@@ -60,11 +60,11 @@ def expand(
     """The matrix; what does not go together is left out with its reason. No codecs or topologies: each strategy's own.
     ``ambient``: taut.toml and the environment's TAUT_ variables count, as they do for real runs.
 
-    >>> made = expand(["sync", "async"], codecs=["dense", "threshold"], workers=[2])
+    >>> made = expand(["sync", "async"], codecs=["dense", "tether"], workers=[2])
     >>> [(cell.strategy, cell.codec) for cell in made.cells]
-    [('sync', 'dense'), ('async', 'dense'), ('async', 'threshold')]
+    [('sync', 'dense'), ('async', 'dense'), ('async', 'tether')]
     >>> made.skipped[0].what, made.skipped[0].reason.partition(":")[0]
-    ('sync, threshold', "codec 'threshold' with strategy 'sync'")
+    ('sync, tether', "codec 'tether' with strategy 'sync'")
     """
     _check_words(strategies, codecs, topologies, config_file, ambient)
     cells: list[Cell] = []

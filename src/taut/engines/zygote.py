@@ -12,6 +12,7 @@ rule, or where the plan says ``spawn``, every worker is a fresh ``python SCRIPT`
 
 from __future__ import annotations
 
+import atexit
 import gc
 import importlib
 import json
@@ -119,6 +120,7 @@ def _become_worker(plan: Plan, log: str, zygote: int) -> NoReturn:
         numpy.random.seed()
     sys.argv = [plan.script, *plan.args]
     sys.path.insert(0, str(Path(plan.script).resolve().parent))
+    atexit.register(gc.unfreeze)  # what is frozen is not freed at the end, which some libraries call a leak
     try:
         runpy.run_path(plan.script, run_name="__main__")
     except SystemExit:

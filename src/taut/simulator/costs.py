@@ -1,13 +1,15 @@
 """What exchanging costs a worker's training thread, in seconds of CPU. Nothing here is about the network.
 
-The defaults were measured by ``bench/costs.py`` on one core of an AMD EPYC, as CPU time of one thread: codecs on 10
-million elements of which 1.2% are sent, messages through ``worker.courier`` and the ZeroMQ transport on the loopback
-device. A probe of the user's own machines replaces them. Encryption and TCP are the work of other threads and of the
-kernel, and are not in these figures.
+The defaults were measured by ``bench/costs.py`` on one core of an AMD EPYC, as CPU time of one thread: codecs on made-up
+updates of 4 million elements, messages through ``worker.courier`` and the ZeroMQ transport on the loopback device. What
+``taut codecs --measure`` found on the user's machine replaces the codecs' (``cost_file.py``), and a probe of his script
+those of the codecs that it watches. Encryption and TCP are the work of other threads and of the kernel, and are not in
+these figures.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
@@ -20,8 +22,7 @@ from taut.errors import Misuse, StorageFailed
 from taut.simulator.records import fields_of, table
 from taut.written import did_you_mean
 
-BITS_PER_WORD = 32  # of a sparse payload: an element's place and its sign
-BITS_IN_BITMAP = 2.0  # per element, where more than one in 16 is sent
+ORIGIN = "measured"  # of a file: where and when; no part of the costs
 
 
 def _check(record: Any, what: str) -> None:
@@ -62,9 +63,22 @@ class CodecCost:
 
 
 MEASURED: Mapping[str, CodecCost] = {
-    "tether": CodecCost(0.88e-9, 3.9e-9, 0.384, 7.0e-6),
-    "threshold": CodecCost(0.91e-9, 4.2e-9, 0.384, 6.6e-6),
-    "dense": CodecCost(4.4e-9, 0.42e-9, 32.0, 9.2e-6),
+    "tether": CodecCost(0.493e-9, 14.2e-9, 0.1058, 16.8e-6),
+    "threshold": CodecCost(0.762e-9, 20.0e-9, 0.1058, 13.2e-6),
+    "dense": CodecCost(3.99e-9, 0.411e-9, 32.0, 8.67e-6),
+    "fp16": CodecCost(7.41e-9, 0.731e-9, 16.0, 38.2e-6),
+    "bf16": CodecCost(5.26e-9, 0.576e-9, 16.0, 20.5e-6),
+    "int8": CodecCost(1.96e-9, 0.865e-9, 8.125, 27.0e-6),
+    "fp8": CodecCost(2.14e-9, 1.23e-9, 8.25, 22.9e-6),
+    "qsgd": CodecCost(2.59e-9, 1.9e-9, 4.062, 44.8e-6),
+    "terngrad": CodecCost(2.79e-9, 3.53e-9, 2.008, 50.9e-6),
+    "topk": CodecCost(1.78e-9, 4.03e-9, 0.64, 62.8e-6),
+    "dgc": CodecCost(2.23e-9, 10.2e-9, 0.064, 79.3e-6),
+    "randomk": CodecCost(1.3e-9, 9.98e-9, 0.32, 49.6e-6),
+    "sign": CodecCost(2.13e-9, 6.1e-9, 1.0, 25.5e-6),
+    "onebit": CodecCost(2.22e-9, 5.8e-9, 1.125, 38.6e-6),
+    "powersgd": CodecCost(1.95e-9, 21.2e-9, 0.3116, 84.5e-6),
+    "demo": CodecCost(6.64e-9, 56.1e-9, 0.3744, 33.7e-6),
 }
 
 
@@ -74,36 +88,40 @@ class Costs:
     ``receive_s_per_byte``: of the thread that hands it to the transport or takes it from there. ``copy_s_per_byte``: per
     byte of a vector that is copied in memory.
 
-    ``bits_per_element`` of the sparse codecs is that of 1.2% of the elements per exchange, which they aim at where
-    nothing else is set. Real runs were on both sides of it: tether sent 0.16 bits (MNIST) and 0.64 bits (a
-    character transformer).
+    ``bits_per_element`` of tether and threshold is that of 1.2% of the elements per exchange, which they aim at where
+    nothing else is set. Real runs were on both sides of it.
 
-    >>> Costs().codec("threshold:density=0.001").bits_per_element
-    0.032
+    >>> round(Costs().codec("topk:density=0.001").bits_per_element, 3), Costs().codec("dense").nbytes(1000)
+    (0.064, 4000)
     """
 
     codecs: Mapping[str, CodecCost] = field(default_factory=lambda: dict(MEASURED))
     message_s: float = 26e-6
-    send_s_per_byte: float = 0.105e-9
-    receive_s_per_byte: float = 0.107e-9
-    copy_s_per_byte: float = 0.075e-9
+    send_s_per_byte: float = 0.113e-9
+    receive_s_per_byte: float = 0.109e-9
+    copy_s_per_byte: float = 0.070e-9
 
     def __post_init__(self) -> None:
         _check(self, "costs")
 
-    def codec(self, name: str) -> CodecCost:
-        """Of a codec as it is written; a ``density=`` there decides the bits."""
-        base, _, settings = name.partition(":")
-        cost = self.codecs.get(base)
+    def codec(self, given: str) -> CodecCost:
+        """Of a codec as it is written. Where its settings make it say more or less than it does by default, the bits
+        change as those that it states; of codecs of signs, which settings steer, they are those. One that was not
+        measured costs what it does in taut's own figures."""
+        name = given.partition(":")[0].strip()
+        cost = self.codecs.get(name) or MEASURED.get(name)
         if cost is None:
-            remedy = did_you_mean(base, self.codecs, "add it to the costs")
-            raise Misuse(f"the cost of codec {name!r}", f"one of {', '.join(self.codecs)}", remedy)
-        for setting in settings.split(","):
-            key, _, value = setting.partition("=")
-            if key.strip() == "density":
-                bits = min(BITS_IN_BITMAP, BITS_PER_WORD * _number(value, f"codec {name!r}"))
-                cost = replace(cost, bits_per_element=bits)
-        return cost
+            remedy = did_you_mean(name, self.codecs, "add it to the costs")
+            raise Misuse(f"the cost of codec {given!r}", f"one of {', '.join(self.codecs)}", remedy)
+        if ":" not in given:
+            return cost
+        from taut.codecs import parse
+
+        codec, stated = parse(given), parse(name).facts.bits
+        bits = codec.facts.bits
+        if bits == stated:
+            return cost
+        return replace(cost, bits_per_element=bits if codec.exact else cost.bits_per_element * bits / stated)
 
     def to_record(self) -> dict[str, Any]:
         """Plain JSON."""
@@ -118,22 +136,26 @@ class Costs:
         """
         return cls(**fields_of(cls, record, "costs", codecs=_codec_costs))
 
-    def write(self, path: str | os.PathLike[str]) -> None:
-        """As JSON. All of it or, if the disk is full, nothing."""
+    def write(self, path: str | os.PathLike[str], origin: Mapping[str, Any] | None = None) -> None:
+        """As JSON. All of it or, if the disk is full, nothing. ``origin``: where and when they were measured."""
         final = Path(path)
         temporary = final.with_name(f".{final.name}.{os.getpid()}.tmp")
+        record = {**({ORIGIN: dict(origin)} if origin else {}), **self.to_record()}
         try:
-            temporary.write_text(json.dumps(self.to_record(), indent=2) + "\n", encoding="utf-8")
+            final.parent.mkdir(parents=True, exist_ok=True)
+            temporary.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
             os.replace(temporary, final)
         except OSError as error:
-            temporary.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                temporary.unlink(missing_ok=True)
             raise StorageFailed(f"the costs {final} could not be written: {error.strerror}") from error
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> Costs:
         """What ``write`` wrote."""
         try:
-            return cls.from_record(json.loads(Path(path).read_text(encoding="utf-8")))
+            record = json.loads(Path(path).read_text(encoding="utf-8"))
+            return cls.from_record(without_origin(record))
         except OSError as error:
             raise Misuse(f"costs {path} ({error.strerror})", "a JSON file of costs") from None
         except ValueError as error:
@@ -153,7 +175,6 @@ def _codec_costs(record: object) -> dict[str, CodecCost]:
     return read
 
 
-def _number(text: str, blame: str) -> float:
-    from taut.codecs.settings import number
-
-    return number(text, f"{blame}: density")
+def without_origin(record: object) -> object:
+    """The record of a file, less where and when it was measured."""
+    return {key: value for key, value in record.items() if key != ORIGIN} if isinstance(record, dict) else record

@@ -15,11 +15,13 @@ from typing import TYPE_CHECKING
 
 from taut.errors import Misuse
 from taut.simulator.result import Simulated
+from taut.simulator.timing_coder import coder_for
 from taut.simulator.timing_methods import MethodTiming
 from taut.simulator.timing_streams import StreamTiming
 from taut.simulator.timing_worker import Setting
 from taut.simulator.timing_world import TimingWorld
-from taut.strategies.combination import combine
+from taut.strategies.combination import Combination, combine
+from taut.strategies.sync import Sync
 
 if TYPE_CHECKING:
     from taut.simulator.scenario import Scenario
@@ -62,6 +64,7 @@ def simulate_timing(
     setting = Setting(scenario, chosen, detect_s, trace, progress, noise)
     world: TimingWorld
     if chosen.strategy.is_method:
+        _check_gathering(scenario, chosen)
         world = MethodTiming(setting, scenario.workers > TOGETHER_WORKERS if together is None else together)
     else:
         _check_streams(scenario, chosen.strategy.name)
@@ -78,6 +81,14 @@ def _check_streams(scenario: Scenario, name: str) -> None:
             f"at most {STREAM_WORKERS} workers",
             "take --strategy async --topology tree, which relays updates",
         )
+
+
+def _check_gathering(scenario: Scenario, chosen: Combination) -> None:
+    method, workers = chosen.strategy.method(), scenario.workers
+    many = workers > STREAM_WORKERS and isinstance(method, Sync)
+    if many and coder_for(method, chosen.codec, workers) is not None:
+        given = f"sync of {workers} workers with codec {chosen.codec!r}: everybody sends to everybody"
+        raise Misuse(given, f"at most {STREAM_WORKERS} workers", "leave the codec out: a ring scales")
 
 
 def _result(world: TimingWorld, real_s: float) -> Simulated:

@@ -19,6 +19,7 @@ import numpy as np
 from taut.collectives import named
 from taut.core.messages import Note
 from taut.simulator.timing_rounds import Table, relative, table, whole
+from taut.strategies.gathering import Gathering
 from taut.strategies.group import OWN_NUMBERS, Group
 from taut.strategies.method import Method, Place, Tell
 
@@ -108,11 +109,12 @@ class Together:
         self._lanes, self._length = 1, 0
 
     def take_over(self, state: Any) -> None:
-        """Put ``Gathered`` machines where the method has made groups."""
+        """Put ``Gathered`` machines where the method has made groups. Compressed shares go from everybody to everybody,
+        and are simulated as the messages that they are."""
         lanes = getattr(state, "lanes", ())
         self._lanes = max(1, len(lanes))
         for number, lane in enumerate(lanes):
-            if isinstance(lane.machine, Group):
+            if isinstance(lane.machine, Group) and not isinstance(lane.machine, Gathering):
                 self._length = lane.machine.length
                 lane.machine = Gathered(lane.machine.length, number, self._completed.get(number, 0))
         if isinstance(getattr(state, "group", None), Group):

@@ -34,14 +34,16 @@ class MethodTiming(TimingWorld):
         scenario, costs = self.scenario, self.costs
         method = setting.chosen.strategy.method()
         cost = costs.codec(setting.chosen.codec)
-        self.sizes = sizes_for(method, scenario.workers, scenario.parameters, cost, together)
+        self.sizes = sizes_for(method, scenario.workers, scenario.parameters, setting.chosen.codec, cost, together)
         self.method = in_stand_in_units(method, self.sizes)
         self.shape = parse_topology(setting.chosen.topology)
         self.concurrent, self.lockstep = method.concurrent, method.lockstep
         self.every = method.every if isinstance(method, Sync) else 1
         self.copies = method.vector == "gradients"
         coded = bool(self.sizes.coded_kind)
-        self.encode_ns = encode_ns(cost, scenario) if coded else 0
+        whole = self.sizes.coder is not None  # a codec of vectors encodes all of one, that of a stream a fragment
+        whole_ns = round(cost.encode_s(scenario.parameters) * SECOND_NS)
+        self.encode_ns = (whole_ns if whole else encode_ns(cost, scenario)) if coded else 0
         self.density = cost.bits_per_element / 32 if coded else 0.0
         self.send_ns_per_byte = costs.send_s_per_byte * 1e9
         self.heard_ns_per_byte = (costs.receive_s_per_byte + costs.copy_s_per_byte) * 1e9

@@ -4,8 +4,8 @@ A message of a method's is so long as its stand-in vector makes it; ``Sizes`` sa
 
     real = stand-in * parameters / elements of the stand-in        for vectors, and alike for parts of them
 
-What an all-reduce sums has a few numbers after the vector, which do not grow with the model; a codec's payload has its
-own ratio, and so has a compressed difference.
+What an all-reduce sums has a few numbers after the vector, which do not grow with the model; what a codec writes has its
+own ratio, by its cost.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import numpy as np
 
 from taut.collectives.halving_doubling import core
 from taut.simulator.costs import CodecCost
+from taut.simulator.timing_coder import CODED_NBYTES, KINDS, StandInCoder, coder_for
 from taut.strategies.group import LEAST_SEGMENT_ELEMENTS, OWN_NUMBERS, PIPELINE
 from taut.strategies.sync import ELEMENTS_PER_MIB, Sync
 
@@ -27,9 +28,7 @@ if TYPE_CHECKING:
 
 FRAME_NBYTES = 48  # of a message's record: its kind, its round, its numbers
 PLAIN_ELEMENTS = 48  # of the stand-in where nothing is cut into as many parts as there are workers
-CODED_NBYTES = 64  # of the stand-in for what a codec emits
 MOST_LANES = 16  # buckets of gradients; beyond, larger ones stand for several
-COMPRESSED_ELEMENTS = 1 << 20  # of the vector that is really compressed, once, to see how long the message gets
 SUMMED = ("piece", "result", "gradient", "mean")  # kinds of messages that hold what is summed, and its numbers
 
 
@@ -37,10 +36,12 @@ class StandIn:
     """A worker's vector, for ``parameters`` elements. ``emit`` is always the same payload: what the codec would say is
     not known, but how long it is on average. It is absorbed without effect."""
 
-    __slots__ = ("_shared", "coded", "sizes", "x")
+    __slots__ = ("_shared", "coded", "coder", "sizes", "x")
 
-    def __init__(self, x: Vector, coded: bytes = b"", sizes: Sequence[int] | None = None) -> None:
-        self.x, self.coded = x, coded
+    def __init__(
+        self, x: Vector, coded: bytes = b"", sizes: Sequence[int] | None = None, coder: StandInCoder | None = None
+    ) -> None:
+        self.x, self.coded, self.coder = x, coded, coder
         self._shared = x if x.strides[0] else np.zeros(1, np.float32)
         self.sizes = [len(x)] if sizes is None else list(sizes)
 
@@ -88,6 +89,7 @@ class Sizes:
     coded_kind: str = ""
     segment: int = 0
     broad: bool = False  # the vector is only asked for its length
+    coder: StandInCoder | None = None  # of a method that compresses vectors
 
     def real(self, kind: str, nbytes: int) -> int:
         """What a message of this kind, with a stand-in payload of ``nbytes``, takes.
@@ -100,12 +102,17 @@ class Sizes:
     def stand_in(self) -> StandIn:
         coded = bytes(CODED_NBYTES) if self.coded_kind else b""
         x: Vector = np.zeros(1 if self.broad else self.elements, np.float32)
-        return StandIn(np.broadcast_to(x, self.elements) if self.broad else x, coded, self.tensors)
+        return StandIn(np.broadcast_to(x, self.elements) if self.broad else x, coded, self.tensors, self.coder)
 
 
-def sizes_for(method: Method, workers: int, parameters: int, cost: CodecCost, together: bool) -> Sizes:
+def sizes_for(
+    method: Method, workers: int, parameters: int, codec: str, cost: CodecCost, together: bool = False
+) -> Sizes:
     """The stand-in for ``method``. ``together``: its all-reduces are executed for all at once, and their pieces are not
     cut out of it."""
+    coder = coder_for(method, codec, workers)
+    if coder is not None:
+        return _compressed(method, parameters, cost, coder)
     lanes = _lanes(method, parameters)
     numbers = _numbers(method)
     ratios: dict[str, float] = {}
@@ -114,9 +121,6 @@ def sizes_for(method: Method, workers: int, parameters: int, cost: CodecCost, to
     if numbers and not together:
         each = PIPELINE * math.lcm(workers, core(workers)) - numbers
         each *= getattr(method, "fragments", 1)
-    compress = getattr(method, "density", None)
-    if compress is not None:
-        each = max(each, math.ceil(1.0 / compress))
     elements = each * lanes
     plain = parameters / elements
     if numbers:
@@ -124,9 +128,7 @@ def sizes_for(method: Method, workers: int, parameters: int, cost: CodecCost, to
         ratio = (per_lane + numbers) / (summed + numbers)
         ratios = dict.fromkeys(SUMMED, ratio)
         segment = max(1, round(max(LEAST_SEGMENT_ELEMENTS, per_lane // (PIPELINE * workers)) / ratio))
-    if compress is not None:
-        ratios["x"] = _compressed(method, parameters, elements)
-    if "tether" not in method.codecs:
+    if not method.streams:
         return Sizes(parameters, elements, (each,) * lanes, plain, ratios, segment=segment)
     coded = max(1, round(cost.bits_per_element * parameters / 8))
     ratios["update"] = coded / CODED_NBYTES
@@ -159,11 +161,11 @@ def _numbers(method: Method) -> int:
     return OWN_NUMBERS + own[method.name] if method.name in own else 0
 
 
-def _compressed(method: Method, parameters: int, elements: int) -> float:
-    """Real bytes per stand-in byte of a compressed difference: by compressing one, as far as it fits into memory."""
-    from taut.strategies.compression import compressor
-
-    one = compressor(getattr(method, "compressor", ""), getattr(method, "density", 0.0))
-    many = min(parameters, COMPRESSED_ELEMENTS)
-    real = len(one.compress(np.ones(many, np.float32)).payload) * parameters / many
-    return real / len(one.compress(np.ones(elements, np.float32)).payload)
+def _compressed(method: Method, parameters: int, cost: CodecCost, coder: StandInCoder) -> Sizes:
+    """Of a method that compresses vectors: one payload, and after it the numbers that are summed."""
+    kind, numbers, elements = KINDS[method.name], _numbers(method), PLAIN_ELEMENTS
+    coded = max(1, cost.nbytes(parameters))
+    ratios = {kind: (coded + 4 * numbers) / (CODED_NBYTES + 4 * numbers)}
+    if numbers:
+        ratios["result"] = (parameters + numbers) / (elements + numbers)
+    return Sizes(parameters, elements, (elements,), parameters / elements, ratios, coded, kind, coder=coder)

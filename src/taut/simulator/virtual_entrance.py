@@ -60,10 +60,12 @@ class VirtualWatch(Stopwatch):
         if self.seat is None:
             return 0.0
         replica: Any = self.seat.replica
-        talks = replica.talks
+        of_vectors = getattr(getattr(self.seat.talk, "local", None), "coder", None) is not None
+        talks = replica.talks or of_vectors
         costs, codec = self.costs, self.costs.codec(replica.codec.name if talks else "dense")
         if kind == "encode":
-            return codec.fixed_s + codec.encode_s_per_element * replica.arena.size / replica.fragments if talks else 0.0
+            parts = 1 if of_vectors else replica.fragments
+            return codec.fixed_s + codec.encode_s_per_element * replica.arena.size / parts if talks else 0.0
         if kind == "send":
             messages, size = self._since(0, self.transport.messages_sent), self._since(1, self.transport.bytes_sent)
             return messages * costs.message_s + size * costs.send_s_per_byte

@@ -4,8 +4,12 @@
     x_i <- x_i + gamma sum_j W_ij (h_j - h_i)
 
 h_i is the public copy of x_i: what all neighbours know of it, the same bits everywhere. Only differences from it are
-compressed, and what a message leaves out is in the next difference, so that h follows x and the error vanishes. W is
-symmetric, so the mean is conserved. It holds one copy per neighbour. Moments stay at home.
+compressed (C: the run's codec, without feedback), and what a message leaves out is in the next difference, so that h
+follows x and the error vanishes. W is symmetric, so the mean is conserved. It holds one copy per neighbour. Moments stay
+at home.
+
+C must be a contraction, |C(v) - v|^2 <= (1 - delta) |v|^2. An unbiased compressor of variance omega is one when what it
+says counts 1 / (1 + omega); then delta is that.
 
 When the members change (and at the start) everybody sends its x whole, once: h = x.
 Paper: Koloskova, Stich, Jaggi 2019, "Decentralized stochastic optimization and gossip algorithms with compressed
@@ -21,8 +25,8 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from taut.errors import Misuse
-from taut.strategies.compression import COMPRESSORS, Compressed, Compressor, compressor
-from taut.strategies.method import Heard, Local, MethodAction, Place, Stepped, check_share
+from taut.strategies.gathering import VectorCoder
+from taut.strategies.method import COMPRESSORS, Heard, Local, MethodAction, Place, Stepped, check_share
 from taut.strategies.neighbours import Neighbourhood, NeighbourRounds, check_length, shares, tell
 
 if TYPE_CHECKING:
@@ -36,49 +40,45 @@ WHOLE = "whole"
 class PublicCopies(Neighbourhood):
     """A worker's state. ``copies``: h of itself and of its neighbours, by rank. ``said``: what it sent this round."""
 
+    coder: VectorCoder = field(kw_only=True)
     copies: dict[int, Vector] = field(default_factory=dict)
-    said: Compressed | None = None
+    said: bytes | None = None
+
+    def add(self, payload: bytes, copy: Vector) -> None:
+        self.coder.add(payload, copy, self.coder.damping)
 
 
 @dataclass(frozen=True)
 class Choco(NeighbourRounds[PublicCopies]):
-    """``--strategy choco --topology ring``; ``choco:density=0.001``, ``choco:compressor=signs``.
+    """``--strategy choco --topology ring --codec topk:density=0.01``, or any other compressor.
 
     Arguments:
-        density: the share of the elements that a message holds.
-        compressor: ``top-k`` (the largest elements) or ``signs`` (theirs alone, +-tau: half the bytes).
-        gamma: how far to go towards the neighbours' copies, above 0 and up to 1. 0: twice the density, at most 1. Too
-            much makes the errors of the copies grow: in probes (ring of 8, densities 0.001 to 0.2) 2 to 4 times the
-            density was best, and 10 times diverged.
+        gamma: how far to go towards the neighbours' copies, above 0 and up to 1. 0: twice the stated delta, but no more
+            than it is on normal numbers. Too much makes the errors of the copies grow: in probes (ring of 8) 2 to 4
+            times delta was best for top-k and 10 times diverged, and random-k diverged at twice.
 
-    >>> Choco(density=0.04).step
-    0.08
+    >>> Choco(gamma=0.5).codecs[0]
+    'topk'
     """
 
     name: ClassVar[str] = "choco"
     paper: ClassVar[str] = "Koloskova et al. 2019"
-    density: float = 0.01
-    compressor: str = "top-k"
+    codecs: ClassVar[tuple[str, ...]] = COMPRESSORS
     gamma: float = 0.0
 
     def __post_init__(self) -> None:
-        check_share(self, "density")
         if self.gamma != 0.0:
             check_share(self, "gamma")
-        if self.compressor not in COMPRESSORS:
-            raise Misuse(f"choco: compressor={self.compressor}", f"one of {', '.join(COMPRESSORS)}")
-
-    @property
-    def step(self) -> float:
-        return self.gamma or min(1.0, 2.0 * self.density)
-
-    @property
-    def _compressor(self) -> Compressor:
-        return compressor(self.compressor, self.density)
 
     def start(self, place: Place, local: Local) -> PublicCopies:
         self.check_shape(place.shape, len(place.members))
-        return PublicCopies(local, place)
+        coder: VectorCoder | None = getattr(local, "coder", None)
+        if coder is None:
+            raise Misuse("choco without a compressor", "a codec that is one", "try --codec topk:density=0.01")
+        return PublicCopies(local, place, coder=coder)
+
+    def step(self, coder: VectorCoder) -> float:
+        return self.gamma or coder.pace
 
     def check_shape(self, shape: Shape, workers: int) -> None:
         if shape.varies:
@@ -95,34 +95,30 @@ class Choco(NeighbourRounds[PublicCopies]):
             state.copies[rank] = x.copy()
             payload = x.tobytes() if receivers else b""
             return [tell(state, other, payload, kind=WHOLE) for other in receivers]
-        state.said = self._compressor.compress(x - state.copies[rank])
-        return [tell(state, other, state.said.payload, state.said.numbers) for other in receivers]
+        state.said = state.coder.difference(x - state.copies[rank])
+        return [tell(state, other, state.said) for other in receivers]
 
     def check(self, state: PublicCopies, heard: Heard) -> None:
         if heard.note.round == 0:
             check_length(heard, state.local)
         else:
-            self._compressor.check(_message(heard), state.local.x.size)
+            state.coder.check(heard.payload, state.local.x.size)
 
     def merge(self, state: PublicCopies, turn: Stepped, heard: Sequence[Heard]) -> None:
         place, copies = state.place, state.copies
         if state.said is not None:
-            self._compressor.add(state.said, copies[place.rank])
+            state.add(state.said, copies[place.rank])
             state.said = None
         for one in heard:
             if state.round == 0:
                 copies[one.sender] = np.frombuffer(one.payload, np.float32).copy()
             else:
-                self._compressor.add(_message(one), copies[one.sender])
+                state.add(one.payload, copies[one.sender])
         row, mine = shares(place.graph(), place.rank, "metropolis"), copies[place.rank]
-        x = state.local.x
+        x, step = state.local.x, self.step(state.coder)
         for other in sorted({one.sender for one in heard}):
-            x += np.float32(self.step * row[other]) * (copies[other] - mine)
+            x += np.float32(step * row[other]) * (copies[other] - mine)
 
     def restart(self, state: PublicCopies) -> None:
         state.copies.clear()
         state.said = None
-
-
-def _message(heard: Heard) -> Compressed:
-    return Compressed(tuple(heard.note.numbers), heard.payload)

@@ -7,6 +7,7 @@ method with symmetric weights none for a directed graph. Whoever asks for such a
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -67,11 +68,7 @@ def combine(
     wired = topology if topology is not None else default_topology(schedule.last)
     choices = [on_topology(choice, wired) for choice in schedule.choices]
     if codec is not None and not any(takes_codec(choice, codec) for choice in choices):
-        raise Misuse(
-            f"codec {codec!r} with strategy {choices[-1].name!r}",
-            " or ".join(choices[-1].kind.codecs),
-            "leave the codec out, or use it with async",
-        )
+        _refuse_codec(choices[-1], codec)
     if finish is not None and finish not in FINISHES:
         raise Misuse(f"finish {finish!r}", "one of " + ", ".join(FINISHES))
     for choice in choices:
@@ -97,8 +94,32 @@ def default_finish(choice: Choice) -> str:
 
 
 def takes_codec(choice: Choice, codec: str) -> bool:
-    """Streams carry whatever a codec says; methods name those that they can use."""
-    return not choice.is_method or codec.partition(":")[0].strip() in choice.kind.codecs
+    """Streams carry whatever a codec says; methods name those that they can use, some settings aside.
+
+    >>> from taut.strategies import parse
+    >>> [takes_codec(parse(strategy), "topk:density=0.01") for strategy in ("async", "sync", "sync:backup=1", "dpsgd")]
+    [True, True, False, False]
+    """
+    if not choice.is_method:
+        return True
+    name = codec_name(codec)
+    if name in choice.kind.codecs:
+        with suppress(Misuse):
+            choice.method().check_codec(name)
+            return True
+    return False
+
+
+def codec_name(codec: str) -> str:
+    return codec.partition(":")[0].strip()
+
+
+def _refuse_codec(choice: Choice, codec: str) -> None:
+    name, taken = codec_name(codec), choice.kind.codecs
+    if name in taken:
+        choice.method().check_codec(name)
+    remedy = "leave the codec out, or use it with async"
+    raise Misuse(f"codec {codec!r} with strategy {choice.name!r}", " or ".join(taken), remedy)
 
 
 def codec_for(choice: Choice, wishes: Sequence[str | None]) -> str:

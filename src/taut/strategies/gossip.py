@@ -21,6 +21,7 @@ from taut.core.events import Ended
 from taut.core.messages import Note
 from taut.errors import MalformedMessage
 from taut.strategies.method import (
+    CODECS,
     Draining,
     Finished,
     Heard,
@@ -76,13 +77,14 @@ class Exchange:
 class Gossip(Method):
     """``--strategy gossip --topology torus --codec tether``. ``mix``: weights are mixed every so many steps; 0: never.
 
-    >>> Gossip().codecs
+    >>> Gossip().codecs[:3]
     ('tether', 'threshold', 'dense')
     """
 
     name: ClassVar[str] = "gossip"
     paper: ClassVar[str] = "FAST"
-    codecs: ClassVar[tuple[str, ...]] = ("tether", "threshold", "dense")
+    codecs: ClassVar[tuple[str, ...]] = CODECS
+    streams: ClassVar[bool] = True
     lockstep: ClassVar[bool] = False
     directed: ClassVar[bool] = True
 

@@ -38,6 +38,26 @@ if TYPE_CHECKING:
     Vector = npt.NDArray[np.float32]
 
 
+# Of ``taut.codecs.REGISTRY``, which strategies do not import; a test compares the two.
+OWN_CODECS = ("tether", "threshold", "dense")
+COMPRESSORS = (
+    "topk",
+    "fp16",
+    "bf16",
+    "int8",
+    "fp8",
+    "onebit",
+    "sign",
+    "qsgd",
+    "terngrad",
+    "dgc",
+    "randomk",
+    "powersgd",
+    "demo",
+)
+CODECS = (*OWN_CODECS, *COMPRESSORS)
+
+
 @lru_cache(maxsize=64)
 def _wired(shape: Shape, members: tuple[int, ...], round: int) -> Graph:
     return shape.wire(members, round)
@@ -149,7 +169,9 @@ class Method(ABC):
     """A frozen dataclass of hyper-parameters; ``start`` makes the state, ``on`` changes it and answers.
 
     ``vector``: what x is. ``consensus``: after ``Finished`` all replicas are equal. ``topologies``: the shapes it is
-    meant for (empty: any). ``directed``: whether it works on directed graphs. ``codecs``: those it can use.
+    meant for (empty: any). ``directed``: whether it works on directed graphs. ``codecs``: those it can use, its own
+    choice first. ``streams``: it talks in what the codec emits of the weights; else a codec that is not dense is a
+    ``coder`` of its local's, for vectors.
     """
 
     name: ClassVar[str]
@@ -160,6 +182,7 @@ class Method(ABC):
     directed: ClassVar[bool] = False
     topologies: ClassVar[tuple[str, ...]] = ()
     codecs: ClassVar[tuple[str, ...]] = ("dense",)
+    streams: ClassVar[bool] = False
     admits_late: ClassVar[bool] = True
     # Others may wait for this worker's turn: when it has no data left, it goes on taking turns for their sake.
     lockstep: ClassVar[bool] = True
@@ -182,6 +205,9 @@ class Method(ABC):
     def check_shape(self, shape: Shape, workers: int) -> None:  # noqa: B027
         """``Misuse`` where the method cannot start with so many workers in this shape, beyond what ``directed`` and
         ``topologies`` say. Asked once, before the run."""
+
+    def check_codec(self, codec: str) -> None:  # noqa: B027
+        """``Misuse`` where the method, as it is set, cannot use this codec (its name), though it is one of ``codecs``."""
 
     def check_optimizer(self, optimizer: str, settings: Mapping[str, Any]) -> None:  # noqa: B027
         """``Misuse`` for an optimizer (by its name, and the settings of one of its parameter groups) that does not go

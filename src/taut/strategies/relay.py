@@ -22,6 +22,7 @@ from taut.core.events import Ended
 from taut.core.messages import Note
 from taut.errors import MalformedMessage
 from taut.strategies.method import (
+    CODECS,
     Draining,
     Finished,
     Heard,
@@ -83,7 +84,7 @@ class Relaying:
 class Relay(Method):
     """``--strategy async --topology ring`` (or any but ``complete``).
 
-    >>> Relay().codecs
+    >>> Relay().codecs[:3]
     ('tether', 'threshold', 'dense')
     """
 
@@ -93,7 +94,8 @@ class Relay(Method):
     concurrent: ClassVar[bool] = True
     lockstep: ClassVar[bool] = False
     directed: ClassVar[bool] = True  # a channel goes both ways, whatever its edge says
-    codecs: ClassVar[tuple[str, ...]] = ("tether", "threshold", "dense")
+    codecs: ClassVar[tuple[str, ...]] = CODECS
+    streams: ClassVar[bool] = True
 
     def start(self, place: Place, local: Local) -> Relaying:
         tree = plant(place)

@@ -11,6 +11,9 @@ while backward still works on the others: ``launch``. What goes with the gradien
 clipping norm, so that a rate that depends on the worker's own count of steps cannot drive replicas apart, and those
 without data know it too; and which parameters had a gradient at all.
 
+With a codec (``local.coder``) what each worker sends is compressed, with feedback of its own, in one lane
+(``gathering.py``); where that would be more than a ring sends, the ring is used as without.
+
 Papers: Li et al. 2020, "PyTorch Distributed" (buckets); Chen et al. 2016, "Revisiting Distributed Synchronous SGD"
 (backup workers, ``quorum.py``).
 """
@@ -23,8 +26,10 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from taut.core.events import Ended
 from taut.errors import MalformedMessage, Misuse
+from taut.strategies.gathering import Gathering, VectorCoder, pays
 from taut.strategies.group import Group
 from taut.strategies.method import (
+    COMPRESSORS,
     Draining,
     Finished,
     Heard,
@@ -99,6 +104,7 @@ class Sync(Method):
     concurrent: ClassVar[bool] = True
     turns_until_finished: ClassVar[bool] = True
     admits_late: ClassVar[bool] = False
+    codecs: ClassVar[tuple[str, ...]] = ("dense", "threshold", *COMPRESSORS)
 
     schedule: str = "ring"
     every: int = 1
@@ -128,15 +134,31 @@ class Sync(Method):
         """Lanes may be launched while backward goes on."""
         return not self.backup and self.backend is None
 
+    def check_codec(self, codec: str) -> None:
+        if codec == "dense" or self.launches:
+            return
+        setting = f"backup={self.backup}" if self.backup else f"schedule={self.schedule}"
+        raise Misuse(f"codec {codec!r} with sync:{setting}", "dense, or none", f"leave {setting} out, or the codec")
+
     def start(self, place: Place, local: Local) -> Averaging:
         sizes: Sequence[int] = getattr(local, "sizes", [len(local.x)])
+        present: Vector | None = getattr(local, "present", None)
+        coder: VectorCoder | None = getattr(local, "coder", None)
+        if coder is not None:
+            self.check_codec(coder.name)
+            if pays(coder.bits, coder.workers):
+                machine = Gathering(place, len(local.x), coder)
+                return Averaging(local, [Lane(0, len(local.x), 0, len(sizes), machine)], present=present)
+        return Averaging(local, self._lanes(place, sizes), present=present)
+
+    def _lanes(self, place: Place, sizes: Sequence[int]) -> list[Lane]:
         schedule = "ring" if self.backend else self.schedule
         lanes = []
         for number, (first, last) in enumerate(buckets(sizes, self.bucket_mib if self.launches else 0.0)):
             lo, hi = sum(sizes[:first]), sum(sizes[:last])
             machine = Quorum(place, hi - lo, self.backup) if self.backup else Group(place, hi - lo, schedule, number)
             lanes.append(Lane(lo, hi, first, last, machine))
-        return Averaging(local, lanes, present=getattr(local, "present", None))
+        return lanes
 
     def launch(self, state: Averaging, lane: int, samples: int, rate: float) -> list[MethodAction]:
         """This lane's part of x is final: send it. Only before ``Stepped``, which launches the rest."""
@@ -205,7 +227,8 @@ class Sync(Method):
     def figures(self, state: Averaging) -> dict[str, float]:
         machine = state.lanes[0].machine
         dropped = machine.dropped if isinstance(machine, Quorum) else 0
-        return {"rounds": float(state.rounds), "dropped": float(dropped)}
+        coded = isinstance(machine, Gathering)
+        return {"rounds": float(state.rounds), "dropped": float(dropped), **({"coded": 1.0} if coded else {})}
 
 
 def buckets(sizes: Sequence[int], mib: float) -> list[tuple[int, int]]:

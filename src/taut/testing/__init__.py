@@ -1,6 +1,8 @@
 """Public: what a user or a contributor needs to test codecs, transports, strategies and their own training.
 
 check_codec       a codec obeys its laws                      codec_check.py
+check_compressor  a compressor keeps what it states           compressor_check.py
+fuzz_payloads     broken payloads are refused                 codec_fuzz.py
 check_transport   a transport delivers as it must             transport_check.py
 check_strategy    any strategy survives a random history      conformance.py (streams: strategy_check.py,
                                                               methods: method_check.py)
@@ -16,6 +18,8 @@ from typing import Any
 
 _HOMES = {
     "check_codec": "codec_check",
+    "check_compressor": "compressor_check",
+    "fuzz_payloads": "codec_fuzz",
     "check_transport": "transport_check",
     "check_strategy": "conformance",
     "MethodWorld": "method_world",

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from taut.codecs import Codec, Grid, merge, parse, snap, validate
+from taut.codecs.coder import Coder
 from taut.strategies.channels import ChannelsState
 from taut.testing.method_world import Actor, Vector
 
@@ -50,6 +51,19 @@ class CodecActor(Actor):
 
     def snapshot(self) -> Vector:
         return self.shared.copy()
+
+
+class CoderActor(Actor):
+    """For methods that exchange vectors, compressed: ``coder`` is the codec."""
+
+    def __init__(self, rank: int, x: Vector, channels: ChannelsState, codec: Codec, workers: int) -> None:
+        super().__init__(rank, x, channels)
+        self.coder = Coder(codec, len(x), seed=rank, workers=workers)
+
+
+def with_coder(codec: str, workers: int) -> Callable[[int, Vector, ChannelsState], CoderActor]:
+    """Makes such actors, for ``MethodWorld(..., actor=with_coder("topk:density=0.1", 4))``."""
+    return lambda rank, x, channels: CoderActor(rank, x, channels, parse(codec), workers)
 
 
 def with_codec(codec: str, workers: int) -> Callable[[int, Vector, ChannelsState], CodecActor]:

@@ -8,22 +8,31 @@ a network that loses, repeats and reorders. Every method of the registry must pa
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 
 import numpy as np
 
+from taut.strategies.channels import ChannelsState
 from taut.strategies.method import Method
-from taut.testing.codec_actor import CodecActor, with_codec
-from taut.testing.method_world import Actor, MethodWorld
+from taut.testing.codec_actor import CodecActor, with_codec, with_coder
+from taut.testing.method_world import Actor, MethodWorld, Vector
 
 SIZE = 24
 
 
 def check_method(
-    method: Method, seed: int, *, topology: str = "complete", workers: int = 4, churn: bool = True, lossy: bool = False
+    method: Method,
+    seed: int,
+    *,
+    topology: str = "complete",
+    workers: int = 4,
+    churn: bool = True,
+    lossy: bool = False,
+    codec: str = "",
 ) -> MethodWorld:
     """Each worker descends towards a target of its own; some die, some join, some run out of data early. Raises
     ``AssertionError`` if somebody waits for ever, does not finish, holds a number that is not finite, or, where the
-    method promises consensus, ends with other bits than the others.
+    method promises consensus, ends with other bits than the others. ``codec``: the method's own choice if not given.
 
     >>> from taut.strategies.dpsgd import DPSGD
     >>> world = check_method(DPSGD(), seed=1, topology="ring")
@@ -55,7 +64,7 @@ def check_method(
         lossy=lossy,
         loss=0.2,
         speeds=speeds,
-        actor=with_codec("tether", workers) if "tether" in method.codecs else Actor,
+        actor=_actor(method, codec, workers),
     )
     for _ in range(choose.randint(2, 5)):
         world.run(choose.randint(1, 12), limit=60_000, freely=True)
@@ -75,3 +84,10 @@ def check_method(
             "replicas differ, though this method promises they agree"
         )
     return world
+
+
+def _actor(method: Method, codec: str, workers: int) -> Callable[[int, Vector, ChannelsState], Actor]:
+    codec = codec or method.codecs[0]
+    if method.streams:
+        return with_codec(codec, workers)
+    return Actor if codec == "dense" else with_coder(codec, workers)

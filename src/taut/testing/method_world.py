@@ -84,6 +84,15 @@ class Actor:
         return self.x.copy()
 
 
+def _with_own_codec(method: Method, workers: int) -> Callable[[int, Vector, ChannelsState], Actor]:
+    """Plain actors, unless the method compresses vectors whatever is asked for."""
+    if method.streams or method.codecs[0] == "dense":
+        return Actor
+    from taut.testing.codec_actor import with_coder
+
+    return with_coder(method.codecs[0], workers)
+
+
 class MethodWorld:
     """``step(actor)`` is a worker's local step. ``speeds[rank]``: how often it gets its turn, relative to others.
 
@@ -107,8 +116,9 @@ class MethodWorld:
         repeat: float = 0.1,
         speeds: Sequence[float] | None = None,
         rate: float = 0.1,
-        actor: Callable[[int, Vector, ChannelsState], Actor] = Actor,
+        actor: Callable[[int, Vector, ChannelsState], Actor] | None = None,
     ) -> None:
+        actor = actor or _with_own_codec(method, len(vectors))
         self.new_actor = actor
         self.method, self.shape, self.random = method, parse_topology(topology), random.Random(seed)
         self.step = step or (lambda actor: 1)

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from taut.core.messages import TensorSpec
-from taut.errors import Misuse
+from taut.errors import Misuse, NonFiniteUpdate
 
 if TYPE_CHECKING:
     import torch
@@ -41,6 +41,7 @@ class Arena:
         _check(trained)
         self.names = [name for name, _ in trained]
         self.sizes = [p.numel() for _, p in trained]
+        self.shapes = [tuple(p.shape) or (1,) for _, p in trained]
         self.size = sum(self.sizes)
         with torch.no_grad():
             device = trained[0][1].device
@@ -103,6 +104,15 @@ class Arena:
     def host(self, vector: Any) -> npt.NDArray[np.float32]:
         """``vector`` (as codecs hold it) in host memory; no copy on the CPU."""
         return vector if isinstance(vector, np.ndarray) else vector.detach().cpu().numpy()
+
+    def blame(self, error: NonFiniteUpdate) -> NonFiniteUpdate:
+        """The same error, with the name of the parameter."""
+        number = int(np.searchsorted(np.cumsum(self.sizes), error.element, side="right"))
+        return NonFiniteUpdate(
+            f"the gradient of {self.names[number]!r} is NaN or infinite: nothing of this step was sent. "
+            "Try a smaller learning rate, gradient clipping (worker.step(loss, clip_norm=1.0)), or look at the data",
+            error.element,
+        )
 
     def state_dict(self) -> dict[str, torch.Tensor]:
         """The model's ``state_dict`` on the host, with the arena's weights; tied tensors under each of their names."""

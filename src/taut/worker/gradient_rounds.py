@@ -10,10 +10,12 @@ Around a turn it sees to it that all replicas make the same step:
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from taut.errors import Misuse
+from taut.strategies.gathering import Gathering, pays
 from taut.strategies.sync import Averaging, Sync
 from taut.worker.facts import Facts
 from taut.worker.gradient_buckets import GradientBuckets
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
     from taut.worker.node import Node
     from taut.worker.replica import Replica
 
-
+log = logging.getLogger(__name__)
 FORWARD_SHARE = 1 / 3  # of a step's computing: backward takes about twice as long
 
 
@@ -46,6 +48,7 @@ class GradientRounds(Rounds):
     _micro_batches = 0
     _alone = False  # the optimizer's step is not the user's
     _rate = 0.0
+    _turn_samples = 0  # of the turn that is being taken
     _computed = 0  # elements whose gradients are there, in this backward
 
     def attach(self, optimizer: torch.optim.Optimizer) -> None:
@@ -56,9 +59,23 @@ class GradientRounds(Rounds):
 
     def start(self) -> None:
         super().start()
+        self._say_if_dense()
         if self.method.launches and len(self._state.lanes) > 1:
             bounds = [(lane.first, lane.last) for lane in self._state.lanes]
             self._buckets = GradientBuckets(self.replica.arena.parameters, bounds, self._launch)
+
+    def _say_if_dense(self) -> None:
+        """A codec that was asked for and would not pay is told of, once."""
+        coder = self.local.coder
+        if coder is None or pays(coder.bits, coder.workers):
+            return
+        log.warning(
+            "codec %s does not pay: %.3g bits per element times %d workers, where a ring of float32 takes 64. "
+            "Gradients are summed in the ring (docs/sync.md)",
+            coder.name,
+            coder.bits,
+            coder.workers,
+        )
 
     # ---------------------------------------------------------------------------------------------- one step
 
@@ -137,10 +154,18 @@ class GradientRounds(Rounds):
                 "use loss.backward() there, or worker.step(loss, clip_norm=...)",
             )
 
+    def _turn(self, samples: int, rate: float) -> None:
+        self._turn_samples = samples
+        super()._turn(samples, rate)
+
     def _fetch(self) -> None:
         for lane in self._state.lanes:
             if not lane.launched:
                 self.local.fetch(lane.first, lane.last)
+        coder = self.local.coder
+        if coder is not None and isinstance(self._state.lanes[0].machine, Gathering):
+            self.watch.charge("merge")
+            coder.prepare(self.local.x, self._turn_samples)
 
     # --------------------------------------------------------------------------------------------- idle turns
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 from taut.errors import Misuse
@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
+    from taut.codecs import Codec, Compressor
+
 
 def join(
     model: nn.Module,
@@ -22,7 +24,7 @@ def join(
     validate: Callable[[Any], Any] | None = None,
     better: Literal["higher", "lower"] = "higher",
     recalibrate: Iterable[Any] | Callable[[], Iterable[Any]] | None = None,
-    codec: str | None = None,
+    codec: str | Mapping[str, Any] | Codec | Compressor | None = None,
     seed: int = 0,
 ) -> TorchWorker:
     """Join the run that this process was started for, or be a run of one.
@@ -31,7 +33,8 @@ def join(
     mode and without gradients; ``better``: whether a higher or a lower score is. ``recalibrate``: training batches (or a
     function that gives them) to compute the batch-norm statistics of the final model with (``taut.optim.recalibrate``).
 
-    ``codec``: how updates are written down, unless the launcher says otherwise (``--codec``). ``seed``: of the order of
+    ``codec``: how updates are written down (``"topk:density=0.001"``, ``taut.codecs.TopK(0.001)``), unless the launcher
+    says otherwise (``--codec``). ``seed``: of the order of
     the samples in a run of one; a cluster's comes from its launcher. All other settings are the launcher's.
 
     >>> import torch, taut
@@ -51,15 +54,20 @@ def join(
             "a torch.nn.Module and a torch.optim.Optimizer",
             "for a worker without torch, see taut.Worker and taut.Topology",
         )
+    written = None
     if codec is not None:
-        from taut.codecs import parse
+        from taut.codecs import parse, spec
 
-        parse(codec)  # misuse is told before anything starts
+        written = spec(parse(codec))  # misuse is told before anything starts
     validation = Validation(validate, better, recalibrate)
     way = entrance()
     if way is None:
         return TorchWorker(model, optimizer, None, seed, validation)
+    import torch
+
+    from taut.codecs.parallel import set_threads
     from taut.worker.arena import Arena
     from taut.worker.seat import Seat
 
-    return TorchWorker(model, optimizer, Seat(way, Arena(model), codec, validation), seed, validation)
+    set_threads(torch.get_num_threads())  # large models are scanned by as many as compute
+    return TorchWorker(model, optimizer, Seat(way, Arena(model), written, validation), seed, validation)

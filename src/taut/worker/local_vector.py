@@ -7,7 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from taut.codecs import merge, validate
+from taut.codecs import Codec, merge, validate
+from taut.codecs.coder import Coder
+from taut.errors import NonFiniteUpdate
+from taut.worker.accounting import Stopwatch
 from taut.worker.arena import Arena
 from taut.worker.iteration import Vector
 from taut.worker.replica import Replica
@@ -18,8 +21,43 @@ if TYPE_CHECKING:
     from taut.worker.codec_shadow import Shadow
 
 
+class ArenaCoder(Coder):
+    """For vectors in the arena's order: encoding is charged as such, and what is not finite named."""
+
+    def __init__(self, codec: Codec, arena: Arena, watch: Stopwatch, seed: int, workers: int) -> None:
+        super().__init__(codec, arena.size, arena.shapes, seed, workers)
+        self.arena, self.watch = arena, watch
+        self._prepared: bytes | None = None
+
+    def prepare(self, v: Vector, weight: float) -> None:
+        """Encode now what ``encode`` will be asked for next: that happens while the communication thread may want to
+        hand over messages, and would wait."""
+        if weight:
+            try:
+                self._prepared = super().encode(v, weight)
+            except NonFiniteUpdate as error:
+                raise self.arena.blame(error) from None
+            finally:
+                self.watch.charge("encode")
+
+    def encode(self, v: Vector, weight: float = 1.0) -> bytes:
+        prepared, self._prepared = self._prepared, None
+        return super().encode(v, weight) if prepared is None else prepared
+
+    def difference(self, v: Vector) -> bytes:
+        try:
+            return super().difference(v)
+        except NonFiniteUpdate as error:
+            raise self.arena.blame(error) from None
+        finally:
+            self.watch.charge("encode")
+
+
 class Weights:
-    """The arena itself on the CPU; on a GPU a copy, fetched before a turn and put back after it."""
+    """The arena itself on the CPU; on a GPU a copy, fetched before a turn and put back after it. ``coder``: the run's
+    codec, for methods that compress vectors."""
+
+    coder: ArenaCoder | None = None
 
     def __init__(self, replica: Replica) -> None:
         self.replica, self.arena = replica, replica.arena
@@ -80,7 +118,9 @@ class Gradients:
     """The parameters' gradients in the arena's order. ``present[i]``: how many workers have a gradient for parameter i
     (this one alone, after ``fetch``). A parameter without one counts as zero. One that nobody has a gradient for gets
     none, so that the optimizer passes over it as it would alone; one that somebody has a gradient for gets one, even if
-    it is zero, since momentum and weight decay move it then."""
+    it is zero, since momentum and weight decay move it then. ``coder``: the run's codec, unless that is dense."""
+
+    coder: ArenaCoder | None = None
 
     def __init__(self, arena: Arena) -> None:
         self.arena, self.sizes = arena, arena.sizes

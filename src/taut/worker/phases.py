@@ -8,6 +8,7 @@ weights that all have then the next talk starts, over protocols of its own.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from taut.codecs import Codec, merge
@@ -23,6 +24,7 @@ from taut.worker.accounting import Stopwatch
 from taut.worker.arena import Arena
 from taut.worker.finishing import Averaged, Settler
 from taut.worker.gradient_rounds import gradient_rounds
+from taut.worker.local_vector import ArenaCoder
 from taut.worker.moments import Moments
 from taut.worker.node import Node
 from taut.worker.replica import Replica
@@ -33,6 +35,8 @@ from taut.worker.talk import Talk
 
 if TYPE_CHECKING:
     import torch
+
+DENSE = "dense"  # the codec that vectors need none for
 
 
 class Phases:
@@ -70,7 +74,8 @@ class Phases:
             return Channels(window_nbytes=max(8 << 20, dense_nbytes // 8), limit_nbytes=4 * dense_nbytes + (1 << 20))
         budget_nbytes = max(16 << 20, dense_nbytes // 8)
         window_nbytes = max(1 << 20, dense_nbytes // 16)  # several updates, whatever the model's size
-        return self.choice.stream(merge, budget_nbytes=budget_nbytes, window_nbytes=window_nbytes)
+        together = partial(merge, size=self.arena.size)
+        return self.choice.stream(together, budget_nbytes=budget_nbytes, window_nbytes=window_nbytes)
 
     def begin(self, node: Node, watch: Stopwatch) -> None:
         """Make the replica and the talk of the present phase."""
@@ -78,13 +83,24 @@ class Phases:
         choice = self.choice
         if not choice.is_method:
             self.replica = Replica(self.arena, self._codec(), choice.kind.complete, watch)
+            self.replica.seed = node.rank
             self.talk = Streaming(self.replica, node, watch)
             return
         method = choice.method()
-        self.replica = Replica(self.arena, self._codec(), "tether" in method.codecs, watch)
+        self.replica = Replica(self.arena, self._codec(), method.streams, watch)
+        self.replica.seed = node.rank
         shape = parse_topology(self.settings.get("topology", "complete"))
         driver = gradient_rounds if isinstance(method, Sync) else Rounds
-        self.talk = driver(method, self.replica, node, shape, watch)  # type: ignore[arg-type]
+        talk: Rounds = driver(method, self.replica, node, shape, watch)  # type: ignore[arg-type]
+        if not method.streams and self.replica.codec.name != DENSE:
+            talk.local.coder = self._coder()
+        self.talk = talk
+
+    def _coder(self) -> ArenaCoder:
+        """The codec, for a method that exchanges vectors. All must know the same number of workers, whoever is gone."""
+        welcome = self.node.facts.welcome
+        workers = 1 if welcome is None else max(1, welcome.workers)
+        return ArenaCoder(self.replica.codec, self.arena, self.watch, self.replica.seed, workers)
 
     def stepped(self, optimizer: torch.optim.Optimizer | None) -> None:
         """A step is over: say so when it was the last that this phase asks for, and change when all have said so."""

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
-from taut.codecs import Codec, Grid, sketch, snap
-from taut.errors import MalformedMessage
+from taut.codecs import Codec, Grid, Header, Kind, sketch, snap, validate
+from taut.codecs.payload import build, read
+from taut.errors import MalformedMessage, NonFiniteUpdate
 from taut.worker.accounting import Stopwatch
 from taut.worker.arena import Arena
-from taut.worker.fragments import ENCODE_SHARE, fragment, fragments, least_fragments
+from taut.worker.fragments import ENCODE_SHARE, FRAGMENT_ELEMENTS, fragment, fragments, least_fragments
 from taut.worker.iteration import Vector, Worker
 from taut.worker.state import State
 
@@ -29,7 +31,8 @@ class Replica(Worker):
         self.clock, self.thread_s = watch.clock, watch.thread_s
         self.codec_state: Any = None
         self.grid: Grid | None = None
-        self.fragments = least_fragments(arena.size)
+        self.fragments = 1 if codec.whole else least_fragments(arena.size)
+        self.seed = 0  # of the codec's random numbers: the worker's rank
         self._turn = 0
         self._encode_s = self._step_s = 0.0
         self._emitted_s: float | None = None
@@ -40,7 +43,11 @@ class Replica(Worker):
         """This worker's initial weights are the run's."""
         self.grid = snap(self.arena.vector, self.arena.sizes, self.arena.names)
         if self.talks:
-            self.codec_state = self.codec.start(self.arena.vector, workers, self.grid)
+            self._start(workers)
+
+    def _start(self, workers: int) -> None:
+        arena = self.arena
+        self.codec_state = self.codec.start(arena.vector, workers, self.grid, shapes=arena.shapes, seed=self.seed)
 
     def join(self, state: State, workers: int) -> None:
         """Take over the run's state."""
@@ -50,7 +57,7 @@ class Replica(Worker):
             raise MalformedMessage(f"a state of {len(vector)} weights; this model has {self.arena.size}")
         self.arena.load_still(state.still)
         if self.talks:
-            self.codec_state = self.codec.start(self.arena.vector, workers, self.grid)
+            self._start(workers)
             self.codec.adopt(self.codec_state, vector)
         else:
             self.arena.load(vector)
@@ -64,7 +71,10 @@ class Replica(Worker):
     def emit(self) -> bytes | None:
         begun = self.thread_s()
         lo, hi = fragment(self._turn % self.fragments, self.fragments, self.arena.size)
-        payload = self.codec.emit(self.codec_state, lo, hi)
+        try:
+            payload = self.codec.emit(self.codec_state, lo, hi)
+        except NonFiniteUpdate as error:
+            raise self.arena.blame(error) from None
         self._turn += 1
         self._measure(self.thread_s() - begun, self.clock.now())
         return payload
@@ -78,6 +88,21 @@ class Replica(Worker):
 
     def flush(self) -> list[bytes]:
         return self.codec.flush(self.codec_state)
+
+    def bequest(self) -> Iterator[bytes]:
+        """What the codec has not sent, for another worker to take over: dense payloads."""
+        left = self.codec.left(self.codec_state) if self.talks else None
+        for lo in range(0, self.arena.size if left is not None else 0, FRAGMENT_ELEMENTS):
+            part = self.arena.host(left)[lo : lo + FRAGMENT_ELEMENTS]
+            if part.any():
+                yield build(Header(Kind.DENSE, 0.0, lo, len(part), len(part)), part)
+
+    def inherit(self, payload: bytes) -> None:
+        """Take over what another worker left. Raises ``MalformedMessage``."""
+        head = validate(payload, self.arena.size)
+        if head.kind is not Kind.DENSE:
+            raise MalformedMessage(f"a {head.kind.name} payload as what a worker left")
+        self.codec.inherit(self.codec_state, head.base, read(payload, np.float32, head.length))
 
     def shared(self) -> Any:
         """The weights that this replica stands for: the shared ones, or, in a run in which nobody talks, its own."""
@@ -118,7 +143,7 @@ class Replica(Worker):
         if self._emitted_s is not None:
             self._encode_s += 0.1 * (encode_s * self.fragments - self._encode_s)  # of the whole arena
             self._step_s += 0.1 * ((ended - self._emitted_s) - self._step_s)
-            if self._turn % 32 == 0 and self._step_s > 0:
+            if self._turn % 32 == 0 and self._step_s > 0 and not self.codec.whole:
                 wanted = fragments(self._encode_s, self.arena.size, self._step_s)
                 if wanted > self.fragments or 4 * self._encode_s / (ENCODE_SHARE * self._step_s) < self.fragments:
                     self.fragments = wanted

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from taut.core.messages import Note
+from taut.errors import MalformedMessage
 from taut.worker.accounting import Stopwatch
 from taut.worker.facts import Facts
 from taut.worker.node import Node
@@ -11,6 +13,7 @@ from taut.worker.participant import Participant
 from taut.worker.replica import Replica
 from taut.worker.talk import Talk
 
+RESIDUAL = "residual"  # what a worker that left had not sent yet
 RETUNE_STEPS = 64
 MUCH_SHARE = 0.06  # of the thread's time: where exchanging after each step takes more than this,
 EXCHANGE_SHARE = 0.02  # it is done so seldom that it takes this
@@ -61,6 +64,7 @@ class Streaming(Talk):
         return float(self.node.staleness * self._steps_per_turn)
 
     def idle(self) -> None:
+        self._inherit()
         self.participant.idle()
         self._rest()
 
@@ -92,6 +96,7 @@ class Streaming(Talk):
         if self._steps % self._steps_per_turn:
             return
         begun_s = self.watch.thread_s()
+        self._inherit()
         if self.replica.talks:
             self.participant.turn()
         else:
@@ -128,8 +133,28 @@ class Streaming(Talk):
 
     def leave(self) -> None:
         self._flush()
+        self._hand_on()
         self.node.end()
         self.node.wait(lambda _: self.node.settled(), self.idle)
+
+    def _hand_on(self) -> None:
+        """What the codec keeps for later is not lost: the first of the others takes it over."""
+        facts = self.node.facts
+        others = [member.rank for member in facts.roster.members] if facts.roster is not None else []
+        heirs = [rank for rank in others if rank != self.node.rank]
+        for payload in self.replica.bequest() if heirs else ():
+            self.node.post(min(heirs), Note(RESIDUAL), payload)
+
+    def _inherit(self) -> None:
+        mail = self.node.stage.mail
+        while mail:
+            item = mail.popleft()
+            try:
+                if item.note.kind != RESIDUAL:
+                    raise MalformedMessage(f"{item.note.kind!r} is no message of a stream's")
+                self.replica.inherit(item.payload)
+            except MalformedMessage:
+                self.participant.refused[item.sender] = self.participant.refused.get(item.sender, 0) + 1
 
     def _flush(self) -> None:
         positions = self.participant.merge()

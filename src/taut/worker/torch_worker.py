@@ -223,9 +223,19 @@ class TorchWorker:
     def _check(self, loss: float) -> None:
         if not math.isfinite(loss):
             raise NonFiniteLoss(
-                f"loss is {loss} at step {self.steps} of worker {self.rank}: nothing of this step was sent. "
+                f"loss is {loss} at step {self.steps} of worker {self.rank}{self._culprit()}: "
+                "nothing of this step was sent. "
                 "Try a smaller learning rate, gradient clipping (worker.step(loss, clip_norm=1.0)), or look at the data"
             )
+
+    def _culprit(self) -> str:
+        """Which parameter is to blame, if one is."""
+        import torch
+
+        for name, parameter in self.model.named_parameters():
+            if not bool(torch.isfinite(parameter.detach()).all()):
+                return f" (parameter {name!r} has weights that are NaN or infinite: its last gradient was)"
+        return ""
 
     def statistics(self) -> Statistics:
         """What this worker did so far."""

@@ -1,0 +1,228 @@
+"""``taut codecs``: what can be put after ``--codec``, what each says of itself, and what it costs here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer.core import TyperCommand
+
+from taut.cli.launch import check_script
+from taut.cli.options import OUTPUT, Json, notes, print_json, results
+from taut.errors import Misuse
+
+if TYPE_CHECKING:
+    from taut.cli.codec_streams import Progress
+    from taut.cli.codec_tables import Listed
+
+MEASURING = "What is measured"
+LEAST, MOST = 64, 1 << 28  # elements
+CHECKPOINT = ".safetensors"
+
+
+class CodecsCommand(TyperCommand):
+    """Everything after a script is the script's; after a codec, flags may follow. ``--script`` is as good as none."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if "--script" in args[: _script_at(args)]:
+            args.remove("--script")
+        at = _script_at(args)
+        if at < len(args):
+            args = [*args[:at], "--", *args[at:]]
+        return super().parse_args(ctx, args)
+
+
+def _script_at(args: Sequence[str]) -> int:
+    """Where the script stands; at the end where there is none."""
+    return next((at for at, word in enumerate(args) if _is_script(word)), len(args))
+
+
+def _is_script(word: str) -> bool:
+    return word.endswith(".py") and not word.startswith("-")
+
+
+def codecs(
+    *,
+    what: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[CODEC | SCRIPT [ARGS]]",
+            help="Codecs as they are written (topk:density=0.001), or a training script to measure on.",
+            show_default=False,
+        ),
+    ] = None,
+    only: Annotated[
+        str | None, typer.Option(help="These alone, as in --only topk,int8.", rich_help_panel=MEASURING)
+    ] = None,
+    checkpoint: Annotated[
+        list[Path] | None,
+        typer.Option(
+            help="Measure on the update in this safetensors file: its gradients or moments, else its weights. "
+            "Given twice: on the difference.",
+            rich_help_panel=MEASURING,
+        ),
+    ] = None,
+    size: Annotated[
+        str | None,
+        typer.Option(
+            help="Elements of the made-up update, or at most of your own: 25M, 100k.", rich_help_panel=MEASURING
+        ),
+    ] = None,
+    steps: Annotated[int, typer.Option(help="Of SCRIPT.", rich_help_panel=MEASURING)] = 30,
+    measure: Annotated[
+        bool,
+        typer.Option(
+            "--measure",
+            help="Keep what codecs cost here for `taut simulate` and `taut advise`.",
+            rich_help_panel=MEASURING,
+        ),
+    ] = False,
+    no_measure: Annotated[
+        bool, typer.Option("--no-measure", help="Only what codecs say of themselves.", rich_help_panel=MEASURING)
+    ] = False,
+    as_json: Json = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.", rich_help_panel=OUTPUT)] = False,
+) -> None:
+    """List the codecs, with bits, error and speed as measured on this machine; or tell all about one.
+
+    With SCRIPT, or with --checkpoint, they are measured on your own updates: SCRIPT is run as one worker for
+    some steps, and stopped.
+    """
+    words = list(what or ())
+    script = Path(words[0]) if words and _is_script(words[0]) else None
+    files = list(checkpoint or ()) + [Path(word) for word in words if script is None and word.endswith(CHECKPOINT)]
+    given = [] if script else [word for word in words if not word.endswith(CHECKPOINT)]
+    specs = chosen(given, only)
+    elements = None if size is None else parse_size(size)
+    _check(script, files, measure, no_measure, steps)
+    on, rows, kept = "", _unmeasured(specs), None
+    with _progress(quiet or as_json) as progress:
+        if measure:
+            from taut.cli.codec_costs import keep
+
+            on, rows, kept = keep(specs, elements, progress)
+        elif not no_measure:
+            on, rows = _measure(specs, script, words[1:], files, elements, steps=steps, progress=progress)
+    if as_json:
+        print_json(_record(on, rows) | ({"file": kept} if kept else {}))
+        return
+    _show(rows, on, alone=len(given) == 1 and only is None and not measure)
+    if kept is not None:
+        results().print(f"written to {kept}: `taut simulate` and `taut advise` read it", soft_wrap=True, markup=False)
+
+
+def chosen(given: Sequence[str], only: str | None) -> list[str]:
+    """The codecs to speak of, each checked: all of them where none is named."""
+    from taut.codecs import REGISTRY, parse
+    from taut.comparison.listing import split_all
+
+    named = [*given, *(split_all([only], REGISTRY) if only else ())]
+    if only is not None and not named:
+        raise Misuse(f"--only {only!r}", "codecs, as in --only topk,int8")
+    for word in named:
+        parse(word)
+    return list(dict.fromkeys(named)) or list(REGISTRY)
+
+
+def parse_size(text: str) -> int:
+    """
+    >>> parse_size("25M"), parse_size("1.5k"), parse_size("65536")
+    (25000000, 1500, 65536)
+    """
+    factors = {"k": 1e3, "m": 1e6, "g": 1e9}
+    word = text.strip().lower()
+    factor = factors.get(word[-1:], 1.0)
+    try:
+        value = float(word[:-1] if factor != 1.0 else word) * factor
+    except ValueError:
+        value = 0.0
+    if not LEAST <= value <= MOST:
+        raise Misuse(f"--size {text}", f"from {LEAST} elements to {MOST >> 20}M", "as in --size 25M")
+    return round(value)
+
+
+def _check(script: Path | None, files: Sequence[Path], measure: bool, no_measure: bool, steps: int) -> None:
+    if script is not None:
+        check_script(script)
+    own = str(script) if script is not None else f"--checkpoint {files[0]}" if files else ""
+    if script is not None and files:
+        raise Misuse(f"{script} and {files[0]}", "a script or checkpoints", "drop one of them")
+    if measure and no_measure:
+        raise Misuse("--measure and --no-measure", "one of them")
+    if measure and own:
+        raise Misuse(
+            f"--measure with {own}", "made-up updates", "`taut probe SCRIPT` finds what `taut advise` needs of a script"
+        )
+    if no_measure and own:
+        raise Misuse(f"--no-measure with {own}", "one of them")
+    if steps < 2:
+        raise Misuse(f"--steps {steps}", "at least 2, of which the later half counts")
+
+
+def _unmeasured(specs: Sequence[str]) -> list[Listed]:
+    from taut.cli.codec_tables import listed
+
+    return listed(specs, (), None)
+
+
+def _measure(
+    specs: Sequence[str],
+    script: Path | None,
+    args: Sequence[str],
+    files: Sequence[Path],
+    elements: int | None,
+    *,
+    steps: int,
+    progress: Progress,
+) -> tuple[str, list[Listed]]:
+    """On what, and the codecs with their figures. Dense is always measured: others are held against it."""
+    from taut.cli.codec_streams import MADE_UP, MOST_OWN, on_checkpoints, on_made_up, on_script, with_dense
+    from taut.cli.codec_tables import listed
+
+    wanted = with_dense(specs)
+    if script is not None:
+        on, found = on_script(wanted, script, args, steps, elements or MOST_OWN, progress)
+    elif files:
+        on, found = on_checkpoints(wanted, files, elements or MOST_OWN, progress)
+    else:
+        on, found = on_made_up(wanted, elements or MADE_UP, progress)
+    return on, listed(specs, found[: len(specs)], found[wanted.index("dense")])
+
+
+def _record(on: str, rows: Sequence[Listed]) -> dict[str, Any]:
+    from taut.cli.codec_tables import record
+    from taut.simulator.cost_file import origin
+
+    return {"measured_on": on or None, "machine": origin() if on else None, "codecs": [record(row) for row in rows]}
+
+
+def _show(rows: Sequence[Listed], on: str, *, alone: bool) -> None:
+    from taut.cli.codec_tables import MEASURED_LEGEND, STATED_LEGEND, measured_table, show_one, stated_table
+
+    console = results()
+    if alone:
+        show_one(console, rows[0])
+    else:
+        console.print(stated_table(rows, wide=console.width > 90))
+        console.print(STATED_LEGEND, style="dim", markup=False)
+    if on:
+        console.print(f"\nmeasured here on {on}:", markup=False)
+        console.print(measured_table(rows))
+        console.print(MEASURED_LEGEND, style="dim", markup=False)
+    if not alone:
+        console.print("for example: taut run --workers 4 --codec topk:density=0.001 SCRIPT", markup=False)
+
+
+@contextmanager
+def _progress(quiet: bool) -> Iterator[Progress]:
+    from rich.status import Status
+
+    console = notes()
+    if quiet or not console.is_terminal:
+        yield lambda word: None
+        return
+    with Status("measuring", console=console) as status:
+        yield lambda word: status.update(f"measuring {word}")

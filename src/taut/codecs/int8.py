@@ -1,0 +1,55 @@
+"""int8: whole numbers from -127 to 127, times a scale per block of 256.
+
+    scale = max|v| / 127 of the block;    Q(v)_i = scale * round(v_i / scale)        |Q(v)_i - v_i| <= scale / 2
+
+Dettmers 2016, "8-bit approximations for parallelism in deep learning" (blocks: Dettmers et al. 2022).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from taut.codecs.compressor import Array, Compressor, Memory, Piece, Vector
+from taut.codecs.facts import Facts
+from taut.codecs.forms.levels import preamble
+from taut.codecs.payload import Kind
+
+BLOCK = 256
+
+
+@dataclass(frozen=True)
+class Int8(Compressor):
+    """No hyper-parameters: blocks of 256.
+
+    >>> round(Int8().facts.bits, 3)
+    8.125
+    """
+
+    name: ClassVar[str] = "int8"
+    kind: ClassVar[Kind] = Kind.LEVELS
+    piece: ClassVar[int] = 1 << 16
+
+    @property
+    def facts(self) -> Facts:
+        return Facts(
+            title="whole numbers from -127 to 127, a scale per block of 256",
+            bits=8.0 + 32.0 / BLOCK,
+            error=BLOCK / (4.0 * 127.0**2),
+            bound="|Q(v)_i - v_i| <= max|v| / 254 of its block of 256, + 2^-140",
+            paper="Dettmers 2016",
+        )
+
+    def compress(self, v: Vector, lo: int, memory: Memory) -> Piece | None:
+        from taut.codecs.quantization import rounded
+
+        return rounded(v, BLOCK)
+
+    def fused(self, w: Vector, b: Vector, r: Vector, share: float, lo: int, memory: Memory) -> Piece | None:
+        from taut.codecs import kernels_gpu
+
+        return Piece(kernels_gpu.levels8(w, b, r, share, BLOCK), None, elements=len(w))
+
+    def body(self, pieces: Sequence[Piece], length: int) -> tuple[Array, ...]:
+        return preamble(8, BLOCK), *super().body(pieces, length)

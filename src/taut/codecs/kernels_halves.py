@@ -1,0 +1,151 @@
+"""Floats of 16 and 8 bits, in numba: rounded to the nearest, half to even, by whole-number arithmetic on the bits.
+
+A float32 is cut to fewer bits by adding just under half of what is cut off, plus one if the last bit that stays is odd:
+a tie then goes to the even one. Numbers below the least normal one of the short format are multiples of its finest step:
+adding a power of two whose own step is that one rounds them, and leaves their count in the lowest bits. All without
+branches, so that it vectorizes; the same bits as the conversions of torch.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+from numba import types
+
+from taut.codecs.kernels_cpu import _kernel
+
+F32 = npt.NDArray[np.float32]
+U16 = npt.NDArray[np.uint16]
+U8 = npt.NDArray[np.uint8]
+
+_vector = types.Array(types.float32, 1, "C")
+_values_in = types.Array(types.float32, 1, "C", readonly=True)
+_bits = types.Array(types.uint32, 1, "C")
+_bits_in = types.Array(types.uint32, 1, "C", readonly=True)
+_halves = types.Array(types.uint16, 1, "C")
+_halves_in = types.Array(types.uint16, 1, "C", readonly=True)
+_bytes = types.Array(types.uint8, 1, "C")
+_bytes_in = types.Array(types.uint8, 1, "C", readonly=True)
+_index = types.int64
+
+_zero, _one, _half = np.float32(0.0), np.float32(1.0), np.float32(0.5)
+_1, _13, _16, _20, _24 = (np.uint32(number) for number in (1, 13, 16, 20, 24))
+_sign, _magnitude = np.uint32(0x80000000), np.uint32(0x7FFFFFFF)
+
+_greatest_half, _normal_half = np.float32(65504.0), np.float32(2.0**-14)
+_bits_of_half = np.uint32(0x3F000000)  # of 0.5, whose step is 2^-24, the finest of a float16
+_under_13, _cut_13, _bias_half = np.uint32(0x0FFF), np.uint32(0xFFFFE000), np.uint32((127 - 15) << 10)
+
+_greatest_brain, _under_16 = np.uint32(0x7F7F0000), np.uint32(0x7FFF)
+
+_greatest_eighth, _normal_eighth = np.float32(448.0), np.float32(2.0**-6)
+_magic_eighth, _bits_of_magic = np.float32(2.0**14), np.uint32(0x46800000)  # whose step is 2^-9, the finest of e4m3
+_under_20, _cut_20, _bias_eighth = np.uint32(0x7FFFF), np.uint32(0xFFF00000), np.uint32((127 - 7) << 3)
+
+
+@_kernel(types.void(_values_in, _index, _values_in, _values_in, _halves, _vector))
+def _write_halves(v, block, scales, inverses, halves, q):  # type: ignore[no-untyped-def]
+    for place in range(scales.size):
+        scale, inverse = scales[place], inverses[place]
+        start, stop = place * block, (place + 1) * block
+        some, out, into = v[start:stop], halves[start:stop], q[start:stop]
+        for i in range(some.size):
+            x = some[i] * inverse
+            sign = np.float32(x).view(np.uint32) & _sign
+            a = min(abs(x), _greatest_half)
+            bits = np.float32(a).view(np.uint32)
+            bits = bits + (_under_13 + ((bits >> _13) & _1))
+            lifted = a + _half
+            small = a < _normal_half
+            code = (np.float32(lifted).view(np.uint32) - _bits_of_half) if small else ((bits >> _13) - _bias_half)
+            value = (lifted - _half) if small else np.uint32(bits & _cut_13).view(np.float32)
+            out[i] = np.uint16(code | (sign >> _16))
+            into[i] = np.uint32(np.float32(value).view(np.uint32) | sign).view(np.float32) * scale
+
+
+@_kernel(types.void(_halves_in, _index, _values_in, _vector))
+def _read_halves(halves, block, scales, values):  # type: ignore[no-untyped-def]
+    for place in range(scales.size):
+        scale = scales[place]
+        some, into = halves[place * block : (place + 1) * block], values[place * block : (place + 1) * block]
+        for i in range(some.size):
+            code = np.uint32(some[i])
+            a = code & np.uint32(0x7FFF)
+            small = np.uint32(a | _bits_of_half).view(np.float32) - _half
+            normal = np.uint32((a + _bias_half) << _13).view(np.float32)
+            value = small if a < np.uint32(0x0400) else normal
+            bits = np.float32(value).view(np.uint32) | ((code << _16) & _sign)
+            into[i] = np.uint32(bits).view(np.float32) * scale
+
+
+@_kernel(types.void(_bits_in, _halves, _bits))
+def _write_brains(v, brains, q):  # type: ignore[no-untyped-def]
+    for i in range(v.size):
+        a = v[i] & _magnitude
+        a = min((a + (_under_16 + ((a >> _16) & _1))) & np.uint32(0xFFFF0000), _greatest_brain) | (v[i] & _sign)
+        brains[i] = np.uint16(a >> _16)
+        q[i] = a
+
+
+@_kernel(types.void(_values_in, _index, _values_in, _bytes, _vector))
+def _write_eighths(v, block, scales, eighths, q):  # type: ignore[no-untyped-def]
+    for place in range(scales.size):
+        scale = scales[place]
+        divisor = scale if scale > _zero else _one
+        start, stop = place * block, (place + 1) * block
+        some, out, into = v[start:stop], eighths[start:stop], q[start:stop]
+        for i in range(some.size):
+            x = some[i] / divisor
+            sign = np.float32(x).view(np.uint32) & _sign
+            a = min(abs(x), _greatest_eighth)
+            bits = np.float32(a).view(np.uint32)
+            bits = bits + (_under_20 + ((bits >> _20) & _1))
+            lifted = a + _magic_eighth
+            small = a < _normal_eighth
+            code = (np.float32(lifted).view(np.uint32) - _bits_of_magic) if small else ((bits >> _20) - _bias_eighth)
+            value = (lifted - _magic_eighth) if small else np.uint32(bits & _cut_20).view(np.float32)
+            out[i] = np.uint8(code | (sign >> _24))
+            into[i] = np.uint32(np.float32(value).view(np.uint32) | sign).view(np.float32) * scale
+
+
+@_kernel(types.void(_bytes_in, _values_in, _index, _values_in, _vector))
+def _read_eighths(eighths, table, block, scales, values):  # type: ignore[no-untyped-def]
+    for place in range(scales.size):
+        scale = scales[place]
+        some, into = eighths[place * block : (place + 1) * block], values[place * block : (place + 1) * block]
+        for i in range(some.size):
+            into[i] = table[np.uint64(some[i])] * scale
+
+
+def write_halves(v: F32, block: int, scales: F32, inverses: F32) -> tuple[U16, F32]:
+    """v / scale of each block as float16, and what that stands for. ``inverses``: 1 / scale, exact."""
+    halves, q = np.empty(v.size, np.uint16), np.empty(v.size, np.float32)
+    _write_halves(v, block, scales, inverses, halves, q)
+    return halves, q
+
+
+def read_halves(halves: U16, block: int, scales: F32) -> F32:
+    values: F32 = np.empty(halves.size, np.float32)
+    _read_halves(halves, block, scales, values)
+    return values
+
+
+def write_brains(v: F32) -> tuple[U16, F32]:
+    """v as bfloat16, and what that stands for."""
+    brains, q = np.empty(v.size, np.uint16), np.empty(v.size, np.float32)
+    _write_brains(v.view(np.uint32), brains, q.view(np.uint32))
+    return brains, q
+
+
+def write_eighths(v: F32, block: int, scales: F32) -> tuple[U8, F32]:
+    """v / scale of each block as e4m3, and what that stands for."""
+    eighths, q = np.empty(v.size, np.uint8), np.empty(v.size, np.float32)
+    _write_eighths(v, block, scales, eighths, q)
+    return eighths, q
+
+
+def read_eighths(eighths: U8, table: F32, block: int, scales: F32) -> F32:
+    """``table``: what each of the 256 codes stands for."""
+    values: F32 = np.empty(eighths.size, np.float32)
+    _read_eighths(eighths, table, block, scales, values)
+    return values

@@ -1,0 +1,130 @@
+"""The costs of codecs on this machine: measured by ``taut codecs --measure``, kept in the user's cache, read by ``taut
+simulate`` and ``taut advise``.
+
+    encode = fixed + rate * elements, from a small and a large update;    absorb = rate * bytes, of the large one
+"""
+
+from __future__ import annotations
+
+import datetime
+import importlib.metadata
+import json
+import os
+import platform
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from taut.codecs import parse
+from taut.core.clock import Clock, MonotonicClock
+from taut.errors import Misuse
+from taut.simulator.costs import MEASURED, ORIGIN, CodecCost, Costs
+from taut.simulator.records import table
+from taut.worker.codec_measuring import Measured, Trial
+from taut.worker.synthetic_updates import Synthetic
+
+SMALL, LARGE = 1 << 10, 1 << 22  # elements
+TURNS, FIRST_TURNS = 16, 16  # of a stream of updates: those that count, and those before
+DEFAULTS = "taut's own (`taut codecs --measure` finds those of this machine)"
+PACKAGES = ("taut", "torch", "numpy", "numba")
+
+
+@dataclass(frozen=True)
+class Known:
+    """Costs, and in words where they are from."""
+
+    costs: Costs
+    source: str
+
+
+def measure(spec: str, elements: int, clock: Clock | None = None, turns: int = TURNS) -> Measured:
+    """The codec on made-up updates (``worker/synthetic_updates.py``), all from the same seed."""
+    updates = Synthetic(elements)
+    trial = Trial(parse(spec), np.zeros(elements, np.float32), updates.shapes, clock=clock or MonotonicClock())
+    for turn in range(FIRST_TURNS + turns):
+        trial.turn(updates.next(), counts=turn >= FIRST_TURNS)
+    return trial.measured()
+
+
+def cost_from(small: Measured, large: Measured) -> CodecCost:
+    """What both together say. Codecs of signs steer themselves towards a density, and what made-up updates make of that
+    means nothing: their bits are those that they state.
+
+    >>> small, large = Measured("int8", 1000, 1, 1000, 3e-6, 2e-6, 0.0), Measured("int8", 2000, 1, 2000, 4e-6, 4e-6, 0.0)
+    >>> cost = cost_from(small, large)
+    >>> [float(f"{value:.3g}") for value in (cost.fixed_s, cost.encode_s_per_element, cost.absorb_s_per_byte)]
+    [2e-06, 1e-09, 2e-09]
+    """
+    codec = parse(large.spec)
+    rate = max(0.0, (large.encode_s - small.encode_s) / (large.elements - small.elements))
+    longer = large.nbytes - small.nbytes
+    absorb = (large.decode_s - small.decode_s) / longer if longer > 0.0 else 0.0
+    bits = max(0.0, 8.0 * longer / (large.elements - small.elements))  # the header is in both
+    return CodecCost(
+        encode_s_per_element=rate,
+        absorb_s_per_byte=max(0.0, absorb),
+        bits_per_element=codec.facts.bits if codec.exact else bits,
+        fixed_s=max(0.0, small.encode_s - rate * small.elements),
+    )
+
+
+def known_costs(path: Path) -> Known:
+    """The user's file, or taut's own costs where there is none. ``Misuse`` where it is broken.
+
+    >>> known_costs(Path("/nowhere/costs.json")).source == DEFAULTS
+    True
+    """
+    if not path.exists():
+        return Known(Costs(), DEFAULTS)
+    costs = Costs.read(path)
+    origin = table(json.loads(path.read_text(encoding="utf-8")).get(ORIGIN, {}), f"{path}: {ORIGIN}")
+    when, cpu = (str(origin.get(key, "")) for key in ("at", "cpu"))
+    told = f"measured{f' on {when[:10]}' if when else ''}{f', {cpu}' if cpu else ''} ({path})"
+    return Known(replace(costs, codecs={**MEASURED, **costs.codecs}), told)
+
+
+def measured_costs(
+    names: list[str], *, large: int = LARGE, progress: Callable[[str], None] | None = None, clock: Clock | None = None
+) -> tuple[Costs, list[Measured]]:
+    """What the codecs cost here; everything else as taut has it. ``progress`` is told before each."""
+    codecs: dict[str, CodecCost] = {}
+    found: list[Measured] = []
+    if large <= SMALL:
+        raise Misuse(f"--size {large} with --measure", f"more than {SMALL} elements", "leave --size out")
+    for name in names:
+        if progress is not None:
+            progress(name)
+        small, big = measure(name, SMALL, clock), measure(name, large, clock)
+        codecs[name] = cost_from(small, big)
+        found.append(big)
+    return Costs(codecs=codecs), found
+
+
+def origin() -> dict[str, Any]:
+    """This machine, these versions, now."""
+    versions = {"python": platform.python_version()}
+    for package in PACKAGES:
+        try:
+            versions[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return {
+        "at": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "cpu": processor(),
+        "cores": os.cpu_count(),
+        "system": platform.platform(),
+        "versions": versions,
+    }
+
+
+def processor() -> str:
+    """The processor's name, as the system says it."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        lines = []
+    named = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return named[0] if named else platform.processor() or platform.machine()

@@ -1,0 +1,50 @@
+"""The updates that a script really makes: it is run as one worker for some steps, in this process, and watched."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from taut.errors import Misuse, RunFailed, TautError
+from taut.simulator.numeric import ScriptRun, deterministic
+from taut.simulator.scenario import Scenario
+from taut.simulator.virtual_entrance import VirtualEntrance
+from taut.worker.iteration import Vector
+
+if TYPE_CHECKING:
+    from taut.worker.arena import Arena
+
+Watcher = Callable[["Arena", Vector], None]
+
+
+class _Watched(ScriptRun):
+    watcher: Watcher
+
+    def _stepped(self, entrance: VirtualEntrance) -> None:
+        arena = entrance.seat.arena
+        self.watcher(arena, arena.host(arena.vector))
+        super()._stepped(entrance)
+
+
+def watch_script(script: str, args: tuple[str, ...], steps: int, watcher: Watcher) -> int:
+    """Run the script alone, and tell ``watcher`` the weights after every step; then the run is drained, as by Ctrl-C.
+    How many steps it made: fewer where its data ended before. ``RunFailed`` where the script itself fails."""
+    if not Path(script).is_file():
+        raise Misuse(f"script {script!r}", "a file that exists")
+    alone = Scenario(workers=1, strategy="independent", steps=steps, script=script, args=args)
+    with deterministic():
+        run = _Watched(alone, None, None, None)
+        run.watcher = watcher
+        try:
+            run.go()
+        except TautError:
+            raise
+        except Exception as error:
+            raise RunFailed(f"{script} failed: {type(error).__name__}: {error}") from error
+        finally:
+            run.close()
+    result = run.result(0.0)
+    if result.error:
+        raise RunFailed(result.error)
+    return run.observer.steps
