@@ -2,52 +2,75 @@
 
 25 million float32, 0.1% of them sent, one core and all. Encoding is compared with ``numpy.add(r, g, out=r)`` on
 vectors of the same size, in the same run and in turn with it; medians. Decoding is ``absorb``: validation and
-adding 25,000 words to w and b. Every repetition starts from the same strays, out of cache.
+adding to w and b. Every repetition starts from the same strays, out of cache.
+
+Then every codec of the registry as a multiple of the same addition, beside the same codec on a torch tensor: torch
+operations on one thread, as for any device without kernels of its own.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import statistics
 import time
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
 from report import Row, arguments, report, row
-from taut.codecs import Codec, State, Tether, Threshold, merge, parallel, sketch
+from taut.codecs import REGISTRY, Codec, State, Tether, Threshold, merge, parallel, parse, sketch
 from taut.codecs.payload import header
 
 SIZE, DENSITY, WORKERS = 25_000_000, 0.001, 4
 LIMIT = 2.0**-7
 BARS = {"tether": 1.1, "threshold": 1.5}  # on one core; both are what must be read, at the speed of the addition
 CORES = os.cpu_count() or 1
+SETTINGS = {  # where the default is not 0.1%, or has a warm-up
+    "tether": f"tether:slack=2^{int(math.log2(LIMIT))}",
+    "threshold": f"threshold:tau=2^{int(math.log2(LIMIT / WORKERS))}",
+    "topk": "topk:density=0.001",
+    "dgc": "dgc:density=0.001,warmup=0",
+    "randomk": "randomk:density=0.001",
+}
 TAIL = 3.2905  # a normal variable is beyond this many standard deviations with probability 0.001
 
 
 class Subject:
     """A codec with vectors that can be put back to where they were before a scan."""
 
-    def __init__(self, codec: Codec, size: int) -> None:
+    def __init__(self, codec: Codec, size: int, tensor: bool = False) -> None:
         rng = np.random.default_rng(0)
         self.codec, self.size = codec, size
         self.base = rng.standard_normal(size, np.float32)
         self.moved = rng.standard_normal(size, np.float32)
         self.moved *= np.float32(LIMIT / TAIL)
         self.moved += self.base
-        self.w = self.base.copy()
-        self.state: State = codec.start(self.w, WORKERS)
+        self.w: Any = self.base.copy()
+        if tensor:
+            import torch
+
+            torch.set_num_threads(1)
+            self.w = torch.from_numpy(self.w)
+        self.state: State = codec.start(self.w, WORKERS, shapes=matrices(size))
         self.payload = b""
 
     def reset(self) -> None:
-        np.copyto(self.w, self.moved)
-        np.copyto(self.state.b, self.base)
+        kernels = self.state.kernels
+        kernels.load(self.w, self.moved)
+        kernels.load(self.state.b, self.base)
         if self.state.r is not None:
-            self.state.r.fill(0.0)
+            self.state.r *= 0.0
 
     def encode(self) -> None:
         self.payload = self.codec.emit(self.state, 0, self.size) or b""
+
+
+def matrices(size: int) -> list[tuple[int, ...]]:
+    """As a model would have them: of a thousand columns, and what is left."""
+    return [(size // 1000, 1000), *([(size % 1000,)] if size % 1000 else [])] if size >= 1000 else [(size,)]
 
 
 def timed(function: Callable[[], object]) -> float:
@@ -103,8 +126,36 @@ def measure(size: int, repetitions: int) -> list[Row]:
     ]
 
 
+def table(size: int, repetitions: int) -> list[Row]:
+    """Every codec: encoding and decoding over the addition, in numba and in torch operations."""
+    rows: list[Row] = []
+    for name in REGISTRY:
+        for tensor, what in ((False, ""), (True, ", torch operations")):
+            subject = Subject(parse(SETTINGS.get(name, name)), size, tensor)
+            encode, decode = ratios(subject, 2 if tensor else repetitions)
+            rows.append(row(f"all codecs, encode / numpy add: {name}{what}", encode, "x"))
+            rows.append(row(f"all codecs, decode / numpy add: {name}{what}", decode, "x"))
+            if not tensor:
+                rows.append(row(f"all codecs, bits per element: {name}", 8 * len(subject.payload) / size, "bits"))
+    return rows
+
+
+def ratios(subject: Subject, repetitions: int) -> tuple[float, float]:
+    """Encoding and decoding over the addition that went before."""
+    r, g = np.ones(subject.size, np.float32), np.full(subject.size, 1e-3, np.float32)
+    found: list[tuple[float, float]] = []
+    for _ in range(1 + repetitions):  # the first is not counted
+        add = timed(lambda: np.add(r, g, out=r))
+        subject.reset()
+        encode = timed(subject.encode)
+        found.append((encode / add, timed(lambda: subject.codec.absorb(subject.state, subject.payload)) / add))
+    encodes, decodes = zip(*found[1:], strict=True)
+    return statistics.median(encodes), statistics.median(decodes)
+
+
 def main(args: argparse.Namespace) -> None:
-    report("codec", measure(SIZE, 7 if args.quick else 25), args)
+    rows = measure(SIZE, 7 if args.quick else 25)
+    report("codec", rows + table(SIZE // (25 if args.quick else 1), 3 if args.quick else 5), args)
 
 
 if __name__ == "__main__":

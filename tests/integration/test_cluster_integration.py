@@ -128,8 +128,9 @@ def test_a_clean_stop_drains_and_saves(tmp_path: Path) -> None:
 
 
 def test_ctrl_c_in_one_worker_lets_it_leave_and_the_others_go_on(tmp_path: Path) -> None:
-    gate = tmp_path / "gate"
-    with LocalCluster(JOB, 2, tmp_path / "run", args=["--gate", str(gate)]) as cluster:
+    """What its codec had not sent yet is handed on, and the sums stay exact."""
+    gate, settings = tmp_path / "gate", {"codec": "threshold"}
+    with LocalCluster(JOB, 2, tmp_path / "run", args=["--gate", str(gate)], settings=settings) as cluster:
         cluster.until(lambda v: len(v.workers) == 2 and v.state == "training", "training")
         environment = {**os.environ, **cluster.environment}
         guest = subprocess.Popen([sys.executable, str(JOB), *cluster.args], env=environment, stderr=subprocess.DEVNULL)

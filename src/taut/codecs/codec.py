@@ -205,6 +205,15 @@ def _torch_kernels(w: Vector) -> ModuleType:
     return kernels
 
 
+def arithmetic(w: Vector) -> ModuleType:
+    """What error feedback computes with, for this kind of vector."""
+    if isinstance(w, np.ndarray):
+        from taut.codecs import kernels_feedback as kernels
+    else:
+        from taut.codecs import kernels_torch_feedback as kernels  # type: ignore[no-redef]
+    return kernels
+
+
 def check_workers(workers: int) -> None:
     if workers < 1:
         raise Misuse(f"{workers} workers", "at least one")

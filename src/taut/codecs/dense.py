@@ -5,14 +5,13 @@ u = (w - b) / p;  send u;  b += u;  w = b
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
-from taut.codecs.codec import Codec, State, Vector, check_range, check_workers, new_state
+from taut.codecs.codec import Codec, State, Vector, arithmetic, check_range, check_workers, new_state
 from taut.codecs.facts import Facts
 from taut.codecs.grid import Grid
 from taut.codecs.payload import Header, Kind, build
@@ -56,10 +55,10 @@ class Dense(Codec):
         check_range(state, lo, hi)
         if lo == hi:
             return None
-        change = state.kernels.mean(state.w, state.b, lo, hi, 1.0 / state.workers)
-        if not math.isfinite(float(np.abs(change).max())):
-            element = lo + int(np.flatnonzero(~np.isfinite(change))[0])
+        if not arithmetic(state.w).finite(state.w[lo:hi]):
+            element = lo + int(np.flatnonzero(~np.isfinite(state.kernels.host(state.w[lo:hi])))[0])
             raise NonFiniteUpdate(f"element {element} of the update is NaN or infinite: nothing of it was sent", element)
+        change = state.kernels.mean(state.w, state.b, lo, hi, 1.0 / state.workers)
         sent = int((change != 0).sum())
         state.note(sent, hi - lo)
         return build(Header(Kind.DENSE, 0.0, lo, hi - lo, hi - lo), change) if sent else None

@@ -13,12 +13,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 
-from taut.codecs.codec import Codec, State, Vector, check_range, check_workers, new_state
+from taut.codecs.codec import Codec, State, Vector, arithmetic, check_range, check_workers, new_state
 from taut.codecs.compressor import Compressor, Memory, Piece
 from taut.codecs.facts import Facts
 from taut.codecs.grid import Grid
@@ -109,7 +108,7 @@ class Feedback(Codec):
         """One piece, while it is in the processor's cache."""
         assert state.r is not None
         w, b, r, memory = state.w[lo:hi], state.b[lo:hi], state.r[lo:hi], state.memory
-        compressor, kernels, share = self.compressor, _kernels(w), 1.0 / state.workers
+        compressor, kernels, share = self.compressor, arithmetic(w), 1.0 / state.workers
         if not self.keep:
             r *= 0.0
         if type(compressor).grow is Compressor.grow:
@@ -145,14 +144,6 @@ def _not_finite(r: Vector, lo: int) -> NonFiniteUpdate:
     bad = np.flatnonzero(~np.isfinite(_host(r)))
     element = lo + int(bad[0]) if bad.size else lo
     return NonFiniteUpdate(f"element {element} of the update is NaN or infinite: nothing of it was sent", element)
-
-
-def _kernels(w: Vector) -> ModuleType:
-    if isinstance(w, np.ndarray):
-        from taut.codecs import kernels_feedback as kernels
-    else:
-        from taut.codecs import kernels_torch_feedback as kernels  # type: ignore[no-redef]
-    return kernels
 
 
 def _dense(payload: bytes) -> bytes:
