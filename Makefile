@@ -2,6 +2,7 @@
 # make test     the environment, then all tests
 # make check    format, lint, types, import direction and all tests
 # make bench    every benchmark, one after the other
+# make fuzz     ten million mutated payloads and frames through the decoders
 # make clean    remove what was made here, the environment included
 #
 # Only python3 (3.11 or newer, with venv) is needed. PYTHON=/path/to/python3.12 make test  uses another one.
@@ -15,7 +16,7 @@ BENCHES := $(addprefix bench/,codec.py overhead.py startup.py memory.py cluster.
 WHAT   := pyproject.toml constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help train test check bench clean
+.PHONY: help train test check bench fuzz clean
 
 help:
 	@sed -n 's/^# \(make .*\)/\1/p' Makefile
@@ -51,6 +52,9 @@ check: $(VENV)/.taut-dev
 
 bench: $(VENV)/.taut-dev
 	@for script in $(BENCHES); do echo "== $$script"; $(BIN)/python $$script || exit 1; done
+
+fuzz: $(VENV)/.taut-dev
+	$(BIN)/python bench/fuzz.py $(ARGS)
 
 clean:
 	rm -rf $(VENV) build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis taut-runs

@@ -13,40 +13,17 @@ from taut.communication import framing
 from taut.communication.framing import LIMIT_NBYTES, MAGIC, decode, encode, nbytes, payload_count
 from taut.core import messages as m
 from taut.errors import MalformedMessage
+from taut.testing.frame_fuzz import fuzz_frames
+from taut.testing.message_samples import message_samples
 
 FAMILIES = (m.PeerMessage, m.WorkerMessage, m.SupervisorMessage)
 
-EXAMPLES: tuple[m.Message, ...] = (
-    m.Updates(round=1, echo=2, spans=[m.Span(3, 4, 5), m.Span(3, 6, 6)]),
-    m.Report(round=1, position=-1, gap=True, have={0: 1, 7: 2}, sealed=[3], final=-1),
-    m.StateRequest(offset=9),
-    m.StateChunk(offset=0, total=10, have={1: 2}),
-    m.Hello(1, [m.TensorSpec("w", [2, 3], "float32", "trained")], "tcp://h:1", "k" * 40, "h", 1),
-    m.Ready(),
-    m.Heartbeat(m.Statistics(steps=3, loss=0.5), [0.25, -1.0]),
-    m.LeaseRequest(0, 100, 8, False),
-    m.LeaseDone([1, 2]),
-    m.Done(leaving=True),
-    m.Failed("it broke"),
-    m.Digest("abc", True, {0: 1}, m.Statistics()),
-    m.Upload(0, 10),
-    m.Welcome(3, "run", 0, 4, "{}"),
-    m.Refusal("no"),
-    m.Roster(2, [m.Member(0, "tcp://h:1", "k" * 40)], [m.Gone(1, "died")]),
-    m.Donor(-1),
-    m.Start(),
-    m.Lease(1, 0, 0, 8),
-    m.NoLease(2),
-    m.Parcel(3, 2, m.Note("weights", 7, 1, [0.5]), 0, 2),
-    m.Receipt(4, True),
-    m.PhaseDone(1),
-    m.NextPhase(1),
-    m.Drain("enough"),
-    m.Finish(True, 0),
-    m.Saved("/tmp/model", ""),
-    m.Pulse(),
-    m.Expulsion("silent"),
-)
+EXAMPLES = message_samples()
+
+
+def test_there_is_a_sample_of_every_message() -> None:
+    kinds = {kind for family in FAMILIES for kind in get_args(family)}
+    assert kinds == {type(message) for message in EXAMPLES}
 
 
 def family_of(message: m.Message):
@@ -169,3 +146,9 @@ def test_a_false_claim_of_size_costs_nothing(claim: bytes) -> None:
     finally:
         tracemalloc.stop()
     assert peak < 1_000_000
+
+
+def test_mutated_frames_are_messages_or_refused() -> None:
+    """Twenty thousand here; `make fuzz` makes five million."""
+    found = fuzz_frames(EXAMPLES, 20_000, seed=0)
+    assert found.refused > found.taken > 100
