@@ -106,7 +106,7 @@ class Node(Courier):
         try:
             self._pumped_s = self.clock.now()
             self.work(0.0 if receive else None)
-        except BaseException as error:
+        except Exception as error:  # not Ctrl-C, which may come at any moment: the worker leaves in order then
             self.facts.fail(error)
             raise
         finally:
