@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 import struct
 from typing import Literal
@@ -35,6 +36,7 @@ class SupervisorLink:
                 "copy the one that the supervisor prints",
             )
         self.status: Status = "connecting"
+        self.address, self._token = address, token
         self.socket = context.socket(zmq.DEALER)
         zmq_options.apply(self.socket, hwm=HWM, limit_nbytes=limit_nbytes)
         # The same after a reconnect, so that the supervisor knows us again; random, so that no other worker
@@ -46,6 +48,16 @@ class SupervisorLink:
         except zmq.ZMQError as error:
             self.close(0.0)
             raise Misuse(f"supervisor address {address!r} ({error.strerror})", "tcp://HOST:PORT") from None
+
+    def repoint(self, address: str) -> None:
+        """Talk to the same supervisor at another address."""
+        if address == self.address or not is_tcp_address(address):
+            return
+        token, former = self._token, self.address
+        zmq_options.connect(self.socket, address, token.server_public, token.client_public, token.client_secret)
+        with contextlib.suppress(zmq.ZMQError):
+            self.socket.disconnect(former)
+        self.address, self.status = address, "connecting"
 
     def observe(self) -> None:
         """Bring ``status`` up to date."""

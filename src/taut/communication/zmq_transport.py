@@ -67,6 +67,8 @@ class ZmqTransport:
             self._context.set(zmq.THREAD_SCHED_POLICY, os.SCHED_BATCH)
         self._context.max_sockets = 16_384
         self._gatekeeper = Gatekeeper(self._context, self._ranks.__contains__, patient=True)
+        if supervisor is not None:  # it may come to tell us where it is now
+            self._ranks[supervisor[1].server_public.decode("ascii")] = SUPERVISOR
         self._pull = self._socket(zmq.PULL)
         guard(self._pull, keys.secret_key)
         try:
@@ -88,6 +90,11 @@ class ZmqTransport:
         """How the link to the supervisor stands, as of the last ``receive``. "refused" before anything came
         from it means that something answers at its address, but does not take this token."""
         return "connecting" if self._supervisor is None else self._supervisor.status
+
+    def repoint(self, address: str) -> None:
+        """The supervisor is found at another address from now on."""
+        if self._supervisor is not None:
+            self._supervisor.repoint(address)
 
     def admit(self, member: Member) -> None:
         known = self._members.get(member.rank)

@@ -175,6 +175,15 @@ class LeaseRequest(Message, frozen=True):
     least: Annotated[int, Meta(ge=1, le=2**31)] = 1  # batches, if the pass has enough: so that a lease lasts a while
 
 
+class Lease(Message, frozen=True):
+    """Train on places ``lo..hi-1`` of the order of pass ``epoch`` (see ``taut.core.order``)."""
+
+    lease: Count
+    epoch: Count
+    lo: Count
+    hi: Count
+
+
 class LeaseDone(Message, frozen=True):
     """These leases were trained on."""
 
@@ -228,7 +237,22 @@ class Upload(Message, frozen=True):
     note: Text = ""
 
 
-WorkerMessage = Hello | Ready | Heartbeat | LeaseRequest | LeaseDone | PhaseDone | Done | Failed | Digest | Upload
+class Returned(Message, frozen=True):
+    """To a supervisor that came back (its term is higher than the one known): this is where I stand, whatever was lost
+    with its predecessor. ``state``: joining, ready or done, as the worker sees it; ``holds``: leases that it has and has
+    not trained on yet; ``done``: leases that it trained on of late; ``length``: of the data set, 0 while unknown."""
+
+    rank: Rank
+    state: Annotated[str, Meta(max_length=16)]
+    phase: Count
+    holds: Annotated[list[Lease], Meta(max_length=65_536)]
+    done: Annotated[list[Lease], Meta(max_length=65_536)]
+    length: Count
+
+
+WorkerMessage = (
+    Hello | Returned | Ready | Heartbeat | LeaseRequest | LeaseDone | PhaseDone | Done | Failed | Digest | Upload
+)
 
 # ------------------------------------------------------------------------------------------ supervisor to worker
 
@@ -265,6 +289,7 @@ class Welcome(Message, frozen=True):
     seed: Count
     workers: Count
     settings: Text
+    term: Count = 0  # of the supervisor's lives
 
 
 class Refusal(Message, frozen=True):
@@ -281,15 +306,6 @@ class Donor(Message, frozen=True):
 
 class Start(Message, frozen=True):
     """Everybody expected is here (or the run is already going): train."""
-
-
-class Lease(Message, frozen=True):
-    """Train on places ``lo..hi-1`` of the order of pass ``epoch`` (see ``taut.core.order``)."""
-
-    lease: Count
-    epoch: Count
-    lo: Count
-    hi: Count
 
 
 class NoLease(Message, frozen=True):
@@ -329,7 +345,17 @@ class Saved(Message, frozen=True):
 
 
 class Pulse(Message, frozen=True):
-    """Answer to a heartbeat: the supervisor is alive."""
+    """Answer to a heartbeat: the supervisor is alive. ``term`` counts its lives."""
+
+    term: Count = 0
+
+
+class Moved(Message, frozen=True):
+    """The supervisor came back, in its life ``term``, and is found at this address from now on. It comes over the peers'
+    socket, from a connection that proved to hold the supervisor's key."""
+
+    address: Name
+    term: Count
 
 
 class Expulsion(Message, frozen=True):
@@ -339,5 +365,18 @@ class Expulsion(Message, frozen=True):
 
 
 SupervisorMessage = (
-    Welcome | Refusal | Roster | Donor | Start | Lease | NoLease | NextPhase | Drain | Finish | Saved | Pulse | Expulsion
+    Welcome
+    | Refusal
+    | Roster
+    | Donor
+    | Start
+    | Lease
+    | NoLease
+    | NextPhase
+    | Drain
+    | Finish
+    | Saved
+    | Pulse
+    | Moved
+    | Expulsion
 )

@@ -26,6 +26,7 @@ from taut.core.messages import (
     Pulse,
     Ready,
     Refusal,
+    Returned,
     Start,
     Upload,
     WorkerMessage,
@@ -36,6 +37,7 @@ from taut.supervisor.ending import Ending
 from taut.supervisor.leases import Leases
 from taut.supervisor.lending import Lending
 from taut.supervisor.membership import Membership, Worker
+from taut.supervisor.recovery import Recovery
 from taut.supervisor.roll import Exit, Ledger, Roll, RunPlan
 from taut.supervisor.view import Outcome, RunState, WorkerRow
 
@@ -45,14 +47,15 @@ EXIT_GRACE_S = 0.25  # a process's last words may arrive after the news of its e
 class Cluster:
     """One run, from the first Hello to the outcome."""
 
-    def __init__(self, plan: RunPlan, now: float) -> None:
-        self.plan = plan
+    def __init__(self, plan: RunPlan, now: float, term: int = 0) -> None:
+        self.plan, self.term = plan, term  # term counts the supervisor's lives
+        self.recovery: Recovery | None = None  # after it came back, until everybody has said where it stands
         self.members = Membership()
         self.leases = Leases()
         self.ledger = Ledger()
         self.outbox = Outbox()
         self.ending = Ending(self.members, self.outbox, plan.finish, plan.agrees)
-        self.roll = Roll(plan, self.members, self.leases, self.ledger, self.ending, self.outbox)
+        self.roll = Roll(plan, self.members, self.leases, self.ledger, self.ending, self.outbox, term)
         self.lending = Lending(self.roll)
         self.outcome: Outcome | None = None
         self.began_s = now
@@ -174,11 +177,15 @@ class Cluster:
                     self._remind(worker)
                 worker.statistics, worker.sketch = message.statistics, message.sketch
                 self.outbox.add(Measured(worker.rank, message.statistics))
-                self.outbox.send(worker.connection, Pulse())
+                self.outbox.send(worker.connection, Pulse(self.term))
+            case Returned():
+                self._returned(worker, message)
             case Ready() if worker.state == "joining":
                 worker.state = "ready"
                 self.roll.ready()
                 self._begin(worker)
+            case LeaseRequest() if self.recovery is not None:
+                self.roll.held[worker.rank] = message
             case LeaseRequest():
                 self.lending.request(worker, message, now)
             case LeaseDone():
@@ -198,6 +205,27 @@ class Cluster:
                     self._odd(f"{type(message).__name__} from worker {worker.rank}, which is {worker.state}")
             case _:
                 pass  # Ready or Done said twice, or after the drain began: harmless
+
+    def _returned(self, worker: Worker, message: Returned) -> None:
+        """After the supervisor came back: where this worker stands, and what it may have missed."""
+        if message.rank != worker.rank:
+            self._odd(f"worker {worker.rank} returned as worker {message.rank}")
+            return
+        if self.recovery is not None:
+            self.recovery.spoke(worker.rank, message, self.leases)
+        worker.phase = max(worker.phase, message.phase)
+        self._stands(worker, message.state)
+        self._remind(worker)
+        if worker.donor is not None and worker.state == "joining":
+            self.outbox.send(worker.connection, Donor(worker.donor))
+
+    def _stands(self, worker: Worker, state: str) -> None:
+        if state in ("ready", "training") and worker.state == "joining":
+            worker.state = "ready"
+            self.roll.ready()
+            self._begin(worker)
+        elif state in ("done", "drained") and worker.state in ("joining", "ready", "training"):
+            worker.state = "done"
 
     def _begin(self, worker: Worker) -> None:
         """A worker has the state: let it train if the run is going, let it drain if the run is ending."""
@@ -233,6 +261,10 @@ class Cluster:
 
     def _settled(self, now: float) -> list[Action]:
         """Draw every consequence of what has just changed."""
+        if self.recovery is not None:
+            self._recover()
+        if self.recovery is not None:
+            return self.outbox.take()  # nothing is decided on half of the facts
         if self.outcome is None:
             for worker in self.members.assign_donors(trained=self.ledger.started_s is not None):
                 assert worker.donor is not None
@@ -250,6 +282,22 @@ class Cluster:
             if self.ending.over is not None:
                 self._finish(*self.ending.over, now)
         return self.outbox.take()
+
+    def _recover(self) -> None:
+        """Once everybody has said where it stands, or is given up, the run goes on."""
+        assert self.recovery is not None
+        for worker in self.members.workers.values():
+            if not worker.live:
+                self.recovery.gone(worker.rank)
+        if not self.recovery.over:
+            return
+        lost = self.recovery.conclude(self.leases)
+        self.recovery = None
+        again = f"; {lost} samples that nobody knows of are dealt again" if lost else ""
+        self.outbox.record("recovered", f"the supervisor is back, with {len(self.members.live())} workers{again}")
+        for worker in self.members.live():
+            if self.ending.begun and worker.has_state:
+                self.ending.tell(worker)
 
     def _maybe_start(self, now: float) -> None:
         ready = self.members.with_state()

@@ -146,6 +146,21 @@ class Leases:
         self.returned.sort()
         return sum(lease.hi - lease.lo for lease in mine)
 
+    def claim(self, epoch: int, lo: int, hi: int) -> None:
+        """Somebody has these places: they are not to be dealt again.
+
+        >>> leases = Leases(returned=[(0, 0, 10), (1, 0, 5)])
+        >>> leases.claim(0, 4, 6); leases.returned
+        [(0, 0, 4), (0, 6, 10), (1, 0, 5)]
+        """
+        left: list[tuple[int, int, int]] = []
+        for other, begin, end in self.returned:
+            if other != epoch or end <= lo or hi <= begin:
+                left.append((other, begin, end))
+                continue
+            left += [(other, *part) for part in ((begin, lo), (hi, end)) if part[0] < part[1]]
+        self.returned = left
+
     @property
     def samples_undone(self) -> int:
         """Samples of the passes begun so far that nobody reported as trained."""

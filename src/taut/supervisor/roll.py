@@ -64,6 +64,7 @@ class Roll:
     ledger: Ledger
     ending: Ending
     outbox: Outbox
+    term: int = 0  # of the supervisor's lives
     held: dict[int, LeaseRequest] = field(default_factory=dict)  # requests to be answered later, by rank
     refused: dict[tuple[str, int], str] = field(default_factory=dict)  # (host, pid) -> why
 
@@ -167,7 +168,7 @@ class Roll:
 
     def _welcome(self, worker: Worker) -> None:
         plan = self.plan
-        welcome = Welcome(worker.rank, plan.run, plan.seed, plan.workers, plan.settings)
+        welcome = Welcome(worker.rank, plan.run, plan.seed, plan.workers, plan.settings, self.term)
         self.outbox.send(worker.connection, welcome)
         self.outbox.send(worker.connection, self.members.roster())
 

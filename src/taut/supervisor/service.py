@@ -16,18 +16,21 @@ from pathlib import Path
 
 from taut.communication.framing import decode
 from taut.communication.keys import RunKeys, write_token_file
+from taut.communication.knocking import Knocking
 from taut.communication.zmq_server import SupervisorSocket
 from taut.core.clock import Clock, MonotonicClock
 from taut.core.messages import WorkerMessage
-from taut.errors import MalformedMessage, Misuse, StorageFailed, TautError
+from taut.errors import MalformedMessage, Misuse, StorageFailed, Superseded, TautError
 from taut.supervisor.actions import Action, Departed, Finished, Joined, Measured, Record, Save, SaveIndex, Send
 from taut.supervisor.cluster import Cluster
+from taut.supervisor.former import KEYS_FILE, Former, port_of, recall_former
 from taut.supervisor.journal import Journal
+from taut.supervisor.memory import keep, recall
 from taut.supervisor.model_file import write_index, write_model
 from taut.supervisor.outlet import Outlet
 from taut.supervisor.roll import RunPlan
 from taut.supervisor.run_store import RunStore, plain
-from taut.supervisor.view import ClusterView, Outcome
+from taut.supervisor.view import ClusterView, Event, Outcome
 
 TICK_S = 0.1
 LATE_S = 1.0  # a tick this late was not ours to choose: the process was stopped, asleep or busy with the model
@@ -42,7 +45,8 @@ class Supervisor:
 
     ``workers`` is how many the run waits for before it starts. The address and the token are known, and
     workers may connect, from construction on; they are answered after `start`. Raises Misuse for a port
-    that is taken and StorageFailed when ``run_dir`` cannot be written.
+    that is taken and StorageFailed when ``run_dir`` cannot be written. ``former``: its own life before this one
+    (``Supervisor.recover``).
     """
 
     def __init__(
@@ -58,22 +62,32 @@ class Supervisor:
         advertise: str | None = None,
         clock: Clock = _CLOCK,
         command: str = "",
+        former: Former | None = None,
     ) -> None:
         plan = _plan(settings, run, workers, seed)
-        keys = RunKeys.generate()
-        self.run_dir, self.token = Path(run_dir), keys.token
+        keys = RunKeys.generate() if former is None else former.keys
+        self.run_dir, self.token, self.settings = Path(run_dir), keys.token, settings
         self.token_file = self.run_dir / TOKEN_FILE
         try:
             self.run_dir.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise StorageFailed(f"{run_dir}: the run's folder could not be made: {error.strerror}") from error
         write_token_file(self.token_file, keys.token)
+        write_token_file(self.run_dir / KEYS_FILE, keys.text)
         self._socket = SupervisorSocket(keys, bind=bind, port=port, advertise=advertise)
-        self.address = self._socket.address
+        self.address, self._bound = self._socket.address, (bind, advertise or "")
         self._clock = clock
         self._began_s = now = clock.now()
-        self._cluster = Cluster(plan, now)
-        self._journal = _journal(self.run_dir, run, now, command, settings)
+        self._journal = _journal(self.run_dir, run, now, command, settings, former)
+        self._knocking: Knocking | None = None
+        self._superseded = False
+        if former is None:
+            self._cluster = Cluster(plan, now)
+        else:
+            self._cluster = recall(plan, former.data, former.term + 1, now)
+            self._journal.record("back", f"the supervisor is back, in its life number {former.term + 2}", now)
+            if self.address != former.address:
+                self._knocking = Knocking(keys, self._cluster.members.roster().members)
         self._outlet = Outlet(self._socket)
         self._orders: queue.SimpleQueue[Callable[[float], list[Action]]] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
@@ -82,6 +96,33 @@ class Supervisor:
         self._over = threading.Event()
         self._ticked_s = self._viewed_s = now
         self._view = self._look(now)
+
+    @classmethod
+    def recover(
+        cls, run_dir: Path, *, bind: str | None = None, port: int | None = None, advertise: str | None = None
+    ) -> Supervisor:
+        """The supervisor of the run in ``run_dir``, which died, comes back: at its old address, or, if ``bind`` or
+        ``port`` say so, at another one, which it tells the workers."""
+        former = recall_former(Path(run_dir))
+        settings = former.settings
+        same = port is None and bind is None
+        return cls(
+            settings,
+            Path(run_dir),
+            run=former.run,
+            workers=int(str(settings["workers"])),
+            seed=int(str(settings["seed"])),
+            bind=bind or former.bind,
+            port=port_of(former.address) if same else port or 0,
+            advertise=advertise or (former.advertise if bind is None else None),
+            command=former.command,
+            former=former,
+        )
+
+    @property
+    def superseded(self) -> bool:
+        """Another supervisor took over while this one was away."""
+        return self._superseded
 
     def start(self) -> None:
         """Serve, in a thread of its own."""
@@ -130,6 +171,12 @@ class Supervisor:
                     self._cluster.paused(now - heard_s, now)
                 heard_s = now
                 self._round(arrived, now)
+        except Superseded as error:
+            self._journal.events.append(Event(0, self._clock.now() - self._began_s, "superseded", str(error)))
+            self._superseded = self._closed = True  # nobody is told anything: the run is the other's
+            self._over.set()
+            self._socket.close(0.0)
+            self._journal.close()
         except Exception as error:  # a bug of ours: nobody may wait for ever for a thread that is gone
             now = self._clock.now()
             self._journal.record("error", traceback.format_exc(), now)
@@ -146,9 +193,23 @@ class Supervisor:
             self._ticked_s = now
             self._carry_out(self._cluster.tick(now), now)
             self._outlet.retry(self._reachable)
-            self._journal.flush(now)
+            self._journal.flush(now, self._remember)
+            self._knock()
         if now - self._viewed_s >= TICK_S:
             self._viewed_s, self._view = now, self._look(now)
+
+    def _remember(self, store: RunStore, at: float) -> None:
+        now = self._clock.now()
+        store.remember(at, self._cluster.term, (self.address, *self._bound), keep(self._cluster, now))
+
+    def _knock(self) -> None:
+        """Tell those who have not come yet where we are now."""
+        if self._knocking is not None:
+            recovery = self._cluster.recovery
+            self._knocking.knock(self.address, self._cluster.term, sorted(recovery.awaited) if recovery else [])
+            if recovery is None:
+                self._knocking.close()
+                self._knocking = None
 
     def _heard(self, connection: bytes, frames: list[bytes], now: float) -> list[Action]:
         try:
@@ -167,6 +228,7 @@ class Supervisor:
                     self._journal.record(kind, text, now)
                 case Joined(rank, host, pid):
                     self._journal.joined(rank, host, pid, now)
+                    self._journal.flush(now, self._remember, at_once=True)  # a rank is never given twice
                 case Departed(rank, reason):
                     self._journal.departed(rank, reason, now)
                 case Measured(rank, statistics, final):
@@ -231,6 +293,8 @@ class Supervisor:
         self._view = self._look(now)
         self._over.set()
         self._socket.close(LINGER_S)
+        if self._knocking is not None:
+            self._knocking.close()
         self._journal.close()
 
 
@@ -268,7 +332,9 @@ def _settings_text(settings: Mapping[str, object]) -> str:
     return text
 
 
-def _journal(run_dir: Path, run: str, now: float, command: str, settings: Mapping[str, object]) -> Journal:
+def _journal(
+    run_dir: Path, run: str, now: float, command: str, settings: Mapping[str, object], former: Former | None
+) -> Journal:
     """With a store, or without one when the disk does not let us: training needs none."""
     began_at = time.time()
     try:
@@ -276,7 +342,7 @@ def _journal(run_dir: Path, run: str, now: float, command: str, settings: Mappin
     except StorageFailed as error:
         return Journal(None, now, began_at, str(error))
     try:
-        store.begin(began_at, command, settings, _versions())
+        store.begin(began_at if former is None else former.began_at, command, settings, _versions())
     except StorageFailed as error:
         store.close()
         return Journal(None, now, began_at, str(error))

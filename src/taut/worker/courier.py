@@ -31,13 +31,16 @@ from taut.core.events import (
 )
 from taut.core.messages import (
     SUPERVISOR,
+    Digest,
     Heartbeat,
     Message,
+    Moved,
     Parcel,
     PeerMessage,
     Pulse,
     Receipt,
     Report,
+    Returned,
     Roster,
     StateChunk,
     StateRequest,
@@ -56,6 +59,7 @@ from taut.worker.transfer import Donation, Fetch
 
 TICK_S = 0.05
 ADMISSION_S = 60.0  # for the first answer: nothing was measured yet
+SUPERVISOR_S = 120.0  # for a supervisor that is gone to come back, where nothing else was said
 HEARTBEAT_S = 0.5  # a rate, not a timeout: the supervisor's detector adapts to what it sees
 
 
@@ -105,6 +109,9 @@ class Courier:
         self.clock = clock or MonotonicClock()
         self.facts = Facts()
         self.rank = -1
+        self.term = 0  # of the supervisor's lives
+        self.standing: Callable[[], Returned] | None = None  # asked when the supervisor comes back; from any thread
+        self.supervisor_patience_s = SUPERVISOR_S
         self.workers = 1  # in the run, this one included
         self.staleness = 1.0
         self.horizon = math.inf  # beyond it a worker's clock may not go (strategies that bound the delay)
@@ -118,6 +125,7 @@ class Courier:
         self._commands: deque[Command] = deque()
         self._arrivals: deque[Include] = deque()
         self._unsaid: deque[list[bytes]] = deque()  # for the supervisor, when it has no room
+        self._last_words: list[bytes] | None = None  # how the replica ended
         self._donation = Donation()
         self._fetch: Fetch | None = None
         self._fetched = False
@@ -126,6 +134,11 @@ class Courier:
         self._began_s = self.clock.now()
         self._detector = Detector(self._began_s)  # of the supervisor
         self.patience_s = ADMISSION_S
+
+    def supervisor_lost(self) -> bool:
+        """It is silent for so long that nobody waits for it any more."""
+        since_s = self.facts.silent_since_s
+        return since_s is not None and self.clock.now() - since_s > self.supervisor_patience_s
 
     @property
     def bounded(self) -> bool:
@@ -159,6 +172,8 @@ class Courier:
         match command:
             case Say(message, payloads):
                 self._unsaid.append(encode(message, payloads))
+                if isinstance(message, Digest):
+                    self._last_words = self._unsaid[-1]
             case Grant(state, have):
                 tail = tuple(self.stage.state.tail(have))
                 data = pack(State(state.vector, state.still, state.grid, tail))
@@ -204,15 +219,35 @@ class Courier:
         self.facts.answered_s = now
         if isinstance(message, Pulse):
             self._detector.beat(now)
-            self.facts.supervisor_silent = False
+            self._hear_term(message.term)
         else:
             self._detector.seen(now)
+        self.facts.silent_since_s = None
+        if isinstance(message, Moved):
+            self._follow(message)
         if isinstance(message, Welcome) and self._stage is None:
-            self.rank = message.rank
+            self.rank, self.term = message.rank, message.term
             self._stage = Stage(0, self.make_strategy(message), message.rank, False, self._state_limit_nbytes)
         self.facts.learn(message, payloads)
         if isinstance(message, Roster) and self.facts.roster is message:
             self._on_roster(message)
+
+    def _hear_term(self, term: int) -> None:
+        """A supervisor that came back does not know what was said last: say where we stand, and our last words again."""
+        if term <= self.term or self.standing is None:
+            return
+        self.term = term
+        self._unsaid.clear()  # what was on its way to the one before
+        self._unsaid.append(encode(self.standing(), ()))
+        if self._last_words is not None:
+            self._unsaid.append(self._last_words)
+        self.facts.note()
+
+    def _follow(self, moved: Moved) -> None:
+        """To another address. Its pulse there tells the rest."""
+        repoint = getattr(self.transport, "repoint", None)
+        if moved.term > self.term and repoint is not None:
+            repoint(moved.address)
 
     def _on_roster(self, roster: Roster) -> None:
         known = self.stage.state
@@ -266,8 +301,8 @@ class Courier:
         if self._stage is not None and now - self._beat_s >= HEARTBEAT_S:
             self._beat_s = now
             self._send(SUPERVISOR, Heartbeat(self.statistics(), self.sketch()), ())
-            if self._detector.suspects(now) and not self.facts.supervisor_silent:
-                self.facts.note(supervisor_silent=True)
+            if self._detector.suspects(now) and self.facts.silent_since_s is None:
+                self.facts.note(silent_since_s=now)
 
     def _watch_admission(self, now: float) -> None:
         """A wrong token or address must not look like a supervisor that takes its time."""

@@ -12,6 +12,7 @@ from taut.core.messages import (
     Expulsion,
     Finish,
     Lease,
+    Moved,
     NextPhase,
     NoLease,
     Pulse,
@@ -44,7 +45,7 @@ class Facts:
     phase: int = 0  # of a run that changes its strategy, as announced
     state: tuple[memoryview, dict[int, int]] | None = None  # a donor's, complete
     answered_s: float | None = None  # when the supervisor last said anything
-    supervisor_silent: bool = False  # for so long that it must be taken for lost
+    silent_since_s: float | None = None  # the supervisor is, for so long that it must be taken for gone; it may come back
 
     def over(self, phase: int) -> bool:
         """This phase of the run is: the next one was announced, or the run is being drained."""
@@ -78,7 +79,7 @@ class Facts:
                     self.failure = Refused(reason)
                 case Expulsion(reason):
                     self.failure = Expelled(f"the cluster went on without this worker: {reason}")
-                case Pulse() | Roster():
+                case Pulse() | Roster() | Moved():
                     pass
             self.changed.notify_all()
 

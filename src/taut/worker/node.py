@@ -197,7 +197,7 @@ class Node(Courier):
                     return
                 if facts.failure is not None:
                     raise facts.failure
-                if facts.supervisor_silent and needs_supervisor:
+                if needs_supervisor and self.supervisor_lost():
                     raise SupervisorLost("the supervisor fell silent while this worker needed an answer of it")
                 if self._mail() == left:
                     facts.changed.wait(TICK_S)

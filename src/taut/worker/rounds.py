@@ -119,7 +119,7 @@ class Rounds(Talk):
         facts, asked_s = self.node.facts, self.node.clock.now()
         while not until(facts):
             self._idle_turn()  # the others may be waiting for our turn, and we for their leases
-            if facts.supervisor_silent:
+            if self.node.supervisor_lost():
                 raise SupervisorLost("the supervisor fell silent while this worker needed an answer of it")
             self._breathe(until)
             if self.node.clock.now() - asked_s > AGAIN_S:
@@ -170,7 +170,7 @@ class Rounds(Talk):
         while not facts.over(self.stage.phase):
             if self.method.lockstep:
                 self._idle_turn()
-            if facts.supervisor_silent:
+            if self.node.supervisor_lost():
                 raise SupervisorLost("the supervisor fell silent before it ended the run")
             self._breathe(lambda facts: facts.over(self.stage.phase))
         self._tell(Draining())

@@ -14,6 +14,7 @@ from taut.core.messages import (
     Done,
     Hello,
     Ready,
+    Returned,
     Statistics,
     Welcome,
 )
@@ -50,6 +51,7 @@ class Seat:
         self.score: float | None = None  # of this worker's replica, at the end
         self.statistics: Callable[[], Statistics] = Statistics
         self.bytes_dense = 0
+        self._state = "joining"  # as the supervisor knows it
         self._settings: dict[str, Any] = {}
         self._optimizer: torch.optim.Optimizer | None = None
         self.watch = entrance.watch
@@ -107,6 +109,7 @@ class Seat:
         self.finish_policy = self._finish()
         self.phases.begin(node, self.watch)
         self.leases = SupervisorLeases(self)
+        node.standing = self._standing
         node.wait(lambda facts: facts.donor == -1 or facts.state is not None, _nothing)
         if node.facts.state is None:
             self.replica.found(max(1, welcome.workers))
@@ -118,7 +121,13 @@ class Seat:
             self.replica.join(state, max(1, welcome.workers))
             self.talk.joined(have)
             node.synced(have, state.tail)
+        self._state = "ready"
         node.say(Ready())
+
+    def _standing(self) -> Returned:
+        """Where this worker stands, for a supervisor that came back. Asked by the communication thread."""
+        holds, done = self.leases.standing()
+        return Returned(self.node.rank, self._state, self.phases.number, holds, done, self.leases.length)
 
     def train(self) -> None:
         """Wait for the start."""
@@ -186,6 +195,7 @@ class Seat:
         """Drain, agree on the model, hand it in if asked to, and go."""
         node = self.node
         try:
+            self._state = "done"
             node.say(Done())
             self._end()
             self._agree()
