@@ -66,6 +66,7 @@ class Cluster:
     def heard(self, connection: bytes, message: WorkerMessage, payloads: Sequence[bytes], now: float) -> list[Action]:
         """A connection said something."""
         worker = self.members.find(connection)
+        version = self.members.version
         if isinstance(message, Hello):
             self.roll.hello(connection, message, now, closed=self.ending.begun or self.outcome is not None)
         elif worker is None:
@@ -76,7 +77,12 @@ class Cluster:
         else:
             worker.detector.seen(now)
             self._said(worker, message, payloads, now)
-        if isinstance(message, Heartbeat):  # most of what comes, and it changes nobody's standing
+        # Most of what comes changes nobody's standing, and there may be a thousand workers to look at.
+        if isinstance(message, Heartbeat):
+            return self.outbox.take()
+        if isinstance(message, LeaseRequest | LeaseDone) and version == self.members.version and self.recovery is None:
+            if self.roll.held and isinstance(message, LeaseDone):
+                self.lending.serve(now)
             return self.outbox.take()
         return self._settled(now)
 
@@ -265,6 +271,7 @@ class Cluster:
             self._recover()
         if self.recovery is not None:
             return self.outbox.take()  # nothing is decided on half of the facts
+        self.lending.sharers = len(self.members.with_state())
         if self.outcome is None:
             for worker in self.members.assign_donors(trained=self.ledger.started_s is not None):
                 assert worker.donor is not None
@@ -281,6 +288,7 @@ class Cluster:
             self.ending.check(now)
             if self.ending.over is not None:
                 self._finish(*self.ending.over, now)
+        self.roll.tell_late(now)
         return self.outbox.take()
 
     def _recover(self) -> None:
