@@ -155,12 +155,24 @@ class Statistics(Struct, frozen=True, array_like=True):
     counted: Annotated[str, Meta(max_length=1024)] = ""  # what the strategy counts, as in "rounds=40 dropped=3"
 
 
+class Complaint(Struct, frozen=True, array_like=True):
+    """So many messages of worker ``rank`` were refused here, since this worker came; ``excess``: beyond what a worker may
+    send in a second, and dropped unread. ``why``: of the last one that was refused."""
+
+    rank: Rank
+    refused: Count
+    excess: Count = 0
+    why: Annotated[str, Meta(max_length=256)] = ""
+
+
 class Heartbeat(Message, frozen=True):
     """I am alive; this is what I did. ``sketch`` (may be empty) is a linear sketch of the weights, for the consensus
-    distance."""
+    distance; ``complaints`` are about the worst of those whose messages make no sense."""
 
     statistics: Statistics
     sketch: Annotated[list[float], Meta(max_length=1024)]
+    complaints: Annotated[list[Complaint], Meta(max_length=16)] = []
+    said: Count = 0  # messages to the supervisor before this one, without heartbeats: fewer came? some were lost
 
 
 class LeaseRequest(Message, frozen=True):
@@ -238,9 +250,10 @@ class Upload(Message, frozen=True):
 
 
 class Returned(Message, frozen=True):
-    """To a supervisor that came back (its term is higher than the one known): this is where I stand, whatever was lost
-    with its predecessor. ``state``: joining, ready or done, as the worker sees it; ``holds``: leases that it has and has
-    not trained on yet; ``done``: leases that it trained on of late; ``length``: of the data set, 0 while unknown."""
+    """To a supervisor that came back (its term is higher than the one known), or after a connection broke: this is where
+    I stand, whatever was lost on the way. ``state``: joining, ready or done, as the worker sees it; ``holds``: leases
+    that it has and has not trained on yet; ``done``: leases that it trained on of late; ``length``: of the data set, 0
+    while unknown; ``issued``: leases when the last pulse was sent: what the supervisor sent before is here or lost."""
 
     rank: Rank
     state: Annotated[str, Meta(max_length=16)]
@@ -248,10 +261,44 @@ class Returned(Message, frozen=True):
     holds: Annotated[list[Lease], Meta(max_length=65_536)]
     done: Annotated[list[Lease], Meta(max_length=65_536)]
     length: Count
+    issued: Count = 0
+
+
+class CheckpointBegun(Message, frozen=True):
+    """This worker's part of checkpoint ``number`` is copied. ``holds``: leases that it has, from the first place that is
+    not trained on in that copy. Whatever it reports as done after this is not in the checkpoint."""
+
+    number: Count
+    holds: Annotated[list[Lease], Meta(max_length=65_536)]
+    phase: Count = 0  # of a run that changes its strategy: the one that this worker is in
+    steps: Count = 0  # that it has made
+
+
+class CheckpointDone(Message, frozen=True):
+    """The worker's part is on disk: so many bytes, with this hash; or it is not, because of ``error``. ``pause_s``: how
+    long training stopped for it."""
+
+    number: Count
+    nbytes: Count
+    digest: Annotated[str, Meta(max_length=128)]
+    error: Text = ""
+    pause_s: float = 0.0
 
 
 WorkerMessage = (
-    Hello | Returned | Ready | Heartbeat | LeaseRequest | LeaseDone | PhaseDone | Done | Failed | Digest | Upload
+    Hello
+    | Returned
+    | Ready
+    | Heartbeat
+    | LeaseRequest
+    | LeaseDone
+    | PhaseDone
+    | Done
+    | Failed
+    | Digest
+    | Upload
+    | CheckpointBegun
+    | CheckpointDone
 )
 
 # ------------------------------------------------------------------------------------------ supervisor to worker
@@ -326,6 +373,18 @@ class Drain(Message, frozen=True):
     reason: Text
 
 
+class Leave(Message, frozen=True):
+    """Go, in order: end the loop, hand over everything, say ``Done(leaving)``. The others go on."""
+
+    reason: Text
+
+
+class Checkpoint(Message, frozen=True):
+    """After your next step, copy your part of checkpoint ``number``, and write it while you train on."""
+
+    number: Annotated[int, Meta(ge=1, le=2**62)]
+
+
 class Finish(Message, frozen=True):
     """The verdict on the replicas. One payload frame: the averaged buffers, to be adopted (empty: each keeps its own).
     ``writer`` uploads its model.
@@ -345,9 +404,14 @@ class Saved(Message, frozen=True):
 
 
 class Pulse(Message, frozen=True):
-    """Answer to a heartbeat: the supervisor is alive. ``term`` counts its lives."""
+    """Answer to a heartbeat: the supervisor is alive. ``term`` counts its lives; ``told`` what it told this worker in the
+    present one, without pulses. ``lost``: not all came of what the worker said. Where either count does not fit, a broken
+    connection took something with it, and the worker says where it stands (``Returned``). ``issued``: leases, so far."""
 
     term: Count = 0
+    told: Count = 0
+    lost: bool = False
+    issued: Count = 0
 
 
 class Moved(Message, frozen=True):
@@ -374,6 +438,8 @@ SupervisorMessage = (
     | NoLease
     | NextPhase
     | Drain
+    | Leave
+    | Checkpoint
     | Finish
     | Saved
     | Pulse

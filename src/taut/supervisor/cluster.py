@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from taut.core.messages import (
+    CheckpointBegun,
+    CheckpointDone,
     Digest,
     Done,
     Donor,
@@ -21,6 +23,7 @@ from taut.core.messages import (
     Hello,
     LeaseDone,
     LeaseRequest,
+    Leave,
     NextPhase,
     PhaseDone,
     Pulse,
@@ -32,12 +35,14 @@ from taut.core.messages import (
     WorkerMessage,
 )
 from taut.supervisor.actions import Action, Finished, Measured, Outbox
+from taut.supervisor.checkpointing import Checkpointing
 from taut.supervisor.consensus import relative
+from taut.supervisor.discipline import Discipline
 from taut.supervisor.ending import Ending
 from taut.supervisor.leases import Leases
 from taut.supervisor.lending import Lending
 from taut.supervisor.membership import Membership, Worker
-from taut.supervisor.recovery import Recovery
+from taut.supervisor.recovery import Recovery, reconcile
 from taut.supervisor.roll import Exit, Ledger, Roll, RunPlan
 from taut.supervisor.view import Outcome, RunState, WorkerRow
 
@@ -57,6 +62,8 @@ class Cluster:
         self.ending = Ending(self.members, self.outbox, plan.finish, plan.agrees)
         self.roll = Roll(plan, self.members, self.leases, self.ledger, self.ending, self.outbox, term)
         self.lending = Lending(self.roll)
+        self.discipline = Discipline(self.roll)
+        self.checkpointing = Checkpointing(plan.checkpoint_every, self.members, self.leases, self.outbox)
         self.outcome: Outcome | None = None
         self.began_s = now
         self._exits: list[Exit] = []
@@ -67,7 +74,9 @@ class Cluster:
         """A connection said something."""
         worker = self.members.find(connection)
         version = self.members.version
-        if isinstance(message, Hello):
+        if isinstance(message, Hello) and worker is None and self.recovery is not None:
+            pass  # whether anybody may still join is not known yet; it asks again
+        elif isinstance(message, Hello):
             self.roll.hello(connection, message, now, closed=self.ending.begun or self.outcome is not None)
         elif worker is None:
             self._odd(f"{type(message).__name__} from a connection that was never admitted")
@@ -77,8 +86,10 @@ class Cluster:
         else:
             worker.detector.seen(now)
             self._said(worker, message, payloads, now)
+        if not isinstance(message, Heartbeat) and (worker := self.members.find(connection)) is not None:
+            worker.heard += 1
         # Most of what comes changes nobody's standing, and there may be a thousand workers to look at.
-        if isinstance(message, Heartbeat):
+        if isinstance(message, Heartbeat) and version == self.members.version:
             return self.outbox.take()
         if isinstance(message, LeaseRequest | LeaseDone) and version == self.members.version and self.recovery is None:
             if self.roll.held and isinstance(message, LeaseDone):
@@ -92,9 +103,23 @@ class Cluster:
         worker = self.members.find(connection)
         who = "a stranger" if worker is None else f"worker {worker.rank}"
         self._odd(f"malformed message from {who}: {why}")
-        if worker is None:
+        if worker is not None:
+            self.discipline.refused(worker, why, now)
+        else:
             remedy = "is the same version of taut installed on every machine?"
             self.outbox.send(connection, Refusal(f"the message could not be read: {why}; {remedy}"[:4000]))
+        return self._settled(now)
+
+    def flooded(self, connection: bytes, excess: int, now: float) -> list[Action]:
+        """So many messages of a connection were dropped unread: it sends more than a worker has to say."""
+        worker = self.members.find(connection)
+        if worker is not None:
+            self.discipline.refused(worker, "too many messages", now, 0, excess)
+        return self._settled(now)
+
+    def dismiss(self, rank: int, reason: str, now: float, expel: bool = False) -> list[Action]:
+        """The user wants one worker to go, in order; ``expel``: at once. ``Misuse`` where that cannot be."""
+        self.discipline.dismiss(rank, reason, now, expel)
         return self._settled(now)
 
     def tick(self, now: float) -> list[Action]:
@@ -140,6 +165,11 @@ class Cluster:
         self.ending.saved(path, error, now)
         return self._settled(now)
 
+    def checkpointed(self, number: int, text: str, error: str, now: float) -> list[Action]:
+        """The manifest of a checkpoint is on disk, as ``text`` tells, or is not because of ``error``."""
+        self.checkpointing.saved(number, text, error)
+        return self._settled(now)
+
     def stop(self, reason: str, now: float) -> list[Action]:
         """End now, without a model. Nothing happens when the run is over already."""
         if self.outcome is None:
@@ -182,8 +212,11 @@ class Cluster:
                 if worker.detector.beat(now):
                     self._remind(worker)
                 worker.statistics, worker.sketch = message.statistics, message.sketch
+                self.discipline.complained(worker, message.complaints, now)
                 self.outbox.add(Measured(worker.rank, message.statistics))
-                self.outbox.send(worker.connection, Pulse(self.term))
+                lost, worker.heard = message.said != worker.heard, message.said
+                told = self.outbox.told.get(worker.connection, 0)
+                self.outbox.send(worker.connection, Pulse(self.term, told, lost, self.leases.issued))
             case Returned():
                 self._returned(worker, message)
             case Ready() if worker.state == "joining":
@@ -195,6 +228,7 @@ class Cluster:
             case LeaseRequest():
                 self.lending.request(worker, message, now)
             case LeaseDone():
+                self.checkpointing.trained(worker.rank, message.leases)
                 self.leases.done(worker.rank, message.leases)
             case PhaseDone(phase):
                 worker.phase = max(worker.phase, phase)
@@ -206,6 +240,9 @@ class Cluster:
                     self.leases.release(worker.rank)
             case Failed():
                 self.roll.failed(worker, message.reason or "failed without a reason", now)
+            case CheckpointBegun() | CheckpointDone():
+                if not self.checkpointing.said(worker, message):
+                    self._odd(f"{type(message).__name__} {message.number} from worker {worker.rank}")
             case Digest() | Upload():
                 if not self.ending.said(worker, message, payloads, now):
                     self._odd(f"{type(message).__name__} from worker {worker.rank}, which is {worker.state}")
@@ -219,11 +256,16 @@ class Cluster:
             return
         if self.recovery is not None:
             self.recovery.spoke(worker.rank, message, self.leases)
+        elif not self.ending.begun:
+            lost = reconcile(worker.rank, message, self.leases)
+            again = f"; {lost} samples are dealt again" if lost else ""
+            self.outbox.record("mended", f"the connection to worker {worker.rank} had broken{again}")
         worker.phase = max(worker.phase, message.phase)
         self._stands(worker, message.state)
         self._remind(worker)
         if worker.donor is not None and worker.state == "joining":
             self.outbox.send(worker.connection, Donor(worker.donor))
+        self.ending.remind(worker)
 
     def _stands(self, worker: Worker, state: str) -> None:
         if state in ("ready", "training") and worker.state == "joining":
@@ -245,11 +287,15 @@ class Cluster:
     def _remind(self, worker: Worker) -> None:
         """It was silent for long: a connection that broke may have taken with it what it was told. All of
         this may be said twice."""
-        self.outbox.send(worker.connection, self.members.roster())
+        if not self.roll.silent:
+            self.outbox.send(worker.connection, self.members.roster())
         if worker.has_state and self.ledger.started_s is not None:
             self.outbox.send(worker.connection, Start())
         if self.ledger.phase:
             self.outbox.send(worker.connection, NextPhase(self.ledger.phase))
+        self.checkpointing.remind(worker)
+        if worker.leave is not None:
+            self.outbox.send(worker.connection, Leave(worker.leave))
         if worker.drain_told and self.ending.reason is not None:
             self.outbox.send(worker.connection, Drain(self.ending.reason))
 
@@ -279,6 +325,8 @@ class Cluster:
             self._maybe_start(now)
             self._maybe_next_phase()
             self.lending.serve(now)
+            if not self.ending.begun:
+                self.checkpointing.settle(now, self.ledger.started_s)
             if self._deserted():
                 self._fail(self._why_deserted(), now)
         if self.outcome is None:
@@ -300,7 +348,8 @@ class Cluster:
         if not self.recovery.over:
             return
         lost = self.recovery.conclude(self.leases)
-        self.recovery = None
+        self.recovery, self.roll.silent = None, False
+        self.roll.ready()  # now it is known who has the run's state
         again = f"; {lost} samples that nobody knows of are dealt again" if lost else ""
         self.outbox.record("recovered", f"the supervisor is back, with {len(self.members.live())} workers{again}")
         for worker in self.members.live():

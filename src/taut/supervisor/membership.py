@@ -34,6 +34,9 @@ class Worker:
     sketch: Sequence[float] = ()
     phase: int = 0  # it has made the steps of all phases before this one
     drain_told: bool = False
+    leave: str | None = None  # it was told to go, for this reason
+    refused: int = 0  # messages of it that others could not take
+    heard: int = 0  # messages of it that came, without heartbeats
     ended: bool = False  # its process is known to have ended after the verdict
     expelled: bool = False  # given up while it might still live: it is told so when it speaks
     reason: str = ""
@@ -54,7 +57,10 @@ class Worker:
 
     def row(self, now: float) -> WorkerRow:
         suspicion = self.detector.phi(now) if self.judged else 0.0
-        return WorkerRow(self.rank, self.hello.host, self.hello.pid, self.state, self.statistics, suspicion, self.reason)
+        hello = self.hello
+        return WorkerRow(
+            self.rank, hello.host, hello.pid, self.state, self.statistics, suspicion, self.reason, self.refused
+        )
 
 
 def refusal(hello: Hello, model: Sequence[TensorSpec] | None) -> str | None:
@@ -130,6 +136,10 @@ class Membership:
         preferred, and a live one to one that is gone (numbers repeat in time, too)."""
         same = [worker for worker in self.workers.values() if worker.hello.pid == pid]
         return max(same, key=lambda one: (one.hello.host == host, one.live, one.rank), default=None)
+
+    def has_key(self, public_key: str) -> bool:
+        """Whether a worker that is in the run has this key of its own."""
+        return any(worker.live and worker.hello.public_key == public_key for worker in self.workers.values())
 
     def live(self) -> list[Worker]:
         return [worker for worker in self.workers.values() if worker.live]

@@ -19,6 +19,7 @@ from taut.supervisor.roll import Ledger, RunPlan
 from taut.supervisor.view import WorkerState
 
 VERSION = 1
+ROSTERS_UNKNOWN = 1 << 20  # versions that may have followed the one that was kept: far more than a second can have
 
 
 class KeptWorker(msgspec.Struct, frozen=True, array_like=True):
@@ -44,6 +45,15 @@ class KeptLeases(msgspec.Struct, frozen=True, array_like=True):
     returned: list[tuple[int, int, int]]
     samples_again: int
     issued: int
+    untouched: int = 0
+
+
+class KeptRecovery(msgspec.Struct, frozen=True, array_like=True):
+    """Of a supervisor that is coming back: what it knew before any worker spoke, and what they told since."""
+
+    dealt: dict[int, int]
+    heard: dict[int, list[tuple[int, int]]]
+    issued: int
 
 
 class Kept(msgspec.Struct, frozen=True, array_like=True):
@@ -61,11 +71,12 @@ class Kept(msgspec.Struct, frozen=True, array_like=True):
     script_failed: bool
     phase: int
     drain: str | None
+    recovery: KeptRecovery | None = None
 
 
 def keep(cluster: Cluster, now: float) -> bytes:
     """The run as of now."""
-    members, leases, ledger = cluster.members, cluster.leases, cluster.ledger
+    members, leases, ledger, recovery = cluster.members, cluster.leases, cluster.ledger, cluster.recovery
     kept = Kept(
         VERSION,
         cluster.term,
@@ -78,6 +89,7 @@ def keep(cluster: Cluster, now: float) -> bytes:
             list(leases.returned),
             leases.samples_again,
             leases.issued,
+            leases.untouched,
         ),
         None if ledger.started_s is None else now - ledger.started_s,
         ledger.lost,
@@ -85,6 +97,7 @@ def keep(cluster: Cluster, now: float) -> bytes:
         ledger.script_failed,
         ledger.phase,
         cluster.ending.reason,
+        None if recovery is None else KeptRecovery(recovery.dealt, recovery.heard, recovery.issued),
     )
     return msgspec.msgpack.encode(kept)
 
@@ -100,7 +113,8 @@ def recall(plan: RunPlan, data: bytes, term: int, now: float) -> Cluster:
         raise StorageFailed(f"the run was kept in form {kept.version}; this version of taut reads {VERSION}")
     cluster = Cluster(plan, now, term)
     members = cluster.members
-    members.model, members.version = kept.model, kept.roster
+    # Workers may have heard of later versions than the one that was kept, and pass over what is not later than those.
+    members.model, members.version = kept.model, kept.roster + ROSTERS_UNKNOWN
     for each in kept.workers:
         worker = _recalled(each, kept.model or [], now)
         members.workers[worker.rank] = worker
@@ -109,7 +123,10 @@ def recall(plan: RunPlan, data: bytes, term: int, now: float) -> Cluster:
     _recall_leases(cluster.leases, kept.leases)
     _recall_ledger(cluster.ledger, kept, now)
     cluster.ending.reason = kept.drain
-    cluster.recovery = Recovery.begin(cluster.members, cluster.leases)
+    cluster.recovery, cluster.roll.silent = Recovery.begin(cluster.members, cluster.leases), True
+    if kept.recovery is not None:  # it died while it was coming back
+        known, heard, issued = kept.recovery.dealt, kept.recovery.heard, kept.recovery.issued
+        cluster.recovery.dealt, cluster.recovery.heard, cluster.recovery.issued = known, heard, issued
     return cluster
 
 
@@ -156,7 +173,7 @@ def _recalled(kept: KeptWorker, model: list[TensorSpec], now: float) -> Worker:
 def _recall_leases(leases: Leases, kept: KeptLeases) -> None:
     leases.open.update({lease.lease: (rank, lease) for rank, lease in kept.open})
     leases.returned.extend(kept.returned)
-    leases.samples_again, leases.issued = kept.samples_again, kept.issued
+    leases.samples_again, leases.issued, leases.untouched = kept.samples_again, kept.issued, kept.untouched
 
 
 def _recall_ledger(ledger: Ledger, kept: Kept, now: float) -> None:

@@ -19,6 +19,23 @@ from taut.supervisor.leases import Leases, Pass
 from taut.supervisor.membership import Membership
 
 
+def reconcile(rank: int, message: Returned, leases: Leases) -> int:
+    """Something between the supervisor and worker ``rank`` was lost. What it trained on is done; what was dealt to it
+    before the pulse that told it of the loss, and it does not have, is dealt again. How many samples that are."""
+    leases.done(rank, [lease.lease for lease in message.done])
+    holds = {lease.lease for lease in message.holds}
+    lost = [
+        lease
+        for number, (holder, lease) in leases.open.items()
+        if holder == rank and number < message.issued and number not in holds
+    ]
+    for lease in lost:
+        del leases.open[lease.lease]
+        leases.returned.append((lease.epoch, lease.lo, lease.hi))
+    leases.returned.sort()
+    return sum(lease.hi - lease.lo for lease in lost)
+
+
 @dataclass(slots=True)
 class Recovery:
     """``awaited``: ranks that have not spoken yet. ``heard``: places that workers spoke of and the store did not know, by
@@ -74,9 +91,19 @@ class Recovery:
         """A lease that the store did not know of becomes an open one."""
         if lease.lease < self.issued or not 0 <= lease.lo < lease.hi <= length:
             return  # it knew of it: open still, or done; or it cannot be
+        if (lease.lo, lease.hi) in self.heard.get(lease.epoch, ()):
+            return  # as it heard before it died again
         if leases.passes.setdefault(lease.epoch, Pass(length)).length != length:
             return
+        # What the store has as another's, older lease of these places was taken back from it, and dealt again.
+        for older in [one for _, one in leases.open.values() if one.lease < lease.lease and _overlap(one, lease)]:
+            del leases.open[older.lease]
+            leases.returned.append((older.epoch, older.lo, older.hi))
         leases.claim(lease.epoch, lease.lo, lease.hi)
         leases.open[lease.lease] = (rank, lease)
         leases.issued = max(leases.issued, lease.lease + 1)
         self.heard.setdefault(lease.epoch, []).append((lease.lo, lease.hi))
+
+
+def _overlap(one: Lease, other: Lease) -> bool:
+    return one.epoch == other.epoch and one.lo < other.hi and other.lo < one.hi

@@ -95,6 +95,13 @@ class RunStore:
         )
         self.flush()
 
+    def resumed(self, time: float) -> int:
+        """The run goes on from a checkpoint, with new workers; the supervisor's term from now on."""
+        with _storage(self.path):
+            row = self._database.execute("select term from memory").fetchone()
+        self._run("update worker set gone = ?, reason = 'before the run was resumed' where gone is null", (time,))
+        return 0 if row is None else int(row[0]) + 1
+
     def joined(self, time: float, rank: int, host: str, pid: int) -> None:
         self._run("insert or replace into worker values (?, ?, ?, ?, null, '')", (rank, host, pid, time))
 

@@ -80,11 +80,11 @@ class Settler:
             self._version = roster.version
             self._tell(Placed(self.node.place(Complete())))
         while self.stage.settling_mail:
-            item = self.stage.settling_mail.popleft()
+            item = self.stage.take_settling_mail()
             try:
                 self._tell(Heard(item.sender, item.note, item.payload))
-            except MalformedMessage:
-                self.node.malformed[item.sender] = self.node.malformed.get(item.sender, 0) + 1
+            except MalformedMessage as error:
+                self.node.refusals.add(item.sender, str(error))
 
     def _tell(self, event: MethodEvent) -> None:
         for action in self.method.on(self.state, event, self.node.clock.now()):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 from taut.errors import Misuse
@@ -24,12 +24,16 @@ def join(
     recalibrate: Iterable[Any] | Callable[[], Iterable[Any]] | None = None,
     codec: str | None = None,
     seed: int = 0,
+    also: Mapping[str, Any] | None = None,
 ) -> TorchWorker:
     """Join the run that this process was started for, or be a run of one.
 
     ``validate``: a function that takes the model and gives its score on held-out data, called at the end, in evaluation
     mode and without gradients; ``better``: whether a higher or a lower score is. ``recalibrate``: training batches (or a
     function that gives them) to compute the batch-norm statistics of the final model with (``taut.optim.recalibrate``).
+
+    ``also``: what else belongs to the training, under names of your choice: anything with ``state_dict`` and
+    ``load_state_dict`` (a learning rate scheduler, an AMP scaler). Checkpoints hold it, and ``taut resume`` puts it back.
 
     ``codec``: how updates are written down, unless the launcher says otherwise (``--codec``). ``seed``: of the order of
     the samples in a run of one; a cluster's comes from its launcher. All other settings are the launcher's.
@@ -55,6 +59,10 @@ def join(
         from taut.codecs import parse
 
         parse(codec)  # misuse is told before anything starts
+    if also:
+        from taut.worker.checkpoint import check_also
+
+        check_also(also)
     validation = Validation(validate, better, recalibrate)
     way = entrance()
     if way is None:
@@ -62,4 +70,4 @@ def join(
     from taut.worker.arena import Arena
     from taut.worker.seat import Seat
 
-    return TorchWorker(model, optimizer, Seat(way, Arena(model), codec, validation), seed, validation)
+    return TorchWorker(model, optimizer, Seat(way, Arena(model), codec, validation), seed, validation, also)

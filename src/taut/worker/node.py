@@ -140,7 +140,9 @@ class Node(Courier):
         """What has arrived and is to be included, in the order to include it."""
         arrivals: list[Include] = []
         while self._arrivals:
-            arrivals.append(self._arrivals.popleft())
+            item = self._arrivals.popleft()
+            self._backlog.taken(item.origin, len(item.payload))
+            arrivals.append(item)
         return arrivals
 
     def post(self, to: int, note: Note, payload: bytes | memoryview, stage: Stage | None = None) -> None:

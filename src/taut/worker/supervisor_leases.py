@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from taut.core.messages import Lease, LeaseDone, LeaseRequest
 from taut.worker.batches import LeaseSource, Plan
@@ -23,7 +26,7 @@ class SupervisorLeases(LeaseSource):
     def __init__(self, seat: Seat) -> None:
         self._seat = seat
         self._asked = 0  # requests under way
-        self._term = 0  # of the supervisor that they were said to
+        self._renewals = 0  # of the connection that they were said over
         self.length = 0  # of the data set
         self._held: dict[int, Lease] = {}  # taken, and not trained on yet
         self._finished: deque[tuple[float, Lease]] = deque()  # of late, and when
@@ -34,16 +37,23 @@ class SupervisorLeases(LeaseSource):
         with facts.changed:
             return [*self._held.values(), *facts.leases], [lease for _, lease in list(self._finished)]
 
+    def unfinished(self, trained: Mapping[int, int]) -> list[Lease]:
+        """What this worker has taken, without what it has trained on: so many places of each lease."""
+        with self._seat.node.facts.changed:
+            held = list(self._held.values())
+        return [msgspec.structs.replace(each, lo=min(each.hi, each.lo + trained.get(each.lease, 0))) for each in held]
+
     def take(self, plan: Plan) -> Lease | None:
         seat, facts = self._seat, self._seat.node.facts
         self.length = plan.length
         final = plan.until - 1
 
         def answered(facts: Facts) -> bool:
-            return bool(facts.leases) or final in facts.dealt_out or facts.drain is not None
+            return bool(facts.leases) or final in facts.dealt_out or facts.stopping
 
         def something(facts: Facts) -> bool:
-            return answered(facts) or seat.announced or seat.node.term != self._term
+            wanted = seat.keeper is not None and seat.keeper.can_take
+            return answered(facts) or seat.announced or seat.node.renewals != self._renewals or wanted
 
         self._ask(plan)
         while not answered(facts):
@@ -51,8 +61,10 @@ class SupervisorLeases(LeaseSource):
             seat.talk.wait(something, again=lambda: self._ask_again(plan))
             seat.watch.charge("wait")
             seat.follow()
+            if seat.keeper is not None and not answered(facts):
+                seat.keeper.while_waiting()
             self._ask(plan)
-        if facts.drain is not None:
+        if facts.stopping:
             return None
         if not facts.leases:
             self._asked = 0
@@ -66,9 +78,10 @@ class SupervisorLeases(LeaseSource):
         return lease
 
     def _ask(self, plan: Plan) -> None:
-        """Keep ``LEASES_AHEAD`` answers under way or at hand. What was asked of a supervisor that died is asked again."""
-        if self._seat.node.term != self._term:
-            self._term, self._asked = self._seat.node.term, len(self._seat.node.facts.leases)
+        """Keep ``LEASES_AHEAD`` answers under way or at hand. What was asked of a supervisor that died, or
+        over a connection that broke, is asked again."""
+        if self._seat.node.renewals != self._renewals:
+            self._renewals, self._asked = self._seat.node.renewals, len(self._seat.node.facts.leases)
         while self._asked < LEASES_AHEAD:
             self._asked += 1
             least = self._least_batches()
