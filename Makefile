@@ -1,6 +1,7 @@
 # make train    the environment, then the main job: `taut demo`
 # make test     the environment, then all tests
 # make check    format, lint, types, import direction and all tests
+# make soak     1,000 random fault plans over every strategy, in virtual time; PLANS=n for another number
 # make bench    every benchmark, one after the other
 # make fuzz     ten million mutated payloads and frames through the decoders
 # make clean    remove what was made here, the environment included
@@ -10,13 +11,14 @@
 
 PYTHON ?= python3
 VENV   := .venv
+PLANS  ?= 1000
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 BENCHES := $(addprefix bench/,codec.py overhead.py startup.py memory.py cluster.py)
 WHAT   := pyproject.toml constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help train test check bench fuzz clean
+.PHONY: help train test soak check bench fuzz clean
 
 help:
 	@sed -n 's/^# \(make .*\)/\1/p' Makefile
@@ -49,6 +51,9 @@ check: $(VENV)/.taut-dev
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/python -m pytest
+
+soak: $(VENV)/.taut-demo
+	$(BIN)/python -m taut.testing.soak --plans $(PLANS) $(ARGS)
 
 bench: $(VENV)/.taut-dev
 	@for script in $(BENCHES); do echo "== $$script"; $(BIN)/python $$script || exit 1; done

@@ -13,6 +13,8 @@ or the file given with ``--config``), the default. ``taut.toml`` has three table
     seed = 0
     threads = 1                      # torch threads of each worker
     preload = ["torchvision"]        # imported once, before the workers are forked
+    checkpoint_every = "5m"          # or "200steps", "1epoch": docs/checkpoints.md
+    keep_checkpoints = 3
 
     [network]
     bind = "127.0.0.1"               # the address to listen on
@@ -37,7 +39,7 @@ from types import MappingProxyType
 from typing import Any
 
 from taut.errors import Misuse
-from taut.written import did_you_mean
+from taut.written import did_you_mean, parse_interval
 
 LOG_LEVELS = ("debug", "info", "warning", "error")
 FILE_NAME = "taut.toml"
@@ -143,6 +145,11 @@ def _finish(given: object, blame: str) -> str:
     return str(_one_of(FINISHES)(given, blame))
 
 
+def _interval(given: object, blame: str) -> str:
+    parse_interval(given, blame)
+    return str(given).strip()
+
+
 def _setting(default: Any, table: str, check: Check) -> Any:
     return field(default=default, metadata={"table": table, "check": check})
 
@@ -164,6 +171,8 @@ class Settings:
     seed: int = _setting(0, "run", _whole(0, 2**62))
     threads: int | None = _setting(None, "run", _whole(1, 4096))
     preload: tuple[str, ...] = _setting((), "run", _modules)
+    checkpoint_every: str | None = _setting(None, "run", _interval)
+    keep_checkpoints: int = _setting(3, "run", _whole(1, 10_000))
     bind: str = _setting("127.0.0.1", "network", _text)
     port: int = _setting(0, "network", _whole(0, 65_535))
     advertise: str | None = _setting(None, "network", _text)
@@ -198,7 +207,10 @@ class Settings:
         keys = ("strategy", "topology", "codec", "finish", "workers", "seed")
         # A script may have wishes of its own; they yield to what was said explicitly.
         explicit = [key for key in keys if self._was_set(key)]
-        return {**{key: getattr(self, key) for key in keys}, "explicit": explicit}
+        shared = {**{key: getattr(self, key) for key in keys}, "explicit": explicit}
+        if self.checkpoint_every is not None:
+            shared |= {"checkpoint_every": self.checkpoint_every, "keep_checkpoints": self.keep_checkpoints}
+        return shared
 
     def describe(self) -> str:
         """One line: what matters to the result, and whatever else is not a default, with its source."""

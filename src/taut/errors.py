@@ -75,6 +75,11 @@ class StorageFailed(TautError):
     """A file could not be written (disk full, no permission). What was there before is still there, whole."""
 
 
+class Superseded(TautError):
+    """Another supervisor has taken over this run while this one was away (stopped, or taken for dead). It ends without
+    touching the run, which goes on under the other."""
+
+
 class ReplicasDiffer(TautError):
     """After the drain the replicas were not identical although their codec promises it. This is a bug in taut."""
 

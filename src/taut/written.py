@@ -3,10 +3,24 @@
 from __future__ import annotations
 
 import difflib
+import math
+import re
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from taut.errors import Misuse
+
+_AMOUNT = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]+)\s*")
+_SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_UNITS = {
+    **dict.fromkeys(("s", "sec", "second", "seconds"), "s"),
+    **dict.fromkeys(("m", "min", "minute", "minutes"), "m"),
+    **dict.fromkeys(("h", "hour", "hours"), "h"),
+    **dict.fromkeys(("d", "day", "days"), "d"),
+    **dict.fromkeys(("step", "steps"), "steps"),
+    **dict.fromkeys(("epoch", "epochs"), "epochs"),
+}
 
 
 def did_you_mean(word: str, known: Iterable[str], otherwise: str = "") -> str:
@@ -54,3 +68,47 @@ def pairs(rest: str, blame: str, example: str, positional: list[str] | None = No
         else:
             settings[key] = value
     return settings
+
+
+@dataclass(frozen=True)
+class Interval:
+    """How often a checkpoint is written: every ``amount`` of ``unit``, which is seconds, steps (of the worker that has
+    made most) or epochs (of all workers together)."""
+
+    amount: float
+    unit: str
+
+    @property
+    def counted(self) -> bool:
+        """In steps or epochs, not by the clock."""
+        return self.unit != "seconds"
+
+    def floor(self, position: float) -> float:
+        """The last multiple at or before ``position``."""
+        return self.amount * math.floor(position / self.amount)
+
+
+def parse_interval(given: object, blame: str = "checkpoint_every") -> Interval:
+    """``5m``, ``90s``, ``200steps`` or ``1epoch``; ``Misuse`` for anything else.
+
+    >>> parse_interval("5m"), parse_interval("200 steps").amount, parse_interval("0.5epochs").unit
+    (Interval(amount=300.0, unit='seconds'), 200.0, 'epochs')
+    >>> parse_interval("5 epcohs")
+    Traceback (most recent call last):
+    taut.errors.Misuse: checkpoint_every = '5 epcohs': expected a time, steps or epochs; did you mean 'epochs'?
+    """
+    blame = f"{blame} = {given!r}"
+    match = _AMOUNT.fullmatch(given) if isinstance(given, str) else None
+    if match is None:
+        raise Misuse(blame, "a number and a unit", "such as 5m, 90s, 200steps or 1epoch")
+    amount, unit = float(match[1]), _UNITS.get(match[2].lower())
+    if unit is None:
+        remedy = did_you_mean(match[2].lower(), _UNITS, "try 5m, 90s, 200steps or 1epoch")
+        raise Misuse(blame, "a time, steps or epochs", remedy)
+    if amount <= 0.0:
+        raise Misuse(blame, "more than nothing", "leave it out for no checkpoints")
+    if unit == "steps" and amount != int(amount):
+        raise Misuse(blame, "a whole number of steps")
+    if unit in _SECONDS:
+        return Interval(amount * _SECONDS[unit], "seconds")
+    return Interval(amount, unit)

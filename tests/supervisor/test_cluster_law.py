@@ -111,7 +111,7 @@ def play(run: Scripted, actors: dict[int, Actor], incidents: dict[int, str], cha
     raise AssertionError("no end")
 
 
-@settings(max_examples=300)
+@settings(max_examples=300, deadline=None)
 @given(
     st.dictionaries(st.integers(0, 130), st.sampled_from(["kill", "join"]), max_size=5),
     st.integers(1, 4),

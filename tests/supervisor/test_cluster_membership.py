@@ -334,7 +334,7 @@ def test_heartbeats_are_answered_and_unexpected_messages_are_counted() -> None:
     run = Scripted(workers=1)
     run.train(0)
     run.beat(0)
-    assert run.heard(0, Pulse) == [Pulse()]
+    assert len(run.heard(0, Pulse)) == 1
     run.beat(5)  # nobody knows it
     run.drained(0)  # nobody asked for it
     run.take(run.cluster.malformed(b"0", "rubbish", run.now))

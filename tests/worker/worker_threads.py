@@ -17,7 +17,7 @@ from taut.worker.node import Node
 class ThreadSeat:
     """A place in such a run; a subclass gives ``talk`` and ``phases``."""
 
-    seed, stopping, score = 0, False, None
+    seed, stopping, leaving, score = 0, False, False, None
     talk: Any
     phases: Any
 

@@ -118,6 +118,7 @@ def worker_record(row: WorkerRow) -> dict[str, Any]:
         "pid": row.pid,
         "state": row.state,
         "reason": row.reason,
+        "refused": row.refused,
         "samples_per_s": rate(given),
         "compression": compression(given),
         "time_split": time_split(given),

@@ -15,13 +15,16 @@ from taut.cli import (
     codecs,
     compare,
     demo,
+    drain,
     probe,
+    resume,
     run,
     runs,
     show,
     simulate,
     strategies,
     supervisor,
+    token,
     topology,
     worker,
 )
@@ -37,9 +40,12 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("run", context_settings=PASS_ON)(run.run)
+app.command("resume")(resume.resume)
 app.command("demo")(demo.demo)
 app.command("supervisor")(supervisor.supervisor)
 app.command("worker", context_settings=PASS_ON)(worker.worker)
+app.command("drain")(drain.drain)
+app.add_typer(token.token, name="token")
 app.command("runs")(runs.runs)
 app.command("show")(show.show)
 app.command("strategies")(strategies.strategies)

@@ -49,6 +49,14 @@ Preload = Annotated[
     list[str] | None,
     typer.Option(help="A module to import once for all workers; may be repeated.", rich_help_panel=RUN),
 ]
+CheckpointEvery = Annotated[
+    str | None,
+    typer.Option(help="Write a checkpoint every 5m, 90s, 200steps or 1epoch; default: none.", rich_help_panel=RUN),
+]
+KeepCheckpoints = Annotated[
+    int | None,
+    typer.Option(help="How many checkpoints stay; default: 3.", rich_help_panel=RUN),
+]
 Start = Annotated[
     str | None,
     typer.Option(help="zygote (fork from one warm process) or spawn (fresh processes).", rich_help_panel=RUN),

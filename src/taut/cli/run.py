@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import typer
 
@@ -16,10 +16,12 @@ from taut.cli.log import set_up_log
 from taut.cli.options import (
     Advertise,
     Bind,
+    CheckpointEvery,
     Codec,
     Config,
     Finish,
     Json,
+    KeepCheckpoints,
     Log,
     Name,
     Port,
@@ -45,6 +47,10 @@ from taut.engines.local import STARTS, LocalEngine
 from taut.errors import Misuse
 from taut.written import did_you_mean
 
+if TYPE_CHECKING:
+    from taut.supervisor.checkpoint_folder import Launch
+    from taut.supervisor.service import Supervisor
+
 
 def run(
     *,
@@ -59,6 +65,8 @@ def run(
     threads: Threads = None,
     preload: Preload = None,
     start: Start = None,
+    checkpoint_every: CheckpointEvery = None,
+    keep_checkpoints: KeepCheckpoints = None,
     bind: Bind = None,
     port: Port = None,
     advertise: Advertise = None,
@@ -84,6 +92,8 @@ def run(
         "seed": seed,
         "threads": threads,
         "preload": preload,
+        "checkpoint_every": checkpoint_every,
+        "keep_checkpoints": keep_checkpoints,
         "bind": bind,
         "port": port,
         "advertise": advertise,
@@ -99,6 +109,13 @@ def run(
     display = Display(notes(), quiet=quiet or as_json)
     if not display.quiet:
         display.note(settings.describe(), "dim")
+    see_through(launch, script, display, as_json=as_json, verbose=verbose, quiet=quiet)
+
+
+def see_through(
+    launch: LocalRun, script: Path, display: Display, *, as_json: bool, verbose: bool, quiet: bool
+) -> NoReturn:
+    """Train to the end, and say how that was."""
     ended = launch.conduct(display, verbose=verbose)
     report_failures(ended, launch.engine, display)
     check_joined(ended, script)
@@ -110,6 +127,14 @@ def run(
         if ended.outcome.error:
             sys.stderr.write(f"error: {ended.outcome.error}\n")
     raise typer.Exit(ended.exit_code)
+
+
+def launch_of(settings: Settings, script: Path, args: list[str], start: str | None) -> Launch:
+    """How the workers are started, for whoever resumes the run."""
+    from taut.supervisor.checkpoint_folder import Launch
+
+    where = str(Path.cwd())
+    return Launch(str(script.absolute()), list(args), where, start, settings.threads, list(settings.preload))
 
 
 def check_start(start: str | None) -> None:
@@ -130,9 +155,13 @@ class LocalRun:
         start: str | None = None,
         command: str = "",
         folder_flag: str = "",  # a flag by which the script is told the run's folder
+        resumed: tuple[str, Path, Supervisor] | None = None,  # instead of a new run: its name, folder and supervisor
     ) -> None:
         self.settings = settings
-        self.name, self.folder, self.supervisor = new_supervisor(settings, command)
+        if resumed is None:
+            launch = launch_of(settings, script, args, start)
+            resumed = new_supervisor(settings, command, launch)
+        self.name, self.folder, self.supervisor = resumed
         place = WorkerEnvironment(
             supervisor=self.supervisor.address,
             token_file=str(self.supervisor.token_file.resolve()),

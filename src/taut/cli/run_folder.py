@@ -11,6 +11,7 @@ from taut.errors import Misuse, TautError
 from taut.written import did_you_mean
 
 if TYPE_CHECKING:
+    from taut.supervisor.checkpoint_folder import Launch
     from taut.supervisor.service import Supervisor
     from taut.supervisor.store import RunRecord
 
@@ -38,7 +39,7 @@ def new_run_folder(runs_dir: str, name: str | None) -> tuple[str, Path]:
     return name, folder
 
 
-def new_supervisor(settings: Settings, command: str) -> tuple[str, Path, Supervisor]:
+def new_supervisor(settings: Settings, command: str, launch: Launch | None = None) -> tuple[str, Path, Supervisor]:
     """A new run: its name, its folder, and its supervisor, not started. Nothing is left where that fails."""
     from taut.supervisor.service import Supervisor
 
@@ -54,6 +55,7 @@ def new_supervisor(settings: Settings, command: str) -> tuple[str, Path, Supervi
             port=settings.port,
             advertise=settings.advertise,
             command=command,
+            launch=launch,
         )
     except TautError:
         shutil.rmtree(folder, ignore_errors=True)

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import shlex
 import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,12 +16,15 @@ from taut.cli.figures import outcome_record
 from taut.cli.launch import conduct
 from taut.cli.log import set_up_log
 from taut.cli.options import (
+    RUN,
     Advertise,
     Bind,
+    CheckpointEvery,
     Codec,
     Config,
     Finish,
     Json,
+    KeepCheckpoints,
     Log,
     Name,
     Port,
@@ -31,8 +38,12 @@ from taut.cli.options import (
     print_json,
     results,
 )
-from taut.cli.run_folder import new_supervisor
-from taut.config import resolve
+from taut.cli.run_folder import find_run, new_supervisor
+from taut.config import Settings, resolve
+from taut.errors import Misuse
+
+if TYPE_CHECKING:
+    from taut.supervisor.service import Supervisor
 
 EVERYWHERE = "0.0.0.0"
 
@@ -45,6 +56,8 @@ def supervisor(
     codec: Codec = None,
     finish: Finish = None,
     seed: Seed = None,
+    checkpoint_every: CheckpointEvery = None,
+    keep_checkpoints: KeepCheckpoints = None,
     bind: Bind = None,
     port: Port = None,
     advertise: Advertise = None,
@@ -52,6 +65,14 @@ def supervisor(
     runs_dir: RunsDir = None,
     config: Config = None,
     log: Log = None,
+    recover: Annotated[
+        str | None,
+        typer.Option(metavar="RUN", help="Come back for a run whose supervisor died.", rich_help_panel=RUN),
+    ] = None,
+    standby: Annotated[
+        str | None,
+        typer.Option(metavar="RUN", help="Wait beside a run; take over when its supervisor dies.", rich_help_panel=RUN),
+    ] = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -59,6 +80,9 @@ def supervisor(
 
     It says what to type there. Training starts when --workers of them are here; more may join later. It
     listens on all addresses unless --bind says otherwise; only holders of the token file get in.
+
+    --recover and --standby need the run's folder, on this machine or on a file system that both share. The
+    workers are told where the supervisor is now.
     """
     flags = {
         "workers": workers,
@@ -67,6 +91,8 @@ def supervisor(
         "codec": codec,
         "finish": finish,
         "seed": seed,
+        "checkpoint_every": checkpoint_every,
+        "keep_checkpoints": keep_checkpoints,
         "bind": bind,
         "port": port,
         "advertise": advertise,
@@ -74,23 +100,73 @@ def supervisor(
         "runs_dir": runs_dir,
         "log": log,
     }
-    settings = resolve(flags, config_file=config, defaults={"bind": EVERYWHERE}).fitted()
-    set_up_log(settings.log)
-    run, folder, service = new_supervisor(settings, shlex.join(sys.argv))
-    service.start()
     display = Display(notes(), quiet=quiet or as_json)
     # These lines are needed to go on, so that they are said with --quiet and --json too.
-    display.note(settings.describe(), "dim")
+    if recover is not None or standby is not None:
+        settings = resolve(flags, config_file=config)
+        _check_alone(flags, recover, standby)
+        set_up_log(settings.log)
+        found = _returned(settings, recover, standby, display)
+        if found is None:
+            return
+        run, folder, service = found
+        shared = dict(service.settings)
+    else:
+        settings = resolve(flags, config_file=config, defaults={"bind": EVERYWHERE}).fitted()
+        set_up_log(settings.log)
+        run, folder, service = new_supervisor(settings, shlex.join(sys.argv))
+        shared = settings.shared()
+        display.note(settings.describe(), "dim")
+    service.start()
     display.note(f"supervisor: {service.address}")
     display.note(f"token file: {service.token_file} (copy it; whoever has it may join)")
     join = f"taut worker --join {service.address} --token-file {shlex.quote(str(service.token_file))} SCRIPT"
     display.note(f"on every machine: {join}")
     ended = conduct(service, None, display)
+    if service.superseded:
+        display.note(f"another supervisor has taken over {run}: this one ends, the run goes on", "yellow")
+        raise typer.Exit(0)
     if ended.outcome is not None:
         if as_json:
-            print_json(outcome_record(run, str(folder), settings.shared(), ended.outcome))
+            print_json(outcome_record(run, str(folder), shared, ended.outcome))
         elif not quiet:
             show_outcome(results(), run, ended.outcome)
         if ended.outcome.error:
             sys.stderr.write(f"error: {ended.outcome.error}\n")
     raise typer.Exit(ended.exit_code)
+
+
+def _check_alone(flags: Mapping[str, object], recover: str | None, standby: str | None) -> None:
+    """What a run is was decided when it began."""
+    if recover is not None and standby is not None:
+        raise Misuse("--recover and --standby", "one of them")
+    flag = "--recover" if recover is not None else "--standby"
+    for key in ("workers", "strategy", "topology", "codec", "finish", "seed", "name"):
+        if flags[key] is not None:
+            raise Misuse(f"--{key} beside {flag}", f"{flag} alone: the run has its settings", f"drop --{key}")
+
+
+def _returned(
+    settings: Settings, recover: str | None, standby: str | None, display: Display
+) -> tuple[str, Path, Supervisor] | None:
+    """The supervisor of a run that has lost its own; None where a standby is not needed any more."""
+    from taut.supervisor.service import Supervisor
+    from taut.supervisor.standby import LOOK_S, Standby
+
+    record = find_run(settings.runs_dir, recover or standby or "")
+    folder, flagged = record.summary.path, settings.sources
+    bind = settings.bind if flagged["bind"] != "default" else None
+    port = settings.port if flagged["port"] != "default" else None
+    if standby is not None:
+        watch = Standby(folder)
+        display.note(f"standing by for {record.summary.name}; Ctrl-C to stop")
+        while (seen := watch.look()) != "gone":
+            if seen == "over":
+                display.note(f"{record.summary.name} is over: nothing to take over")
+                return None
+            time.sleep(LOOK_S)
+        display.note(f"the supervisor of {record.summary.name} is gone: taking over", "yellow")
+        # Its port may be held by one that is only stopped: any free one will do, the workers are told.
+        port = 0 if port is None and bind is None else port
+    service = Supervisor.recover(folder, bind=bind, port=port, advertise=settings.advertise)
+    return record.summary.name, folder, service

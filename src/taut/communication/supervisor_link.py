@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 import struct
 from typing import Literal
@@ -10,10 +11,11 @@ import zmq
 
 from taut.communication import zmq_options
 from taut.communication.endpoint import is_tcp_address
-from taut.communication.keys import Token
+from taut.communication.keys import Token, WorkerKeys
+from taut.communication.zap import VOID
 from taut.errors import Misuse
 
-Status = Literal["connecting", "connected", "refused"]
+Status = Literal["connecting", "connected", "refused", "expired"]
 
 HWM = 256
 _FAILED = zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_AUTH
@@ -24,7 +26,8 @@ class SupervisorLink:
     """``socket`` carries the messages; ``monitor`` becomes readable when ``status`` may have changed.
 
     ``status`` is "refused" when something answers at the address but does not take this token: without it a
-    wrong token would look like a supervisor that is not up yet.
+    wrong token would look like a supervisor that is not up yet. "expired": it took it once. A worker that is in
+    the run then comes back under its own key (``own``), which the supervisor knows from its Hello.
     """
 
     def __init__(self, context: zmq.Context[zmq.Socket[bytes]], address: str, token: Token, limit_nbytes: int) -> None:
@@ -35,6 +38,8 @@ class SupervisorLink:
                 "copy the one that the supervisor prints",
             )
         self.status: Status = "connecting"
+        self.own: WorkerKeys | None = None
+        self.address, self._token = address, token
         self.socket = context.socket(zmq.DEALER)
         zmq_options.apply(self.socket, hwm=HWM, limit_nbytes=limit_nbytes)
         # The same after a reconnect, so that the supervisor knows us again; random, so that no other worker
@@ -47,6 +52,26 @@ class SupervisorLink:
             self.close(0.0)
             raise Misuse(f"supervisor address {address!r} ({error.strerror})", "tcp://HOST:PORT") from None
 
+    def repoint(self, address: str) -> None:
+        """Talk to the same supervisor at another address."""
+        if address == self.address or not is_tcp_address(address):
+            return
+        token = self._token
+        zmq_options.connect(self.socket, address, token.server_public, token.client_public, token.client_secret)
+        self._disconnect()
+        self.address, self.status = address, "connecting"
+
+    def _come_back(self, own: WorkerKeys) -> None:
+        """Under another key. libzmq has given this connection up for good, so that a new one is made."""
+        self._disconnect()
+        mine = own.public_key.encode("ascii")
+        zmq_options.connect(self.socket, self.address, self._token.server_public, mine, own.secret_key)
+        self.status = "connecting"
+
+    def _disconnect(self) -> None:
+        with contextlib.suppress(zmq.ZMQError):
+            self.socket.disconnect(self.address)
+
     def observe(self) -> None:
         """Bring ``status`` up to date."""
         while True:
@@ -54,11 +79,13 @@ class SupervisorLink:
                 event, *_ = self.monitor.recv_multipart(zmq.NOBLOCK)
             except zmq.Again:
                 return
-            kind = struct.unpack_from("=H", event)[0]
+            kind, value = struct.unpack_from("=HI", event)
             if kind == zmq.EVENT_HANDSHAKE_SUCCEEDED:
                 self.status = "connected"
             elif kind & _FAILED:
-                self.status = "refused"
+                self.status = "expired" if kind == zmq.EVENT_HANDSHAKE_FAILED_AUTH and value == VOID else "refused"
+                if self.status == "expired" and self.own is not None:
+                    self._come_back(self.own)
             elif self.status == "connected":
                 self.status = "connecting"
 

@@ -15,6 +15,7 @@ from zmq.utils import z85
 DOMAIN = b"taut"
 _ENDPOINT = "inproc://zeromq.zap.01"
 _HELD = 1024
+STRANGER, VOID = 400, 500  # ZAP has no other codes for a refusal
 
 
 class Gatekeeper:
@@ -23,10 +24,20 @@ class Gatekeeper:
     ``patient``: a stranger is not sent away but left waiting, as it may be admitted in a moment: two workers
     hear of each other from the supervisor at different times. (libzmq gives up for good on a server that
     refused it, and notices a silent refusal only when the handshake times out.)
+
+    ``void``: whether a key that is not allowed was so once. Its holder gets another status code, which is all that
+    libzmq tells a client of a refusal.
     """
 
-    def __init__(self, context: zmq.Context[zmq.Socket[bytes]], allowed: Callable[[str], bool], *, patient: bool) -> None:
-        self._allowed, self._patient = allowed, patient
+    def __init__(
+        self,
+        context: zmq.Context[zmq.Socket[bytes]],
+        allowed: Callable[[str], bool],
+        *,
+        patient: bool,
+        void: Callable[[str], bool] | None = None,
+    ) -> None:
+        self._allowed, self._patient, self._void = allowed, patient, void
         self._held: dict[str, list[bytes]] = {}  # key -> the start of the answer that it waits for
         self.socket = context.socket(zmq.ROUTER)
         self.socket.linger = 0
@@ -50,7 +61,7 @@ class Gatekeeper:
             elif self._patient:
                 self._hold(answer, key)
             else:
-                self._refuse(answer)
+                self._refuse(answer, VOID if self._void is not None and self._void(key) else STRANGER)
 
     def release(self, key: str) -> None:
         """``key`` is allowed from now on: let it in if it waits."""
@@ -73,8 +84,8 @@ class Gatekeeper:
         # The user id is what every frame of this connection will carry as the proof of its sender.
         self.socket.send_multipart([*answer, b"200", b"OK", key.encode("ascii"), b""], zmq.NOBLOCK)
 
-    def _refuse(self, answer: list[bytes]) -> None:
-        self.socket.send_multipart([*answer, b"400", b"not admitted", b"", b""], zmq.NOBLOCK)
+    def _refuse(self, answer: list[bytes], status: int = STRANGER) -> None:
+        self.socket.send_multipart([*answer, b"%d" % status, b"not admitted", b"", b""], zmq.NOBLOCK)
 
 
 def guard(server: zmq.Socket[bytes], secret_key: bytes) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,15 +11,21 @@ import zmq
 
 from taut.communication import zmq_options
 from taut.communication.bundle import bundle, opened
+from taut.communication.door import Door
 from taut.communication.endpoint import bind as bind_endpoint
 from taut.communication.framing import LIMIT_NBYTES
 from taut.communication.keys import RunKeys
+from taut.communication.pace import SMALL_NBYTES, Pace
 from taut.communication.waker import Waker
 from taut.communication.zap import Gatekeeper, guard
 from taut.errors import Misuse
 
 HWM = 1_000  # control messages are small, and a worker that reads none of a thousand is being given up anyway
 BATCH = 256
+MESSAGES_PER_S, BURST_S = 1_000.0, 10.0  # small ones, of one connection: a worker says some ten things a second
+MOST_ORDERS = 64
+MOST_FRAMES = 64
+MOST_CONNECTIONS = 65_536
 
 
 class SupervisorSocket:
@@ -26,15 +34,19 @@ class SupervisorSocket:
 
     A connection's name is a secret that its worker chose (see ``ZmqTransport``): it stays the same over
     reconnects and over a restart of the supervisor, and a newer connection of the same name takes the place
-    of the older.
+    of the older. ``door`` says who gets in; the messages of the run's owner come by ``orders``, those of all
+    others by ``receive``, and nobody can speak as the other.
     """
 
     def __init__(self, keys: RunKeys, *, bind: str = "127.0.0.1", port: int = 0, advertise: str | None = None) -> None:
         self._closed = False
         self._waker = Waker()
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads=1)
-        client_key = keys.client_public.decode("ascii")
-        self._gatekeeper = Gatekeeper(self._context, client_key.__eq__, patient=False)
+        self.door = Door(keys)
+        self.orders: deque[tuple[bytes, list[bytes]]] = deque(maxlen=MOST_ORDERS)  # from the owner
+        self._pace = Pace[bytes](MESSAGES_PER_S, int(BURST_S * MESSAGES_PER_S))
+        self._tokens: dict[bytes, str] = {}  # connection -> the token that it was made with
+        self._gatekeeper = Gatekeeper(self._context, self.door.allows, patient=False, void=self.door.is_void)
         self._router = self._context.socket(zmq.ROUTER)
         zmq_options.apply(self._router, hwm=HWM, limit_nbytes=LIMIT_NBYTES)
         self._router.router_mandatory = True  # tell us when nobody is there, instead of dropping
@@ -90,13 +102,52 @@ class SupervisorSocket:
         self._context.term()
         self._waker.close()
 
+    def take_excess(self) -> dict[bytes, int]:
+        """Messages that were dropped unread because their sender sent too many, per connection, since the last time."""
+        excess = dict(self._pace.excess)
+        self._pace.excess.clear()
+        return excess
+
+    def came_with(self, connection: bytes) -> str | None:
+        """The name of the token that this connection was first made with, as far as is known."""
+        return self._tokens.get(connection)
+
     def _drain(self, arrived: list[tuple[bytes, list[bytes]]]) -> None:
+        now = time.monotonic()
         for _ in range(BATCH):
             try:
-                connection, *frames = self._router.recv_multipart(zmq.NOBLOCK)
+                connection = self._router.recv(zmq.NOBLOCK)
             except zmq.Again:
                 return
-            arrived.append((connection, opened(frames)))
+            key, frames, size = self._rest()
+            if self.door.is_owner(key):
+                self.orders.append((connection, opened(frames)))
+                continue
+            self._remember(connection, key)
+            if size > SMALL_NBYTES or self._pace.admits(connection, now):
+                arrived.append((connection, opened(frames)))
+
+    def _rest(self) -> tuple[str, list[bytes], int]:
+        """Of the message that is being taken: the key of its sender, its frames, and their size."""
+        frames: list[bytes] = []
+        more, size, key = True, 0, ""
+        while more:
+            frame = self._router.recv(zmq.NOBLOCK, copy=False)
+            key = key or str(frame.get("User-Id"))
+            size += len(frame)
+            if size <= LIMIT_NBYTES and len(frames) < MOST_FRAMES:  # else it is refused, and costs no more
+                frames.append(frame.bytes)
+            more = bool(frame.more)
+        return key, frames or [b""], size
+
+    def _remember(self, connection: bytes, key: str) -> None:
+        if connection in self._tokens:
+            return
+        name = self.door.token_name(key)
+        if name is not None:
+            while len(self._tokens) >= MOST_CONNECTIONS:  # anyone who holds a token can make up connections
+                del self._tokens[next(iter(self._tokens))]
+            self._tokens[connection] = name
 
 
 def _with_port(bind: str, port: int) -> str:

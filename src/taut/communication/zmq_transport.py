@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import zmq
@@ -18,8 +19,9 @@ from taut.communication import zmq_options
 from taut.communication.bundle import bundle, opened, unbundle
 from taut.communication.endpoint import bind as bind_endpoint
 from taut.communication.endpoint import is_tcp_address
-from taut.communication.framing import LIMIT_NBYTES, nbytes
+from taut.communication.framing import LIMIT_NBYTES
 from taut.communication.keys import Token, WorkerKeys, is_public_key
+from taut.communication.pace import SMALL_NBYTES, Pace
 from taut.communication.supervisor_link import Status, SupervisorLink
 from taut.communication.transport import Envelope
 from taut.communication.waker import Waker
@@ -30,6 +32,10 @@ from taut.errors import MalformedMessage
 # Messages queued per link and side; more belongs in the strategy's log, where updates can be merged.
 HWM = 64
 BATCH = 256  # messages per call of receive, so that sending gets its turn
+# Small messages of one peer: so many a second, CREDIT more for each that we send to it (protocols answer within a factor
+# of five), and what a pause of BURST_S would have brought.
+MESSAGES_PER_S, CREDIT, BURST_S = 2_000.0, 20.0, 10.0
+MOST_FRAMES = 2048  # of one message: twice what an ``Updates`` can have
 
 # Plain integers: zmq's own are enums, and combining those costs as much as a call into the library.
 _NOBLOCK, _MORE = int(zmq.NOBLOCK), int(zmq.NOBLOCK | zmq.SNDMORE)
@@ -40,7 +46,8 @@ class ZmqTransport:
     """A ``Transport`` over ZeroMQ.
 
     ``bind``: address (and port) to listen on; ``advertise``: what peers are told instead; ``supervisor``: its
-    address and the join token, if there is one; ``limit_nbytes``: the largest message sent or taken.
+    address and the join token, if there is one; ``limit_nbytes``: the largest message sent or taken;
+    ``messages_per_s``: small ones that a peer may send for long, unasked; see ``pace``.
     """
 
     def __init__(
@@ -51,11 +58,13 @@ class ZmqTransport:
         advertise: str | None = None,
         supervisor: tuple[str, Token] | None = None,
         limit_nbytes: int = LIMIT_NBYTES,
+        messages_per_s: float = MESSAGES_PER_S,
     ) -> None:
         self._keys, self._limit_nbytes = keys, limit_nbytes
         self._members: dict[int, Member] = {}
         self._ranks: dict[str, int] = {}  # public key -> rank: who may connect, and who a frame is from
         self._outgoing: dict[int, zmq.Socket[bytes]] = {}
+        self._pace = Pace[int](messages_per_s, int(BURST_S * messages_per_s))
         self._refused: set[int] = set()  # links whose last send found no room
         self._closed = False
         self._supervisor: SupervisorLink | None = None
@@ -67,6 +76,8 @@ class ZmqTransport:
             self._context.set(zmq.THREAD_SCHED_POLICY, os.SCHED_BATCH)
         self._context.max_sockets = 16_384
         self._gatekeeper = Gatekeeper(self._context, self._ranks.__contains__, patient=True)
+        if supervisor is not None:  # it may come to tell us where it is now
+            self._ranks[supervisor[1].server_public.decode("ascii")] = SUPERVISOR
         self._pull = self._socket(zmq.PULL)
         guard(self._pull, keys.secret_key)
         try:
@@ -84,10 +95,26 @@ class ZmqTransport:
         return self._address
 
     @property
+    def excess(self) -> Mapping[int, int]:
+        """Messages that were dropped unread because their sender sends too many, per sender."""
+        return self._pace.excess
+
+    def admitted(self) -> None:
+        """This worker is in the run: should its token expire, it comes back to the supervisor under its own key."""
+        if self._supervisor is not None:
+            self._supervisor.own = self._keys
+
+    @property
     def supervisor_status(self) -> Status:
         """How the link to the supervisor stands, as of the last ``receive``. "refused" before anything came
-        from it means that something answers at its address, but does not take this token."""
+        from it means that something answers at its address, but does not take this token; "expired", that it
+        took it once."""
         return "connecting" if self._supervisor is None else self._supervisor.status
+
+    def repoint(self, address: str) -> None:
+        """The supervisor is found at another address from now on."""
+        if self._supervisor is not None:
+            self._supervisor.repoint(address)
 
     def admit(self, member: Member) -> None:
         known = self._members.get(member.rank)
@@ -116,6 +143,7 @@ class ZmqTransport:
             return
         del self._ranks[member.public_key]
         self._outgoing.pop(rank).close(linger=0)
+        self._pace.forget(rank)
         self._refused.discard(rank)
         self._watch = self._watched()
 
@@ -133,6 +161,7 @@ class ZmqTransport:
                 self._refused.add(to)
                 self._watch = self._watched()
             return False
+        self._pace.credit(to, CREDIT)
         return True
 
     def receive(self, timeout_s: float | None) -> list[Envelope]:
@@ -177,23 +206,28 @@ class ZmqTransport:
     def _drain_peers(self, arrived: list[Envelope]) -> None:
         """Take what lies in the PULL socket. The first frame is taken as a ``Frame``: only those know their
         sender."""
-        pull, ranks, room = self._pull, self._ranks, self._limit_nbytes
+        pull, ranks, room, pace = self._pull, self._ranks, self._limit_nbytes, self._pace
+        now = time.monotonic()
         for _ in range(BATCH):
             try:
                 first = frame = pull.recv(_NOBLOCK, copy=False)
             except zmq.Again:  # a fresh connection is readable once before its first message
                 return
+            size = len(first)
             if first.more:
                 frames = [first.bytes]
                 while frame.more:
                     frame = pull.recv(_NOBLOCK, copy=False)
-                    frames.append(frame.bytes)
+                    size += len(frame)
+                    if size <= self._limit_nbytes and len(frames) < MOST_FRAMES:  # else it is refused, and costs no more
+                        frames.append(frame.bytes)
             else:
                 frames = unbundle(first.bytes)
             sender = ranks.get(str(first.get("User-Id")))
-            if sender is not None:  # else: forgotten, but still connected
+            # Without a sender: forgotten, but still connected.
+            if sender is not None and (size > SMALL_NBYTES or pace.admits(sender, now)):
                 arrived.append(Envelope(sender, frames))
-            room -= nbytes(frames)
+            room -= size
             # Asking for events keeps the GIL, and costs less than the exception of a recv that finds nothing.
             if room < 0 or not _ready(pull, _POLLIN):
                 return

@@ -155,12 +155,24 @@ class Statistics(Struct, frozen=True, array_like=True):
     counted: Annotated[str, Meta(max_length=1024)] = ""  # what the strategy counts, as in "rounds=40 dropped=3"
 
 
+class Complaint(Struct, frozen=True, array_like=True):
+    """So many messages of worker ``rank`` were refused here, since this worker came; ``excess``: beyond what a worker may
+    send in a second, and dropped unread. ``why``: of the last one that was refused."""
+
+    rank: Rank
+    refused: Count
+    excess: Count = 0
+    why: Annotated[str, Meta(max_length=256)] = ""
+
+
 class Heartbeat(Message, frozen=True):
     """I am alive; this is what I did. ``sketch`` (may be empty) is a linear sketch of the weights, for the consensus
-    distance."""
+    distance; ``complaints`` are about the worst of those whose messages make no sense."""
 
     statistics: Statistics
     sketch: Annotated[list[float], Meta(max_length=1024)]
+    complaints: Annotated[list[Complaint], Meta(max_length=16)] = []
+    said: Count = 0  # messages to the supervisor before this one, without heartbeats: fewer came? some were lost
 
 
 class LeaseRequest(Message, frozen=True):
@@ -173,6 +185,15 @@ class LeaseRequest(Message, frozen=True):
     last: bool  # no pass follows: wait for what others still hold rather than leave it undone
     until: Count = 0
     least: Annotated[int, Meta(ge=1, le=2**31)] = 1  # batches, if the pass has enough: so that a lease lasts a while
+
+
+class Lease(Message, frozen=True):
+    """Train on places ``lo..hi-1`` of the order of pass ``epoch`` (see ``taut.core.order``)."""
+
+    lease: Count
+    epoch: Count
+    lo: Count
+    hi: Count
 
 
 class LeaseDone(Message, frozen=True):
@@ -228,7 +249,57 @@ class Upload(Message, frozen=True):
     note: Text = ""
 
 
-WorkerMessage = Hello | Ready | Heartbeat | LeaseRequest | LeaseDone | PhaseDone | Done | Failed | Digest | Upload
+class Returned(Message, frozen=True):
+    """To a supervisor that came back (its term is higher than the one known), or after a connection broke: this is where
+    I stand, whatever was lost on the way. ``state``: joining, ready or done, as the worker sees it; ``holds``: leases
+    that it has and has not trained on yet; ``done``: leases that it trained on of late; ``length``: of the data set, 0
+    while unknown; ``issued``: leases when the last pulse was sent: what the supervisor sent before is here or lost."""
+
+    rank: Rank
+    state: Annotated[str, Meta(max_length=16)]
+    phase: Count
+    holds: Annotated[list[Lease], Meta(max_length=65_536)]
+    done: Annotated[list[Lease], Meta(max_length=65_536)]
+    length: Count
+    issued: Count = 0
+
+
+class CheckpointBegun(Message, frozen=True):
+    """This worker's part of checkpoint ``number`` is copied. ``holds``: leases that it has, from the first place that is
+    not trained on in that copy. Whatever it reports as done after this is not in the checkpoint."""
+
+    number: Count
+    holds: Annotated[list[Lease], Meta(max_length=65_536)]
+    phase: Count = 0  # of a run that changes its strategy: the one that this worker is in
+    steps: Count = 0  # that it has made
+
+
+class CheckpointDone(Message, frozen=True):
+    """The worker's part is on disk: so many bytes, with this hash; or it is not, because of ``error``. ``pause_s``: how
+    long training stopped for it."""
+
+    number: Count
+    nbytes: Count
+    digest: Annotated[str, Meta(max_length=128)]
+    error: Text = ""
+    pause_s: float = 0.0
+
+
+WorkerMessage = (
+    Hello
+    | Returned
+    | Ready
+    | Heartbeat
+    | LeaseRequest
+    | LeaseDone
+    | PhaseDone
+    | Done
+    | Failed
+    | Digest
+    | Upload
+    | CheckpointBegun
+    | CheckpointDone
+)
 
 # ------------------------------------------------------------------------------------------ supervisor to worker
 
@@ -265,6 +336,7 @@ class Welcome(Message, frozen=True):
     seed: Count
     workers: Count
     settings: Text
+    term: Count = 0  # of the supervisor's lives
 
 
 class Refusal(Message, frozen=True):
@@ -283,15 +355,6 @@ class Start(Message, frozen=True):
     """Everybody expected is here (or the run is already going): train."""
 
 
-class Lease(Message, frozen=True):
-    """Train on places ``lo..hi-1`` of the order of pass ``epoch`` (see ``taut.core.order``)."""
-
-    lease: Count
-    epoch: Count
-    lo: Count
-    hi: Count
-
-
 class NoLease(Message, frozen=True):
     """Pass ``epoch`` is dealt out."""
 
@@ -308,6 +371,18 @@ class Drain(Message, frozen=True):
     """Stop training, flush, and drain."""
 
     reason: Text
+
+
+class Leave(Message, frozen=True):
+    """Go, in order: end the loop, hand over everything, say ``Done(leaving)``. The others go on."""
+
+    reason: Text
+
+
+class Checkpoint(Message, frozen=True):
+    """After your next step, copy your part of checkpoint ``number``, and write it while you train on."""
+
+    number: Annotated[int, Meta(ge=1, le=2**62)]
 
 
 class Finish(Message, frozen=True):
@@ -329,7 +404,22 @@ class Saved(Message, frozen=True):
 
 
 class Pulse(Message, frozen=True):
-    """Answer to a heartbeat: the supervisor is alive."""
+    """Answer to a heartbeat: the supervisor is alive. ``term`` counts its lives; ``told`` what it told this worker in the
+    present one, without pulses. ``lost``: not all came of what the worker said. Where either count does not fit, a broken
+    connection took something with it, and the worker says where it stands (``Returned``). ``issued``: leases, so far."""
+
+    term: Count = 0
+    told: Count = 0
+    lost: bool = False
+    issued: Count = 0
+
+
+class Moved(Message, frozen=True):
+    """The supervisor came back, in its life ``term``, and is found at this address from now on. It comes over the peers'
+    socket, from a connection that proved to hold the supervisor's key."""
+
+    address: Name
+    term: Count
 
 
 class Expulsion(Message, frozen=True):
@@ -339,5 +429,20 @@ class Expulsion(Message, frozen=True):
 
 
 SupervisorMessage = (
-    Welcome | Refusal | Roster | Donor | Start | Lease | NoLease | NextPhase | Drain | Finish | Saved | Pulse | Expulsion
+    Welcome
+    | Refusal
+    | Roster
+    | Donor
+    | Start
+    | Lease
+    | NoLease
+    | NextPhase
+    | Drain
+    | Leave
+    | Checkpoint
+    | Finish
+    | Saved
+    | Pulse
+    | Moved
+    | Expulsion
 )

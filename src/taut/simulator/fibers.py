@@ -38,7 +38,9 @@ class World:
         self.fibers: list[Fiber] = []
         self._heap: list[tuple[int, int, Callable[[], None]]] = []
         self._count = 0
-        self._turn = threading.Semaphore(0)  # the loop's, given back by the fiber that parks
+        self._turn = _held_lock()  # the loop's, given back by the fiber that parks
+        self._dressed: Fiber | None = None  # whose random state the generators have
+        self._outer: Any = None  # theirs outside of all fibers
 
     def now(self) -> float:
         return self.now_ns / NS
@@ -50,15 +52,32 @@ class World:
 
     def run(self, over: Callable[[], bool]) -> None:
         """Until ``over``, or until nothing more can happen."""
-        while self._heap and not over():
-            self.now_ns, _, action = heapq.heappop(self._heap)
-            self.events += 1
-            action()
+        try:
+            while self._heap and not over():
+                self.now_ns, _, action = heapq.heappop(self._heap)
+                self.events += 1
+                action()
+        finally:
+            self.dress(None)
 
     def close(self) -> None:
         """Unwind every fiber that is left."""
         for fiber in self.fibers:
             fiber.kill()
+        self.dress(None)
+
+    def dress(self, fiber: Fiber | None) -> None:
+        """Give the generators that scripts share the state that this fiber left them in; None: the one from outside. Only
+        where another fiber comes to run: events in between draw nothing."""
+        if fiber is self._dressed:
+            return
+        now = _randomness()
+        if self._dressed is None:
+            self._outer = now
+        else:
+            self._dressed.randomness = now
+        self._dressed = fiber
+        _set_randomness(self._outer if fiber is None or fiber.randomness is None else fiber.randomness)
 
 
 class Fiber:
@@ -69,12 +88,13 @@ class Fiber:
         self.done = self.killed = False
         self.failure: BaseException | None = None
         self._target = target
-        self._turn = threading.Semaphore(0)
+        self._turn = _held_lock()
         self._began = False
         self._asleep = False
         self._stolen_ns = self._frozen_until_ns = 0
         self._wake = 0  # numbers the waits, so that an alarm of one that is over does not end the next
-        self._randomness: Any = None
+        self.resting = False  # what runs next draws nothing; whoever sets it dresses the fiber before anything else does
+        self.randomness: Any = None  # of the generators that scripts share, as it left them
         context = contextvars.copy_context()
         self._thread = threading.Thread(target=context.run, args=(self._run,), name=name, daemon=True)
         world.fibers.append(self)
@@ -84,17 +104,14 @@ class Fiber:
         if self.done:
             return
         outer, sys.stdout = sys.stdout, self.output
-        around = _randomness()
-        if self._randomness is not None:
-            _set_randomness(self._randomness)
+        if not self.resting:
+            self.world.dress(self)
         if self._began:
             self._turn.release()
         else:
             self._began = True
             self._thread.start()
         interrupted = self._until_parked()
-        self._randomness = _randomness()
-        _set_randomness(around)
         sys.stdout = outer
         if self.done:
             self._thread.join()
@@ -174,6 +191,13 @@ class Fiber:
         finally:
             self.done = True
             self.world._turn.release()
+
+
+def _held_lock() -> threading.Lock:
+    """To hand a turn on with: who acquires it waits until the other side releases it. Cheaper than a semaphore."""
+    lock = threading.Lock()
+    lock.acquire()
+    return lock
 
 
 def _randomness() -> tuple[Any, ...]:

@@ -24,6 +24,7 @@ HEADERS_NBYTES = 66  # those, and Ethernet's: 1514 bytes in all
 SAME_HOST_NS = 50_000  # between processes of one host, any size: their bandwidth is memory's
 LONE_PACKET_TIMEOUT_NS = 200_000_000  # and two round trips, before TCP sends a lone lost packet again (Linux)
 LEAST_ROUND_TRIP_NS = 50_000  # of hosts on an ideal cable: their kernels take that
+UNLIMITED_BITS_PER_S = 10e9  # what a share of a cable without a limit is taken of
 
 
 def wire_nbytes(nbytes: int) -> int:
@@ -110,6 +111,7 @@ class Network:
         self.links = links
         self._key = dice.key
         self._routes: dict[tuple[int, int], _Route] = {}
+        self._throttled: dict[tuple[int, int], _Cable] = {}
         self._out: dict[int, _Cable | None] = {}
         self._in: dict[int, _Cable | None] = {}
         self._shared_out = [_Cable(each.bits_per_s) for each in links.shared]
@@ -123,7 +125,10 @@ class Network:
         packets = -(-nbytes // SEGMENT_NBYTES) or 1
         nanobits = (nbytes + HEADERS_NBYTES * packets) * 8_000_000_000
         done_ns = now_ns
-        for cable in route.cables:
+        cables = route.cables
+        if self._throttled and (sender, to) in self._throttled:
+            cables = (*cables, self._throttled[sender, to])
+        for cable in cables:
             takes_ns = -(-nanobits // cable.bits_per_s)
             earliest_ns = now_ns - cable.burst_ns
             end_ns = (cable.free_ns if cable.free_ns > earliest_ns else earliest_ns) + takes_ns
@@ -139,6 +144,15 @@ class Network:
             return route.last_ns
         route.last_ns = done_ns
         return done_ns
+
+    def throttle(self, one: int, other: int, share: float | None) -> None:
+        """From now on the way between these two carries ``share`` of what it does otherwise; None: all of it again."""
+        for sender, to in ((one, other), (other, one)):
+            self._throttled.pop((sender, to), None)
+            if share is not None:
+                route = self._routes.get((sender, to)) or self._find(sender, to)
+                whole = min((cable.bits_per_s for cable in route.cables), default=UNLIMITED_BITS_PER_S)
+                self._throttled[sender, to] = _Cable(max(1.0, whole * share))
 
     def backlog_ns(self, sender: int, to: int, now_ns: int) -> int:
         """How long a long message sent now would wait behind others, at the cable where it waits longest."""

@@ -21,8 +21,9 @@ from typing import Any
 from taut.core.messages import Statistics
 from taut.errors import Misuse, RunFailed
 from taut.simulator.dice import Dice
-from taut.simulator.faults import Fail, Join, Pause
+from taut.simulator.disruption import Disruption
 from taut.simulator.fibers import NS, Fiber, World
+from taut.simulator.injection import Injection
 from taut.simulator.network import Network
 from taut.simulator.observer import Observer
 from taut.simulator.result import Simulated
@@ -40,10 +41,15 @@ Progress = Callable[[float, int], None]  # virtual seconds, steps of all workers
 
 
 def simulate_script(
-    scenario: Scenario, *, trace: Trace | None = None, progress: Progress | None = None, output: Path | None = None
+    scenario: Scenario,
+    *,
+    trace: Trace | None = None,
+    progress: Progress | None = None,
+    output: Path | None = None,
+    limit_s: float | None = None,
 ) -> Simulated:
     """Run ``scenario.script`` with ``scenario.workers`` workers in virtual time. ``output``: a folder for their output.
-    ``RunFailed`` where no model comes out."""
+    ``RunFailed`` where no model comes out, or where it is not over after ``limit_s`` of virtual time."""
     if not Path(scenario.script).is_file():
         raise Misuse(f"script {scenario.script!r}", "a file that exists")
     scenario.check()
@@ -51,6 +57,7 @@ def simulate_script(
     with deterministic():
         run = ScriptRun(scenario, trace, progress, output)
         try:
+            run.limit_ns = None if limit_s is None else round(limit_s * NS)
             run.go()
         finally:
             run.close()
@@ -62,17 +69,19 @@ class ScriptRun:
 
     def __init__(self, scenario: Scenario, trace: Trace | None, progress: Progress | None, output: Path | None) -> None:
         self.scenario, self.trace, self.output = scenario, trace, output
-        self.world, self.switch = World(), Switchboard()
+        self.world = World()
+        self.switch = Switchboard(Disruption(scenario.faults, Dice(scenario.seed, "faults")))
         self.network = Network(scenario.links, Dice(scenario.seed, "network"))
         self.pace = Pace(scenario.speeds, Dice(scenario.seed, "speeds"))
         self.entrances: list[VirtualEntrance] = []
+        self.limit_ns: int | None = None
+        self.slowed: dict[int, float] = {}  # for the time being, how many times
         self.supervisor = VirtualSupervisor(self.world, self.network, self.switch, self._plan(), self._noted)
         self.observer = Observer(self.world, self.supervisor, progress)
         self._outputs: list[Any] = []
         for _ in range(scenario.workers):
-            self._start_worker()
-        for fault in scenario.faults:
-            self._plan_fault(fault)
+            self.start_worker()
+        self.injection = Injection(self)
 
     def _plan(self) -> RunPlan:
         given = self.scenario
@@ -96,6 +105,7 @@ class ScriptRun:
             finish=chosen.finish,
             agrees=chosen.agrees,
             admits_late=chosen.admits_late,
+            topology=chosen.topology,
         )
 
     def _noted(self, kind: str, text: str) -> None:
@@ -104,12 +114,14 @@ class ScriptRun:
 
     # ------------------------------------------------------------------------------------------ workers
 
-    def _start_worker(self) -> None:
+    def start_worker(self) -> None:
+        """One more; it joins by itself."""
         place = len(self.entrances)
         fiber = Fiber(self.world, lambda: self._script(place), f"worker-{place}", self._out(place))
         watch = VirtualWatch(fiber, place, self.pace, self.scenario.costs, self.trace)
         entrance = VirtualEntrance(fiber, place, self.network, self.switch, watch)
         watch.stepped = lambda: self._stepped(entrance)
+        watch.slowed = lambda: self.slowed.get(place, 1.0)
         self.entrances.append(entrance)
         self.world.at(self.world.now_ns, fiber.resume)
 
@@ -123,6 +135,7 @@ class ScriptRun:
 
     def _stepped(self, entrance: VirtualEntrance) -> None:
         self.observer.stepped(entrance)
+        self.injection.stepped(entrance.transport.place, entrance.watch.steps)
         limit = self.scenario.steps
         if limit is not None and self.observer.steps >= limit * self.scenario.workers:
             self.supervisor.drain(f"{limit} steps per worker")
@@ -141,36 +154,6 @@ class ScriptRun:
         for file in self._outputs:
             file.close()
 
-    # ------------------------------------------------------------------------------------------ faults
-
-    def _plan_fault(self, fault: Fail | Pause | Join) -> None:
-        at_ns = round(fault.at_s * NS)
-        match fault:
-            case Fail(rank):
-                self.world.at(at_ns, lambda: self._kill(rank))
-            case Pause(rank, for_s=for_s):
-                self.world.at(at_ns, lambda: self._pause(rank, round(for_s * NS)))
-            case Join(count):
-                for _ in range(count):
-                    self.world.at(at_ns, self._start_worker)
-
-    def _kill(self, place: int) -> None:
-        self._fault(place, "fail")
-        entrance = self.entrances[place]
-        entrance.transport.close()
-        entrance.fiber.kill()
-
-    def _pause(self, place: int, duration_ns: int) -> None:
-        """As if the process were stopped: it neither computes nor takes in nor sends anything for so long."""
-        self._fault(place, "pause")
-        entrance = self.entrances[place]
-        entrance.transport.frozen_until_ns = self.world.now_ns + duration_ns
-        entrance.fiber.freeze(duration_ns)
-
-    def _fault(self, place: int, what: str) -> None:
-        if self.trace is not None:
-            self.trace.instant(place, what, self.world.now_ns)
-
     # --------------------------------------------------------------------------------------------- run
 
     def go(self) -> None:
@@ -181,6 +164,9 @@ class ScriptRun:
             raise RunFailed("the simulated run came to a standstill: this is a bug in taut, please report the command")
 
     def _over(self) -> bool:
+        if self.limit_ns is not None and self.world.now_ns > self.limit_ns:
+            alive = [entrance.transport.place for entrance in self.entrances if not entrance.fiber.done]
+            raise RunFailed(f"not over after {self.limit_ns / NS:g} s of virtual time; workers {alive} still go")
         if self.supervisor.outcome is None:
             started = all(entrance.fiber.done for entrance in self.entrances)
             if started and not any(entrance.made for entrance in self.entrances):
@@ -215,20 +201,21 @@ class ScriptRun:
             outcome.validation,
             {"events": self.world.events, "real_s": real_s},
             error,
+            outcome,
         )
 
 
 @contextmanager
 def _arguments(scenario: Scenario) -> Iterator[None]:
-    """The script's own command line."""
-    before, given = sys.argv, list(scenario.args)
+    """The script's own command line; and each script is the main module in turn, with nobody's turn after the last."""
+    before, given, main = sys.argv, list(scenario.args), sys.modules["__main__"]
     if scenario.epochs is not None:
         given += ["--epochs", str(scenario.epochs)]
     sys.argv = [scenario.script, *given]
     try:
         yield
     finally:
-        sys.argv = before
+        sys.argv, sys.modules["__main__"] = before, main
 
 
 @contextmanager

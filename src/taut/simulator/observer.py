@@ -28,6 +28,7 @@ class Observer:
         self._looks: list[tuple[float, float | None, float]] = []  # time, score, distance
         self._every = 1
         self._entrances: dict[int, VirtualEntrance] = {}
+        self._started_s: float | None = None  # a supervisor that came back has another notion of it
 
     def stepped(self, entrance: VirtualEntrance) -> None:
         """A worker's step is over."""
@@ -46,7 +47,9 @@ class Observer:
             self.progress(now_s, self.steps)
 
     def _since_start(self) -> float:
-        return self.world.now() - (self.supervisor.cluster.ledger.started_s or 0.0)
+        if self._started_s is None:
+            self._started_s = self.supervisor.cluster.ledger.started_s
+        return self.world.now() - (self._started_s or 0.0)
 
     def _look(self, here: Any, live: list[Any], now_s: float) -> None:
         """Score the mean of all replicas, and see how far they are from it. ``here``: the worker that has just stepped;

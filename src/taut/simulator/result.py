@@ -8,7 +8,7 @@ from typing import Any
 
 from taut.core.messages import Statistics
 from taut.simulator.scenario import Scenario
-from taut.supervisor.view import Validation
+from taut.supervisor.view import Outcome, Validation
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,3 +42,4 @@ class Simulated:
     validation: Validation | None = None
     counted: Mapping[str, Any] = field(default_factory=dict)  # of the simulator itself: events, real seconds
     error: str = ""
+    outcome: Outcome | None = None  # the supervisor's own, where workers really trained

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import MISSING, asdict, dataclass, field, fields
 from typing import Any
 
 from taut.errors import Misuse
 from taut.simulator.costs import Costs
-from taut.simulator.faults import Fail, Fault, Join, Pause
+from taut.simulator.fault_checks import check_fault
+from taut.simulator.faults import KINDS, Fault, kind_of, mentioned, newcomers
 from taut.simulator.links import Link, Links
 from taut.simulator.records import by_pair, by_rank, fields_of, table
 from taut.simulator.speeds import Speeds
 from taut.written import did_you_mean
 
 MOST_WORKERS = 65_536
-FAULTS: dict[str, type[Fail] | type[Pause] | type[Join]] = {"fail": Fail, "pause": Pause, "join": Join}
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,9 @@ class Scenario:
                 raise Misuse(f"--{name} {value}", f"a whole number from {least} up")
         if self.workers > MOST_WORKERS:
             raise Misuse(f"--workers {self.workers}", f"at most {MOST_WORKERS}")
-        ranks = self.workers + sum(fault.count for fault in self.faults if isinstance(fault, Join))
+        for fault in self.faults:
+            check_fault(fault)
+        ranks = self.workers + sum(newcomers(fault) for fault in self.faults)
         for what, rank in self._mentioned():
             if not 0 <= rank < ranks:
                 raise Misuse(f"{what} of worker {rank}", f"a worker from 0 to {ranks - 1}", f"there are {ranks}")
@@ -75,7 +77,7 @@ class Scenario:
         record["args"] = list(self.args)
         record["links"] = _links_record(self.links)
         record["speeds"] = asdict(self.speeds) | {"stragglers": _by_text(self.speeds.stragglers)}
-        record["faults"] = [{"kind": _kind(fault), **asdict(fault)} for fault in self.faults]
+        record["faults"] = [{"kind": kind_of(fault), **asdict(fault)} for fault in self.faults]
         record["costs"] = self.costs.to_record()
         return record
 
@@ -92,11 +94,7 @@ class Scenario:
         yield from (("the link", rank) for rank in self.links.of_worker)
         yield from (("the link", rank) for pair in self.links.of_pair for rank in pair)
         yield from (("the shared link", rank) for shared in self.links.shared for rank in sorted(shared.members))
-        yield from ((f"the {_kind(fault)}", fault.rank) for fault in self.faults if not isinstance(fault, Join))
-
-
-def _kind(fault: Fault) -> str:
-    return next(name for name, kind in FAULTS.items() if isinstance(fault, kind))
+        yield from ((f"the {kind_of(fault)}", rank) for fault in self.faults for rank in mentioned(fault))
 
 
 def _by_text(of_rank: Any) -> dict[str, Any]:
@@ -159,10 +157,10 @@ def _faults(record: object) -> tuple[Fault, ...]:
     for each in record:
         given = dict(table(each, "fault"))
         name = given.pop("kind", None)
-        if name not in FAULTS:
-            raise Misuse(f"a fault of kind {name!r}", f"one of {', '.join(FAULTS)}", did_you_mean(str(name), FAULTS))
-        kind = FAULTS[name]
-        missing = {each.name for each in fields(kind)} - set(given)
+        if name not in KINDS:
+            raise Misuse(f"a fault of kind {name!r}", f"one of {', '.join(KINDS)}", did_you_mean(str(name), KINDS))
+        kind = KINDS[name]
+        missing = {each.name for each in fields(kind) if each.default is MISSING} - set(given)
         if missing:
             raise Misuse(f"a {name} without {', '.join(sorted(missing))}", "all of its figures")
         found.append(kind(**fields_of(kind, given, f"a {name}")))

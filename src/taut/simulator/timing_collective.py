@@ -49,6 +49,7 @@ class Gathered:
         self.done = False
         self.contributors = self.ending = 0
         self.extra: list[float] = []
+        self.finite = True  # stand-ins always are
         self._result: Vector | None = None
 
     def begin(

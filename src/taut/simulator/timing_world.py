@@ -17,7 +17,7 @@ from typing import Any
 from taut.core.messages import SUPERVISOR
 from taut.errors import Misuse, RunFailed
 from taut.simulator.dice import Dice
-from taut.simulator.faults import Fail, Fault, Pause
+from taut.simulator.faults import Churn, Fail, Fault, Pause, kind_of
 from taut.simulator.network import Network
 from taut.simulator.result import Point
 from taut.simulator.speeds import Pace
@@ -241,6 +241,9 @@ class TimingWorld(ABC):
         return worker
 
     def _plan(self, fault: Fault) -> None:
+        if not isinstance(fault, Churn) or fault.at_step is not None:
+            what = f"{kind_of(fault)}{'' if not isinstance(fault, Churn) else ' at a step'} where only time is simulated"
+            raise Misuse(what, "fail, pause or join, at a time", "simulate numerically, without --timing-only")
         at_ns = round(fault.at_s * SECOND_NS)
         if isinstance(fault, Fail | Pause):
             if not 0 <= fault.rank < self.scenario.workers:

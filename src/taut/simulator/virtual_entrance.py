@@ -24,7 +24,8 @@ class VirtualWatch(Stopwatch):
         self.transport: VirtualTransport | None = None
         self.seat: Any = None
         self.stepped: Callable[[], None] = _nothing
-        self._steps = 0
+        self.slowed: Callable[[], float] = _as_ever
+        self.steps = 0
         self._share = 0.0  # of the present step's computing that is over
         self._worked_ns = 0
         self._counted = [0, 0, 0, 0]  # messages and bytes sent, messages and bytes taken
@@ -35,12 +36,12 @@ class VirtualWatch(Stopwatch):
 
     def reached(self, share: float) -> None:
         if share > self._share:
-            whole_ns = self.pace.step_ns(self.place, self._steps)
-            self._spend(round(whole_ns * (share - self._share)))
+            whole_ns = self.pace.step_ns(self.place, self.steps)
+            self._spend(round(whole_ns * self.slowed() * (share - self._share)))
             self._share = share
 
     def begin_step(self) -> None:
-        self._steps += 1
+        self.steps += 1
         self._share = 0.0
         self.stepped()
 
@@ -107,3 +108,7 @@ class VirtualEntrance(Entrance):
 
 def _nothing() -> None:
     pass
+
+
+def _as_ever() -> float:
+    return 1.0

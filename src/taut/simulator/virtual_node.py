@@ -16,6 +16,7 @@ from taut.worker.node import Node
 from taut.worker.stage import Stage
 
 if TYPE_CHECKING:
+    from taut.simulator.disruption import Disruption
     from taut.simulator.network import Network
     from taut.simulator.virtual_supervisor import VirtualSupervisor
 
@@ -54,7 +55,8 @@ class VirtualTransport:
         begun_ns = max(self.world.now_ns, self.frozen_until_ns)
         if to == SUPERVISOR:
             arrival_ns = self.network.arrival(self.place, SUPERVISOR, size, begun_ns)
-            self.world.at(arrival_ns, lambda: self.switch.supervisor.heard(self, list(frames)))
+            if self.switch.disruption.fate(self.place, SUPERVISOR, begun_ns):
+                self.world.at(arrival_ns, lambda: self._heard(list(frames)))
             return True
         peer = self._peers.get(to)
         if peer is None or self._under_way.get(to, 0) >= CAPACITY:
@@ -64,12 +66,22 @@ class VirtualTransport:
         self.bytes_sent += size
         arrival_ns = self.network.arrival(self.place, peer.place, size, begun_ns)
         envelope = Envelope(self.switch.rank_of(self), list(frames))
-        self.world.at(arrival_ns, lambda: self._delivered(peer, to, envelope))
+        fate = self.switch.disruption.fate(self.place, peer.place, begun_ns)
+        self.world.at(arrival_ns, lambda: self._arrived_there(to))
+        for late_ns in fate:
+            self.world.at(arrival_ns + late_ns, lambda: self._delivered(peer, envelope))
         return True
 
-    def _delivered(self, peer: VirtualTransport, to: int, envelope: Envelope) -> None:
+    def _arrived_there(self, to: int) -> None:
         self._under_way[to] -= 1
-        peer.take(envelope)
+
+    def _delivered(self, peer: VirtualTransport, envelope: Envelope) -> None:
+        if not self.switch.disruption.parted(self.place, peer.place, self.world.now_ns):
+            peer.take(envelope)
+
+    def _heard(self, frames: list[bytes]) -> None:
+        if not self.switch.disruption.parted(self.place, SUPERVISOR, self.world.now_ns):
+            self.switch.supervisor.heard(self, frames)
 
     def take(self, envelope: Envelope) -> None:
         """A message is here."""
@@ -103,7 +115,8 @@ class Switchboard:
 
     supervisor: VirtualSupervisor
 
-    def __init__(self) -> None:
+    def __init__(self, disruption: Disruption) -> None:
+        self.disruption = disruption
         self.transports: dict[str, VirtualTransport] = {}
         self.ranks: dict[str, int] = {}
 
@@ -152,6 +165,19 @@ class VirtualNode(Node):
         if self.facts.failure is not None:
             raise self.facts.failure
 
+    def wait(self, *args: Any, **options: Any) -> None:
+        # It looks at the facts twenty times a second, and the script's random state is of no use to that.
+        try:
+            super().wait(*args, **options)
+        finally:
+            self.world.dress(self.fiber)
+
+    def pause(self, *args: Any, **options: Any) -> None:
+        try:
+            super().pause(*args, **options)
+        finally:
+            self.world.dress(self.fiber)
+
     def post(self, to: int, note: Note, payload: bytes | memoryview, stage: Stage | None = None) -> None:
         # What is posted while a message is being handled goes when that is over, as in the runtime.
         super().post(to, note, payload, stage)
@@ -174,9 +200,9 @@ class VirtualNode(Node):
         self.work(None)
 
     def _rest(self, timeout_s: float) -> None:
-        self._waits = True
+        self._waits = self.fiber.resting = True
         self.fiber.wait(self.world.now_ns + int(timeout_s * NS))
-        self._waits = False
+        self._waits = self.fiber.resting = False
 
     def _ring(self) -> None:
         if self._waits:

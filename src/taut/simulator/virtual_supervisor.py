@@ -1,31 +1,44 @@
-"""The supervisor in virtual time: its state machine, with the model of a network instead of a socket and no disk."""
+"""The supervisor in virtual time: its state machine, with the model of a network instead of a socket, and a memory
+instead of a disk, from which it comes back where it is killed."""
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable
 
 from taut.communication.framing import decode, encode, nbytes
 from taut.communication.transport import Envelope
 from taut.core.messages import SUPERVISOR, Statistics, Welcome, WorkerMessage
-from taut.errors import MalformedMessage
+from taut.errors import MalformedMessage, Misuse
 from taut.simulator.fibers import NS, World
 from taut.simulator.network import Network
 from taut.simulator.virtual_node import Switchboard, VirtualTransport
-from taut.supervisor.actions import Action, Finished, Measured, Record, Save, SaveIndex, Send
+from taut.supervisor.actions import Action, Finished, Joined, Measured, Record, Save, SaveIndex, Send
 from taut.supervisor.cluster import Cluster
+from taut.supervisor.memory import keep, recall
 from taut.supervisor.roll import RunPlan
 from taut.supervisor.service import TICK_S
 from taut.supervisor.view import Outcome
 
+KEEP_NS = NS  # between two writings of what must not be forgotten
+QUEUE = 256  # messages of one worker that wait for a supervisor that is away, as on the zmq transport
+
 
 class VirtualSupervisor:
-    """``noted(kind, text)`` is told what the real one would keep of events; models are not kept."""
+    """``noted(kind, text)`` is told what the real one would keep of events; models are not kept. ``keeps``: what it must
+    not forget is written down once a second and at each admission; only then it can come back."""
 
     def __init__(
         self, world: World, network: Network, switch: Switchboard, plan: RunPlan, noted: Callable[[str, str], None]
     ) -> None:
         self.world, self.network, self.switch, self.noted = world, network, switch, noted
+        self.plan = plan
         self.cluster = Cluster(plan, world.now())
+        self.keeps = self.away = False
+        self._kept = keep(self.cluster, world.now())
+        self._kept_ns = 0
+        self._life = 0
+        self._waiting: dict[VirtualTransport, list[list[bytes]]] | None = None  # said to it while it is away
         self.outcome: Outcome | None = None
         self.last: dict[int, Statistics] = {}
         switch.supervisor = self
@@ -33,6 +46,11 @@ class VirtualSupervisor:
 
     def heard(self, transport: VirtualTransport, frames: list[bytes]) -> None:
         """A worker said something."""
+        if self.away:
+            queue = [] if self._waiting is None else self._waiting.setdefault(transport, [])
+            if len(queue) < QUEUE:
+                queue.append(frames)
+            return
         connection = transport.address.encode()
         try:
             message, payloads = decode(frames, WorkerMessage)
@@ -41,17 +59,50 @@ class VirtualSupervisor:
             return
         self._do(self.cluster.heard(connection, message, payloads, self.world.now()))  # type: ignore[arg-type]
 
+    def kill(self, loses: bool) -> None:
+        """It dies. ``loses``: what is said to it meanwhile does not wait for it."""
+        self.away = True
+        self._life += 1
+        self._waiting = None if loses else {}
+
+    def come_back(self) -> None:
+        """From what it kept, in its next life; then it hears what waited for it."""
+        now = self.world.now()
+        self.cluster = recall(self.plan, self._kept, self.cluster.term + 1, now)
+        self.away, waiting, self._waiting = False, self._waiting or {}, None
+        self._tick(self._life)
+        for transport, queue in waiting.items():
+            for frames in queue:
+                self.heard(transport, frames)
+
+    def exited(self, pid: int, reason: str) -> None:
+        """Whoever started this process saw it end."""
+        self._do(self.cluster.exited(pid, reason, False, self.world.now()))
+
+    def dismiss(self, rank: int, reason: str) -> None:
+        """Ask this worker to go; nothing happens where that cannot be: it is gone, or all are going."""
+        with contextlib.suppress(Misuse):
+            self._do(self.cluster.dismiss(rank, reason, self.world.now()))
+
     def drain(self, reason: str) -> None:
-        self._do(self.cluster.drain(reason, self.world.now()))
+        if not self.away:
+            self._do(self.cluster.drain(reason, self.world.now()))
 
     def stop(self, reason: str) -> None:
         """The run fails: no more can happen."""
         self._do(self.cluster.stop(reason, self.world.now()))
 
-    def _tick(self) -> None:
-        if self.outcome is None:
-            self._do(self.cluster.tick(self.world.now()))
-            self.world.at(self.world.now_ns + int(TICK_S * NS), self._tick)
+    def _tick(self, life: int = 0) -> None:
+        if self.outcome is not None or life != self._life:
+            return
+        self._do(self.cluster.tick(self.world.now()))
+        if self.world.now_ns - self._kept_ns >= KEEP_NS:
+            self._keep()
+        self.world.at(self.world.now_ns + int(TICK_S * NS), lambda: self._tick(life))
+
+    def _keep(self) -> None:
+        if self.keeps:
+            self._kept, self._kept_ns = keep(self.cluster, self.world.now()), self.world.now_ns
 
     def _do(self, actions: Iterable[Action]) -> None:
         for action in actions:
@@ -60,7 +111,10 @@ class VirtualSupervisor:
                     address = connection.decode()
                     if isinstance(message, Welcome):
                         self.switch.ranks[address] = message.rank
-                    self._send(self.switch.transports[address], encode(message, payloads))
+                    if address:  # else it has not spoken since the supervisor came back
+                        self._send(self.switch.transports[address], encode(message, payloads))
+                case Joined():
+                    self._keep()  # a rank is never given twice
                 case Record(kind, text):
                     self.noted(kind, text)
                 case Measured(rank, statistics):
@@ -75,8 +129,23 @@ class VirtualSupervisor:
                     pass  # who joined and who departed is in the outcome
 
     def _saved(self, name: str) -> None:
-        self.world.at(self.world.now_ns, lambda: self._do(self.cluster.saved(name, "", self.world.now())))
+        life = self._life
+
+        def written() -> None:
+            if life == self._life:
+                self._do(self.cluster.saved(name, "", self.world.now()))
+
+        self.world.at(self.world.now_ns, written)
 
     def _send(self, transport: VirtualTransport, frames: list[bytes]) -> None:
-        arrival_ns = self.network.arrival(SUPERVISOR, transport.place, nbytes(frames), self.world.now_ns)
-        self.world.at(arrival_ns, lambda: transport.take(Envelope(SUPERVISOR, frames)))
+        if transport.closed:
+            self._do(self.cluster.unreachable(transport.address.encode(), self.world.now()))
+            return
+        now_ns = self.world.now_ns
+        arrival_ns = self.network.arrival(SUPERVISOR, transport.place, nbytes(frames), now_ns)
+        if self.switch.disruption.fate(SUPERVISOR, transport.place, now_ns):
+            self.world.at(arrival_ns, lambda: self._delivered(transport, frames))
+
+    def _delivered(self, transport: VirtualTransport, frames: list[bytes]) -> None:
+        if not self.switch.disruption.parted(SUPERVISOR, transport.place, self.world.now_ns):
+            transport.take(Envelope(SUPERVISOR, frames))

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from taut.errors import Misuse
-from taut.simulator.faults import Fault, parse_fail, parse_join, parse_pause
+from taut.simulator.faults import Churn, parse_fail, parse_join, parse_pause
 from taut.simulator.links import CONGESTION, Link, Links, Shared
 from taut.simulator.quantities import (
     BITS,
@@ -113,13 +113,13 @@ def parse_speed(word: str) -> str:
     return draw
 
 
-def parse_fault_words(fail: Sequence[str] = (), pause: Sequence[str] = (), join: Sequence[str] = ()) -> tuple[Fault, ...]:
+def parse_fault_words(fail: Sequence[str] = (), pause: Sequence[str] = (), join: Sequence[str] = ()) -> tuple[Churn, ...]:
     """What goes wrong, in the order of time; of one moment, in the order of these flags.
 
     >>> [type(each).__name__ for each in parse_fault_words(["2@30s"], ["1@5s+3s"], ["2@10s"])]
     ['Pause', 'Join', 'Fail']
     """
-    faults: list[Fault] = [*map(parse_fail, fail), *map(parse_pause, pause), *map(parse_join, join)]
+    faults: list[Churn] = [*map(parse_fail, fail), *map(parse_pause, pause), *map(parse_join, join)]
     return tuple(sorted(faults, key=lambda fault: fault.at_s))
 
 

@@ -64,5 +64,13 @@ class Averaging(Periodic):
         return self.begin(state, state.local.x, weight, keeps=True)
 
     def conclude(self, state: Period) -> None:
-        if state.trained or state.newcomers:
+        """One weight that is not finite spoils the mean of all. All have the same bits of it, and all go on without."""
+        if not (state.trained or state.newcomers):
+            return
+        if state.group.finite:
             state.group.mean(state.local.x)
+        else:
+            state.spoilt += 1
+
+    def figures(self, state: Period) -> dict[str, float]:
+        return super().figures(state) | ({"spoilt": float(state.spoilt)} if state.spoilt else {})

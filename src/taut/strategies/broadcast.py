@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from itertools import islice
 from typing import ClassVar
 
 from taut.core.events import (
@@ -42,6 +43,9 @@ from taut.strategies.links import MOST_PATIENCE, Link
 from taut.strategies.log import Entry, Log, Merge
 
 MAX_SPANS = 256
+FAR = 1 << 24  # updates: nobody is ever so far ahead of what has come of it
+MOST_CLOCK = 1 << 48
+MOST_UNKNOWN = 1024  # workers that a neighbour may speak of before we have heard of them
 
 
 @dataclass(frozen=True)
@@ -174,6 +178,8 @@ def _on_updates(
         log = state.log_of(span.origin)
         if span.hi <= log.head:
             continue  # a repetition
+        if span.lo > log.head + FAR:
+            raise MalformedMessage(f"update {span.lo} of worker {span.origin}, of which {log.head} have come")
         if span.lo != log.head + 1:
             link.gap = link.gap or span.origin == sender
             continue
@@ -197,18 +203,15 @@ def _on_report(state: BroadcastState, sender: int, message: Report, now: float) 
     link = state.links.get(sender)
     if link is None:
         return
+    own = state.log_of(state.rank)
+    received = min(message.have.get(state.rank, 0), own.head)
+    _check_claims(state, sender, message, received)
     link.heard = True
     link.final = max(link.final, message.final)
     link.clock = max(link.clock, message.clock)
-    link.sealed.update(message.sealed)
-    for origin, count in message.have.items():
-        link.seen[origin] = max(link.seen.get(origin, 0), count)
+    _learn(state, link, message)
     if message.position < 0:
         return
-    own = state.log_of(state.rank)
-    received = min(message.have.get(state.rank, 0), own.head)
-    if not own.boundary(received) and received > link.received:
-        raise MalformedMessage(f"worker {sender} claims update {received} of ours, which was never an end of one")
     if link.pending:
         link.resume(received)
         return
@@ -222,6 +225,29 @@ def _on_report(state: BroadcastState, sender: int, message: Report, now: float) 
     link.take(min(message.position, link.received))
     if message.gap and message.round == link.round:
         _send_again(link)
+
+
+def _check_claims(state: BroadcastState, sender: int, message: Report, received: int) -> None:
+    """``MalformedMessage`` for what cannot be, before anything is changed: our log must hold what we are asked for."""
+    link = state.links[sender]
+    if message.final > state.log_of(sender).head + FAR or message.clock > MOST_CLOCK:
+        raise MalformedMessage(f"a last update {message.final}, or a clock {message.clock}, that cannot be")
+    if message.position < 0 or (not link.pending and received <= link.received):
+        return
+    if not state.log_of(state.rank).boundary(received) or (not link.pending and received > link.reach):
+        raise MalformedMessage(f"update {received} of ours, which was never sent as the end of one")
+
+
+def _learn(state: BroadcastState, link: Link, message: Report) -> None:
+    """What it holds, and who is dead by its account. Of workers that we know nothing of, only so many: they might be made
+    up, and what is true is said again."""
+    room = len(state.logs) + MOST_UNKNOWN
+    for rank in message.sealed:
+        if rank in state.logs or len(link.sealed) < room:
+            link.sealed.add(rank)
+    for origin, count in message.have.items():
+        if origin in state.logs or len(link.seen) < room:
+            link.seen[origin] = max(link.seen.get(origin, 0), count)
 
 
 def _send_again(link: Link) -> None:
@@ -290,7 +316,11 @@ def _pass_on(state: BroadcastState, rank: int, link: Link, now: float, actions: 
         upto, when = link.relayed.get(origin, (lacks, float("-inf")))
         if upto > lacks and now - when <= link.rto_s:
             continue
-        entries = list(log.after(lacks))[:MAX_SPANS]
+        if not log.boundary(lacks):
+            continue  # nobody can stand there: it does not tell the truth
+        entries = list(islice(log.after(lacks), MAX_SPANS))
+        if not entries:
+            continue
         link.relayed[origin] = (entries[-1].hi, now)
         spans = [Span(origin, entry.lo, entry.hi) for entry in entries]
         actions.append(Send(rank, Updates(link.round, 0, spans), [entry.payload for entry in entries]))

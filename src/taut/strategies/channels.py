@@ -29,6 +29,8 @@ from taut.errors import MalformedMessage
 from taut.strategies.links import INITIAL_RTO_S, MOST_PATIENCE, SLOW_BYTES_PER_S
 
 Bytes = bytes | memoryview
+FAR = 1 << 24  # parcels: far more than any window holds
+PART_NBYTES = 64  # that a part takes beside its payload: a message in a billion empty parts is not small
 
 
 @dataclass(slots=True)
@@ -187,6 +189,8 @@ class Channels:
         if not isinstance(message, Parcel):
             raise MalformedMessage(f"{type(message).__name__} in a run whose workers talk through channels")
         _confirmed(channel, message.received, now)
+        if message.seq > channel.received + FAR:
+            raise MalformedMessage(f"parcel {message.seq}, of which {channel.received} have come")
         if message.seq <= channel.received:
             channel.receipt_due = True  # a repetition: our receipt was lost, perhaps
         elif message.seq > channel.received + 1:
@@ -198,9 +202,9 @@ class Channels:
     def _take(self, sender: int, channel: Channel, parcel: Parcel, payload: bytes, actions: list[Action]) -> None:
         if parcel.part != len(channel.parts):
             raise MalformedMessage(f"part {parcel.part} where part {len(channel.parts)} of a message was due")
-        channel.parts_nbytes += len(payload)
-        if channel.parts_nbytes > self.limit_nbytes:
+        if channel.parts_nbytes + len(payload) + PART_NBYTES * len(channel.parts) > self.limit_nbytes:
             raise MalformedMessage(f"a message of more than {self.limit_nbytes} bytes")
+        channel.parts_nbytes += len(payload)
         channel.received = parcel.seq
         channel.unconfirmed += 1
         channel.parts.append(payload)

@@ -112,11 +112,11 @@ class Choco(NeighbourRounds[PublicCopies]):
         for one in heard:
             if state.round == 0:
                 copies[one.sender] = np.frombuffer(one.payload, np.float32).copy()
-            else:
+            elif one.sender in copies:  # else its first message was refused, and what builds on it is of no use
                 state.add(one.payload, copies[one.sender])
         row, mine = shares(place.graph(), place.rank, "metropolis"), copies[place.rank]
         x, step = state.local.x, self.step(state.coder)
-        for other in sorted({one.sender for one in heard}):
+        for other in sorted({one.sender for one in heard if one.sender in copies}):
             x += np.float32(step * row[other]) * (copies[other] - mine)
 
     def restart(self, state: PublicCopies) -> None:

@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from taut.errors import Misuse
-from taut.strategies.method import Heard, Local, MethodAction, Place, Stepped, check_share
+from taut.strategies.method import Heard, Local, MethodAction, Place, Stepped, check_share, check_whole
 from taut.strategies.momentum import GradientTracking, QuasiGlobalMomentum, check_kind, check_optimizer
 from taut.strategies.neighbours import Neighbourhood, NeighbourRounds, check_length, check_mixing, shares, tell_all
+from taut.strategies.robust import check_robust, clip, median, trimmed
 
 if TYPE_CHECKING:
     from taut.strategies.method import Vector
@@ -38,7 +39,8 @@ class Mixing(Neighbourhood):
 
 @dataclass(frozen=True)
 class DPSGD(NeighbourRounds[Mixing]):
-    """``--strategy dpsgd``, ``dpsgd:mixing=uniform``, ``dpsgd:momentum=quasi-global``, ``dpsgd:tracking=true``.
+    """``--strategy dpsgd``, ``dpsgd:mixing=uniform``, ``dpsgd:momentum=quasi-global``, ``dpsgd:tracking=true``,
+    ``dpsgd:robust=median``, ``dpsgd:every=8,robust=trimmed`` (with ``--topology complete``: a robust average of all).
 
     Arguments:
         mixing: ``metropolis`` weights, for any undirected graph; ``uniform`` ones where everybody has equally many
@@ -46,6 +48,8 @@ class DPSGD(NeighbourRounds[Mixing]):
         momentum: ``quasi-global``, for data that differs between workers; the optimizer then has none (momentum.py).
         mu: of that momentum.
         tracking: step along the tracked mean of all gradients (momentum.py). Doubles the traffic.
+        robust: ``median``, ``trimmed`` or ``clip``, against neighbours whose weights are wrong (robust.py).
+        every: local steps between two rounds.
 
     >>> DPSGD(momentum="quasi-global").shapes_gradient, DPSGD().shapes_gradient
     (True, False)
@@ -57,12 +61,21 @@ class DPSGD(NeighbourRounds[Mixing]):
     momentum: str = "none"
     mu: float = 0.9
     tracking: bool = False
+    robust: str = "none"
+    every: int = 1
 
     def __post_init__(self) -> None:
         if self.mixing not in MIXINGS:
             raise Misuse(f"dpsgd: mixing={self.mixing}", f"one of {', '.join(MIXINGS)}")
         check_kind(self)
         check_share(self, "mu", high=0.9999)
+        check_robust(self.name, self.robust)
+        check_whole(self, "every", 1)
+        if self.tracking and (self.robust != "none" or self.every > 1):
+            given = f"robust={self.robust}" if self.robust != "none" else f"every={self.every}"
+            raise Misuse(f"dpsgd: tracking with {given}", "one of them", "tracking needs plain mixing at each step")
+        if self.momentum != "none" and self.every > 1:
+            raise Misuse(f"dpsgd: momentum={self.momentum} with every={self.every}", "one of them", "drop every")
         # Known by class otherwise; here they follow from the parameters.
         object.__setattr__(self, "shapes_gradient", self.tracking or self.momentum != "none")
         object.__setattr__(self, "directed", self.mixing == "uniform")
@@ -88,12 +101,23 @@ class DPSGD(NeighbourRounds[Mixing]):
     def merge(self, state: Mixing, turn: Stepped, heard: Sequence[Heard]) -> None:
         row = shares(state.place.graph(state.round), state.place.rank, self.mixing)
         x = state.local.x
-        average(x, row, {one.sender: np.frombuffer(one.payload, np.float32, x.size) for one in heard})
+        self._mix(x, row, {one.sender: np.frombuffer(one.payload, np.float32, x.size) for one in heard})
         if state.tracking is not None:
             theirs = {one.sender: np.frombuffer(one.payload, np.float32, x.size, x.nbytes) for one in heard}
             average(state.tracking.y, row, theirs)
         if state.momentum is not None:
             state.momentum.mixed(x, turn.rate if turn.samples else 0.0)
+
+    def _mix(self, x: Vector, row: Mapping[int, float], theirs: Mapping[int, Vector]) -> None:
+        match self.robust:
+            case "median":
+                median([x, *theirs.values()], x)
+            case "trimmed":
+                trimmed([x, *theirs.values()], x)
+            case "clip":
+                clip(x, theirs, row)
+            case _:
+                average(x, row, theirs)
 
     def restart(self, state: Mixing) -> None:
         if state.tracking is not None:

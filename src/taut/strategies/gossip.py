@@ -36,6 +36,7 @@ from taut.strategies.method import (
     Tell,
     check_whole,
 )
+from taut.strategies.robust import check_robust, clip_share
 
 if TYPE_CHECKING:
     from taut.strategies.method import Vector
@@ -71,11 +72,14 @@ class Exchange:
     taken_leave: set[int] = field(default_factory=set)
     draining: bool = False
     included: int = 0
+    distances: dict[int, float] = field(default_factory=dict)  # of neighbours' weights, when they last came
 
 
 @dataclass(frozen=True)
 class Gossip(Method):
     """``--strategy gossip --topology torus --codec tether``. ``mix``: weights are mixed every so many steps; 0: never.
+    ``robust=clip``: no neighbour's weights draw further than the median of their distances (robust.py). What the codec
+    says of a step is included as it comes, all the same.
 
     >>> Gossip().codecs[:3]
     ('tether', 'threshold', 'dense')
@@ -89,8 +93,10 @@ class Gossip(Method):
     directed: ClassVar[bool] = True
 
     mix: int = 8
+    robust: str = "none"
 
     def __post_init__(self) -> None:
+        check_robust(self.name, self.robust, ("none", "clip"))
         check_whole(self, "mix", 0, "0 is FAST's own form, without mixing")
 
     def start(self, place: Place, local: Local) -> Exchange:
@@ -110,7 +116,7 @@ class Gossip(Method):
             case Heard(sender, Note(kind="bye"), _):
                 state.left.add(sender)
             case Heard(sender, Note(kind="weights"), payload):
-                _mix(state, sender, payload)
+                _mix(state, sender, payload, clipped=self.robust == "clip")
             case Heard(_, _, payload):
                 state.local.absorb(payload)
                 state.included += 1
@@ -153,7 +159,7 @@ def _retune(state: Exchange) -> None:
     state.local.retune(1 + hearers, STALENESS)
 
 
-def _mix(state: Exchange, sender: int, payload: bytes) -> None:
+def _mix(state: Exchange, sender: int, payload: bytes, clipped: bool) -> None:
     """x <- x + W_ij (x_j - x), W the Metropolis-Hastings weights; of a directed graph, even ones."""
     own = state.local.shared
     if len(payload) != own.nbytes:
@@ -168,4 +174,17 @@ def _mix(state: Exchange, sender: int, payload: bytes) -> None:
     theirs = np.frombuffer(payload, np.float32)
     if not np.isfinite(theirs).all():
         raise MalformedMessage(f"weights of worker {sender} that are not finite")
+    if clipped:
+        share *= _clip(state, sender, float(np.linalg.norm(theirs.astype(np.float64) - own)))
     state.local.shift(np.float32(share) * (theirs - own))
+
+
+def _clip(state: Exchange, sender: int, distance: float) -> float:
+    """By how much to shorten a move of this length: to the median of the neighbours' last ones. While fewer than half of
+    them are known, it cannot be told what is usual, and nobody moves."""
+    neighbours = state.place.neighbours(state.turns)
+    state.distances[sender] = distance
+    known = sorted(state.distances[other] for other in neighbours if other in state.distances)
+    if 2 * len(known) <= len(neighbours) or not known:
+        return 0.0
+    return clip_share(distance, known[(len(known) - 1) // 2])

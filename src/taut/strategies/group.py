@@ -116,6 +116,12 @@ class Group(Standing):
             self._reduction = self._program = None
         return super().placed(place)
 
+    @property
+    def finite(self) -> bool:
+        """Whether the sum of the round that is ``done`` is, in every element."""
+        assert self._result is not None, "no round is done"
+        return bool(np.isfinite(self._result).all())
+
     def mean(self, out: Vector) -> float:
         """Write the weighted mean of the round that is ``done`` to ``out``; the total weight. Of none: ``out`` stays."""
         assert self._result is not None, "no round is done"
@@ -133,7 +139,9 @@ class Group(Standing):
         # Hollow ones follow whoever has completed a round; one round before `top` they have contributed to it.
         behind = [rank for rank in stands if real and stands[rank].round == top - 1]
         if self.place.rank in behind:
-            assert self._contribution is not None, "the others completed a round that we did not contribute to"
+            if self._contribution is None:
+                self.settled = False  # that cannot be: somebody lies, and there is no round before the members change
+                return []
             self._behind = True
         elif self.stand.hollow:
             self.stand = Stand(max(0, top), True)

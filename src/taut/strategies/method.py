@@ -162,7 +162,16 @@ class Finished:
     """This worker's part is over. x is what it ends with."""
 
 
-MethodAction = Tell | Proceed | Finished
+@dataclass(frozen=True, slots=True)
+class Refuse:
+    """A message of ``sender`` is refused for this reason, and the method goes on without it. (Where nothing follows from
+    a refusal, raising ``MalformedMessage`` is the same.)"""
+
+    sender: int
+    why: str
+
+
+MethodAction = Tell | Proceed | Finished | Refuse
 
 
 class Method(ABC):

@@ -8,10 +8,13 @@ change, whoever waits goes on with what it has, all begin to count again, and wh
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Generic, TypeVar
+
+import numpy as np
 
 from taut.core.events import Ended
 from taut.core.messages import Note
@@ -27,6 +30,7 @@ from taut.strategies.method import (
     Place,
     Placed,
     Proceed,
+    Refuse,
     Stepped,
     Tell,
 )
@@ -36,22 +40,25 @@ if TYPE_CHECKING:
     from taut.topologies.shape import Shape
 
 BYE = "bye"
+MOST_EARLY = 64  # messages of one neighbour for versions of the members that this worker has not been told of
 
 
 @dataclass
 class Neighbourhood:
-    """A worker's state. ``turn``: the step that waits for the round's messages; None while the worker trains."""
+    """A worker's state. ``turn``: the step that waits for the round's messages; None while the worker trains. ``inbox``:
+    None where a message came and was refused."""
 
     local: Local
     place: Place
     round: int = 0
     turn: Stepped | None = None
-    inbox: dict[tuple[int, int, int], Heard] = field(default_factory=dict)  # by version, round and sender
+    inbox: dict[tuple[int, int, int], Heard | None] = field(default_factory=dict)  # by version, round, sender
     owed: set[tuple[int, int]] = field(default_factory=set)  # rounds and senders that are still to come
     left: set[int] = field(default_factory=set)  # those who said good-bye; ranks are never used twice
     taken_leave: set[int] = field(default_factory=set)  # those to whom this worker said it
     draining: bool = False
     rounds: int = 0  # over all versions
+    steps: int = 0  # since the last round, where there is not one after each
     dropped: int = 0  # messages of rounds that a change of the members ended
 
 
@@ -61,10 +68,12 @@ S = TypeVar("S", bound=Neighbourhood)
 class NeighbourRounds(Method, Generic[S]):
     """What a method of this family says: whom it sends what to (``send``), and how it merges what came (``merge``).
 
-    ``overlap``: how many rounds late a message may be without being waited for.
+    ``overlap``: how many rounds late a message may be without being waited for. ``every``: local steps between two
+    rounds; a worker without data takes part in each at once, for the others' sake.
     """
 
     overlap: int = 0
+    every: int = 1
 
     @abstractmethod
     def send(self, state: S) -> list[MethodAction]:
@@ -104,9 +113,11 @@ class NeighbourRounds(Method, Generic[S]):
                 if note.kind == BYE:
                     state.left.add(sender)
                 else:
-                    self._take(state, event)
+                    self._take(state, event, actions)
+            case Stepped(samples) if samples and self._trains_on(state) and not state.draining:
+                actions.append(Proceed())
             case Stepped():
-                state.turn = event
+                state.turn, state.steps = event, 0
                 state.owed |= {(state.round, sender) for sender in self.inward(state)}
                 actions += self.send(state)
             case Placed(place):
@@ -125,16 +136,40 @@ class NeighbourRounds(Method, Generic[S]):
             self._proceed(state, actions)
         return actions
 
-    def _take(self, state: S, heard: Heard) -> None:
+    def _take(self, state: S, heard: Heard, actions: list[MethodAction]) -> None:
         version = heard.note.part
         if version < state.place.version:
             state.dropped += 1
             return
         key = (version, heard.note.round, heard.sender)
-        if version == state.place.version and (key in state.inbox or heard.note.round < state.round - self.overlap):
+        if version == state.place.version and heard.note.round < state.round - self.overlap:
+            actions.append(Refuse(heard.sender, f"a message for round {heard.note.round}, which is over"))
+            return
+        if state.inbox.get(key) is not None:
             raise MalformedMessage(f"a second message of worker {heard.sender} for round {heard.note.round}")
-        self.check(state, heard)
+        self._check_ahead(state, heard)
+        try:
+            self.check(state, heard)
+        except MalformedMessage as error:
+            # The round goes on without it: neighbours must not wait for somebody who sends nothing that is of use.
+            actions.append(Refuse(heard.sender, str(error)))
+            state.inbox[key] = None
+            return
         state.inbox[key] = heard
+
+    def _trains_on(self, state: S) -> bool:
+        """Whether it is not time for a round yet."""
+        state.steps += 1
+        return state.steps < self.every
+
+    def _check_ahead(self, state: S, heard: Heard) -> None:
+        """What waits is bounded: nobody can be further ahead than there are workers to wait for one another."""
+        sender, version, members = heard.sender, heard.note.part, state.place.members
+        if version == state.place.version:
+            if not state.draining and heard.note.round > state.round + (1 + self.overlap) * len(members) + 2:
+                raise MalformedMessage(f"a message for round {heard.note.round}; this is round {state.round}")
+        elif sum(1 for key in state.inbox if key[0] > state.place.version and key[2] == sender) >= MOST_EARLY:
+            raise MalformedMessage(f"more than {MOST_EARLY} messages for members that are not known yet")
 
     def _complete(self, state: S) -> bool:
         version, due, left, inbox = state.place.version, state.round - self.overlap, state.left, state.inbox
@@ -153,7 +188,8 @@ class NeighbourRounds(Method, Generic[S]):
             state.owed.clear()
         else:
             state.owed -= {(round, sender) for round, sender in state.owed if sender in state.left} | set(found)
-        return [inbox.pop((version, round, sender)) for round, sender in found]
+        came = [inbox.pop((version, round, sender)) for round, sender in found]
+        return [heard for heard in came if heard is not None]
 
     def _move(self, state: S, place: Place, actions: list[MethodAction]) -> None:
         state.place = place
@@ -174,7 +210,8 @@ class NeighbourRounds(Method, Generic[S]):
         state.taken_leave.update(fresh)
         mine = sorted(key for key in state.inbox if key[0] == state.place.version)
         if mine:
-            self.late(state, [state.inbox.pop(key) for key in mine])
+            came = [state.inbox.pop(key) for key in mine]
+            self.late(state, [heard for heard in came if heard is not None])
         if state.turn is not None:
             self._proceed(state, actions)
         if state.left >= set(state.place.others):
@@ -201,6 +238,17 @@ def check_length(heard: Heard, local: Local, vectors: int = 1) -> None:
     expected = vectors * local.x.nbytes
     if len(heard.payload) != expected:
         raise MalformedMessage(f"a message of {len(heard.payload)} bytes; for this model it would have {expected}")
+    check_finite(heard)
+
+
+def check_finite(heard: Heard) -> None:
+    """``MalformedMessage`` if one of the float32 numbers is not finite. One such number would spoil the whole mean."""
+    values = np.frombuffer(heard.payload, np.float32)
+    # The sum of squares is one pass and no copy; where it is finite all is, and else one must look.
+    with np.errstate(over="ignore", invalid="ignore"):
+        finite = math.isfinite(np.dot(values, values)) or bool(np.isfinite(values).all())
+    if not finite:
+        raise MalformedMessage(f"numbers of worker {heard.sender} that are not finite")
 
 
 def shares(graph: Graph, rank: int, kind: str) -> Mapping[int, float]:

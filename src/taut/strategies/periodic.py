@@ -64,6 +64,7 @@ class Period:
     draining: bool = False
     finished: bool = False
     rounds: int = 0
+    spoilt: int = 0  # whose sum was not finite
     late: Latecomers = field(default_factory=Latecomers)
 
     @property

@@ -33,6 +33,7 @@ from taut.strategies.method import (
     Place,
     Placed,
     Proceed,
+    Refuse,
     Stepped,
     Tell,
 )
@@ -211,8 +212,9 @@ def _pass_on(state: Relaying, event: Heard, tree: Tree, actions: list[MethodActi
         payloads = unbind(event.payload)
         for payload in payloads:
             state.local.check(payload)
-    except MalformedMessage:
+    except MalformedMessage as error:
         state.refused += 1
+        actions.append(Refuse(event.sender, str(error)))
         return
     state.included += event.note.part
     for payload in payloads:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from taut.core.messages import Statistics, SupervisorMessage
+from taut.core.messages import Pulse, Statistics, SupervisorMessage
 from taut.supervisor.view import Outcome
 
 
@@ -68,13 +68,28 @@ class SaveIndex:
 
 
 @dataclass(frozen=True, slots=True)
+class SaveCheckpoint:
+    """All parts of this checkpoint are on disk: write its manifest, and say how it went by ``Cluster.checkpointed``."""
+
+    number: int
+    manifest: Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class DropCheckpoint:
+    """This checkpoint will not be: remove what there is of it."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
 class Finished:
     """The run is over."""
 
     outcome: Outcome
 
 
-Action = Send | Record | Joined | Departed | Measured | Save | SaveIndex | Finished
+Action = Send | Record | Joined | Departed | Measured | Save | SaveIndex | SaveCheckpoint | DropCheckpoint | Finished
 
 
 @dataclass(slots=True)
@@ -82,8 +97,11 @@ class Outbox:
     """Collects actions while an event is handled."""
 
     actions: list[Action] = field(default_factory=list)
+    told: dict[bytes, int] = field(default_factory=dict)  # how many messages to whom, without pulses
 
     def send(self, connection: bytes, message: SupervisorMessage, *payloads: bytes) -> None:
+        if not isinstance(message, Pulse):
+            self.told[connection] = self.told.get(connection, 0) + 1
         self.actions.append(Send(connection, message, payloads))
 
     def record(self, kind: str, text: str) -> None:

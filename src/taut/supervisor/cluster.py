@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from taut.core.messages import (
+    CheckpointBegun,
+    CheckpointDone,
     Digest,
     Done,
     Donor,
@@ -21,21 +23,26 @@ from taut.core.messages import (
     Hello,
     LeaseDone,
     LeaseRequest,
+    Leave,
     NextPhase,
     PhaseDone,
     Pulse,
     Ready,
     Refusal,
+    Returned,
     Start,
     Upload,
     WorkerMessage,
 )
 from taut.supervisor.actions import Action, Finished, Measured, Outbox
+from taut.supervisor.checkpointing import Checkpointing
 from taut.supervisor.consensus import relative
+from taut.supervisor.discipline import Discipline
 from taut.supervisor.ending import Ending
 from taut.supervisor.leases import Leases
 from taut.supervisor.lending import Lending
 from taut.supervisor.membership import Membership, Worker
+from taut.supervisor.recovery import Recovery, reconcile
 from taut.supervisor.roll import Exit, Ledger, Roll, RunPlan
 from taut.supervisor.view import Outcome, RunState, WorkerRow
 
@@ -45,15 +52,18 @@ EXIT_GRACE_S = 0.25  # a process's last words may arrive after the news of its e
 class Cluster:
     """One run, from the first Hello to the outcome."""
 
-    def __init__(self, plan: RunPlan, now: float) -> None:
-        self.plan = plan
+    def __init__(self, plan: RunPlan, now: float, term: int = 0) -> None:
+        self.plan, self.term = plan, term  # term counts the supervisor's lives
+        self.recovery: Recovery | None = None  # after it came back, until everybody has said where it stands
         self.members = Membership()
         self.leases = Leases()
         self.ledger = Ledger()
         self.outbox = Outbox()
         self.ending = Ending(self.members, self.outbox, plan.finish, plan.agrees)
-        self.roll = Roll(plan, self.members, self.leases, self.ledger, self.ending, self.outbox)
+        self.roll = Roll(plan, self.members, self.leases, self.ledger, self.ending, self.outbox, term)
         self.lending = Lending(self.roll)
+        self.discipline = Discipline(self.roll)
+        self.checkpointing = Checkpointing(plan.checkpoint_every, self.members, self.leases, self.outbox)
         self.outcome: Outcome | None = None
         self.began_s = now
         self._exits: list[Exit] = []
@@ -63,7 +73,10 @@ class Cluster:
     def heard(self, connection: bytes, message: WorkerMessage, payloads: Sequence[bytes], now: float) -> list[Action]:
         """A connection said something."""
         worker = self.members.find(connection)
-        if isinstance(message, Hello):
+        version = self.members.version
+        if isinstance(message, Hello) and worker is None and self.recovery is not None:
+            pass  # whether anybody may still join is not known yet; it asks again
+        elif isinstance(message, Hello):
             self.roll.hello(connection, message, now, closed=self.ending.begun or self.outcome is not None)
         elif worker is None:
             self._odd(f"{type(message).__name__} from a connection that was never admitted")
@@ -73,7 +86,14 @@ class Cluster:
         else:
             worker.detector.seen(now)
             self._said(worker, message, payloads, now)
-        if isinstance(message, Heartbeat):  # most of what comes, and it changes nobody's standing
+        if not isinstance(message, Heartbeat) and (worker := self.members.find(connection)) is not None:
+            worker.heard += 1
+        # Most of what comes changes nobody's standing, and there may be a thousand workers to look at.
+        if isinstance(message, Heartbeat) and version == self.members.version:
+            return self.outbox.take()
+        if isinstance(message, LeaseRequest | LeaseDone) and version == self.members.version and self.recovery is None:
+            if self.roll.held and isinstance(message, LeaseDone):
+                self.lending.serve(now)
             return self.outbox.take()
         return self._settled(now)
 
@@ -83,9 +103,23 @@ class Cluster:
         worker = self.members.find(connection)
         who = "a stranger" if worker is None else f"worker {worker.rank}"
         self._odd(f"malformed message from {who}: {why}")
-        if worker is None:
+        if worker is not None:
+            self.discipline.refused(worker, why, now)
+        else:
             remedy = "is the same version of taut installed on every machine?"
             self.outbox.send(connection, Refusal(f"the message could not be read: {why}; {remedy}"[:4000]))
+        return self._settled(now)
+
+    def flooded(self, connection: bytes, excess: int, now: float) -> list[Action]:
+        """So many messages of a connection were dropped unread: it sends more than a worker has to say."""
+        worker = self.members.find(connection)
+        if worker is not None:
+            self.discipline.refused(worker, "too many messages", now, 0, excess)
+        return self._settled(now)
+
+    def dismiss(self, rank: int, reason: str, now: float, expel: bool = False) -> list[Action]:
+        """The user wants one worker to go, in order; ``expel``: at once. ``Misuse`` where that cannot be."""
+        self.discipline.dismiss(rank, reason, now, expel)
         return self._settled(now)
 
     def tick(self, now: float) -> list[Action]:
@@ -131,6 +165,11 @@ class Cluster:
         self.ending.saved(path, error, now)
         return self._settled(now)
 
+    def checkpointed(self, number: int, text: str, error: str, now: float) -> list[Action]:
+        """The manifest of a checkpoint is on disk, as ``text`` tells, or is not because of ``error``."""
+        self.checkpointing.saved(number, text, error)
+        return self._settled(now)
+
     def stop(self, reason: str, now: float) -> list[Action]:
         """End now, without a model. Nothing happens when the run is over already."""
         if self.outcome is None:
@@ -173,15 +212,23 @@ class Cluster:
                 if worker.detector.beat(now):
                     self._remind(worker)
                 worker.statistics, worker.sketch = message.statistics, message.sketch
+                self.discipline.complained(worker, message.complaints, now)
                 self.outbox.add(Measured(worker.rank, message.statistics))
-                self.outbox.send(worker.connection, Pulse())
+                lost, worker.heard = message.said != worker.heard, message.said
+                told = self.outbox.told.get(worker.connection, 0)
+                self.outbox.send(worker.connection, Pulse(self.term, told, lost, self.leases.issued))
+            case Returned():
+                self._returned(worker, message)
             case Ready() if worker.state == "joining":
                 worker.state = "ready"
                 self.roll.ready()
                 self._begin(worker)
+            case LeaseRequest() if self.recovery is not None:
+                self.roll.held[worker.rank] = message
             case LeaseRequest():
                 self.lending.request(worker, message, now)
             case LeaseDone():
+                self.checkpointing.trained(worker.rank, message.leases)
                 self.leases.done(worker.rank, message.leases)
             case PhaseDone(phase):
                 worker.phase = max(worker.phase, phase)
@@ -193,11 +240,40 @@ class Cluster:
                     self.leases.release(worker.rank)
             case Failed():
                 self.roll.failed(worker, message.reason or "failed without a reason", now)
+            case CheckpointBegun() | CheckpointDone():
+                if not self.checkpointing.said(worker, message):
+                    self._odd(f"{type(message).__name__} {message.number} from worker {worker.rank}")
             case Digest() | Upload():
                 if not self.ending.said(worker, message, payloads, now):
                     self._odd(f"{type(message).__name__} from worker {worker.rank}, which is {worker.state}")
             case _:
                 pass  # Ready or Done said twice, or after the drain began: harmless
+
+    def _returned(self, worker: Worker, message: Returned) -> None:
+        """After the supervisor came back: where this worker stands, and what it may have missed."""
+        if message.rank != worker.rank:
+            self._odd(f"worker {worker.rank} returned as worker {message.rank}")
+            return
+        if self.recovery is not None:
+            self.recovery.spoke(worker.rank, message, self.leases)
+        elif not self.ending.begun:
+            lost = reconcile(worker.rank, message, self.leases)
+            again = f"; {lost} samples are dealt again" if lost else ""
+            self.outbox.record("mended", f"the connection to worker {worker.rank} had broken{again}")
+        worker.phase = max(worker.phase, message.phase)
+        self._stands(worker, message.state)
+        self._remind(worker)
+        if worker.donor is not None and worker.state == "joining":
+            self.outbox.send(worker.connection, Donor(worker.donor))
+        self.ending.remind(worker)
+
+    def _stands(self, worker: Worker, state: str) -> None:
+        if state in ("ready", "training") and worker.state == "joining":
+            worker.state = "ready"
+            self.roll.ready()
+            self._begin(worker)
+        elif state in ("done", "drained") and worker.state in ("joining", "ready", "training"):
+            worker.state = "done"
 
     def _begin(self, worker: Worker) -> None:
         """A worker has the state: let it train if the run is going, let it drain if the run is ending."""
@@ -211,11 +287,15 @@ class Cluster:
     def _remind(self, worker: Worker) -> None:
         """It was silent for long: a connection that broke may have taken with it what it was told. All of
         this may be said twice."""
-        self.outbox.send(worker.connection, self.members.roster())
+        if not self.roll.silent:
+            self.outbox.send(worker.connection, self.members.roster())
         if worker.has_state and self.ledger.started_s is not None:
             self.outbox.send(worker.connection, Start())
         if self.ledger.phase:
             self.outbox.send(worker.connection, NextPhase(self.ledger.phase))
+        self.checkpointing.remind(worker)
+        if worker.leave is not None:
+            self.outbox.send(worker.connection, Leave(worker.leave))
         if worker.drain_told and self.ending.reason is not None:
             self.outbox.send(worker.connection, Drain(self.ending.reason))
 
@@ -233,6 +313,11 @@ class Cluster:
 
     def _settled(self, now: float) -> list[Action]:
         """Draw every consequence of what has just changed."""
+        if self.recovery is not None:
+            self._recover()
+        if self.recovery is not None:
+            return self.outbox.take()  # nothing is decided on half of the facts
+        self.lending.sharers = len(self.members.with_state())
         if self.outcome is None:
             for worker in self.members.assign_donors(trained=self.ledger.started_s is not None):
                 assert worker.donor is not None
@@ -240,6 +325,8 @@ class Cluster:
             self._maybe_start(now)
             self._maybe_next_phase()
             self.lending.serve(now)
+            if not self.ending.begun:
+                self.checkpointing.settle(now, self.ledger.started_s)
             if self._deserted():
                 self._fail(self._why_deserted(), now)
         if self.outcome is None:
@@ -249,7 +336,25 @@ class Cluster:
             self.ending.check(now)
             if self.ending.over is not None:
                 self._finish(*self.ending.over, now)
+        self.roll.tell_late(now)
         return self.outbox.take()
+
+    def _recover(self) -> None:
+        """Once everybody has said where it stands, or is given up, the run goes on."""
+        assert self.recovery is not None
+        for worker in self.members.workers.values():
+            if not worker.live:
+                self.recovery.gone(worker.rank)
+        if not self.recovery.over:
+            return
+        lost = self.recovery.conclude(self.leases)
+        self.recovery, self.roll.silent = None, False
+        self.roll.ready()  # now it is known who has the run's state
+        again = f"; {lost} samples that nobody knows of are dealt again" if lost else ""
+        self.outbox.record("recovered", f"the supervisor is back, with {len(self.members.live())} workers{again}")
+        for worker in self.members.live():
+            if self.ending.begun and worker.has_state:
+                self.ending.tell(worker)
 
     def _maybe_start(self, now: float) -> None:
         ready = self.members.with_state()

@@ -45,6 +45,7 @@ class Ending:
     writer: Worker | None = None
     tried: list[int] = field(default_factory=list)
     upload: ModelUpload | None = None
+    asked_again: bool = False  # something of the upload was lost: it begins anew
     saving: bool = False  # the file is complete and being written
     chosen_score: float | None = None
     consensus: float | None = None  # of the replicas as they were trained; None before the verdict
@@ -74,6 +75,17 @@ class Ending:
         if isinstance(message, Digest):
             return self.take_digest(worker, message, payloads)
         return self.take_upload(worker, message, payloads, now)
+
+    def remind(self, worker: Worker) -> None:
+        """What this worker was told after the verdict may have been lost, or what the writer uploaded."""
+        if self.verdict is None or self.writer is None:
+            return
+        if worker is self.writer and self.upload is not None:
+            self.upload, self.asked_again = ModelUpload(upload_limit_nbytes(self.members.model or [])), True
+        finish = Finish(identical=self.verdict.identical, writer=self.writer.rank)
+        self.outbox.send(worker.connection, finish, self.averaged)
+        if self.over is not None:
+            self.outbox.send(worker.connection, Saved(*self.over))
 
     def take_digest(self, worker: Worker, digest: Digest, payloads: Sequence[bytes]) -> bool:
         """A worker is drained. False: not now, or not in this form."""
@@ -145,6 +157,8 @@ class Ending:
         writer asked."""
         if worker is not self.writer or self.upload is None or self.over is not None:
             return False
+        if self.asked_again and self.upload.total is None and chunk.offset:
+            return True  # the rest of an upload whose beginning was lost: it begins again
         try:
             data = self.upload.add(chunk, payloads)
         except MalformedMessage as error:

@@ -51,10 +51,13 @@ class Journal:
         self.broken = self._store is None
         self._try(now, lambda store: store.finished(self._at(now), outcome))
 
-    def flush(self, now: float) -> None:
-        """To disk, once a second."""
-        if now - self._flushed_s >= FLUSH_EVERY_S:
+    def flush(self, now: float, remember: Callable[[RunStore, float], None] | None = None, at_once: bool = False) -> None:
+        """To disk, once a second: also what the supervisor must not forget, which ``remember`` hands to the store with
+        the time. Raises ``Superseded``."""
+        if at_once or now - self._flushed_s >= FLUSH_EVERY_S:
             self._flushed_s = now
+            if remember is not None:
+                self._try(now, lambda store: remember(store, self._at(now)))
             self._try(now, lambda store: store.flush())
 
     def close(self) -> None:

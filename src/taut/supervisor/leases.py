@@ -8,12 +8,14 @@ again, first of all.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from taut.core.messages import Lease
 from taut.errors import Misuse
 
+Span = tuple[int, int, int]  # pass, from which place, to before which
 HOLD: Final = "hold"
 MOST_BATCHES = 64  # of one lease: bounds what a death makes uncertain
 
@@ -49,6 +51,23 @@ def chunk(left: int, batch: int, live_workers: int, least: int = 1, after: int =
     return min(left, batch * min(MOST_BATCHES, max(1, batches)))
 
 
+def joined(spans: Iterable[Span]) -> list[Span]:
+    """The same places in as few spans as can be, in order.
+
+    >>> joined([(0, 4, 6), (0, 0, 4), (0, 3, 5), (1, 6, 8), (0, 9, 9)])
+    [(0, 0, 6), (1, 6, 8)]
+    """
+    found: list[Span] = []
+    for epoch, lo, hi in sorted(spans):
+        if lo >= hi:
+            continue
+        if found and found[-1][0] == epoch and found[-1][2] >= lo:
+            found[-1] = (epoch, found[-1][1], max(hi, found[-1][2]))
+        else:
+            found.append((epoch, lo, hi))
+    return found
+
+
 @dataclass(slots=True)
 class Leases:
     """All passes of a run.
@@ -74,6 +93,34 @@ class Leases:
     returned: list[tuple[int, int, int]] = field(default_factory=list)  # (epoch, lo, hi), to be dealt again
     samples_again: int = 0  # dealt again: perhaps trained twice
     issued: int = 0
+    untouched: int = 0  # of those to be dealt again, so many that nobody began: a run was continued without them
+
+    @classmethod
+    def continued(cls, lengths: Mapping[int, int], undone: Iterable[Span]) -> Leases:
+        """The passes of a run that goes on from a checkpoint: ``undone`` is what is left of those begun.
+
+        >>> leases = Leases.continued({0: 10, 1: 10}, [(0, 2, 4), (1, 5, 10)])
+        >>> leases.returned, leases.passes[1].dealt, leases.samples_undone
+        ([(0, 2, 4)], 5, 7)
+        """
+        leases = cls({epoch: Pass(length, length, length) for epoch, length in lengths.items()})
+        for epoch, lo, hi in joined(undone):
+            current = leases.passes[epoch]
+            current.done -= hi - lo
+            if hi == current.length:
+                current.dealt = lo  # so that who is alone goes on in the very same order
+            else:
+                leases.returned.append((epoch, lo, hi))
+        leases.untouched = sum(hi - lo for _, lo, hi in leases.returned)
+        return leases
+
+    def undone(self, reached: Mapping[int, int], later: Iterable[Span]) -> list[Span]:
+        """What a checkpoint does not contain of the passes begun: all that is not trained on now, from ``reached`` (by
+        lease) where a worker came that far, and what was trained on ``later``."""
+        spans = [*later, *self.returned]
+        spans += [(epoch, each.dealt, each.length) for epoch, each in self.passes.items()]
+        spans += [(one.epoch, reached.get(number, one.lo), one.hi) for number, (_, one) in self.open.items()]
+        return joined(spans)
 
     def request(
         self,
@@ -146,6 +193,21 @@ class Leases:
         self.returned.sort()
         return sum(lease.hi - lease.lo for lease in mine)
 
+    def claim(self, epoch: int, lo: int, hi: int) -> None:
+        """Somebody has these places: they are not to be dealt again.
+
+        >>> leases = Leases(returned=[(0, 0, 10), (1, 0, 5)])
+        >>> leases.claim(0, 4, 6); leases.returned
+        [(0, 0, 4), (0, 6, 10), (1, 0, 5)]
+        """
+        left: list[tuple[int, int, int]] = []
+        for other, begin, end in self.returned:
+            if other != epoch or end <= lo or hi <= begin:
+                left.append((other, begin, end))
+                continue
+            left += [(other, *part) for part in ((begin, lo), (hi, end)) if part[0] < part[1]]
+        self.returned = left
+
     @property
     def samples_undone(self) -> int:
         """Samples of the passes begun so far that nobody reported as trained."""
@@ -168,7 +230,9 @@ class Leases:
         middle = min(hi, lo + chunk(left, batch, live_workers))
         if middle < hi:
             self.returned.insert(0, (epoch, middle, hi))
-        self.samples_again += middle - lo
+        fresh = min(self.untouched, middle - lo)
+        self.untouched -= fresh
+        self.samples_again += middle - lo - fresh
         return self._issue(rank, epoch, lo, middle)
 
     def _issue(self, rank: int, epoch: int, lo: int, hi: int) -> Lease:

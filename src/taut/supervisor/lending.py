@@ -13,9 +13,10 @@ from taut.supervisor.roll import Roll
 
 @dataclass(slots=True)
 class Lending:
-    """The counter at which data are dealt."""
+    """The counter at which data are dealt. ``sharers``: how many workers share them."""
 
     roll: Roll
+    sharers: int = 1
 
     def request(self, worker: Worker, request: LeaseRequest, now: float) -> None:
         """Answer now, or hold the request. Another length than the first worker's costs the place in the
@@ -32,7 +33,7 @@ class Lending:
                 epoch,
                 request.length,
                 batch=request.batch,
-                live_workers=len(roll.members.with_state()),
+                live_workers=self.sharers,
                 last=request.last,
                 least=request.least,
                 after=(final - epoch) * request.length,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -9,6 +10,12 @@ from dataclasses import dataclass, field
 from taut.core.detector import Detector
 from taut.core.messages import PROTOCOL_VERSION, Gone, Hello, Member, Roster, Statistics, TensorSpec
 from taut.supervisor.view import WorkerRow, WorkerState
+
+
+def name_hash(connection: bytes) -> bytes:
+    """By which a connection is known again: its name is a secret, and is not kept."""
+    return hashlib.blake2b(connection, digest_size=16, person=b"taut-connection").digest()
+
 
 FOUNDER = -1  # as a donor: the worker's own initial state is the run's
 
@@ -27,9 +34,13 @@ class Worker:
     sketch: Sequence[float] = ()
     phase: int = 0  # it has made the steps of all phases before this one
     drain_told: bool = False
+    leave: str | None = None  # it was told to go, for this reason
+    refused: int = 0  # messages of it that others could not take
+    heard: int = 0  # messages of it that came, without heartbeats
     ended: bool = False  # its process is known to have ended after the verdict
     expelled: bool = False  # given up while it might still live: it is told so when it speaks
     reason: str = ""
+    name_hash: bytes = b""  # of its connection, where the supervisor came back and has not heard of it since
 
     @property
     def live(self) -> bool:
@@ -46,7 +57,10 @@ class Worker:
 
     def row(self, now: float) -> WorkerRow:
         suspicion = self.detector.phi(now) if self.judged else 0.0
-        return WorkerRow(self.rank, self.hello.host, self.hello.pid, self.state, self.statistics, suspicion, self.reason)
+        hello = self.hello
+        return WorkerRow(
+            self.rank, hello.host, hello.pid, self.state, self.statistics, suspicion, self.reason, self.refused
+        )
 
 
 def refusal(hello: Hello, model: Sequence[TensorSpec] | None) -> str | None:
@@ -85,6 +99,7 @@ class Membership:
 
     workers: dict[int, Worker] = field(default_factory=dict)
     by_connection: dict[bytes, int] = field(default_factory=dict)
+    by_hash: dict[bytes, int] = field(default_factory=dict)  # of connections that were known in an earlier life
     model: Sequence[TensorSpec] | None = None
     version: int = 0
 
@@ -104,13 +119,27 @@ class Membership:
 
     def find(self, connection: bytes) -> Worker | None:
         rank = self.by_connection.get(connection)
+        if rank is None and self.by_hash:
+            rank = self._know_again(connection)
         return None if rank is None else self.workers[rank]
+
+    def _know_again(self, connection: bytes) -> int | None:
+        """A worker of the supervisor's earlier life speaks for the first time."""
+        rank = self.by_hash.pop(name_hash(connection), None)
+        if rank is not None:
+            self.by_connection[connection] = rank
+            self.workers[rank].connection = connection
+        return rank
 
     def find_pid(self, pid: int, host: str) -> Worker | None:
         """The worker of this process. Process numbers repeat between hosts, so one on ``host`` is
         preferred, and a live one to one that is gone (numbers repeat in time, too)."""
         same = [worker for worker in self.workers.values() if worker.hello.pid == pid]
         return max(same, key=lambda one: (one.hello.host == host, one.live, one.rank), default=None)
+
+    def has_key(self, public_key: str) -> bool:
+        """Whether a worker that is in the run has this key of its own."""
+        return any(worker.live and worker.hello.public_key == public_key for worker in self.workers.values())
 
     def live(self) -> list[Worker]:
         return [worker for worker in self.workers.values() if worker.live]

@@ -19,10 +19,11 @@ class Outlet:
     def __init__(self, socket: ServerSocket) -> None:
         self._socket = socket
         self._waiting: dict[bytes, deque[list[bytes]]] = {}
+        self._last: tuple[SupervisorMessage, list[bytes]] | None = None  # what many are told is written down once
 
     def send(self, connection: bytes, message: SupervisorMessage, payloads: Sequence[bytes]) -> bool:
         """False: not now. The message waits, unless it is of no use later."""
-        frames = encode(message, payloads)
+        frames = self._encoded(message, payloads)
         waiting = self._waiting.get(connection)
         if not waiting and self._socket.send(connection, frames):
             return True
@@ -30,6 +31,13 @@ class Outlet:
             queue = self._waiting.setdefault(connection, deque(maxlen=MOST_WAITING))
             queue.append(frames)
         return False
+
+    def _encoded(self, message: SupervisorMessage, payloads: Sequence[bytes]) -> list[bytes]:
+        if payloads:
+            return encode(message, payloads)
+        if self._last is None or self._last[0] is not message:
+            self._last = (message, encode(message, payloads))
+        return self._last[1]
 
     def retry(self, reachable: Callable[[bytes], bool]) -> None:
         """Send what waits, as far as it goes. What waits for somebody who is not ``reachable`` is dropped."""

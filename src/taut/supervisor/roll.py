@@ -3,6 +3,8 @@ drives it."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from taut.core.messages import Donor, Expulsion, Hello, LeaseRequest, Refusal, Welcome
@@ -10,6 +12,12 @@ from taut.supervisor.actions import Departed, Joined, Measured, Outbox
 from taut.supervisor.ending import Ending
 from taut.supervisor.leases import Leases
 from taut.supervisor.membership import Membership, Worker, refusal
+from taut.written import Interval
+
+SMALL = 24  # workers: up to so many, a change of the roster is told at once
+MEMBER_NBYTES = 120  # of a roster, about
+ROSTER_BYTES_PER_S = 40e6  # at most, for rosters
+MOST_REFUSED = 1024  # processes of which is remembered why they were not admitted
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +33,8 @@ class RunPlan:
     finish: str = "any"  # how the model is chosen: average, best, any or ensemble
     agrees: bool = True  # the strategy leaves equal replicas
     admits_late: bool = True  # workers may join in mid-run
+    checkpoint_every: Interval | None = None
+    topology: str = "complete"  # who hears whom
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +74,12 @@ class Roll:
     ledger: Ledger
     ending: Ending
     outbox: Outbox
+    term: int = 0  # of the supervisor's lives
     held: dict[int, LeaseRequest] = field(default_factory=dict)  # requests to be answered later, by rank
     refused: dict[tuple[str, int], str] = field(default_factory=dict)  # (host, pid) -> why
+    silent: bool = False  # nobody is told who is in the run: a supervisor that came back does not know it yet
+    _roster_owed: bool = False
+    _roster_told_s: float = -math.inf
 
     def hello(self, connection: bytes, hello: Hello, now: float, closed: bool) -> None:
         """A process wants to join; ``closed``: nobody is admitted any more."""
@@ -82,6 +96,8 @@ class Roll:
         why = "the run is ending: no worker can join any more" if closed else self._late()
         why = why or refusal(hello, self.members.model)
         if why is not None:
+            while len(self.refused) >= MOST_REFUSED:  # anyone who holds a token can make up processes
+                del self.refused[next(iter(self.refused))]
             self.refused[hello.host, hello.pid] = why
             self.outbox.record("refused", f"process {hello.pid} on {hello.host}: {why}")
             self.outbox.send(connection, Refusal(why[:4000]))
@@ -167,14 +183,30 @@ class Roll:
 
     def _welcome(self, worker: Worker) -> None:
         plan = self.plan
-        welcome = Welcome(worker.rank, plan.run, plan.seed, plan.workers, plan.settings)
+        welcome = Welcome(worker.rank, plan.run, plan.seed, plan.workers, plan.settings, self.term)
         self.outbox.send(worker.connection, welcome)
         self.outbox.send(worker.connection, self.members.roster())
 
     def _tell_roster(self, besides: Worker | None = None) -> None:
-        if self.ending.verdict is not None:
-            return  # nobody exchanges anything any more
+        live = self.members.live()
+        if len(live) > SMALL:  # what changes within a moment is told at once
+            self._roster_owed = True
+            return
+        self._send_roster(live, besides)
+
+    def tell_late(self, now: float) -> None:
+        """Of many workers, all hear of all once in a while: n lists of n members are a lot of bytes, and a later list
+        replaces an earlier one."""
+        live = self.members.live()
+        pause_s = len(live) ** 2 * MEMBER_NBYTES / ROSTER_BYTES_PER_S
+        if self._roster_owed and now - self._roster_told_s >= pause_s:
+            self._roster_owed, self._roster_told_s = False, now
+            self._send_roster(live, None)
+
+    def _send_roster(self, live: Sequence[Worker], besides: Worker | None) -> None:
+        if self.silent or self.ending.verdict is not None:
+            return  # after the verdict nobody exchanges anything any more
         roster = self.members.roster()
-        for worker in self.members.live():
+        for worker in live:
             if worker is not besides:
                 self.outbox.send(worker.connection, roster)

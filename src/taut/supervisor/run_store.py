@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from taut.core.messages import Statistics
-from taut.errors import StorageFailed
+from taut.errors import StorageFailed, Superseded
 from taut.supervisor.view import Outcome
 
 FILE = "run.sqlite"
@@ -30,6 +30,8 @@ create table if not exists worker (rank integer primary key, host text, pid inte
     reason text);
 create table if not exists statistic (time real, rank integer, {", ".join(FIELDS)});
 create table if not exists event (time real, kind text, text text);
+create table if not exists memory (id integer primary key, term integer, beat real, address text,
+    bind text, advertise text, data blob);
 """
 
 
@@ -93,6 +95,13 @@ class RunStore:
         )
         self.flush()
 
+    def resumed(self, time: float) -> int:
+        """The run goes on from a checkpoint, with new workers; the supervisor's term from now on."""
+        with _storage(self.path):
+            row = self._database.execute("select term from memory").fetchone()
+        self._run("update worker set gone = ?, reason = 'before the run was resumed' where gone is null", (time,))
+        return 0 if row is None else int(row[0]) + 1
+
     def joined(self, time: float, rank: int, host: str, pid: int) -> None:
         self._run("insert or replace into worker values (?, ?, ?, ?, null, '')", (rank, host, pid, time))
 
@@ -112,6 +121,15 @@ class RunStore:
         values = [plain(getattr(statistics, name)) for name in FIELDS]
         marks = ", ".join("?" * (2 + len(FIELDS)))
         self._run(f"insert into statistic values ({marks})", (time, rank, *values))
+
+    def remember(self, time: float, term: int, place: tuple[str, str, str], data: bytes) -> None:
+        """Keep what the supervisor must not forget, and that it lives. ``place``: address, bind, advertise. Raises
+        ``Superseded`` where another one, of a higher term, has taken over."""
+        with _storage(self.path):
+            row = self._database.execute("select term from memory").fetchone()
+        if row is not None and row[0] > term:
+            raise Superseded(f"a supervisor of term {row[0]} has taken over; this one is of term {term}")
+        self._run("insert or replace into memory values (0, ?, ?, ?, ?, ?, ?)", (term, time, *place, data))
 
     def finished(self, time: float, outcome: Outcome) -> None:
         """Keep how it ended."""

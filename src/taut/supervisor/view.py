@@ -35,6 +35,7 @@ class WorkerRow:
     statistics: Statistics
     phi: float  # suspicion: -log10 of the chance that it is only late; 0 for a worker that is not judged
     reason: str  # why it is gone, empty while it is not
+    refused: int = 0  # messages of it that others could not take
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,10 @@ check_strategy    any strategy survives a random history      conformance.py (st
                                                               methods: method_check.py)
 MethodWorld       methods of many workers in one thread       method_world.py
 LocalCluster      a supervisor and real worker processes      cluster.py
+HostileWorker     a worker that is let in and sends rubbish   hostile.py
 FakeClock         time that moves when told                   clock.py
+FaultPlan         what is to go wrong in a test, and when     fault_plan.py
+run_with_faults   a script under such a plan, in virtual time faulty_run.py
 """
 
 from __future__ import annotations
@@ -25,6 +28,9 @@ _HOMES = {
     "MethodWorld": "method_world",
     "LocalCluster": "cluster",
     "FakeClock": "clock",
+    "HostileWorker": "hostile",
+    "FaultPlan": "fault_plan",
+    "run_with_faults": "faulty_run",
 }
 
 

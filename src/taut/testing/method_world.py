@@ -27,6 +27,7 @@ from taut.strategies.method import (
     Place,
     Placed,
     Proceed,
+    Refuse,
     Stepped,
     Tell,
 )
@@ -128,6 +129,7 @@ class MethodWorld:
         self.now = 0.0
         self.version = 1
         self.sent_nbytes = self.messages = 0
+        self.refused: list[tuple[int, str]] = []  # senders of messages that were refused, and why
         self.under_way: list[tuple[int, Arrived]] = []  # lossy: any order
         self.queues: dict[tuple[int, int], deque[Deliver]] = {}  # not lossy: in order per pair
         self.held: dict[int, list[Deliver]] = {}  # for workers that are training
@@ -179,6 +181,8 @@ class MethodWorld:
                     actor.proceeded()
                 case Finished():
                     actor.finished = True
+                case Refuse(sender, why):
+                    self.refused.append((sender, why))
 
     def _network(self, rank: int, actions: Sequence[Any]) -> None:
         for action in actions:

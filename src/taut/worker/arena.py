@@ -57,9 +57,10 @@ class Arena:
 
     def specs(self) -> list[TensorSpec]:
         """What the model consists of, for comparing it with the others' models."""
-        return [TensorSpec(n, list(t.shape), str(t.dtype).removeprefix("torch."), part) for n, t, part in self._all()]
+        return [TensorSpec(n, list(t.shape), str(t.dtype).removeprefix("torch."), part) for n, t, part in self.named()]
 
-    def _all(self) -> list[tuple[str, torch.Tensor, str]]:
+    def named(self) -> list[tuple[str, torch.Tensor, str]]:
+        """Every tensor of the model: its name, itself, and its part (trained, frozen or buffer)."""
         tensors = [
             (name, p.detach(), "trained" if p.requires_grad else "frozen") for name, p in self.model.named_parameters()
         ]
@@ -67,7 +68,7 @@ class Arena:
 
     def still(self) -> Sequence[torch.Tensor]:
         """Frozen parameters and buffers: everything of the state that the arena does not hold."""
-        return [tensor for _, tensor, part in self._all() if part != "trained"]
+        return [tensor for _, tensor, part in self.named() if part != "trained"]
 
     def still_bytes(self) -> bytes:
         return b"".join(_bytes(tensor) for tensor in self.still())

@@ -76,7 +76,9 @@ class Dealer:
         self.source, self.seed = source, seed
         self._next_pass = 0
         self._orders: dict[int, Indices] = {}
-        self._handed: deque[tuple[int, Lease | None]] = deque()  # samples of a batch, and the lease it completes
+        self._handed: deque[tuple[int, Lease, bool]] = deque()  # samples of a batch, of which lease, whether its last
+        self.progress: dict[int, int] = {}  # places trained on, of each lease that is begun
+        self.complete = 0  # passes before this one were trained on in an earlier life of the run
 
     def passes(self, count: int) -> tuple[int, int]:
         """The numbers of the next ``count`` passes: first, and one after the last."""
@@ -86,6 +88,8 @@ class Dealer:
 
     def indices(self, plan: Plan) -> Iterator[Indices]:
         """Batches of indices, pass after pass."""
+        if plan.until <= self.complete:
+            return
         while (lease := self.source.take(plan)) is not None:
             places = self._order(lease.epoch, plan)[lease.lo : lease.hi]
             starts = range(0, len(places), plan.batch_size)
@@ -95,7 +99,7 @@ class Dealer:
                 self.source.done(lease)
             for start in starts:
                 batch = places[start : start + plan.batch_size]
-                self._handed.append((len(batch), lease if start == starts[-1] else None))
+                self._handed.append((len(batch), lease, start == starts[-1]))
                 yield batch
 
     def handed(self) -> int:
@@ -106,8 +110,10 @@ class Dealer:
         """The oldest batch handed out has been trained on; how many samples it had."""
         if not self._handed:
             return 0
-        samples, lease = self._handed.popleft()
-        if lease is not None:
+        samples, lease, last = self._handed.popleft()
+        self.progress[lease.lease] = self.progress.get(lease.lease, 0) + samples
+        if last:
+            del self.progress[lease.lease]
             self.source.done(lease)
         return samples
 
@@ -119,7 +125,7 @@ class Dealer:
         return self._orders[epoch]
 
 
-Read = Callable[[Iterator[Indices]], Iterator[Any]]
+Read = Callable[[Iterator[Indices], int], Iterator[Any]]  # the batches' indices, and the number of the first pass
 
 
 def reader(dataset: Any, **loader: Any) -> tuple[int, Read]:
@@ -137,23 +143,29 @@ def reader(dataset: Any, **loader: Any) -> tuple[int, Read]:
         raise Misuse("an IterableDataset", "a data set with a length and an index", "samples are leased by their index")
     columns = dataset.tensors if isinstance(dataset, TensorDataset) else dataset
     if _is_column(columns):
-        return len(columns), lambda indices: (_pick(columns, batch) for batch in indices)
+        return len(columns), lambda indices, _: (_pick(columns, batch) for batch in indices)
     if isinstance(columns, tuple | list) and columns and all(_is_column(column) for column in columns):
         lengths = {len(column) for column in columns}
         if len(lengths) > 1:
             raise Misuse(f"columns of {sorted(lengths)} samples", "columns of one length")
-        return lengths.pop(), lambda indices: (tuple(_pick(c, batch) for c in columns) for batch in indices)
+        return lengths.pop(), lambda indices, _: (tuple(_pick(c, batch) for c in columns) for batch in indices)
     if not (hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")):
         raise Misuse(
             f"a data set of type {type(dataset).__name__}",
             "tensors, arrays, or a map-style data set (with __len__ and __getitem__)",
         )
-    return len(dataset), lambda indices: _loaded(dataset, indices, loader)
+    return len(dataset), lambda indices, first: _loaded(dataset, indices, first, loader)
 
 
-def _loaded(dataset: Any, indices: Iterator[Indices], loader: dict[str, Any]) -> Iterator[Any]:
+def _loaded(dataset: Any, indices: Iterator[Indices], first: int, loader: dict[str, Any]) -> Iterator[Any]:
+    import torch
     from torch.utils.data import DataLoader
 
+    if "generator" not in loader:
+        # A DataLoader draws one number when it begins. From the script's own generator, a run that is continued in
+        # mid-pass, and so begins once more, would go on with other random numbers.
+        seed = (torch.initial_seed() + 0x9E3779B9 * first) % 2**63
+        loader = {**loader, "generator": torch.Generator().manual_seed(seed)}
     sampler: Any = (batch.tolist() for batch in indices)
     return iter(DataLoader(dataset, batch_sampler=sampler, **loader))
 

@@ -6,10 +6,12 @@ One thread at a time does it (``node.py`` says which). It never touches the mode
 from __future__ import annotations
 
 import math
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from taut.communication.framing import decode, encode, nbytes
 from taut.communication.transport import Envelope, Transport
@@ -31,13 +33,16 @@ from taut.core.events import (
 )
 from taut.core.messages import (
     SUPERVISOR,
+    Digest,
     Heartbeat,
     Message,
+    Moved,
     Parcel,
     PeerMessage,
     Pulse,
     Receipt,
     Report,
+    Returned,
     Roster,
     StateChunk,
     StateRequest,
@@ -49,13 +54,16 @@ from taut.core.messages import (
 from taut.errors import MalformedMessage, Refused, SupervisorLost
 from taut.strategies.method import Place
 from taut.topologies.shape import Shape
+from taut.worker.backlog import Backlog
 from taut.worker.facts import Facts
+from taut.worker.refusals import Refusals
 from taut.worker.stage import Protocol, Stage
 from taut.worker.state import State, pack
 from taut.worker.transfer import Donation, Fetch
 
 TICK_S = 0.05
 ADMISSION_S = 60.0  # for the first answer: nothing was measured yet
+SUPERVISOR_S = 120.0  # for a supervisor that is gone to come back, where nothing else was said
 HEARTBEAT_S = 0.5  # a rate, not a timeout: the supervisor's detector adapts to what it sees
 
 
@@ -83,6 +91,7 @@ class Advance:
 
 
 Command = Event | Say | Grant | PostIn | Advance
+MOST_SNAPSHOTS = 16
 EARLY = 4096  # messages of a phase that this worker has not come to yet; what is beyond is sent again
 
 
@@ -105,19 +114,28 @@ class Courier:
         self.clock = clock or MonotonicClock()
         self.facts = Facts()
         self.rank = -1
+        self.term = 0  # of the supervisor's lives
+        self.renewals = 0  # how often something said to it may have been lost
+        self.standing: Callable[[], Returned] | None = None  # asked when the supervisor comes back; from any thread
+        self.supervisor_patience_s = SUPERVISOR_S
         self.workers = 1  # in the run, this one included
         self.staleness = 1.0
         self.horizon = math.inf  # beyond it a worker's clock may not go (strategies that bound the delay)
         self.fastest = 0  # the largest clock that is known
         self.bytes_sent = 0
-        self.malformed: dict[int, int] = {}
+        self.refusals = Refusals()  # of what others sent
         self.snapshot_wanted = False
         self._stage: Stage | None = None
         self._former: Stage | None = None  # of the phase before: somebody may be behind, and need an answer
         self._early: deque[tuple[int, Any, list[bytes]]] = deque(maxlen=EARLY)
         self._commands: deque[Command] = deque()
         self._arrivals: deque[Include] = deque()
+        self._backlog = Backlog(state_limit_nbytes)  # of arrivals
+        self._early_nbytes = 0
+        self._snapshots: Counter[int] = Counter()  # that others asked for, per worker
         self._unsaid: deque[list[bytes]] = deque()  # for the supervisor, when it has no room
+        self._said = self._told = 0  # messages to and from the supervisor, without heartbeats and pulses
+        self._last_words: list[bytes] | None = None  # how the replica ended
         self._donation = Donation()
         self._fetch: Fetch | None = None
         self._fetched = False
@@ -126,6 +144,11 @@ class Courier:
         self._began_s = self.clock.now()
         self._detector = Detector(self._began_s)  # of the supervisor
         self.patience_s = ADMISSION_S
+
+    def supervisor_lost(self) -> bool:
+        """It is silent for so long that nobody waits for it any more."""
+        since_s = self.facts.silent_since_s
+        return since_s is not None and self.clock.now() - since_s > self.supervisor_patience_s
 
     @property
     def bounded(self) -> bool:
@@ -153,12 +176,15 @@ class Courier:
             self._on_command(self._commands.popleft())
         while self._unsaid and self.transport.send(SUPERVISOR, self._unsaid[0]):
             self._unsaid.popleft()
+            self._said += 1
         self._on_time(self.clock.now())
 
     def _on_command(self, command: Command) -> None:
         match command:
             case Say(message, payloads):
                 self._unsaid.append(encode(message, payloads))
+                if isinstance(message, Digest):
+                    self._last_words = self._unsaid[-1]
             case Grant(state, have):
                 tail = tuple(self.stage.state.tail(have))
                 data = pack(State(state.vector, state.still, state.grid, tail))
@@ -176,6 +202,7 @@ class Courier:
         stage = Stage(former.phase + 1, protocol, self.rank, True, self._state_limit_nbytes)
         self._former = former
         self._arrivals.clear()
+        self._backlog = Backlog(self._state_limit_nbytes)
         self.facts.note(drained=False)
         self._stage = stage
         for rank in former.state.gone:
@@ -184,6 +211,7 @@ class Courier:
             self._tell(PeerJoined(rank))
         early = list(self._early)
         self._early.clear()
+        self._early_nbytes = 0
         for sender, message, payloads in early:
             self._on_peer(sender, message, payloads)
         self.facts.note()
@@ -196,23 +224,50 @@ class Courier:
             elif self._stage is not None:
                 message, payloads = decode(envelope.frames, PeerMessage)
                 self._on_peer(envelope.sender, message, payloads)
-        except MalformedMessage:
-            self.malformed[envelope.sender] = self.malformed.get(envelope.sender, 0) + 1
+        except MalformedMessage as error:
+            self.refusals.add(envelope.sender, str(error))
 
     def _on_supervisor(self, message: Any, payloads: list[bytes]) -> None:
         now = self.clock.now()
         self.facts.answered_s = now
         if isinstance(message, Pulse):
             self._detector.beat(now)
-            self.facts.supervisor_silent = False
+            self._hear_pulse(message)
         else:
             self._detector.seen(now)
+            self._told += not isinstance(message, Moved)
+        self.facts.silent_since_s = None
+        if isinstance(message, Moved):
+            self._follow(message)
         if isinstance(message, Welcome) and self._stage is None:
-            self.rank = message.rank
+            self.rank, self.term = message.rank, message.term
             self._stage = Stage(0, self.make_strategy(message), message.rank, False, self._state_limit_nbytes)
+            getattr(self.transport, "admitted", _nothing)()
         self.facts.learn(message, payloads)
         if isinstance(message, Roster) and self.facts.roster is message:
             self._on_roster(message)
+
+    def _hear_pulse(self, pulse: Pulse) -> None:
+        """A supervisor that came back does not know what was said last, and a connection that broke may have taken
+        something with it, either way: say where we stand, and our last words again."""
+        back, lost = pulse.term > self.term, pulse.lost or pulse.told != self._told
+        if pulse.term < self.term or not (back or lost) or self.standing is None:
+            return
+        self.term, self._told = pulse.term, pulse.told
+        self.renewals += 1
+        if back:
+            self._unsaid.clear()  # what was on its way to the one before
+        standing = msgspec.structs.replace(self.standing(), issued=pulse.issued)
+        self._unsaid.append(encode(standing, ()))
+        if self._last_words is not None:
+            self._unsaid.append(self._last_words)
+        self.facts.note()
+
+    def _follow(self, moved: Moved) -> None:
+        """To another address. Its pulse there tells the rest."""
+        repoint = getattr(self.transport, "repoint", None)
+        if moved.term > self.term and repoint is not None:
+            repoint(moved.address)
 
     def _on_roster(self, roster: Roster) -> None:
         known = self.stage.state
@@ -234,6 +289,7 @@ class Courier:
                     self._donation.forget(sender)
                 self._on_protocol(sender, message, payloads)
             case StateRequest():
+                self._count_snapshots(sender, message)
                 answer = self._donation.request(sender, message)
                 if answer is not None:
                     self._send(sender, answer[0], [answer[1]])
@@ -249,11 +305,29 @@ class Courier:
     def _on_protocol(self, sender: int, message: Updates | Report | Parcel | Receipt, payloads: list[bytes]) -> None:
         """For the phase that it belongs to: the present one, the one before, or one that is still to come here."""
         if message.phase > self.stage.phase:
-            self._early.append((sender, message, payloads))
+            self._keep_early(sender, message, payloads)
         elif message.phase == self.stage.phase:
+            if isinstance(message, Updates | Parcel) and (self._backlog.full(sender) or self.stage.backlog.full(sender)):
+                return  # it will be sent again
             self._tell(Arrived(sender, message, payloads))
         elif self._former is not None and message.phase == self._former.phase:
             self._tell(Arrived(sender, message, payloads), self._former)
+
+    def _keep_early(self, sender: int, message: Updates | Report | Parcel | Receipt, payloads: list[bytes]) -> None:
+        """Nobody is more than one phase ahead; and what does not fit here is sent again."""
+        if message.phase > self.stage.phase + 1:
+            raise MalformedMessage(f"a message of phase {message.phase}, in phase {self.stage.phase}")
+        if len(self._early) < EARLY and self._early_nbytes < self._state_limit_nbytes:
+            self._early_nbytes += nbytes(payloads)
+            self._early.append((sender, message, payloads))
+
+    def _count_snapshots(self, sender: int, request: StateRequest) -> None:
+        """A snapshot costs the training thread time, and a newcomer needs one, or another where its donor died."""
+        donation = self._donation
+        if request.offset == 0 and sender not in donation.granted and sender not in donation.waiting:
+            self._snapshots[sender] += 1
+            if self._snapshots[sender] > MOST_SNAPSHOTS:
+                raise MalformedMessage(f"the state was asked for {self._snapshots[sender]} times")
 
     def _on_time(self, now: float) -> None:
         if self.facts.welcome is None and self._stage is None:
@@ -265,14 +339,19 @@ class Courier:
                 self._fetch_on(now)
         if self._stage is not None and now - self._beat_s >= HEARTBEAT_S:
             self._beat_s = now
-            self._send(SUPERVISOR, Heartbeat(self.statistics(), self.sketch()), ())
-            if self._detector.suspects(now) and not self.facts.supervisor_silent:
-                self.facts.note(supervisor_silent=True)
+            complaints = self.refusals.complaints(getattr(self.transport, "excess", {}))
+            self._send(SUPERVISOR, Heartbeat(self.statistics(), self.sketch(), complaints, self._said), ())
+            if self._detector.suspects(now) and self.facts.silent_since_s is None:
+                self.facts.note(silent_since_s=now)
 
     def _watch_admission(self, now: float) -> None:
         """A wrong token or address must not look like a supervisor that takes its time."""
-        if getattr(self.transport, "supervisor_status", None) == "refused":
+        status = getattr(self.transport, "supervisor_status", None)
+        if status == "refused":
             self.facts.fail(Refused("the supervisor does not take this token: is it the token of this run?"))
+        elif status == "expired":
+            remedy = "ask for a new one (`taut token new RUN`, where the run's folder is)"
+            self.facts.fail(Refused(f"this token of the run has expired or was revoked: {remedy}"))
         elif now - self._began_s > self.patience_s and self.facts.answered_s is None:
             self.facts.fail(
                 SupervisorLost(f"no answer from the supervisor in {self.patience_s:.0f} s: is it up, and reachable?")
@@ -327,6 +406,7 @@ class Courier:
                         blocked.add(to)
                         self._tell(Blocked(to, message), stage)
                 case Include():
+                    self._backlog.came(action.origin, len(action.payload))
                     self._arrivals.append(action)
                 case Deliver():
                     stage.deliver(action)
@@ -340,3 +420,7 @@ class Courier:
         if sent and to != SUPERVISOR:
             self.bytes_sent += nbytes(frames)
         return sent
+
+
+def _nothing() -> None:
+    pass

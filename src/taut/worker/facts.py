@@ -7,11 +7,14 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from taut.core.messages import (
+    Checkpoint,
     Donor,
     Drain,
     Expulsion,
     Finish,
     Lease,
+    Leave,
+    Moved,
     NextPhase,
     NoLease,
     Pulse,
@@ -36,15 +39,22 @@ class Facts:
     donor: int | None = None
     started: bool = False
     drain: str | None = None
+    leave: str | None = None  # this worker alone is to go, and why
     drained: bool = False
     leases: deque[Lease] = field(default_factory=deque)
     dealt_out: set[int] = field(default_factory=set)
     finish: tuple[Finish, bytes] | None = None
     saved: Saved | None = None
     phase: int = 0  # of a run that changes its strategy, as announced
+    checkpoint: int = 0  # the last one that was asked for
     state: tuple[memoryview, dict[int, int]] | None = None  # a donor's, complete
     answered_s: float | None = None  # when the supervisor last said anything
-    supervisor_silent: bool = False  # for so long that it must be taken for lost
+    silent_since_s: float | None = None  # the supervisor is, for so long that it must be taken for gone; it may come back
+
+    @property
+    def stopping(self) -> bool:
+        """No more steps here: the run is being drained, or this worker is to go."""
+        return self.drain is not None or self.leave is not None
 
     def over(self, phase: int) -> bool:
         """This phase of the run is: the next one was announced, or the run is being drained."""
@@ -68,17 +78,21 @@ class Facts:
                     self.dealt_out.add(epoch)
                 case Drain(reason):
                     self.drain = reason
+                case Leave(reason):
+                    self.leave = reason
                 case Finish():
                     self.finish = (message, payloads[0])
                 case Saved():
                     self.saved = message
                 case NextPhase(phase):
                     self.phase = max(self.phase, phase)
+                case Checkpoint(number):
+                    self.checkpoint = max(self.checkpoint, number)
                 case Refusal(reason):
                     self.failure = Refused(reason)
                 case Expulsion(reason):
                     self.failure = Expelled(f"the cluster went on without this worker: {reason}")
-                case Pulse() | Roster():
+                case Pulse() | Roster() | Moved():
                     pass
             self.changed.notify_all()
 

@@ -80,11 +80,11 @@ class Settler:
             self._version = roster.version
             self._tell(Placed(self.node.place(Complete())))
         while self.stage.settling_mail:
-            item = self.stage.settling_mail.popleft()
+            item = self.stage.take_settling_mail()
             try:
                 self._tell(Heard(item.sender, item.note, item.payload))
-            except MalformedMessage:
-                self.node.malformed[item.sender] = self.node.malformed.get(item.sender, 0) + 1
+            except MalformedMessage as error:
+                self.node.refusals.add(item.sender, str(error))
 
     def _tell(self, event: MethodEvent) -> None:
         for action in self.method.on(self.state, event, self.node.clock.now()):
@@ -165,18 +165,22 @@ class Finishing:
             self.settler.catch_up()
 
     def _hand_in(self, changed: bool) -> None:
-        """Wait until the model is saved; upload it as soon as this worker is the one asked for it."""
+        """Wait until the model is saved; upload it whenever this worker is the one asked for it: a supervisor that came
+        back asks again."""
         node = self.node
+        answered: object = None
 
         def asked(facts: Facts) -> bool:
-            return facts.finish is not None and facts.finish[0].writer == node.rank
+            return facts.finish is not None and facts.finish[0].writer == node.rank and facts.finish is not answered
 
-        node.wait(lambda facts: facts.saved is not None or asked(facts), self._idle)
-        if asked(node.facts):
+        while True:
+            node.wait(lambda facts: facts.saved is not None or asked(facts), self._idle)
+            if node.facts.saved is not None:
+                break
+            answered = node.facts.finish
             self._upload(changed)
-        node.wait(lambda facts: facts.saved is not None, self._idle)
-        saved = node.facts.saved
-        if saved is not None and saved.error and asked(node.facts):
+        saved, finish = node.facts.saved, node.facts.finish
+        if saved.error and finish is not None and finish[0].writer == node.rank:
             raise RunFailed(f"the supervisor could not save the model: {saved.error}")
 
     def _upload(self, changed: bool) -> None:

@@ -57,6 +57,10 @@ class GradientRounds(Rounds):
         self._own_rates: list[Any] = []
         self._sent_as: dict[int, int] = {}  # per parameter that was sent during backward: its gradient's version
 
+    @property
+    def gathering(self) -> bool:  # type: ignore[override]
+        return self._gathered > 0
+
     def start(self) -> None:
         super().start()
         self._say_if_dense()

@@ -26,12 +26,16 @@ def join(
     recalibrate: Iterable[Any] | Callable[[], Iterable[Any]] | None = None,
     codec: str | Mapping[str, Any] | Codec | Compressor | None = None,
     seed: int = 0,
+    also: Mapping[str, Any] | None = None,
 ) -> TorchWorker:
     """Join the run that this process was started for, or be a run of one.
 
     ``validate``: a function that takes the model and gives its score on held-out data, called at the end, in evaluation
     mode and without gradients; ``better``: whether a higher or a lower score is. ``recalibrate``: training batches (or a
     function that gives them) to compute the batch-norm statistics of the final model with (``taut.optim.recalibrate``).
+
+    ``also``: what else belongs to the training, under names of your choice: anything with ``state_dict`` and
+    ``load_state_dict`` (a learning rate scheduler, an AMP scaler). Checkpoints hold it, and ``taut resume`` puts it back.
 
     ``codec``: how updates are written down (``"topk:density=0.001"``, ``taut.codecs.TopK(0.001)``), unless the launcher
     says otherwise (``--codec``). ``seed``: of the order of
@@ -59,6 +63,10 @@ def join(
         from taut.codecs import parse, spec
 
         written = spec(parse(codec))  # misuse is told before anything starts
+    if also:
+        from taut.worker.checkpoint import check_also
+
+        check_also(also)
     validation = Validation(validate, better, recalibrate)
     way = entrance()
     if way is None:
@@ -70,4 +78,4 @@ def join(
     from taut.worker.seat import Seat
 
     set_threads(torch.get_num_threads())  # large models are scanned by as many as compute
-    return TorchWorker(model, optimizer, Seat(way, Arena(model), written, validation), seed, validation)
+    return TorchWorker(model, optimizer, Seat(way, Arena(model), written, validation), seed, validation, also)

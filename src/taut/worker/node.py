@@ -140,7 +140,9 @@ class Node(Courier):
         """What has arrived and is to be included, in the order to include it."""
         arrivals: list[Include] = []
         while self._arrivals:
-            arrivals.append(self._arrivals.popleft())
+            item = self._arrivals.popleft()
+            self._backlog.taken(item.origin, len(item.payload))
+            arrivals.append(item)
         return arrivals
 
     def post(self, to: int, note: Note, payload: bytes | memoryview, stage: Stage | None = None) -> None:
@@ -197,7 +199,7 @@ class Node(Courier):
                     return
                 if facts.failure is not None:
                     raise facts.failure
-                if facts.supervisor_silent and needs_supervisor:
+                if needs_supervisor and self.supervisor_lost():
                     raise SupervisorLost("the supervisor fell silent while this worker needed an answer of it")
                 if self._mail() == left:
                     facts.changed.wait(TICK_S)

@@ -17,7 +17,6 @@ class Participant:
         self.have: dict[int, int] = {}  # included, per origin
         self.published = 0
         self.included = 0
-        self.refused: dict[int, int] = {}  # updates that were malformed, per origin
 
     def merge(self) -> dict[int, int]:
         """Include all that has arrived; the positions that were reached."""
@@ -25,9 +24,9 @@ class Participant:
         for item in self.node.take():
             try:
                 self.worker.absorb(item.payload, item.origin)
-            except MalformedMessage:
+            except MalformedMessage as error:
                 # Everybody refuses the same bytes, so replicas still agree without it.
-                self.refused[item.origin] = self.refused.get(item.origin, 0) + 1
+                self.node.refusals.add(item.origin, str(error))
             positions[item.origin] = item.hi
             self.included += 1
         self.have.update(positions)

@@ -50,7 +50,7 @@ class Phases:
         self.schedule = parse_schedule(settings.get("strategy", "async"))
         self.number = 0
         self.changed: Callable[[], None] = _nothing  # called after a change
-        self._steps = 0  # in this phase
+        self.steps = 0  # in this phase
         self._former: list[Callable[[], None]] = []  # what somebody who is behind may still need of us
 
     @property
@@ -104,8 +104,8 @@ class Phases:
 
     def stepped(self, optimizer: torch.optim.Optimizer | None) -> None:
         """A step is over: say so when it was the last that this phase asks for, and change when all have said so."""
-        self._steps += 1
-        if self._steps == self.phase.steps:
+        self.steps += 1
+        if self.steps == self.phase.steps:
             self.node.say(PhaseDone(self.number + 1))
         for idle in self._former:
             idle()
@@ -122,7 +122,7 @@ class Phases:
         alike = agrees(self.choice)
         self.replica.retire()
         self.number += 1
-        self._steps = 0
+        self.steps = 0
         of_gradients = self.choice.is_method and self.choice.kind.vector == "gradients"
         if of_gradients or not alike:
             local = Averaged(self.replica, Moments(optimizer) if of_gradients and optimizer is not None else None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -34,6 +34,7 @@ class Replica(Worker):
         self.fragments = 1 if codec.whole else least_fragments(arena.size)
         self.seed = 0  # of the codec's random numbers: the worker's rank
         self._turn = 0
+        self._alone = False  # then nothing is measured that changes what is sent: the run repeats itself
         self._encode_s = self._step_s = 0.0
         self._emitted_s: float | None = None
         self._sketched_s = float("-inf")
@@ -41,6 +42,7 @@ class Replica(Worker):
 
     def found(self, workers: int) -> None:
         """This worker's initial weights are the run's."""
+        self._alone = workers == 1
         self.grid = snap(self.arena.vector, self.arena.sizes, self.arena.names)
         if self.talks:
             self._start(workers)
@@ -51,6 +53,7 @@ class Replica(Worker):
 
     def join(self, state: State, workers: int) -> None:
         """Take over the run's state."""
+        self._alone = workers == 1
         self.grid = Grid.unpack(state.grid, self.arena.names)
         vector = np.frombuffer(state.vector, np.float32)
         if len(vector) != self.arena.size or sum(self.grid.sizes) != self.arena.size:
@@ -61,6 +64,20 @@ class Replica(Worker):
             self.codec.adopt(self.codec_state, vector)
         else:
             self.arena.load(vector)
+
+    def resume(self, shared: Vector, grid: Grid, workers: int) -> None:
+        """The run's weights, and the grid that they are on, come from a checkpoint."""
+        self.grid, self._alone = grid, workers == 1
+        self.arena.load(shared)
+        if self.talks:
+            self.codec_state = self.codec.start(self.arena.vector, workers, self.grid)
+
+    def kept(self) -> dict[str, int]:
+        """What a checkpoint keeps of it, beside the weights and what the codec remembers."""
+        return {"turn": self._turn, "fragments": self.fragments}
+
+    def restore(self, kept: Mapping[str, int]) -> None:
+        self._turn, self.fragments = kept["turn"], max(kept["fragments"], least_fragments(self.arena.size))
 
     def iterate(self) -> Vector | None:
         raise AssertionError("the user's loop iterates; emit() is called after it")
@@ -83,6 +100,7 @@ class Replica(Worker):
         self.codec.absorb(self.codec_state, payload)
 
     def retune(self, workers: int, staleness: float) -> None:
+        self._alone = workers == 1
         if self.talks:
             self.codec.retune(self.codec_state, workers, staleness)
 
@@ -143,7 +161,7 @@ class Replica(Worker):
         if self._emitted_s is not None:
             self._encode_s += 0.1 * (encode_s * self.fragments - self._encode_s)  # of the whole arena
             self._step_s += 0.1 * ((ended - self._emitted_s) - self._step_s)
-            if self._turn % 32 == 0 and self._step_s > 0 and not self.codec.whole:
+            if self._turn % 32 == 0 and self._step_s > 0 and not (self.codec.whole or self._alone):
                 wanted = fragments(self._encode_s, self.arena.size, self._step_s)
                 if wanted > self.fragments or 4 * self._encode_s / (ENCODE_SHARE * self._step_s) < self.fragments:
                     self.fragments = wanted

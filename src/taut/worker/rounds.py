@@ -17,6 +17,7 @@ from taut.strategies.method import (
     MethodEvent,
     Placed,
     Proceed,
+    Refuse,
     Stepped,
     Tell,
 )
@@ -43,7 +44,6 @@ class Rounds(Talk):
         self._gradients = Gradients(replica.arena) if method.shapes_gradient else None
         self.proceed = True
         self.finished = False
-        self.refused: dict[int, int] = {}  # messages that were malformed, per sender
         self._lock = threading.RLock()
         self._version = -1
         self._state: Any = None
@@ -119,7 +119,7 @@ class Rounds(Talk):
         facts, asked_s = self.node.facts, self.node.clock.now()
         while not until(facts):
             self._idle_turn()  # the others may be waiting for our turn, and we for their leases
-            if facts.supervisor_silent:
+            if self.node.supervisor_lost():
                 raise SupervisorLost("the supervisor fell silent while this worker needed an answer of it")
             self._breathe(until)
             if self.node.clock.now() - asked_s > AGAIN_S:
@@ -159,7 +159,7 @@ class Rounds(Talk):
             self._version = roster.version
             self._tell(Placed(self.node.place(self.shape)))
         while self.stage.mail and self._state is not None:  # before the start it waits
-            self._deliver(self.stage.mail.popleft())
+            self._deliver(self.stage.take_mail())
         if self.node.snapshot_wanted:
             self.node.grant(self.replica.state(), {})
 
@@ -170,7 +170,7 @@ class Rounds(Talk):
         while not facts.over(self.stage.phase):
             if self.method.lockstep:
                 self._idle_turn()
-            if facts.supervisor_silent:
+            if self.node.supervisor_lost():
                 raise SupervisorLost("the supervisor fell silent before it ended the run")
             self._breathe(lambda facts: facts.over(self.stage.phase))
         self._tell(Draining())
@@ -194,8 +194,8 @@ class Rounds(Talk):
             try:
                 self._tell(Heard(item.sender, item.note, item.payload))
                 self.included += 1
-            except MalformedMessage:
-                self.refused[item.sender] = self.refused.get(item.sender, 0) + 1
+            except MalformedMessage as error:
+                self.node.refusals.add(item.sender, str(error))
 
     def _tell(self, event: MethodEvent) -> None:
         with self._lock:
@@ -210,3 +210,5 @@ class Rounds(Talk):
                     self.proceed = True
                 case Finished():
                     self.finished = True
+                case Refuse(sender, why):
+                    self.node.refusals.add(sender, why)

@@ -14,6 +14,7 @@ from taut.core.messages import (
     Done,
     Hello,
     Ready,
+    Returned,
     Statistics,
     Welcome,
 )
@@ -24,6 +25,7 @@ from taut.worker.entrance import Entrance
 from taut.worker.finishing import Finishing
 from taut.worker.phases import Phases
 from taut.worker.replica import Replica
+from taut.worker.resumption import Resumption
 from taut.worker.stage import Protocol
 from taut.worker.state import unpack
 from taut.worker.supervisor_leases import SupervisorLeases
@@ -32,6 +34,8 @@ from taut.worker.validation import Validation
 
 if TYPE_CHECKING:
     import torch
+
+    from taut.worker.checkpoint import Keeper
 
 
 class Seat:
@@ -50,7 +54,10 @@ class Seat:
         self.score: float | None = None  # of this worker's replica, at the end
         self.statistics: Callable[[], Statistics] = Statistics
         self.bytes_dense = 0
+        self._state = "joining"  # as the supervisor knows it
         self._settings: dict[str, Any] = {}
+        self.keeper: Keeper | None = None  # of this worker's part of the checkpoints
+        self.resumption: Resumption | None = None
         self._optimizer: torch.optim.Optimizer | None = None
         self.watch = entrance.watch
         state_nbytes = 4 * arena.size + len(arena.still_bytes())
@@ -98,37 +105,68 @@ class Seat:
 
     def _admit(self, entrance: Entrance) -> None:
         node, who = self.node, (entrance.host, entrance.pid)
-        node.say(Hello(PROTOCOL_VERSION, self.arena.specs(), entrance.address, entrance.public_key, *who))
-        node.wait(lambda facts: facts.welcome is not None, _nothing)
+        hello = Hello(PROTOCOL_VERSION, self.arena.specs(), entrance.address, entrance.public_key, *who)
+        node.say(hello)
+        node.wait(lambda facts: facts.welcome is not None, _nothing, again=lambda: node.say(hello))
         welcome = node.facts.welcome
         assert welcome is not None
-        self.seed = welcome.seed
-        self._settings = json.loads(welcome.settings)
+        self.seed, self.run = welcome.seed, welcome.run
+        self.settings = self._settings = json.loads(welcome.settings)
+        self.resumption = self._resumption(welcome)
         self.finish_policy = self._finish()
         self.phases.begin(node, self.watch)
         self.leases = SupervisorLeases(self)
+        node.standing = self._standing
         node.wait(lambda facts: facts.donor == -1 or facts.state is not None, _nothing)
+        workers = max(1, welcome.workers)
         if node.facts.state is None:
-            self.replica.found(max(1, welcome.workers))
+            if self.resumption is not None:
+                self.resumption.founded(self.replica, workers)
+            else:
+                self.replica.found(workers)
             node.synced({}, ())
         else:
             data, have = node.facts.state
             state = unpack(data)
             node.facts.state = None  # its bytes are in the model now
-            self.replica.join(state, max(1, welcome.workers))
+            self.replica.join(state, workers)
+            if self.resumption is not None:
+                self.resumption.joined(self.replica, workers)
             self.talk.joined(have)
             node.synced(have, state.tail)
+        self._state = "ready"
         node.say(Ready())
+
+    def _resumption(self, welcome: Welcome) -> Resumption | None:
+        """The checkpoint that this run continues, if it does."""
+        resumed = self._settings.get("resume")
+        if resumed is None or self.node.rank >= welcome.workers:
+            return None  # who joins in mid-run takes what any joiner does
+        return Resumption(Path(resumed["folder"]), self.node.rank, max(1, welcome.workers), self.phases.choice)
+
+    def _standing(self) -> Returned:
+        """Where this worker stands, for a supervisor that came back. Asked by the communication thread."""
+        holds, done = self.leases.standing()
+        return Returned(self.node.rank, self._state, self.phases.number, holds, done, self.leases.length)
 
     def train(self) -> None:
         """Wait for the start."""
-        self.node.wait(lambda facts: facts.started or facts.drain is not None, self.talk.idle)
+        self.node.wait(lambda facts: facts.started or facts.stopping, self.talk.idle)
         self.talk.start()
         self.watch.restart()
+        if self.resumption is not None:
+            self.resumption.restore_phase(self.phases)
+            self.resumption.restore_talk(self.talk)
 
     @property
     def stopping(self) -> bool:
-        return self.node.facts.drain is not None
+        return self.node.facts.stopping
+
+    @property
+    def leaving(self) -> bool:
+        """This worker alone is to go, and the run goes on."""
+        facts = self.node.facts
+        return facts.leave is not None and facts.drain is None
 
     def before_step(self, samples: int, rate: float) -> None:
         """The gradients are there, the optimizer has not moved yet."""
@@ -186,6 +224,7 @@ class Seat:
         """Drain, agree on the model, hand it in if asked to, and go."""
         node = self.node
         try:
+            self._state = "done"
             node.say(Done())
             self._end()
             self._agree()

@@ -14,6 +14,7 @@ from taut.strategies.broadcast import Broadcast
 from taut.strategies.broadcast_state import BroadcastState
 from taut.strategies.channels import Channels, ChannelsState
 from taut.strategies.settlement import LANE
+from taut.worker.backlog import Backlog
 
 Protocol = Broadcast | Channels
 Tagged = Updates | Report | Parcel | Receipt
@@ -27,6 +28,7 @@ class Stage:
         self.phase, self.protocol = phase, protocol
         self.state: BroadcastState | ChannelsState = protocol.start(rank, synced)
         self.mail: deque[Deliver] = deque()
+        self.backlog = Backlog(limit_nbytes)  # of mail
         self.settling_mail: deque[Deliver] = deque()  # some begin that average before others have drained
         self.on_deliver: Callable[[Deliver], None] | None = None
         self._beside: tuple[Channels, ChannelsState] | None = None
@@ -66,12 +68,22 @@ class Stage:
         return msgspec.structs.replace(message, phase=self.phase) if self.phase else message
 
     def deliver(self, item: Deliver) -> None:
-        if item.note.part == LANE:
-            self.settling_mail.append(item)
-        elif self.on_deliver is not None:
+        if item.note.part != LANE and self.on_deliver is not None:
             self.on_deliver(item)
-        else:
-            self.mail.append(item)
+            return
+        self.backlog.came(item.sender, len(item.payload))
+        (self.settling_mail if item.note.part == LANE else self.mail).append(item)
+
+    def take_mail(self) -> Deliver:
+        """The next of ``mail``, for the training thread."""
+        return self._taken(self.mail.popleft())
+
+    def take_settling_mail(self) -> Deliver:
+        return self._taken(self.settling_mail.popleft())
+
+    def _taken(self, item: Deliver) -> Deliver:
+        self.backlog.taken(item.sender, len(item.payload))
+        return item
 
     def settled(self) -> bool:
         """Everybody left has received all of ours."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from taut.core.messages import Note
 from taut.errors import MalformedMessage
@@ -18,6 +18,7 @@ RETUNE_STEPS = 64
 MUCH_SHARE = 0.06  # of the thread's time: where exchanging after each step takes more than this,
 EXCHANGE_SHARE = 0.02  # it is done so seldom that it takes this
 MOST_STEPS_PER_TURN = 8
+ALONE_STEPS_PER_TURN = 8  # of a worker that has nobody to tell: fixed, not measured, so that its run repeats itself
 
 
 class Streaming(Talk):
@@ -63,6 +64,13 @@ class Streaming(Talk):
     def staleness(self) -> float:  # type: ignore[override]
         return float(self.node.staleness * self._steps_per_turn)
 
+    def kept(self) -> dict[str, int]:
+        return {"steps": self._steps, "steps_per_turn": self._steps_per_turn, "workers": self.node.workers}
+
+    def restore(self, kept: Mapping[str, int]) -> None:
+        if kept["workers"] == self.node.workers:
+            self._steps, self._steps_per_turn = kept["steps"], kept["steps_per_turn"]
+
     def idle(self) -> None:
         self._inherit()
         self.participant.idle()
@@ -83,7 +91,7 @@ class Streaming(Talk):
         """Wait until the strategy lets this worker go on."""
 
         def may_go(facts: Facts) -> bool:
-            return self.clock <= self.node.horizon or facts.drain is not None
+            return self.clock <= self.node.horizon or facts.stopping
 
         if not may_go(self.node.facts):
             self.node.wait(may_go, self.participant.idle, needs_supervisor=False)
@@ -117,6 +125,10 @@ class Streaming(Talk):
         share = cost_s / max(now_s - self._retuned_s - self._exchange_s, 1e-9)
         self._retuned_s, self._exchange_s = now_s, 0.0
         self._steps_per_turn = 1
+        if self.node.workers == 1 and self.replica.talks and not self.node.bounded:
+            # Where a residual holds back what is not sent, every step counts.
+            self._steps_per_turn = 1 if self.replica.codec_state.r is not None else ALONE_STEPS_PER_TURN
+            share = 0.0
         may_skip = self.replica.talks and not self.node.bounded  # where clocks are compared, each step is told
         wanted = min(MOST_STEPS_PER_TURN, share / EXCHANGE_SHARE) if may_skip and share > MUCH_SHARE else 1
         while self._steps_per_turn < wanted:
@@ -153,8 +165,8 @@ class Streaming(Talk):
                 if item.note.kind != RESIDUAL:
                     raise MalformedMessage(f"{item.note.kind!r} is no message of a stream's")
                 self.replica.inherit(item.payload)
-            except MalformedMessage:
-                self.participant.refused[item.sender] = self.participant.refused.get(item.sender, 0) + 1
+            except MalformedMessage as error:
+                self.node.refusals.add(item.sender, str(error))
 
     def _flush(self) -> None:
         positions = self.participant.merge()

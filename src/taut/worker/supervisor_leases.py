@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from taut.core.messages import Lease, LeaseDone, LeaseRequest
 from taut.worker.batches import LeaseSource, Plan
@@ -11,6 +15,7 @@ from taut.worker.facts import Facts
 if TYPE_CHECKING:
     from taut.worker.seat import Seat
 
+REMEMBER_S = 60.0
 LEASES_AHEAD = 3
 LEASE_S = 0.1  # at least, where steps are shorter: asking costs a round trip, perhaps of a busy machine
 
@@ -21,33 +26,62 @@ class SupervisorLeases(LeaseSource):
     def __init__(self, seat: Seat) -> None:
         self._seat = seat
         self._asked = 0  # requests under way
+        self._renewals = 0  # of the connection that they were said over
+        self.length = 0  # of the data set
+        self._held: dict[int, Lease] = {}  # taken, and not trained on yet
+        self._finished: deque[tuple[float, Lease]] = deque()  # of late, and when
+
+    def standing(self) -> tuple[list[Lease], list[Lease]]:
+        """What this worker has of leases: those not trained on yet, and those it trained on of late. From any thread."""
+        facts = self._seat.node.facts
+        with facts.changed:
+            return [*self._held.values(), *facts.leases], [lease for _, lease in list(self._finished)]
+
+    def unfinished(self, trained: Mapping[int, int]) -> list[Lease]:
+        """What this worker has taken, without what it has trained on: so many places of each lease."""
+        with self._seat.node.facts.changed:
+            held = list(self._held.values())
+        return [msgspec.structs.replace(each, lo=min(each.hi, each.lo + trained.get(each.lease, 0))) for each in held]
 
     def take(self, plan: Plan) -> Lease | None:
         seat, facts = self._seat, self._seat.node.facts
+        self.length = plan.length
         final = plan.until - 1
 
         def answered(facts: Facts) -> bool:
-            return bool(facts.leases) or final in facts.dealt_out or facts.drain is not None
+            return bool(facts.leases) or final in facts.dealt_out or facts.stopping
+
+        def something(facts: Facts) -> bool:
+            wanted = seat.keeper is not None and seat.keeper.can_take
+            return answered(facts) or seat.announced or seat.node.renewals != self._renewals or wanted
 
         self._ask(plan)
         while not answered(facts):
             seat.watch.charge("data")
-            seat.talk.wait(lambda facts: answered(facts) or seat.announced, again=lambda: self._ask_again(plan))
+            seat.talk.wait(something, again=lambda: self._ask_again(plan))
             seat.watch.charge("wait")
             seat.follow()
-        if facts.drain is not None:
+            if seat.keeper is not None and not answered(facts):
+                seat.keeper.while_waiting()
+            self._ask(plan)
+        if facts.stopping:
             return None
         if not facts.leases:
             self._asked = 0
             return None
-        lease = facts.leases.popleft()
+        with facts.changed:
+            lease = facts.leases.popleft()
+            self._held[lease.lease] = lease
         self._asked -= 1
         if final not in facts.dealt_out:
             self._ask(plan)
         return lease
 
     def _ask(self, plan: Plan) -> None:
-        """Keep ``LEASES_AHEAD`` answers under way or at hand."""
+        """Keep ``LEASES_AHEAD`` answers under way or at hand. What was asked of a supervisor that died, or
+        over a connection that broke, is asked again."""
+        if self._seat.node.renewals != self._renewals:
+            self._renewals, self._asked = self._seat.node.renewals, len(self._seat.node.facts.leases)
         while self._asked < LEASES_AHEAD:
             self._asked += 1
             least = self._least_batches()
@@ -64,4 +98,11 @@ class SupervisorLeases(LeaseSource):
         return max(1, min(64, round(LEASE_S * made.steps / made.wall_s))) if made.wall_s > 0 else 1
 
     def done(self, lease: Lease) -> None:
+        node = self._seat.node
+        now = node.clock.now()
+        with node.facts.changed:
+            self._finished.append((now, self._held.pop(lease.lease, lease)))
+            # A supervisor's store is a second behind: what is older it has, unless it has been away.
+            while node.facts.silent_since_s is None and now - self._finished[0][0] > REMEMBER_S:
+                self._finished.popleft()
         self._seat.node.say(LeaseDone([lease.lease]))

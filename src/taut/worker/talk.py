@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from taut.worker.facts import Facts
@@ -18,6 +18,7 @@ class Talk(ABC):
     sent = 0
     included = 0
     staleness = 1.0
+    gathering = False  # gradients of several micro-batches, for a step that is still to come
     exchanges_gradients = False  # in `before_step`, and clips them where `worker.step` is asked to
 
     @abstractmethod
@@ -69,6 +70,13 @@ class Talk(ABC):
     def figures(self) -> dict[str, float]:
         """What the strategy counts (dropped gradients, rounds, ...). From any thread."""
         return {}
+
+    def kept(self) -> dict[str, int]:
+        """What a checkpoint keeps of it."""
+        return {}
+
+    def restore(self, kept: Mapping[str, int]) -> None:  # noqa: B027
+        """Go on from there. After ``start``."""
 
     @property
     @abstractmethod

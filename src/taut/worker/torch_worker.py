@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -22,6 +23,10 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
+    from taut.worker.checkpoint import Keeper
+
+_NO_MORE: Any = object()
+
 
 class TorchWorker:
     """One participant of a run. Made by ``taut.join``; use it as a context manager.
@@ -38,6 +43,7 @@ class TorchWorker:
         seat: Seat | None,
         seed: int,
         validation: Validation | None = None,
+        also: Mapping[str, Any] | None = None,
     ) -> None:
         self.model, self.optimizer = model, optimizer
         self._validation = validation or Validation()
@@ -56,13 +62,40 @@ class TorchWorker:
             seat.statistics = self.statistics
             try:
                 seat.attach(optimizer)
+                optimizer.register_step_pre_hook(lambda *_: self._before_step())
+                seat.train()
             except BaseException as error:  # an optimizer that does not go with the strategy: the others must be told
                 self.fail(error)
                 raise
-            optimizer.register_step_pre_hook(lambda *_: self._before_step())
-            seat.train()
             seat.phases.changed = self._meet_talk
         self._meet_talk()
+        self._keeper = self._keep(seat, also or {}) if seat else None
+
+    def _keep(self, seat: Seat, also: Mapping[str, Any]) -> Keeper | None:
+        """Where the run has checkpoints, or continues one."""
+        settings = getattr(seat, "settings", {})
+        folder, resumed = settings.get("checkpoints"), settings.get("resume")
+        if not folder and not resumed:
+            return None
+        from taut.worker.checkpoint import Keeper
+
+        try:
+            seat.keeper = Keeper(self, seat, Path(folder) if folder else None, also)
+        except BaseException as error:
+            self.fail(error)
+            raise
+        if resumed:
+            self._dealer.complete = resumed.get("complete", 0)
+        return seat.keeper
+
+    @property
+    def resumed(self) -> bool:
+        """This run continues from a checkpoint, and this worker from where one left off: ``steps`` says where."""
+        return self._keeper is not None and self._keeper.resumed is not None
+
+    def progress(self) -> Mapping[int, int]:
+        """Of the leases that are begun, so many places are trained on."""
+        return self._dealer.progress
 
     def _meet_talk(self) -> None:
         """The first of the run, or that of a new phase."""
@@ -110,7 +143,7 @@ class TorchWorker:
         length, read = reader(dataset, **loader)
         first, until = self._dealer.passes(1 if epochs is None else epochs)
         plan = Plan(length, batch_size, first, until, epochs is not None, shuffle, drop_last)
-        return self._deal(read(self._dealer.indices(plan)))
+        return self._deal(read(self._dealer.indices(plan), first))
 
     def _deal(self, batches: Iterator[Any]) -> Iterator[Any]:
         self._batches_used = True
@@ -120,12 +153,19 @@ class TorchWorker:
             if self._passes_refused > 1:
                 raise Stopping  # a loop that asks for pass after pass would never end
             return
-        for batch in batches:
-            if self.stopping:
+        keeper, accumulating = self._keeper, False
+        while True:
+            moment = keeper.before_batch(accumulating) if keeper is not None else None
+            batch = next(batches, _NO_MORE)
+            if batch is _NO_MORE or self.stopping:
                 return
+            if keeper is not None:
+                keeper.at_batch(moment)
             self.watch.charge("data")
+            steps = self.steps
             yield batch
             self.watch.charge("compute")
+            accumulating = self.steps == steps  # this batch's gradients wait for those of the next
             self.samples += self._dealer.trained()
 
     def step(self, loss: torch.Tensor, *, clip_norm: float | None = None) -> float:
@@ -206,6 +246,8 @@ class TorchWorker:
         if self.stopping and not self._batches_used:
             raise Stopping  # the script's own loop knows nothing of the drain
         self._seat.exchange(self._step_samples(), self._rate())
+        if self._keeper is not None and not self._batches_used:
+            self._keeper.after_exchange()
 
     def _before_step(self) -> None:
         if self._exchanged:
@@ -265,8 +307,12 @@ class TorchWorker:
         return False
 
     def close(self) -> None:
-        """The loop is over: drain, agree on the model, and leave. The model then holds the run's final weights."""
+        """The loop is over: drain, agree on the model, and leave. The model then holds the run's final weights. (A worker
+        that was told to leave hands over what it did, and keeps the model as it has it.)"""
         if self._closed:
+            return
+        if self._seat is not None and self._seat.leaving:
+            self.leave()
             return
         self._closed = True
         self.watch.charge("compute")

@@ -1,0 +1,77 @@
+"""``taut drain``: end a run in order, or let one of its workers go."""
+
+from __future__ import annotations
+
+import getpass
+import socket
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from taut.cli.options import RUN, Config, Json, RunsDir, notes, print_json
+from taut.cli.run_folder import find_run
+from taut.config import resolve
+from taut.errors import Misuse
+
+if TYPE_CHECKING:
+    from taut.supervisor.former import Former
+
+
+def drain(
+    run: Annotated[str, typer.Argument(metavar="RUN", help="Its name, the end of its name, or: latest.")],
+    worker: Annotated[
+        str | None, typer.Argument(metavar="[WORKER]", help="The rank of one worker; else all.", show_default=False)
+    ] = None,
+    expel: Annotated[
+        bool, typer.Option("--expel", help="The worker goes at once: what it has not sent is lost.", rich_help_panel=RUN)
+    ] = False,
+    runs_dir: RunsDir = None,
+    config: Config = None,
+    as_json: Json = False,
+) -> None:
+    """End a run in order, as Ctrl-C does where it was started: workers finish their step, exchange what is left,
+    and the model is saved.
+
+    With WORKER, that one alone: it hands over everything, its data is dealt to the others, and they go on.
+    Whoever may read the run's folder may do this, from this machine or from another that shares it.
+    """
+    from taut.supervisor.control import Dismiss, DrainRun, order
+
+    rank = None if worker is None else _rank(worker)
+    if expel and rank is None:
+        raise Misuse("--expel without a worker", "taut drain RUN WORKER --expel", "`taut drain RUN` ends the whole run")
+    former = going(resolve({"runs_dir": runs_dir}, config_file=config).runs_dir, run)
+    by = f"{_user()} on {socket.gethostname()}"
+    if rank is None:
+        answer = order(former, DrainRun(f"drained by {by}"))
+    else:
+        answer = order(former, Dismiss(rank, f"{'expelled' if expel else 'dismissed'} by {by}", expel))
+    if as_json:
+        print_json({"run": former.run, "worker": rank, "said": answer.said})
+    else:
+        notes().print(f"{former.run}: {answer.said}", markup=False)
+
+
+def going(runs_dir: str, name: str) -> Former:
+    """What the folder of a run that is not over says of its supervisor: where it is, and its keys."""
+    from taut.supervisor.former import recall_former
+
+    record = find_run(runs_dir, name)
+    summary = record.summary
+    if summary.state in ("finished", "failed"):
+        told = f"`taut show {summary.name}` tells how it ended"
+        raise Misuse(f"run {summary.name!r}, which is over", "a run that is going", told)
+    return recall_former(summary.path)
+
+
+def _rank(given: str) -> int:
+    if not given.isdecimal() or len(given) > 9:
+        raise Misuse(f"worker {given!r}", "its rank, a whole number", "`taut show RUN` lists them")
+    return int(given)
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container whose user has no name
+        return "somebody"

@@ -1,0 +1,179 @@
+"""``taut resume``: continue a run from its last good checkpoint, with the same or another number of workers."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from taut.cli.display import Display, show_outcome
+from taut.cli.figures import outcome_record
+from taut.cli.launch import check_script, conduct
+from taut.cli.log import set_up_log
+from taut.cli.options import (
+    Advertise,
+    Bind,
+    CheckpointEvery,
+    Config,
+    Json,
+    KeepCheckpoints,
+    Log,
+    Port,
+    Quiet,
+    RunsDir,
+    Threads,
+    Verbose,
+    Workers,
+    notes,
+    print_json,
+    results,
+)
+from taut.cli.run import LocalRun, see_through
+from taut.cli.run_folder import find_run
+from taut.cli.supervisor import EVERYWHERE
+from taut.config import Settings, resolve
+from taut.core.checkpoints import FOLDER
+from taut.errors import Misuse, StorageFailed
+
+if TYPE_CHECKING:
+    from taut.supervisor.checkpoint_folder import Found, Manifest
+    from taut.supervisor.service import Supervisor
+    from taut.supervisor.store import RunRecord
+
+
+def resume(
+    run: Annotated[str, typer.Argument(metavar="RUN", help="Its name, the end of its name, or: latest.")],
+    *,
+    workers: Workers = None,
+    threads: Threads = None,
+    checkpoint_every: CheckpointEvery = None,
+    keep_checkpoints: KeepCheckpoints = None,
+    bind: Bind = None,
+    port: Port = None,
+    advertise: Advertise = None,
+    runs_dir: RunsDir = None,
+    config: Config = None,
+    log: Log = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+) -> None:
+    """Continue RUN from its last good checkpoint.
+
+    Script, arguments and settings are those that it was started with; --workers may be another number. A
+    checkpoint that is damaged is named, and the one before it is taken. A run whose workers joined from elsewhere
+    waits for them again.
+    """
+    flags = {
+        "workers": workers,
+        "threads": threads,
+        "checkpoint_every": checkpoint_every,
+        "keep_checkpoints": keep_checkpoints,
+        "bind": bind,
+        "port": port,
+        "advertise": advertise,
+        "runs_dir": runs_dir,
+        "log": log,
+    }
+    given = resolve(flags, config_file=config)
+    record = find_run(given.runs_dir, run)
+    found = find_checkpoint(record)
+    launch = found.manifest.launch
+    settings = continued(given, found.manifest)
+    set_up_log(settings.log)
+    display = Display(notes(), quiet=quiet or as_json)
+    for text in found.damaged:
+        sys.stderr.write(f"warning: {text}\n")
+    if launch.script:
+        check_script(Path(launch.script))
+    elif given.sources["bind"] == "default":
+        settings = replace(settings, bind=EVERYWHERE)  # workers come from elsewhere, as they did before
+    service = _supervisor(record, found, settings)
+    display.note(f"continuing {record.summary.name} from checkpoint {found.manifest.number}, step {found.manifest.steps}")
+    if not launch.script:
+        _supervise(record, settings, service, display, as_json=as_json, quiet=quiet)
+    if launch.cwd and Path(launch.cwd).is_dir():
+        os.chdir(launch.cwd)  # the script's arguments may name files from there
+    resumed = (record.summary.name, record.summary.path.absolute(), service)
+    local = LocalRun(settings, Path(launch.script), launch.args, start=launch.start, resumed=resumed)
+    see_through(local, Path(launch.script), display, as_json=as_json, verbose=verbose, quiet=quiet)
+
+
+def find_checkpoint(record: RunRecord) -> Found:
+    """The run's last good checkpoint; ``Misuse`` where the run cannot be continued."""
+    from taut.supervisor.checkpoint_folder import last_good
+
+    summary, folder = record.summary, record.summary.path / FOLDER
+    if summary.state == "running":
+        raise Misuse(f"run {summary.name!r}", "one that is not going any more", f"`taut show {summary.name}` shows it")
+    if summary.state == "finished" and not (record.outcome or {}).get("samples_undone"):
+        raise Misuse(f"run {summary.name!r}", "one that is not finished", f"its model is {summary.model}")
+    try:
+        found = last_good(folder)
+    except StorageFailed as error:
+        raise Misuse(f"run {summary.name!r}", "a checkpoint that is whole", f"there is none: {error}") from None
+    if found is None:
+        remedy = "start it anew, with --checkpoint-every 5m"
+        raise Misuse(f"run {summary.name!r}", f"a run with checkpoints in {folder}", remedy)
+    return found
+
+
+def continued(given: Settings, manifest: Manifest) -> Settings:
+    """The settings that the run had, with what is ``given`` now. Of a strategy in phases, those that are left."""
+    from taut.strategies.schedule import Schedule, parse_schedule
+
+    kept = manifest.settings
+    phases = parse_schedule(kept["strategy"]).phases
+    values: dict[str, Any] = {key: kept.get(key) for key in ("strategy", "topology", "codec", "finish", "seed")}
+    values["strategy"] = str(Schedule(phases[min(manifest.phase, len(phases) - 1) :]))
+    sources = dict(given.sources) | dict.fromkeys(kept.get("explicit", ()), "checkpoint")
+    for key in ("workers", "checkpoint_every", "keep_checkpoints"):
+        if given.sources[key] != "flag" and kept.get(key) is not None:
+            values[key], sources[key] = kept[key], "checkpoint"
+    launch = manifest.launch
+    if given.sources["threads"] != "flag":
+        values["threads"] = launch.threads
+    fitted = replace(given, **values, preload=tuple(launch.preload), sources=sources).fitted()
+    chosen = {key: kept[key] for key in ("topology", "codec", "finish") if kept.get(key) is not None}
+    return replace(fitted, **chosen)
+
+
+def _supervisor(record: RunRecord, found: Found, settings: Settings) -> Supervisor:
+    from taut.supervisor.service import Supervisor
+
+    return Supervisor(
+        settings.shared(),
+        record.summary.path,
+        run=record.summary.name,
+        workers=settings.workers,
+        seed=settings.seed,
+        bind=settings.bind,
+        port=settings.port,
+        advertise=settings.advertise,
+        command=shlex.join(sys.argv),
+        resume=found,
+    )
+
+
+def _supervise(
+    record: RunRecord, settings: Settings, service: Supervisor, display: Display, *, as_json: bool, quiet: bool
+) -> None:
+    """Workers come from elsewhere, as they did before."""
+    name = record.summary.name
+    service.start()
+    join = f"taut worker --join {service.address} --token-file {shlex.quote(str(service.token_file))} SCRIPT"
+    display.note(f"on every machine: {join}")
+    ended = conduct(service, None, display)
+    if ended.outcome is not None:
+        if as_json:
+            print_json(outcome_record(name, str(record.summary.path), settings.shared(), ended.outcome))
+        elif not quiet:
+            show_outcome(results(), name, ended.outcome)
+        if ended.outcome.error:
+            sys.stderr.write(f"error: {ended.outcome.error}\n")
+    raise typer.Exit(ended.exit_code)

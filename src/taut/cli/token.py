@@ -1,0 +1,123 @@
+"""``taut token``: further tokens of a run that is going, and their end."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.table import Table
+
+from taut.cli.drain import going
+from taut.cli.options import RUN, Config, Json, RunsDir, notes, print_json, results
+from taut.config import resolve
+
+if TYPE_CHECKING:
+    from taut.supervisor.control import TokenLine
+    from taut.supervisor.former import Former
+
+token = typer.Typer(
+    help="Issue, list and revoke the tokens with which workers join a run.",
+    no_args_is_help=True,
+    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+Run = Annotated[str, typer.Argument(metavar="RUN", help="Its name, the end of its name, or: latest.")]
+
+
+@token.command("new")
+def new(
+    run: Run,
+    name: Annotated[str, typer.Option(help="By which it can be revoked; made up where none is given.")] = "",
+    expires: Annotated[
+        str | None, typer.Option(metavar="TIME", help="How long it is good for: 90s, 30m, 2h. Default: for ever.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Where to write it; default: token-NAME in the run's folder.")
+    ] = None,
+    runs_dir: RunsDir = None,
+    config: Config = None,
+    as_json: Json = False,
+) -> None:
+    """Make one more token for a run. It is written to a file that only you can read, and shown nowhere."""
+    from taut.communication.keys import write_token_file
+    from taut.simulator.quantities import parse_duration
+    from taut.supervisor.control import IssueToken, order
+
+    lasts_s = None if expires is None else parse_duration(expires, f"--expires {expires}")
+    former, folder = _going(runs_dir, config, run)
+    answer = order(former, IssueToken(name, lasts_s))
+    (line,) = answer.tokens
+    path = out if out is not None else folder / f"token-{line.name}"
+    write_token_file(path, answer.token)
+    if as_json:
+        print_json({"run": former.run, "file": str(path), "address": former.address, **_record(line)})
+        return
+    notes().print(f"token file: {path} ({_expiry(line)}; whoever has it may join)", markup=False, soft_wrap=True)
+    join = f"taut worker --join {former.address} --token-file {path} SCRIPT"
+    notes().print(f"on another machine: {join}", markup=False, soft_wrap=True)
+
+
+@token.command("list")
+def list_(run: Run, runs_dir: RunsDir = None, config: Config = None, as_json: Json = False) -> None:
+    """Name a run's tokens, and say until when each is good. The tokens themselves are not shown."""
+    from taut.supervisor.control import ListTokens, order
+
+    former, _ = _going(runs_dir, config, run)
+    answer = order(former, ListTokens())
+    if as_json:
+        print_json({"run": former.run, "tokens": [_record(line) for line in answer.tokens]})
+        return
+    table = Table(box=None, pad_edge=False, padding=(0, 1))
+    for column in ("token", "good", "workers"):
+        table.add_column(column, justify="right" if column == "workers" else "left")
+    for line in answer.tokens:
+        table.add_row(line.name, _expiry(line), str(line.workers))
+    results().print(table)
+
+
+@token.command("revoke")
+def revoke(
+    run: Run,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="As `taut token list` shows it.")],
+    expel: Annotated[
+        bool, typer.Option("--expel", help="Also expel the workers that came with it.", rich_help_panel=RUN)
+    ] = False,
+    runs_dir: RunsDir = None,
+    config: Config = None,
+    as_json: Json = False,
+) -> None:
+    """Nobody can join with this token any more. Workers that came with it stay, unless --expel."""
+    from taut.supervisor.control import RevokeToken, order
+
+    former, _ = _going(runs_dir, config, run)
+    answer = order(former, RevokeToken(name, expel))
+    if as_json:
+        print_json({"run": former.run, "said": answer.said, **_record(answer.tokens[0])})
+    else:
+        notes().print(f"{former.run}: {answer.said}", markup=False)
+
+
+def _going(runs_dir: str | None, config: Path | None, run: str) -> tuple[Former, Path]:
+    folder = resolve({"runs_dir": runs_dir}, config_file=config).runs_dir
+    former = going(folder, run)
+    return former, Path(folder) / former.run
+
+
+def _expiry(line: TokenLine) -> str:
+    if line.revoked:
+        return "revoked"
+    if line.expires_at is None:
+        return "for ever"
+    return f"{'expired' if line.expired else 'until'} {datetime.fromtimestamp(line.expires_at):%Y-%m-%d %H:%M:%S}"
+
+
+def _record(line: TokenLine) -> dict[str, object]:
+    return {
+        "token": line.name,
+        "expires_at": line.expires_at,
+        "revoked": line.revoked,
+        "expired": line.expired,
+        "workers": line.workers,
+    }

@@ -1,0 +1,50 @@
+"""A supervisor that came back on another address tells the workers of its run where it is now.
+
+It knows from its store where they are reached, and proves to be their supervisor by its key, whose public half every
+worker holds (it is in the join token).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import zmq
+
+from taut.communication import zmq_options
+from taut.communication.bundle import bundle
+from taut.communication.framing import LIMIT_NBYTES, encode
+from taut.communication.keys import RunKeys
+from taut.core.messages import Member, Moved
+
+HWM = 4
+
+
+class Knocking:
+    """One connection to each of ``members``; ``knock`` says the same thing again, as often as it is called."""
+
+    def __init__(self, keys: RunKeys, members: Sequence[Member]) -> None:
+        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads=1)
+        self._doors: dict[int, zmq.Socket[bytes]] = {}
+        for member in members:
+            push = self._context.socket(zmq.PUSH)
+            zmq_options.apply(push, hwm=HWM, limit_nbytes=LIMIT_NBYTES)
+            theirs = member.public_key.encode("ascii")
+            zmq_options.connect(push, member.address, theirs, keys.server_public, keys.server_secret)
+            self._doors[member.rank] = push
+
+    def knock(self, address: str, term: int, ranks: Sequence[int]) -> None:
+        """Tell those of ``ranks``; the others have answered, and their connections are closed."""
+        for rank in [rank for rank in self._doors if rank not in ranks]:
+            self._doors.pop(rank).close(linger=0)
+        frames = bundle(encode(Moved(address, term), ()), LIMIT_NBYTES)
+        for push in self._doors.values():
+            try:
+                push.send_multipart(frames, zmq.NOBLOCK)
+            except zmq.Again:
+                continue  # it is not there yet: the next time
+
+    def close(self) -> None:
+        for push in self._doors.values():
+            push.close(linger=0)
+        self._doors.clear()
+        self._context.term()

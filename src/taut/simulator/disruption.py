@@ -1,0 +1,78 @@
+"""What the faults of a network make of a message: lost, late, twice, or as it should be."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from taut.core.messages import SUPERVISOR
+from taut.simulator.dice import Dice
+from taut.simulator.faults import Fault, Loss, Partition, Reorder, Repeat, concerns
+
+NS = 1_000_000_000
+AS_IT_SHOULD = (0,)
+
+
+class Disruption:
+    """``fate`` is asked once for each message, when it is sent, ``parted`` again when it arrives: what was under way when
+    a cable was cut is lost. Draws are per route: one pair's messages do not change another's.
+
+    >>> disruption = Disruption([Loss(0, 1, from_s=1.0, until_s=2.0)], Dice(0))
+    >>> [disruption.fate(0, 1, round(at_s * NS)) for at_s in (0.5, 1.5, 2.0)]
+    [(0,), (), (0,)]
+    """
+
+    def __init__(self, faults: Iterable[Fault], dice: Dice) -> None:
+        found = [fault for fault in faults if isinstance(fault, Partition | Loss | Repeat | Reorder)]
+        self._spans = [
+            (round(fault.from_s * NS), None if fault.until_s is None else round(fault.until_s * NS), fault)
+            for fault in found
+        ]
+        self._key = dice.key
+        self._dice: dict[tuple[int, int], Dice] = {}
+
+    def fate(self, sender: int, to: int, now_ns: int) -> tuple[int, ...]:
+        """How much later than it should each copy of the message arrives, in nanoseconds. None arrives: it is lost."""
+        if not self._spans:
+            return AS_IT_SHOULD
+        if self.parted(sender, to, now_ns):
+            return ()
+        late_ns, again_ns = 0, -1
+        for fault in self._now(now_ns):
+            match fault:
+                case Loss(p=p) if fault.concerns(sender, to) and self._drawn(sender, to) < p:
+                    return ()
+                case Repeat(p=p, by_s=by_s) if _between(fault, sender, to) and self._drawn(sender, to) < p:
+                    again_ns = 1 + int(by_s * NS * self._drawn(sender, to))
+                case Reorder(p=p, by_s=by_s) if _between(fault, sender, to) and self._drawn(sender, to) < p:
+                    late_ns = 1 + int(by_s * NS * self._drawn(sender, to))
+                case _:
+                    pass
+        return (late_ns,) if again_ns < 0 else (late_ns, again_ns)
+
+    def parted(self, sender: int, to: int, now_ns: int) -> bool:
+        """Nothing gets from the one to the other now."""
+        return any(
+            fault.parts(sender, to)
+            if isinstance(fault, Partition)
+            else isinstance(fault, Loss) and fault.p >= 1.0 and fault.concerns(sender, to)
+            for fault in self._now(now_ns)
+        )
+
+    def _now(self, now_ns: int) -> list[Partition | Loss | Repeat | Reorder]:
+        return [
+            fault
+            for from_ns, until_ns, fault in self._spans
+            if from_ns <= now_ns and (until_ns is None or now_ns < until_ns)
+        ]
+
+    def _drawn(self, sender: int, to: int) -> float:
+        dice = self._dice.get((sender, to))
+        if dice is None:
+            dice = self._dice[sender, to] = Dice(self._key, "fate", sender, to)
+        return dice.random()
+
+
+def _between(fault: Repeat | Reorder, sender: int, to: int) -> bool:
+    if SUPERVISOR in (sender, to):
+        return False
+    return concerns(fault.one, fault.other, sender, to) or concerns(fault.one, fault.other, to, sender)

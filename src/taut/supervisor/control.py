@@ -1,0 +1,194 @@
+"""Orders of the run's owner to its supervisor, while it runs: drain, dismiss a worker, issue and revoke tokens.
+
+They come over the supervisor's own socket, encrypted, from a connection that proved to hold the owner's key, which is
+made from the run's keys: whoever may read that file (mode 0600) may give orders, from this machine or another one.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from msgspec import Meta, Struct
+
+from taut.communication.framing import decode, encode
+from taut.communication.keys import RunKeys, write_token_file
+from taut.communication.owner_link import LIMIT_NBYTES, PATIENCE_S, ask
+from taut.core.messages import Count, Message, Name, Rank, Text
+from taut.errors import MalformedMessage, Misuse, StorageFailed, SupervisorLost
+from taut.supervisor.actions import Action
+from taut.supervisor.former import Former
+
+if TYPE_CHECKING:
+    from taut.communication.door import Door
+    from taut.supervisor.cluster import Cluster
+
+LONGEST_S = 10 * 365.25 * 86400.0
+
+
+class DrainRun(Message, frozen=True):
+    """End the run in order, with a model, as Ctrl-C does."""
+
+    reason: Text
+
+
+class Dismiss(Message, frozen=True):
+    """This worker is to go, in order; ``expel``: at once. The others go on."""
+
+    rank: Rank
+    reason: Text
+    expel: bool = False
+
+
+class IssueToken(Message, frozen=True):
+    """One more token, good for ``lasts_s`` seconds from now (None: for ever)."""
+
+    name: Name
+    lasts_s: float | None = None
+
+
+class ListTokens(Message, frozen=True):
+    """Which tokens there are."""
+
+
+class RevokeToken(Message, frozen=True):
+    """This token is void from now on; ``expel``: and the workers that came with it are to go at once."""
+
+    name: Name
+    expel: bool = False
+
+
+Order = DrainRun | Dismiss | IssueToken | ListTokens | RevokeToken
+
+
+class TokenLine(Struct, frozen=True, array_like=True):
+    """A token as it may be shown. ``expires_at``: seconds since 1970; ``workers``: live ones that came with it."""
+
+    name: Name
+    expires_at: float | None
+    revoked: bool
+    expired: bool
+    workers: Count
+
+
+class Obeyed(Message, frozen=True):
+    """It is done, or under way. ``token`` only in answer to ``IssueToken``."""
+
+    said: Text
+    token: Annotated[str, Meta(max_length=256)] = ""
+    tokens: Annotated[tuple[TokenLine, ...], Meta(max_length=1024)] = ()
+
+
+class Rejected(Message, frozen=True):
+    """It cannot be done: what was given, what was expected, and what to try."""
+
+    given: Text
+    expected: Text
+    remedy: Text
+
+
+Answer = Obeyed | Rejected
+
+
+class Control:
+    """Carries orders out. ``came_with``: the token that a connection was made with; ``clock``: seconds since 1970."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        door: Door,
+        keys_file: Path,
+        came_with: Callable[[bytes], str | None],
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._cluster, self._door, self._keys_file = cluster, door, keys_file
+        self._came_with, self._clock = came_with, clock
+
+    def obey(self, frames: list[bytes], now: float) -> tuple[list[bytes], list[Action]]:
+        """The answer to an order, as frames, and what is to be done because of it."""
+        actions: list[Action] = []
+        answer: Answer
+        try:
+            order, _ = decode(frames, Order, limit_nbytes=LIMIT_NBYTES)
+            answer = self._do(order, actions, now)
+        except Misuse as error:
+            answer = Rejected(str(error.given)[:4000], error.expected[:4000], error.remedy[:4000])
+        except MalformedMessage as error:
+            answer = Rejected("an order that cannot be read", "one of this version of taut", str(error)[:4000])
+        except StorageFailed as error:
+            answer = Rejected("tokens that cannot be kept", "a folder that can be written to", str(error)[:4000])
+        return encode(answer, ()), actions
+
+    def _do(self, order: object, actions: list[Action], now: float) -> Obeyed:
+        cluster = self._cluster
+        if cluster.outcome is not None:
+            raise Misuse(f"run {cluster.plan.run!r}, which is over", "a run that is going")
+        match order:
+            case DrainRun(reason):
+                actions += cluster.drain(reason, now)
+                return Obeyed("the run is being drained")
+            case Dismiss(rank, reason, expel):
+                actions += cluster.dismiss(rank, reason, now, expel)
+                return Obeyed(f"worker {rank} {'was expelled' if expel else 'is told to go'}")
+            case IssueToken(name, lasts_s):
+                return self._issue(name, lasts_s)
+            case RevokeToken(name, expel):
+                return self._revoke(name, expel, actions, now)
+            case _:
+                return Obeyed("", tokens=self._lines())
+
+    def _issue(self, name: str, lasts_s: float | None) -> Obeyed:
+        if lasts_s is not None and not (math.isfinite(lasts_s) and 1.0 <= lasts_s <= LONGEST_S):
+            raise Misuse(f"a token for {lasts_s} s", "1 s to 10 years", "leave --expires out for one that never does")
+        keys = self._door.keys
+        name = name or next(one for one in (f"token-{n}" for n in range(2, 10_000)) if one not in _names(keys))
+        self._keep(keys.issue(name, None if lasts_s is None else self._clock() + lasts_s))
+        return Obeyed(f"token {name} is good from now on", self._door.keys.token_of(name), self._lines(name))
+
+    def _revoke(self, name: str, expel: bool, actions: list[Action], now: float) -> Obeyed:
+        self._keep(self._door.keys.revoke(name))
+        gone = [worker for worker in self._cluster.members.live() if self._came_with(worker.connection) == name]
+        if not expel:
+            stay = f"; {len(gone)} workers that came with it stay in the run" if gone else ""
+            return Obeyed(f"token {name} is void from now on{stay}", tokens=self._lines(name))
+        for worker in gone:
+            actions += self._cluster.dismiss(worker.rank, f"its token ({name}) was revoked", now, expel=True)
+        said = f"token {name} is void from now on, and {len(gone)} workers that came with it were expelled"
+        return Obeyed(said, tokens=self._lines(name))
+
+    def _keep(self, keys: RunKeys) -> None:
+        """On disk first: what was revoked must not come back with a supervisor that does."""
+        write_token_file(self._keys_file, keys.text)
+        self._door.keys = keys
+
+    def _lines(self, name: str | None = None) -> tuple[TokenLine, ...]:
+        keys, now = self._door.keys, self._clock()
+        used = Counter(self._came_with(worker.connection) for worker in self._cluster.members.live())
+        return tuple(
+            TokenLine(one.name, one.expires_at, one.name in keys.revoked, one.expired(now), used[one.name])
+            for one in keys.join_secrets
+            if name in (None, one.name)
+        )
+
+
+def _names(keys: RunKeys) -> set[str]:
+    return {one.name for one in keys.join_secrets}
+
+
+def order(former: Former, given: Order, patience_s: float = PATIENCE_S) -> Obeyed:
+    """Have the supervisor of a run, of which ``former`` was read from its folder, do this. ``Misuse`` as it says, or
+    ``SupervisorLost`` where it does not answer."""
+    try:
+        frames = ask(former.address, former.keys, encode(given, ()), patience_s)
+    except SupervisorLost as error:
+        remedy = f"is it up, and reachable from here? `taut supervisor --recover {former.run}` brings back one that died"
+        raise SupervisorLost(f"{error}; {remedy}") from None
+    answer, _ = decode(frames, Answer, limit_nbytes=LIMIT_NBYTES)
+    if isinstance(answer, Rejected):
+        raise Misuse(answer.given, answer.expected, answer.remedy)
+    assert isinstance(answer, Obeyed)
+    return answer

@@ -1,0 +1,86 @@
+"""Sending workers away: whom the user dismisses, and who sends what makes no sense. Pure; cluster.py drives it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from taut.core.messages import SUPERVISOR, Complaint, Leave
+from taut.errors import Misuse
+from taut.supervisor.complaints import Complaints
+from taut.supervisor.membership import Worker
+from taut.supervisor.roll import Roll
+
+
+@dataclass(slots=True)
+class Discipline:
+    """``roll`` carries the departures out."""
+
+    roll: Roll
+    complaints: Complaints = field(default_factory=Complaints)
+
+    def dismiss(self, rank: int, reason: str, now: float, expel: bool = False) -> None:
+        """Worker ``rank`` is to go in order, with everything handed over; ``expel``: at once. The others go on.
+        ``Misuse`` where there is no such worker, or nobody who could go on."""
+        worker = self._dismissible(rank, expel)
+        if expel:
+            self.roll.given_up(worker, reason, now)
+            return
+        worker.leave = reason
+        self.roll.outbox.record("leaving", f"worker {rank} is to go: {reason}")
+        self.roll.outbox.send(worker.connection, Leave(reason))
+
+    def complained(self, accuser: Worker, complaints: Sequence[Complaint], now: float) -> None:
+        """What a heartbeat says of others."""
+        for complaint in complaints:
+            accused = self.roll.members.workers.get(complaint.rank)
+            if accused is None or accused is accuser or not accused.live:
+                continue
+            self._note(accused, self.complaints.accuse(accuser.rank, complaint, now))
+            self._judge(accused, complaint.why, now)
+
+    def refused(self, worker: Worker, why: str, now: float, refused: int = 1, excess: int = 0) -> None:
+        """The supervisor itself could not read, or did not take, so many messages of this worker."""
+        if worker.live:
+            self._note(worker, self.complaints.refused_here(worker.rank, refused, excess, why, now))
+            self._judge(worker, why, now)
+
+    def _judge(self, accused: Worker, why: str, now: float) -> None:
+        accusers = self.complaints.accusers(accused.rank)
+        if not accusers or self.roll.ending.verdict is not None:
+            return  # after the verdict nobody exchanges anything any more
+        others = [worker.rank for worker in self.roll.members.live() if worker is not accused]
+        if self.complaints.convicted(accused.rank, self._hearers(accused.rank, others), others):
+            named = ["the supervisor" if one == SUPERVISOR else f"worker {one}" for one in sorted(accusers)]
+            told = f"its messages were refused too often, by {' and '.join(named[:8])} (the last: {why or 'too many'})"
+            self.roll.given_up(accused, told, now)
+
+    def _hearers(self, rank: int, others: Sequence[int]) -> Sequence[int]:
+        """Those that its messages are for, by the run's topology."""
+        topology = self.roll.plan.topology
+        if topology == "complete":
+            return others
+        from taut.topologies.registry import parse
+
+        return parse(topology).union(sorted([rank, *others])).outward(rank)
+
+    def _note(self, accused: Worker, news: str | None) -> None:
+        accused.refused = self.complaints.total(accused.rank)
+        if news is not None:
+            self.roll.outbox.record("refused", news)
+
+    def _dismissible(self, rank: int, expel: bool) -> Worker:
+        members, ending = self.roll.members, self.roll.ending
+        worker = members.workers.get(rank)
+        if worker is None:
+            known = ", ".join(str(one.rank) for one in members.live()) or "none yet"
+            raise Misuse(f"worker {rank}", f"a worker of this run: {known}")
+        if not worker.live:
+            raise Misuse(f"worker {rank}, which is gone ({worker.reason})", "a worker that is still in the run")
+        if ending.begun and not expel:
+            raise Misuse(f"worker {rank} of a run that is ending", "one that goes on", "it ends by itself, with the run")
+        if worker.state == "done" and not expel:
+            raise Misuse(f"worker {rank}, which has no data left", "one that trains", "it waits for the end of the run")
+        if not any(one is not worker and one.leave is None for one in members.with_state()):
+            raise Misuse(f"worker {rank}, the last one", "another worker that goes on", "`taut drain RUN` ends the run")
+        return worker

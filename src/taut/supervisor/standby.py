@@ -1,0 +1,78 @@
+"""A second supervisor that waits beside a run and takes over when the first is gone.
+
+It watches the run's store, in the same folder (on one machine, or on a file system that both share): the first
+supervisor writes there once a second. How long a silence means death follows from the rhythm of those writes, as for
+workers; on the same host, a process that is gone is gone at once.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+from typing import Literal
+
+from taut.core.clock import Clock, MonotonicClock
+from taut.core.detector import Detector, DetectorSettings
+from taut.supervisor.run_store import FILE
+
+LOOK_S = 0.25
+# The store is written once a second: one that misses several is not late, and a file system may stall for a moment.
+SETTINGS = DetectorSettings(threshold=16.0, floor=0.5, prior_s=1.0)
+
+Seen = Literal["waiting", "living", "gone", "over"]
+
+
+class Standby:
+    """Judges the supervisor of the run in ``run_dir``. ``alive``: whether a process of this host is there, for tests."""
+
+    def __init__(self, run_dir: Path, clock: Clock | None = None, alive: Callable[[int], bool] | None = None) -> None:
+        self.run_dir, self._clock = Path(run_dir), clock or MonotonicClock()
+        self._alive = alive or _alive
+        self._detector: Detector | None = None
+        self._beat: tuple[int, float] | None = None
+
+    def look(self) -> Seen:
+        """How the first supervisor is, now."""
+        found = self._read()
+        if found is None:
+            return "waiting"
+        outcome, host, pid, term, beat = found
+        if outcome:
+            return "over"
+        now = self._clock.now()
+        if self._detector is None:
+            self._detector = Detector(now, SETTINGS)
+        if (term, beat) != self._beat:
+            self._beat = (term, beat)
+            self._detector.beat(now)
+        if host == socket.gethostname() and not self._alive(pid):
+            return "gone"
+        return "gone" if self._detector.suspects(now) else "living"
+
+    def _read(self) -> tuple[str | None, str, int, int, float] | None:
+        path = self.run_dir / FILE
+        if not path.is_file():
+            return None
+        try:
+            database = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)
+            try:
+                run = database.execute("select outcome, host, pid from run").fetchone()
+                memory = database.execute("select term, beat from memory").fetchone()
+            finally:
+                database.close()
+        except sqlite3.Error:
+            return None  # being written for the first time
+        return None if run is None or memory is None else (*run, *memory)
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

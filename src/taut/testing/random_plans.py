@@ -1,0 +1,137 @@
+"""Random faults that a run must survive. Two workers at least are spared death and stay with the supervisor, and what is
+cut heals again: a run whose every worker died, or whose halves never meet again, has nothing to promise."""
+
+from __future__ import annotations
+
+from taut.core.messages import SUPERVISOR
+from taut.simulator.dice import Dice
+from taut.testing.fault_plan import FaultPlan
+
+MOST_FAULTS = 4
+LONG_S = 40.0  # a silence for which anybody is given up
+SHORT_S = 4.0  # one for which nobody is
+SPARED = 2
+KINDS = (
+    ("kill", 3),
+    ("restart", 2),
+    ("pause", 2),
+    ("join", 2),
+    ("leave", 1),
+    ("supervisor", 2),
+    ("slow", 1),
+    ("partition", 3),
+    ("cut", 1),
+    ("one_way", 1),
+    ("drop", 1),
+    ("throttle", 1),
+    ("duplicate", 1),
+    ("reorder", 1),
+)  # and how often each, among them
+
+
+def random_plan(seed: int, workers: int, duration_s: float, strategy: str = "async") -> FaultPlan:
+    """One to four faults, most of them within ``duration_s``. The strategy is part of what is drawn from, no more: every
+    strategy must survive every fault.
+
+    >>> random_plan(1, workers=4, duration_s=2.0) == random_plan(1, workers=4, duration_s=2.0)
+    True
+    """
+    draw = _Draw(Dice(seed, "plan", strategy), workers, duration_s)
+    plan = FaultPlan(seed)
+    for _ in range(1 + draw.dice.randrange(MOST_FAULTS)):
+        plan = draw.one_more(plan)
+    return plan
+
+
+class _Draw:
+    """The faults so far, as far as they bind the next ones. ``victims``: those who may die, in the order in which they
+    do."""
+
+    def __init__(self, dice: Dice, workers: int, duration_s: float) -> None:
+        self.dice, self.workers, self.duration_s = dice, workers, duration_s
+        everybody = list(range(workers))
+        self.spared = {everybody.pop(dice.randrange(len(everybody))) for _ in range(min(SPARED, workers))}
+        self.victims = everybody
+
+    def one_more(self, plan: FaultPlan) -> FaultPlan:
+        kind = self._kind()
+        if kind in ("kill", "restart", "leave"):
+            return self._ending(plan, kind)
+        if kind in ("slow", "throttle", "drop", "duplicate", "reorder"):
+            return self._lasting(plan, kind)
+        if kind in ("partition", "cut", "one_way"):
+            return self._parting(plan, kind)
+        if kind == "join":
+            plan = plan.join(1 + self.dice.randrange(2))
+        elif kind == "pause":
+            rank = self.dice.randrange(self.workers)
+            plan = plan.pause(rank, for_s=self._tenths(0.2, SHORT_S) if rank in self.spared else self._while_s())
+        else:
+            plan = plan.kill_supervisor(back_after_s=self._tenths(0.2, 3.0), moved=self.dice.random() < 0.5)
+        return self._timed(plan)
+
+    def _kind(self) -> str:
+        drawn = self.dice.randrange(sum(share for _, share in KINDS))
+        for kind, share in KINDS:
+            if drawn < share:
+                return kind
+            drawn -= share
+        raise AssertionError
+
+    def _ending(self, plan: FaultPlan, kind: str) -> FaultPlan:
+        if not self.victims:
+            return plan
+        rank = self.victims.pop(self.dice.randrange(len(self.victims)))
+        if kind == "restart":
+            return self._timed(plan.restart(rank, after_s=self._tenths(0.1, 2.0)))
+        return self._timed(plan.kill(rank) if kind == "kill" else plan.leave(rank))
+
+    def _lasting(self, plan: FaultPlan, kind: str) -> FaultPlan:
+        one, other = self._pair()
+        p = self._tenths(0.1, 0.3)
+        if kind == "slow":
+            plan = plan.slow(one, times=2 + self.dice.randrange(9))
+        elif kind == "throttle":
+            plan = plan.throttle(one, other, share=0.01)
+        elif kind == "drop":
+            plan = plan.drop(one, other, p=p)
+        elif kind == "duplicate":
+            plan = plan.duplicate(p=p) if self.dice.random() < 0.5 else plan.duplicate(one, other, p=p)
+        else:
+            plan = plan.reorder(p=p) if self.dice.random() < 0.5 else plan.reorder(one, other, p=p)
+        return plan if self.dice.random() < 0.3 else self._between(plan, self._tenths(0.2, self.duration_s))
+
+    def _parting(self, plan: FaultPlan, kind: str) -> FaultPlan:
+        one, other = self._pair()
+        if kind == "partition":
+            away = [rank for rank in self.victims if self.dice.random() < 0.6] or self.victims[:1]
+            if away:
+                rest = [rank for rank in range(self.workers) if rank not in away]
+                return self._between(plan.partition(away, [*rest, SUPERVISOR]), self._while_s())
+        if self.dice.random() < 0.3:
+            other = SUPERVISOR
+            if one in self.spared:
+                return plan
+        plan = plan.cut(one, other) if kind != "one_way" else plan.one_way(one, other)
+        return self._between(plan, self._while_s() if other == SUPERVISOR else self._tenths(0.2, 5.0))
+
+    def _pair(self) -> tuple[int, int]:
+        one = self.dice.randrange(self.workers)
+        return one, (one + 1 + self.dice.randrange(self.workers - 1)) % self.workers
+
+    def _timed(self, plan: FaultPlan) -> FaultPlan:
+        if self.dice.random() < 0.4:
+            return plan.at_step(1 + self.dice.randrange(16))
+        return plan.at(self._tenths(0.0, 1.2 * self.duration_s))
+
+    def _between(self, plan: FaultPlan, for_s: float) -> FaultPlan:
+        from_s = self._tenths(0.0, self.duration_s)
+        return plan.between(from_s, round(from_s + for_s, 3))
+
+    def _while_s(self) -> float:
+        """Mostly short; sometimes so long that anybody is given up."""
+        return LONG_S if self.dice.random() < 0.2 else self._tenths(0.2, SHORT_S)
+
+    def _tenths(self, low: float, high: float) -> float:
+        """A multiple of 0.05, evenly from ``low`` to ``high``: easily read."""
+        return round(round((low + (high - low) * self.dice.random()) / 0.05) * 0.05, 3)

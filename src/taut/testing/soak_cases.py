@@ -1,0 +1,110 @@
+"""What a seed of the soak stands for: a strategy with what goes with it, a cluster, and a plan of faults."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from taut.errors import Misuse, TautError
+from taut.simulator.dice import Dice
+from taut.strategies.combination import combine
+from taut.strategies.registry import REGISTRY
+from taut.testing.fault_plan import FaultPlan
+from taut.testing.soak_laws import broken_laws
+from taut.testing.soak_tally import TALLY
+
+if TYPE_CHECKING:
+    from taut.simulator.trace import Trace
+
+JOB = Path(__file__).with_name("soak_job.py")
+STEP_S = 0.1
+STEPS = 16  # of each worker, about
+BATCH = 4
+EPOCHS = 2
+LIMIT_S = 200.0  # of virtual time: far beyond any silence that is waited for
+SHORTER = {"diloco": "diloco:every=5", "easgd": "easgd:every=4", "codistillation": "codistillation:every=5"}
+MIXED = ("sync for 5 steps, then async", "ssp:2")
+STRATEGIES = tuple(SHORTER.get(name, name) for name in sorted(REGISTRY)) + MIXED
+TOPOLOGIES = ("", "ring", "torus", "star", "exponential:directed=no", "tree", "complete")
+CODECS = ("", "", "threshold", "dense")
+
+
+@dataclass(frozen=True)
+class Case:
+    """One run of the soak."""
+
+    seed: int
+    strategy: str
+    topology: str
+    codec: str
+    workers: int
+    plan: FaultPlan
+
+    def __str__(self) -> str:
+        wired = "".join(
+            f" --{what} {word}" for what, word in (("topology", self.topology), ("codec", self.codec)) if word
+        )
+        return f"--workers {self.workers} --strategy {self.strategy!r}{wired}: {self.plan}"
+
+
+@dataclass(frozen=True)
+class Checked:
+    """How it went. ``broken``: laws, or what was raised."""
+
+    case: Case
+    broken: tuple[str, ...]
+    cpu_s: float
+    virtual_s: float = 0.0
+
+
+def case_of(seed: int) -> Case:
+    """Strategies take turns; all else is drawn.
+
+    >>> case_of(3) == case_of(3), case_of(3).strategy == case_of(4).strategy
+    (True, False)
+    """
+    strategy = STRATEGIES[seed % len(STRATEGIES)]
+    dice = Dice(seed, "case")
+    workers = 4 + dice.randrange(3)
+    wishes = [(one, other) for one in TOPOLOGIES for other in CODECS]
+    while True:
+        topology, codec = wishes[dice.randrange(len(wishes))]
+        try:
+            combine(strategy, topology or None, codec or None, None, workers)
+        except Misuse:
+            continue  # those do not go together
+        break
+    return Case(seed, strategy, topology, codec, workers, FaultPlan.random(seed, workers, STEPS * STEP_S, strategy))
+
+
+def check_case(case: Case, trace: Trace | None = None) -> Checked:
+    """Run it, and see which laws it broke."""
+    from taut.testing.faulty_run import run_with_faults
+
+    samples = STEPS * BATCH * case.workers // EPOCHS
+    TALLY.clear()
+    began_s = time.process_time()
+    try:
+        found = run_with_faults(
+            JOB,
+            case.plan,
+            workers=case.workers,
+            strategy=case.strategy,
+            args=("--samples", str(samples), "--epochs", str(EPOCHS)),
+            step_s=STEP_S,
+            limit_s=LIMIT_S,
+            trace=trace,
+            topology=case.topology,
+            codec=case.codec,
+        )
+    except (TautError, AssertionError, ArithmeticError, LookupError, TypeError, ValueError) as error:
+        return Checked(case, (f"{type(error).__name__}: {error}",), time.process_time() - began_s)
+    broken = broken_laws(found, TALLY, samples, EPOCHS)
+    return Checked(case, tuple(broken), time.process_time() - began_s, found.wall_s)
+
+
+def check_seed(seed: int) -> Checked:
+    """The seed's case."""
+    return check_case(case_of(seed))

@@ -1,0 +1,104 @@
+"""What must hold after a run, whatever went wrong in it."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+
+from taut.core.messages import SUPERVISOR
+from taut.simulator.faults import Fail, KillSupervisor, Leave, Loss, Partition, Pause, Restart, newcomers
+from taut.simulator.result import Simulated
+from taut.strategies.combination import combine
+from taut.testing.random_plans import SHORT_S
+from taut.testing.soak_tally import Tally
+
+
+def broken_laws(found: Simulated, tally: Tally, samples: int, epochs: int) -> list[str]:
+    """Which laws the run broke, in words; none if all is well."""
+    return [*_ended(found), *_agree(found), *_trained(found, tally, samples, epochs), *_nobody_wronged(found)]
+
+
+def _ended(found: Simulated) -> Iterator[str]:
+    """With exit code 0 and a model, since two workers were spared."""
+    outcome = found.outcome
+    assert outcome is not None
+    if outcome.exit_code != 0 or outcome.model is None:
+        yield f"exit code {outcome.exit_code}: {found.error or outcome.failures}"
+
+
+def _agree(found: Simulated) -> Iterator[str]:
+    """Where the replicas must be equal bit for bit, they are."""
+    given, outcome = found.scenario, found.outcome
+    assert outcome is not None
+    chosen = combine(given.strategy, given.topology or None, given.codec or None, given.finish or None, given.workers)
+    exact = chosen.finish == "average" or (chosen.agrees and chosen.codec.partition(":")[0] in ("tether", "threshold"))
+    if exact and not (outcome.exact and outcome.identical):
+        yield f"the replicas differ (identical {outcome.identical}, exact {outcome.exact})"
+
+
+def _trained(found: Simulated, tally: Tally, samples: int, epochs: int) -> Iterator[str]:
+    """Each sample once in each pass, by the supervisor's account and by the workers' own; again only where it was
+    uncertain."""
+    outcome, faults = found.outcome, found.scenario.faults
+    assert outcome is not None
+    # What a worker reported in the last second of a supervisor's life, nobody knows of where both died.
+    forgotten = any(isinstance(fault, KillSupervisor) for fault in faults) and bool(_out_of_sight(found))
+    if outcome.samples_undone < 0 or (outcome.samples_undone and not forgotten):
+        yield f"{outcome.samples_undone} samples were not trained on, by the supervisor's account"
+    cut_short = {sample for sample in tally.begun if tally.begun[sample] > tally.ended[sample]}
+    missed = [sample for sample in range(samples) if tally.ended[sample] < epochs and sample not in cut_short]
+    if missed:
+        yield f"samples {missed[:8]} were trained on fewer than {epochs} times, by the workers' own account"
+    again = sum(tally.begun.values()) - samples * epochs
+    if again > outcome.samples_again and not any(isinstance(fault, KillSupervisor) for fault in faults):
+        yield f"{again} samples were trained on again, of which the supervisor counted {outcome.samples_again}"
+    certain = not any(_makes_uncertain(fault) for fault in faults)
+    if certain and (again or outcome.samples_again):
+        yield f"{max(again, outcome.samples_again)} samples were trained on again, though nobody died and nothing was cut"
+
+
+def _makes_uncertain(fault: object) -> bool:
+    """Whether it may be unknown afterwards what was trained on."""
+    return isinstance(fault, Fail | Restart | Leave | Pause | Partition | KillSupervisor) or (
+        isinstance(fault, Loss) and SUPERVISOR in (fault.one, fault.other)
+    )
+
+
+def _nobody_wronged(found: Simulated) -> Iterator[str]:
+    """No process has two ranks, no rank two processes, and nobody is given up who was never out of the supervisor's sight
+    for long."""
+    outcome = found.outcome
+    assert outcome is not None
+    if sorted(outcome.workers) != list(range(len(outcome.workers))):
+        yield f"ranks with gaps: {sorted(outcome.workers)}"
+    places = Counter(row.pid - 1 for row in outcome.workers.values())
+    if max(places.values()) > 1:
+        yield f"a process with several ranks: {places}"
+    may_go = _out_of_sight(found)
+    for rank, row in outcome.workers.items():
+        late = not row.statistics.steps and "takes no worker after that" in row.reason
+        if row.state == "gone" and row.pid - 1 not in may_go and not late:
+            yield f"worker {rank} was given up though it was there all the time: {row.reason}"
+
+
+def _out_of_sight(found: Simulated) -> set[int]:
+    """The places of workers that died, left, or were silent for so long that they may be given up."""
+    silent_s: defaultdict[int, float] = defaultdict(float)
+    places = found.scenario.workers + sum(newcomers(fault) for fault in found.scenario.faults)
+    for fault in found.scenario.faults:
+        match fault:
+            case Fail(rank) | Restart(rank) | Leave(rank):
+                silent_s[rank] += 1e9
+            case Pause(rank, for_s=for_s):
+                silent_s[rank] += for_s
+            case Partition(from_s=from_s, until_s=until_s):
+                for place in range(places):
+                    if fault.parts(place, SUPERVISOR):
+                        silent_s[place] += (until_s or 1e9) - from_s
+            case Loss(one, other, from_s=from_s, until_s=until_s) if SUPERVISOR in (one, other):
+                for end in (one, other):
+                    if end is not None and end >= 0:
+                        silent_s[end] += (until_s or 1e9) - from_s
+            case _:
+                pass
+    return {place for place, silence_s in silent_s.items() if silence_s > SHORT_S}

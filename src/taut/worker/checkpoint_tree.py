@@ -1,0 +1,100 @@
+"""What ``state_dict`` gives, as JSON with the tensors beside it, and back: the same values of the same types."""
+
+from __future__ import annotations
+
+from collections import Counter, OrderedDict, defaultdict, deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from taut.errors import Misuse
+
+if TYPE_CHECKING:
+    import torch
+
+_PLAIN = (type(None), bool, int, float, str)
+
+
+def fold(value: Any, name: str, tensors: dict[str, torch.Tensor], blame: str = "") -> Any:
+    """``value`` for JSON; tensors go to ``tensors``, copied, under names that begin with ``name``. ``Misuse`` for what
+    is neither a tensor, a number, a text, nor a list, tuple or dictionary of them.
+
+    >>> import torch
+    >>> tensors = {}
+    >>> fold({0: {"step": torch.ones(()), "betas": (0.9, 0.99)}}, "optimizer", tensors)
+    {'$pairs': [[0, {'step': {'$tensor': 'optimizer.0.step'}, 'betas': {'$tuple': [0.9, 0.99]}}]]}
+    >>> unfold(_, tensors.__getitem__)
+    {0: {'step': tensor(1.), 'betas': (0.9, 0.99)}}
+    """
+    import torch
+
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, torch.Tensor):
+        tensors[name] = _copied(value, name, blame)
+        return {"$tensor": name}
+    if isinstance(value, np.ndarray):
+        tensors[name] = _copied(torch.from_numpy(np.array(value)), name, blame)
+        return {"$array": name}
+    if type(value) in _PLAIN:
+        return value
+    if isinstance(value, Counter):
+        return {"$counter": [[key, count] for key, count in value.items()]}
+    if isinstance(value, dict):
+        return _fold_dict(value, name, tensors, blame)
+    kinds: dict[type, str] = {tuple: "$tuple", deque: "$deque"}
+    if type(value) is list or type(value) in kinds:
+        items = [fold(item, f"{name}.{place}", tensors, blame) for place, item in enumerate(value)]
+        return items if type(value) is list else {kinds[type(value)]: items}
+    raise Misuse(
+        f"{blame or name} with a {type(value).__name__} ({name})",
+        "tensors, numbers, texts, and lists, tuples and dictionaries of them",
+        "checkpoints hold nothing that would have to be unpickled",
+    )
+
+
+def _fold_dict(value: dict[Any, Any], name: str, tensors: dict[str, torch.Tensor], blame: str) -> Any:
+    if type(value) not in (dict, OrderedDict, defaultdict):
+        raise Misuse(f"{blame or name} with a {type(value).__name__}", "plain dictionaries")
+    folded = [(key, fold(item, f"{name}.{key}", tensors, blame)) for key, item in value.items()]
+    if all(type(key) is str and not key.startswith("$") for key in value):
+        return dict(folded)
+    bad = [key for key in value if type(key) not in _PLAIN]
+    if bad:
+        raise Misuse(f"{blame or name} with the key {bad[0]!r}", "keys that are numbers or texts")
+    return {"$pairs": [list(pair) for pair in folded]}
+
+
+def unfold(folded: Any, tensor: Callable[[str], torch.Tensor]) -> Any:  # noqa: PLR0911  # one for each kind
+    """What was folded."""
+    if isinstance(folded, list):
+        return [unfold(item, tensor) for item in folded]
+    if not isinstance(folded, dict):
+        return folded
+    if len(folded) == 1:
+        (kind, held) = next(iter(folded.items()))
+        match kind:
+            case "$tensor":
+                return tensor(held)
+            case "$array":
+                return tensor(held).numpy()
+            case "$tuple":
+                return tuple(unfold(item, tensor) for item in held)
+            case "$deque":
+                return deque(unfold(item, tensor) for item in held)
+            case "$counter":
+                return Counter(dict(held))
+            case "$pairs":
+                return {key: unfold(item, tensor) for key, item in held}
+    return {key: unfold(item, tensor) for key, item in folded.items()}
+
+
+def _copied(tensor: torch.Tensor, name: str, blame: str) -> torch.Tensor:
+    """In host memory, of its own: one copy."""
+    import torch
+
+    if tensor.layout != torch.strided or tensor.is_complex() or tensor.is_quantized:
+        raise Misuse(f"{blame or name} with a tensor {name} of layout {tensor.layout}", "dense real tensors")
+    tensor = tensor.detach()
+    return tensor.clone(memory_format=torch.contiguous_format) if tensor.device.type == "cpu" else tensor.cpu()

@@ -1,0 +1,39 @@
+"""What a worker has refused of others: counted per sender, told to the supervisor with every heartbeat."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from taut.core.messages import Complaint
+
+MOST_TOLD = 16  # of the worst: a heartbeat stays small
+
+
+@dataclass
+class Refusals:
+    """Counts since this worker came. From any thread: of two that write at once one count may be lost, and no more.
+
+    >>> refusals = Refusals()
+    >>> for _ in range(3):
+    ...     refusals.add(2, "word for element 9 of a range of 8")
+    >>> refusals.complaints({})
+    [Complaint(rank=2, refused=3, excess=0, why='word for element 9 of a range of 8')]
+    """
+
+    counts: Counter[int] = field(default_factory=Counter)
+    why: dict[int, str] = field(default_factory=dict)
+
+    def add(self, sender: int, why: str) -> None:
+        """A message of ``sender`` was refused."""
+        self.counts[sender] += 1
+        self.why[sender] = why[:256]
+
+    def complaints(self, excess: Mapping[int, int]) -> list[Complaint]:
+        """About the worst. ``excess``: messages per sender that the transport dropped unread, as too many."""
+        blamed = [rank for rank in {*self.counts, *excess} if rank >= 0]  # the supervisor cannot expel itself
+        blamed.sort(key=lambda rank: (-self.counts[rank] - excess.get(rank, 0), rank))
+        return [
+            Complaint(rank, self.counts[rank], excess.get(rank, 0), self.why.get(rank, "")) for rank in blamed[:MOST_TOLD]
+        ]

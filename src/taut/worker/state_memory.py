@@ -1,0 +1,107 @@
+"""What a codec, or a strategy's method, remembers between two steps: read from its state field by field, so that neither
+need know anything of checkpoints."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from taut.worker.checkpoint_tree import fold, unfold
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import torch
+
+# The weights themselves are kept apart; the rest is made anew by ``start``, or told by ``retune`` and the roster.
+_NEVER = ("w", "b", "r", "kernels", "grid", "words", "workers", "local", "place", "members")
+
+
+def remembered(state: Any, tensors: dict[str, torch.Tensor], name: str = "codec") -> dict[str, Any]:
+    """Numbers and vectors, and records and lists of them, folded. What is anything else is left out.
+
+    >>> from taut.codecs import parse
+    >>> codec = parse("threshold")
+    >>> state = codec.start(np.zeros(64, np.float32), workers=2)
+    >>> state.steering.patience = 7
+    >>> kept = remembered(state, {})
+    >>> fresh = codec.start(np.zeros(64, np.float32), workers=2); recall(fresh, kept, {}.__getitem__)
+    >>> fresh.steering.patience
+    7
+    """
+    kept: dict[str, Any] = {}
+    for each in dataclasses.fields(state):
+        value, full = getattr(state, each.name), f"{name}.{each.name}"
+        if each.name in _NEVER:
+            continue
+        if _record(value):
+            kept[each.name] = {"$record": remembered(value, tensors, full)}
+        elif isinstance(value, list) and value and all(_record(item) for item in value):
+            items = [remembered(item, tensors, f"{full}.{place}") for place, item in enumerate(value)]
+            kept[each.name] = {"$records": items}
+        elif isinstance(getattr(value, "completed", None), int):
+            kept[each.name] = {"$completed": value.completed}  # a group: how many rounds it has made
+        elif _plain(value):
+            kept[each.name] = fold(value, full, tensors)
+    return kept
+
+
+def recall(state: Any, kept: dict[str, Any], tensor: Callable[[str], torch.Tensor], w: Any = None) -> None:
+    """Put back into ``state`` what was remembered; fields that it does not have any more are passed over. ``w``: the
+    weights, to whose device tensors go."""
+    w = getattr(state, "w", w)
+    for name, folded in kept.items():
+        if not hasattr(state, name):
+            continue
+        held = getattr(state, name)
+        match folded:
+            case {"$record": record}:
+                if _record(held):
+                    recall(held, record, tensor, w)
+            case {"$records": records}:
+                for item, record in zip(held or (), records, strict=False):
+                    recall(item, record, tensor, w)
+            case {"$completed": completed}:
+                if completed:
+                    held.stand = type(held.stand)(completed, True)  # the result of that round is not here
+            case _:
+                _put(state, name, _like(w, unfold(folded, tensor)))
+
+
+def _put(state: Any, name: str, value: Any) -> None:
+    """Vectors in place: there may be other views of them."""
+    held = getattr(state, name)
+    if isinstance(held, np.ndarray) and isinstance(value, np.ndarray) and held.shape == value.shape:
+        held[...] = value
+    else:
+        setattr(state, name, value)
+
+
+def _record(value: Any) -> bool:
+    """A record whose fields may be set."""
+    if not dataclasses.is_dataclass(value) or isinstance(value, type):
+        return False
+    frozen: bool = type(value).__dataclass_params__.frozen  # type: ignore[attr-defined]
+    return not frozen
+
+
+def _plain(value: Any) -> bool:
+    """Numbers, texts and vectors, and dictionaries, lists and tuples of them."""
+    import torch
+
+    if isinstance(value, dict):
+        return all(_plain(item) for item in value.values())
+    if isinstance(value, list | tuple):
+        return all(_plain(item) for item in value)
+    return value is None or isinstance(value, bool | int | float | str | np.ndarray | np.generic | torch.Tensor)
+
+
+def _like(w: Any, value: Any) -> Any:
+    """Tensors to where the weights are."""
+    import torch
+
+    if isinstance(value, dict):
+        return {key: _like(w, item) for key, item in value.items()}
+    return value.to(w.device) if isinstance(value, torch.Tensor) and isinstance(w, torch.Tensor) else value

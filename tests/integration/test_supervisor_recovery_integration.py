@@ -1,0 +1,84 @@
+"""The supervisor is killed with -9 in mid-run and comes back, here or elsewhere: the run goes on and ends as if nothing
+had happened. Real processes, real sockets, real SQLite."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from taut.supervisor.store import load_run
+
+JOB = Path(__file__).with_name("job.py")
+PATIENCE_S = 60.0
+PAUSE = threading.Event()  # never set: between two looks at what another process has done
+
+
+def until(condition: Callable[[], object], what: str) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline, f"waited in vain for {what}"
+        PAUSE.wait(0.02)
+
+
+@pytest.fixture
+def processes() -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
+    with ExitStack() as stack:
+
+        def start(folder: Path, log: str, *words: str) -> subprocess.Popen[bytes]:
+            out = stack.enter_context((folder / log).open("wb"))
+            command = [sys.executable, "-m", "taut.cli.main", *words]
+            process = subprocess.Popen(
+                command, cwd=folder, stdout=out, stderr=out, env={**os.environ, "OMP_NUM_THREADS": "1"}
+            )
+
+            def stop() -> None:
+                process.kill()
+                process.wait()
+
+            stack.callback(stop)
+            return process
+
+        yield start
+
+
+@pytest.mark.parametrize("way", ["same", "elsewhere", "standby"])
+def test_a_killed_supervisor_comes_back(
+    tmp_path: Path, processes: Callable[..., subprocess.Popen[bytes]], way: str
+) -> None:
+    log, gate = tmp_path / "first.log", tmp_path / "gate"
+    first = processes(tmp_path, "first.log", "supervisor", "--workers", "2", "--name", "run", "--bind", "127.0.0.1")
+    until(lambda: "on every machine" in log.read_text(), "the supervisor")
+    address = next(word for word in log.read_text().split() if word.startswith("tcp://"))
+    join = ["worker", "--join", address, "--token-file", "taut-runs/run/token", str(JOB), "--gate", str(gate)]
+    workers = [processes(tmp_path, f"worker-{k}.log", *join) for k in range(2)]
+    until(lambda: "start:" in log.read_text(), "the start")
+    if way == "standby":
+        second = processes(tmp_path, "second.log", "supervisor", "--standby", "run", "--json")
+        until(lambda: "standing by" in (tmp_path / "second.log").read_text(), "the standby")
+    first.send_signal(signal.SIGKILL)
+    first.wait()
+    if way != "standby":
+        elsewhere = ["--port", "0"] if way == "elsewhere" else []
+        second = processes(tmp_path, "second.log", "supervisor", "--recover", "run", "--json", *elsewhere)
+    until(lambda: any(e.kind == "recovered" for e in load_run(tmp_path / "taut-runs", "run").events), "the recovery")
+    gate.touch()
+    assert second.wait(PATIENCE_S) == 0, (tmp_path / "second.log").read_text()
+    assert [worker.wait(PATIENCE_S) for worker in workers] == [0, 0]
+    said = (tmp_path / "second.log").read_text()
+    outcome = json.loads(said[said.index("{") :])
+    assert outcome["replicas_identical"]
+    record = load_run(tmp_path / "taut-runs", "run")
+    assert record.outcome is not None
+    assert record.outcome["samples_undone"] == 0
+    assert record.outcome["samples_again"] == 0  # both workers lived: nothing that was finished was dealt twice
+    assert [worker.rank for worker in record.workers] == [0, 1]

@@ -1,0 +1,117 @@
+"""The soak: every strategy survives random faults, and its laws can be broken."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from taut.simulator.result import Simulated
+from taut.simulator.scenario import Scenario
+from taut.strategies import REGISTRY
+from taut.supervisor.view import Outcome
+from taut.testing.fault_plan import FaultPlan
+from taut.testing.random_plans import random_plan
+from taut.testing.soak import main, told
+from taut.testing.soak_cases import STRATEGIES, Case, case_of, check_case, check_seed
+from taut.testing.soak_laws import broken_laws
+from taut.testing.soak_tally import Tally
+
+PLANS = 200
+AT_ONCE = 10
+
+
+@pytest.mark.parametrize("first", range(0, PLANS, AT_ONCE))
+def test_random_faults_break_no_law(first: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)  # a worker that loses its supervisor for good saves its model where it is
+    failed = [one for one in map(check_seed, range(first, first + AT_ONCE)) if one.broken]
+    assert not failed, "\n".join(told(one) for one in failed)
+
+
+def test_every_strategy_has_its_turn() -> None:
+    names = {strategy.partition(":")[0] for strategy in STRATEGIES}
+    assert set(REGISTRY) <= names
+    assert {case_of(seed).strategy for seed in range(len(STRATEGIES))} == set(STRATEGIES)
+    assert 5 * len(STRATEGIES) <= PLANS
+
+
+def test_plans_are_of_all_kinds_and_spare_two() -> None:
+    verbs = set()
+    for seed in range(300):
+        plan = random_plan(seed, workers=5, duration_s=2.0)
+        plan.check(5)
+        assert FaultPlan.parse(str(plan)) == plan
+        verbs |= {call.partition("(")[0] for call in str(plan).split(").")[1:]} - {"at", "at_step", "between"}
+        dead = {fault.rank for fault in plan.faults if type(fault).__name__ in ("Fail", "Restart", "Leave")}
+        assert len(dead) <= 3
+    assert verbs == {
+        "kill", "restart", "pause", "join", "leave", "kill_supervisor", "slow", "partition", "cut", "one_way", "drop",
+        "throttle", "duplicate", "reorder",
+    }  # fmt: skip
+
+
+def found(**outcome: object) -> Simulated:
+    given: dict[str, object] = {"state": "finished", "exit_code": 0, "identical": True, "exact": True, "digest": "d"}
+    given |= {"model": Path("model"), **outcome}
+    return Simulated(Scenario(strategy="async"), 1.0, {}, outcome=Outcome(**given))  # type: ignore[arg-type]
+
+
+def tally(**missing: int) -> Tally:
+    made = Tally()
+    for sample in range(8):
+        made.begun[sample] = made.ended[sample] = 2 - missing.get(f"s{sample}", 0)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("what", "outcome", "missing"),
+    [
+        ("exit code 1", {"exit_code": 1}, {}),
+        ("replicas differ", {"identical": False}, {}),
+        ("8 samples were not", {"samples_undone": 8}, {}),
+        ("-8 samples were not", {"samples_undone": -8}, {}),
+        ("samples \\[3\\] were trained", {}, {"s3": 1}),
+        ("1 samples were trained on again", {}, {"s3": -1}),
+    ],
+)
+def test_a_broken_law_is_seen(what: str, outcome: dict[str, object], missing: dict[str, int]) -> None:
+    from taut.core.messages import Statistics
+    from taut.supervisor.view import WorkerRow
+
+    row = WorkerRow(0, "", 1, "finished", Statistics(), 0.0, "")
+    assert broken_laws(found(workers={0: row}), tally(), 8, 2) == []
+    broken = broken_laws(found(workers={0: row}, **outcome), tally(**missing), 8, 2)
+    assert len(broken) >= 1
+    import re
+
+    assert any(re.search(what, law) for law in broken), broken
+
+
+def test_a_run_that_cannot_end_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("taut.testing.soak_cases.LIMIT_S", 10.0)
+    apart = Case(0, "dpsgd", "", "", 4, FaultPlan().cut(0, 1).at(0.5))
+    (broken,) = check_case(apart).broken
+    assert "not over after 10 s of virtual time" in broken and "[0, 1, 2, 3]" in broken
+
+
+def test_a_failing_seed_is_replayed_by_one_command(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["--seed", "6", "--trace", "soak-6.json"]) == 0
+    assert "no law was broken" in capsys.readouterr().err
+    first = Path("soak-6.json").read_bytes()
+    assert main(["--seed", "6", "--trace", "again.json"]) == 0
+    assert Path("again.json").read_bytes() == first, "the same plan, to the byte"
+    broken = replace(check_seed(6), broken=("a law",))
+    assert "python -m taut.testing.soak --seed 6 --trace soak-6.json" in told(broken)
+
+
+def test_misuse_of_the_command(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(["--plans", "0"])
+    assert "from 1 up" in capsys.readouterr().err
+    assert main(["--seed", "1", "--trace", "/nowhere/at/all.json"]) == 2
+    assert "a folder that exists" in capsys.readouterr().err

@@ -1,0 +1,169 @@
+"""Which samples a checkpoint contains, whoever trains, dies and comes meanwhile: those, and what it lists as undone, are
+all there are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from taut.core.detector import Detector
+from taut.core.messages import Checkpoint, CheckpointBegun, CheckpointDone, Hello, Lease, Statistics
+from taut.supervisor.actions import DropCheckpoint, Outbox, Record, SaveCheckpoint, Send
+from taut.supervisor.checkpointing import Checkpointing
+from taut.supervisor.leases import Leases, Span, joined
+from taut.supervisor.membership import Membership, Worker
+from taut.written import Interval
+
+LENGTH, BATCH, WORKERS = 100, 5, 3
+
+
+def places(spans: Iterable[Span]) -> set[tuple[int, int]]:
+    return {(epoch, place) for epoch, lo, hi in spans for place in range(lo, hi)}
+
+
+def cluster(workers: int = WORKERS, every: Interval | None = None) -> Checkpointing:
+    members, leases, outbox = Membership(), Leases(), Outbox()
+    for rank in range(workers):
+        hello = Hello(1, [], f"tcp://{rank}", "", "here", rank)
+        members.workers[rank] = Worker(rank, bytes([rank]), hello, Detector(0.0), "training")
+    return Checkpointing(every or Interval(1.0, "seconds"), members, leases, outbox)
+
+
+class Trainee:
+    """A worker as far as leases go: what it holds, how much of it is trained on, and what was when it made its copy."""
+
+    def __init__(self, rank: int) -> None:
+        self.rank = rank
+        self.held: list[tuple[Lease, int]] = []
+        self.trained: set[tuple[int, int]] = set()
+        self.copied: set[tuple[int, int]] | None = None
+
+    def train(self, samples: int) -> list[int]:
+        """Train on so many; the leases that are done by it."""
+        done = []
+        while self.held and samples:
+            lease, at = self.held[0]
+            until = min(lease.hi, at + samples)
+            self.trained |= places([(lease.epoch, at, until)])
+            samples -= until - at
+            self.held[0] = (lease, until)
+            if until == lease.hi:
+                done.append(self.held.pop(0)[0].lease)
+        return done
+
+    def holds(self) -> list[Lease]:
+        return [Lease(lease.lease, lease.epoch, at, lease.hi) for lease, at in self.held]
+
+
+MOVES = st.lists(
+    st.tuples(
+        st.integers(0, WORKERS - 1), st.sampled_from(["ask", "train", "train", "copy", "write"]), st.integers(1, 12)
+    ),
+    max_size=80,
+)
+
+
+@given(MOVES)
+@settings(deadline=None, max_examples=150)
+def test_what_is_in_the_copies_and_what_is_undone_are_all_there_is(moves: list[tuple[int, str, int]]) -> None:
+    run = cluster()
+    trainees = [Trainee(rank) for rank in range(WORKERS)]
+    run.settle(0.0, 0.0)
+    run.settle(2.0, 0.0)
+    assert sum(isinstance(action, Send) for action in run.outbox.take()) == WORKERS
+    finish = [(rank, what, 1) for what in ("copy", "write") for rank in range(WORKERS)]
+    for rank, what, amount in [*moves, *finish]:
+        one, worker = trainees[rank], run.members.workers[rank]
+        if what == "ask":
+            lease = run.leases.request(rank, 0, LENGTH, batch=BATCH, live_workers=WORKERS)
+            lease = lease or run.leases.request(rank, 1, LENGTH, batch=BATCH, live_workers=WORKERS)
+            if isinstance(lease, Lease):
+                one.held.append((lease, lease.lo))
+        elif what == "train":
+            done = one.train(amount)
+            run.trained(rank, done)
+            run.leases.done(rank, done)
+        elif what == "copy" and one.copied is None:
+            one.copied = set(one.trained)
+            assert run.begun(worker, CheckpointBegun(1, one.holds(), 0, amount))
+        elif what == "write" and one.copied is not None and run.parts is not None:
+            run.done(worker, CheckpointDone(1, 10, "aa"))
+            run.settle(3.0, 0.0)
+    saved = next(action for action in run.outbox.take() if isinstance(action, SaveCheckpoint))
+    undone = places(tuple(span) for span in saved.manifest["undone"])  # type: ignore[attr-defined]
+    contained = set().union(*(one.copied or set() for one in trainees))
+    begun = {(epoch, place) for epoch, each in run.leases.passes.items() for place in range(each.length)}
+    assert contained | undone == begun
+    assert not contained & undone
+    again = Leases.continued(dict.fromkeys(run.leases.passes, LENGTH), joined(tuple(s) for s in undone_spans(undone)))
+    assert again.samples_undone == len(undone)
+    dealt: set[tuple[int, int]] = set()
+    for epoch in (0, 1):
+        while isinstance(lease := again.request(0, epoch, LENGTH, batch=BATCH, live_workers=2), Lease):
+            fresh = places([(lease.epoch, lease.lo, lease.hi)])
+            assert not fresh & dealt
+            dealt |= fresh
+    assert dealt | contained == begun | {(epoch, place) for epoch in (0, 1) for place in range(LENGTH)}
+    assert again.samples_again == 0, "nothing of it was trained on twice"
+
+
+def undone_spans(undone: set[tuple[int, int]]) -> list[Span]:
+    return [(epoch, place, place + 1) for epoch, place in undone]
+
+
+def test_who_dies_is_not_waited_for_and_who_failed_to_write_ends_it() -> None:
+    run = cluster()
+    run.settle(0.0, 0.0)
+    run.settle(2.0, 0.0)
+    run.outbox.take()
+    run.begun(run.members.workers[0], CheckpointBegun(1, []))
+    run.done(run.members.workers[0], CheckpointDone(1, 10, "aa"))
+    run.members.remove(run.members.workers[1], "killed")
+    run.settle(2.1, 0.0)
+    assert not run.outbox.take(), "worker 2 has not begun"
+    run.begun(run.members.workers[2], CheckpointBegun(1, []))
+    run.done(run.members.workers[2], CheckpointDone(1, 0, "", "disk full"))
+    run.settle(2.2, 0.0)
+    record, dropped = run.outbox.take()
+    assert isinstance(record, Record) and "worker 2: disk full" in record.text and "the one before stays" in record.text
+    assert dropped == DropCheckpoint(1)
+    run.settle(3.1, 0.0)
+    assert [action.message for action in run.outbox.take() if isinstance(action, Send)] == [Checkpoint(2)] * 2
+
+
+def test_what_nobody_asked_for_is_not_taken() -> None:
+    run = cluster()
+    worker = run.members.workers[0]
+    assert not run.begun(worker, CheckpointBegun(1, []))
+    run.settle(0.0, 0.0)
+    run.settle(2.0, 0.0)
+    assert not run.begun(worker, CheckpointBegun(2, []))
+    assert not run.done(worker, CheckpointDone(1, 10, "aa")), "a part that was never begun"
+    assert run.begun(worker, CheckpointBegun(1, [Lease(7, 0, 0, 5), Lease(0, 0, 3, 2)]))
+    assert run.parts is not None and not run.parts.reached, "leases that it does not hold"
+    assert not run.begun(worker, CheckpointBegun(1, []))
+
+
+def test_steps_and_epochs() -> None:
+    run = cluster(1, Interval(200.0, "steps"))
+    run.settle(0.0, 0.0)
+    for steps, number in ((150, 0), (203, 1), (390, 1), (402, 2)):
+        run.members.workers[0].statistics = Statistics(steps=steps)
+        run.settle(1.0, 0.0)
+        assert run.number == number
+        run.parts = None
+    run = cluster(1, Interval(1.0, "epochs"))
+    run.settle(0.0, 0.0)
+    numbers = []
+    for _ in range(2):
+        lease = run.leases.request(0, len(run.leases.passes), 5, batch=5, live_workers=1)
+        assert isinstance(lease, Lease)
+        run.settle(1.0, 0.0)
+        numbers.append(run.number)
+        run.leases.done(0, [lease.lease])
+        run.settle(1.0, 0.0)
+        numbers.append(run.number)
+        run.parts = None
+    assert numbers == [0, 1, 1, 2]

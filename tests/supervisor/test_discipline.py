@@ -1,0 +1,159 @@
+"""Who is sent away, and who is not: accusations, what the supervisor cannot read itself, and the user's dismissals."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scripted import Scripted
+
+from taut.core.messages import Complaint, Done, Expulsion, Heartbeat, Leave, Statistics
+from taut.errors import Misuse
+from taut.supervisor.cluster import Cluster
+from taut.supervisor.complaints import MOST_EXCESS, MOST_REFUSED, WINDOW_S
+from taut.supervisor.roll import RunPlan
+
+
+def training(workers: int, topology: str = "complete") -> Scripted:
+    run = Scripted(workers)
+    run.cluster = Cluster(RunPlan("quiet-otter", 7, workers, "{}", "host", topology=topology), run.now)
+    run.train(*range(workers))
+    return run
+
+
+def accuse(run: Scripted, accuser: int, accused: int, refused: int = MOST_REFUSED + 1, excess: int = 0) -> None:
+    complaint = Complaint(accused, refused, excess, "numbers that are not finite")
+    run.say(accuser, Heartbeat(Statistics(), [], [complaint]))
+
+
+def live(run: Scripted) -> set[int]:
+    return {worker.rank for worker in run.cluster.members.live()}
+
+
+@given(st.integers(2, 7), st.data())
+def test_more_than_half_of_the_others_expel_and_no_fewer(workers: int, data) -> None:
+    run = training(workers)
+    accusers = data.draw(st.sets(st.integers(1, workers - 1)))
+    for accuser in accusers:
+        accuse(run, accuser, 0)
+    expelled = len(accusers) >= 2 and 2 * len(accusers) > workers - 1
+    assert (0 not in live(run)) is expelled
+    assert set(range(1, workers)) <= live(run), "who accuses stays"
+    assert bool(run.heard(0, Expulsion)) is expelled
+    if expelled:
+        assert {gone.rank for gone in run.roster(1).gone} == {0}
+
+
+@given(
+    st.integers(2, 7), st.lists(st.tuples(st.integers(0, 8), st.integers(0, 2**40), st.integers(0, 2**40)), max_size=20)
+)
+def test_a_single_liar_gets_nobody_expelled(workers: int, lies) -> None:
+    run = training(workers)
+    for accused, refused, excess in lies:
+        run.now += 20.0
+        accuse(run, 1, accused, refused, excess)
+    assert live(run) == set(range(workers))
+
+
+def test_two_workers_cannot_expel_each_other_but_it_is_shown() -> None:
+    run = training(2)
+    accuse(run, 1, 0)
+    assert live(run) == {0, 1}
+    assert "worker 0: 101 messages refused by worker 1: numbers that are not finite" in run.told("refused")
+    assert run.cluster.rows(run.now)[0].refused == 101
+
+
+def test_where_few_hear_a_worker_those_judge() -> None:
+    run = training(6, topology="ring")
+    accuse(run, 3, 0)  # is not wired to it
+    accuse(run, 1, 0)
+    assert 0 in live(run)
+    accuse(run, 5, 0)
+    assert 0 not in live(run)
+
+
+def test_old_sins_are_forgiven() -> None:
+    run = training(3)
+    for _ in range(5):
+        for accuser in (1, 2):
+            before = run.cluster.discipline.complaints.accounts.get(0, {}).get(accuser)
+            accuse(run, accuser, 0, (before.refused if before else 0) + MOST_REFUSED - 1)
+        run.now += WINDOW_S + 1.0
+    assert live(run) == {0, 1, 2}
+
+
+def test_a_flood_counts_apart_from_what_is_refused() -> None:
+    run = training(3)
+    for accuser in (1, 2):
+        accuse(run, accuser, 0, refused=0, excess=MOST_EXCESS)
+    assert 0 in live(run)
+    for accuser in (1, 2):
+        accuse(run, accuser, 0, refused=0, excess=MOST_EXCESS + 1)
+    assert 0 not in live(run)
+    assert f"{MOST_EXCESS} too many for worker 1 and dropped" in run.told("refused")
+
+
+def test_what_the_supervisor_cannot_read_needs_no_witness() -> None:
+    run = training(2)
+    for _ in range(MOST_REFUSED):
+        run.take(run.cluster.malformed(b"0", "rubbish", run.now))
+    assert live(run) == {0, 1}
+    run.take(run.cluster.malformed(b"0", "rubbish", run.now))
+    assert live(run) == {1}
+    run.take(run.cluster.flooded(b"1", MOST_EXCESS + 1, run.now))
+    assert live(run) == set()
+
+
+def test_accusations_do_not_fill_the_disk() -> None:
+    run = training(3)
+    for number in range(2_000):
+        run.say(1, Heartbeat(Statistics(), [], [Complaint(0, 10**9 * number, 0, "x"), Complaint(2, number, 0, "y")]))
+    assert len(run.told("refused").splitlines()) < 40
+
+
+# --------------------------------------------------------------------------------------------- the user's dismissals
+
+
+def test_a_dismissed_worker_is_told_and_goes_and_the_others_go_on() -> None:
+    run = training(3)
+    run.take(run.cluster.dismiss(1, "needed elsewhere", run.now))
+    assert [leave.reason for leave in run.heard(1, Leave)] == ["needed elsewhere"]
+    assert live(run) == {0, 1, 2}
+    run.say(1, Done(leaving=True))
+    assert live(run) == {0, 2}
+    assert run.cluster.outcome is None
+    assert not run.cluster.ledger.failures
+
+
+def test_it_is_told_again_where_that_may_have_been_lost() -> None:
+    run = training(2)
+    run.take(run.cluster.dismiss(1, "needed elsewhere", run.now))
+    run.pass_time(3.0, 0, 1)
+    run.now += 30.0  # an unusual gap
+    run.beat(1)
+    assert len(run.heard(1, Leave)) == 2
+
+
+def test_one_that_does_not_go_can_be_expelled() -> None:
+    run = training(3)
+    run.take(run.cluster.dismiss(1, "hostile", run.now, expel=True))
+    assert live(run) == {0, 2}
+    assert run.heard(1, Expulsion)
+
+
+@pytest.mark.parametrize(
+    ("prepare", "rank", "why"),
+    [
+        (lambda run: None, 7, "a worker of this run: 0, 1"),
+        (lambda run: run.exit(1), 1, "which is gone"),
+        (lambda run: run.exit(1), 0, "the last one"),
+        (lambda run: run.take(run.cluster.dismiss(1, "first", run.now)), 0, "the last one"),
+        (lambda run: run.take(run.cluster.drain("enough", run.now)), 1, "is ending"),
+        (lambda run: run.done(1), 1, "no data left"),
+    ],
+)
+def test_who_cannot_be_dismissed(prepare, rank: int, why: str) -> None:
+    run = training(2)
+    prepare(run)
+    with pytest.raises(Misuse, match=why):
+        run.cluster.dismiss(rank, "go", run.now)
