@@ -63,7 +63,8 @@ class Supervisor:
     ``workers`` is how many the run waits for before it starts. The address and the token are known, and
     workers may connect, from construction on; they are answered after `start`. Raises Misuse for a port
     that is taken and StorageFailed when ``run_dir`` cannot be written. ``former``: its own life before this one
-    (``Supervisor.recover``).
+    (``Supervisor.recover``). ``launch``: how workers are started, for who resumes the run; ``resume``: the checkpoint
+    that it goes on from.
     """
 
     def __init__(
@@ -113,9 +114,7 @@ class Supervisor:
         if resume is not None:
             self._continue(resume, now)
         self._socket.door.knows = self._cluster.members.has_key
-        self._control = Control(
-            self._cluster, self._socket.door, self.run_dir / KEYS_FILE, self._socket.came_with
-        )
+        self._control = Control(self._cluster, self._socket.door, self.run_dir / KEYS_FILE, self._socket.came_with)
         self._outlet = Outlet(self._socket)
         self._orders: queue.SimpleQueue[Callable[[float], list[Action]]] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
