@@ -133,6 +133,23 @@ def test_who_dies_is_not_waited_for_and_who_failed_to_write_ends_it() -> None:
     assert [action.message for action in run.outbox.take() if isinstance(action, Send)] == [Checkpoint(2)] * 2
 
 
+def test_a_connection_that_broke_ends_it() -> None:
+    """What the worker said of its copy, or of a lease after it, may have been lost."""
+    run = cluster(2)
+    run.settle(0.0, 0.0)
+    run.settle(2.0, 0.0)
+    run.outbox.take()
+    for worker in run.members.workers.values():
+        run.begun(worker, CheckpointBegun(1, []))
+    run.done(run.members.workers[0], CheckpointDone(1, 10, "aa"))
+    run.disturbed(run.members.workers[0])
+    run.done(run.members.workers[1], CheckpointDone(1, 10, "aa"))
+    run.settle(2.2, 0.0)
+    record, dropped = run.outbox.take()
+    assert isinstance(record, Record) and "worker 0 had broken" in record.text
+    assert dropped == DropCheckpoint(1)
+
+
 def test_what_nobody_asked_for_is_not_taken() -> None:
     run = cluster()
     worker = run.members.workers[0]

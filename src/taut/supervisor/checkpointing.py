@@ -103,6 +103,13 @@ class Checkpointing:
             if lease is not None and holder == rank:
                 parts.later.append((lease.epoch, parts.reached.get(number, lease.lo), lease.hi))
 
+    def disturbed(self, worker: Worker) -> None:
+        """Something that this worker said was lost: nobody knows what its copy contains. This checkpoint will not be."""
+        if self.parts is not None:
+            self.parts.asked.discard(worker.rank)
+            self.parts.writing.discard(worker.rank)
+            self.parts.failures.append(f"the connection to worker {worker.rank} had broken")
+
     def saved(self, number: int, text: str, error: str) -> None:
         """The manifest is on disk, or could not be written."""
         self.saving = False

@@ -254,6 +254,7 @@ class Cluster:
         if message.rank != worker.rank:
             self._odd(f"worker {worker.rank} returned as worker {message.rank}")
             return
+        self.checkpointing.disturbed(worker)
         if self.recovery is not None:
             self.recovery.spoke(worker.rank, message, self.leases)
         elif not self.ending.begun:

@@ -63,7 +63,8 @@ class Supervisor:
     ``workers`` is how many the run waits for before it starts. The address and the token are known, and
     workers may connect, from construction on; they are answered after `start`. Raises Misuse for a port
     that is taken and StorageFailed when ``run_dir`` cannot be written. ``former``: its own life before this one
-    (``Supervisor.recover``).
+    (``Supervisor.recover``). ``launch``: how workers are started, for who resumes the run; ``resume``: the checkpoint
+    that it goes on from.
     """
 
     def __init__(
