@@ -162,6 +162,10 @@ JOBS = {
     "sync": Job("AdamW", strategy="sync", codec="dense", seed=6),
     "dpsgd": Job(strategy="dpsgd", codec="dense", seed=7),
     "ssp": Job(strategy="ssp:2", seed=8),
+    "dgc": Job(codec="dgc:density=0.1,warmup=30", seed=9),
+    "powersgd": Job(codec="powersgd:rank=1", seed=10),
+    "qsgd": Job("AdamW", codec="qsgd", seed=11),
+    "sync topk": Job("AdamW", strategy="sync", codec="topk:density=0.1", seed=12),
 }
 
 

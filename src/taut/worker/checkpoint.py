@@ -169,6 +169,7 @@ def snapshot(
         "replica": replica.kept(),
         "codec": spec(replica.codec),
         "memory": remembered(state, tensors) if replica.talks else {},
+        "coder": _coder(seat, tensors),
         "optimizer": fold(worker.optimizer.state_dict(), "optimizer", tensors, "the optimizer's state"),
         "also": {name: fold(each.state_dict(), f"also.{name}", tensors, name) for name, each in also.items()},
         "random": fold(states, "random", tensors),
@@ -180,6 +181,17 @@ def _method(seat: Seat, tensors: dict[str, Any]) -> dict[str, Any]:
     from a point that all can agree on, the weights."""
     state = getattr(seat.talk, "method_state", None)
     return remembered(state, tensors, "method") if state is not None and seat.node.workers == 1 else {}
+
+
+def _coder(seat: Seat, tensors: dict[str, Any]) -> dict[str, Any]:
+    """What a codec of gradients keeps for later, where ``sync`` has one."""
+    coder = getattr(getattr(seat.talk, "local", None), "coder", None)
+    state = None if coder is None else coder.__dict__.get("_state")
+    if state is None:
+        return {}
+    if state.r is not None:
+        tensors["coder.r"] = _copied(state.r)
+    return remembered(state, tensors, "coder")
 
 
 def _copied(vector: Any) -> torch.Tensor:

@@ -70,14 +70,15 @@ class Replica(Worker):
         self.grid, self._alone = grid, workers == 1
         self.arena.load(shared)
         if self.talks:
-            self.codec_state = self.codec.start(self.arena.vector, workers, self.grid)
+            self._start(workers)
 
     def kept(self) -> dict[str, int]:
         """What a checkpoint keeps of it, beside the weights and what the codec remembers."""
         return {"turn": self._turn, "fragments": self.fragments}
 
     def restore(self, kept: Mapping[str, int]) -> None:
-        self._turn, self.fragments = kept["turn"], max(kept["fragments"], least_fragments(self.arena.size))
+        least = 1 if self.codec.whole else least_fragments(self.arena.size)
+        self._turn, self.fragments = kept["turn"], max(kept["fragments"], least)
 
     def iterate(self) -> Vector | None:
         raise AssertionError("the user's loop iterates; emit() is called after it")

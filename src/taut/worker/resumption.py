@@ -163,8 +163,20 @@ class Resumption:
         if part is None:
             return
         talk.restore(part.document["talk"])
+        self._restore_coder(talk, part)
         if part.document["method"] and self.workers == len(self.ranks) == 1:
             recall(talk.method_state, part.document["method"], part.tensor)
+
+    def _restore_coder(self, talk: Any, part: Part) -> None:
+        """What a codec of gradients had not sent yet; of fewer workers, each takes over others', too."""
+        coder = getattr(getattr(talk, "local", None), "coder", None)
+        if coder is None or not part.document.get("coder") or part.document["codec"] != spec(coder.codec):
+            return
+        state = coder._state
+        recall(state, part.document["coder"], part.tensor)
+        if state.r is not None:
+            left = [self.part(rank).tensor("coder.r") for rank in self.mine if "coder.r" in self.part(rank)]
+            state.r[:] = sum(left).numpy()  # type: ignore[union-attr]
 
     def restore_schedule(self, optimizer: torch.optim.Optimizer, also: Mapping[str, Any]) -> None:
         """Learning rates and schedulers again: a loop over epochs may have moved them on the way here."""
