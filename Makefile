@@ -16,6 +16,7 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 BENCHES := $(addprefix bench/,codec.py overhead.py startup.py memory.py cluster.py)
 WHAT   := pyproject.toml constraints.txt
+SIDE_BY_SIDE := -n 2 --dist worksteal
 
 .DEFAULT_GOAL := help
 .PHONY: help train test soak check bench fuzz clean
@@ -44,13 +45,13 @@ train: $(VENV)/.taut-demo
 	$(BIN)/taut demo $(ARGS)
 
 test: $(VENV)/.taut-dev
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest $(SIDE_BY_SIDE) $(ARGS)
 
 check: $(VENV)/.taut-dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest $(SIDE_BY_SIDE)
 
 soak: $(VENV)/.taut-demo
 	$(BIN)/python -m taut.testing.soak --plans $(PLANS) $(ARGS)

@@ -30,9 +30,9 @@ from taut.strategies.channels import Channels
 from taut.strategies.combination import default_topology
 from taut.strategies.registry import METHODS, parse
 from taut.supervisor.service import Supervisor
-from taut.testing.codec_actor import with_codec
+from taut.testing.codec_actor import with_codec, with_coder
 from taut.testing.hostile import HostileWorker
-from taut.testing.method_world import Actor, MethodWorld
+from taut.testing.method_world import MethodWorld
 from taut.worker.arena import Arena
 from taut.worker.entrance import ENTRANCE, Sockets
 from taut.worker.node import Node
@@ -355,7 +355,7 @@ def test_no_lie_breaks_a_method(name: str) -> None:
     method = choice.method()
     for seed in range(50):
         choose = random.Random(f"{name} {seed}")
-        actor = with_codec("tether", 4) if "tether" in method.codecs else Actor
+        actor = with_codec("tether", 4) if method.streams else with_coder("topk:density=0.1", 4)
         starts = [np.ones(24, np.float32)] * 4
         world = MethodWorld(method, starts, topology=default_topology(choice), seed=seed, step=lambda _: 3, actor=actor)
         for _ in range(15):
