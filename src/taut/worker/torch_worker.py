@@ -15,7 +15,6 @@ from taut.core.messages import Failed, Statistics
 from taut.errors import Misuse, NonFiniteLoss, PeerLost, Stopping, SupervisorLost
 from taut.worker.accounting import Stopwatch
 from taut.worker.batches import Dealer, OwnLeases, Plan, reader
-from taut.worker.ctrl_c import CtrlC
 from taut.worker.distillation import distillation_of
 from taut.worker.seat import Seat
 from taut.worker.validation import Validation
@@ -69,7 +68,6 @@ class TorchWorker:
                 self.fail(error)
                 raise
             seat.phases.changed = self._meet_talk
-        self._ctrl_c = CtrlC() if seat else None
         self._meet_talk()
         self._keeper = self._keep(seat, also or {}) if seat else None
 
@@ -245,8 +243,6 @@ class TorchWorker:
         if self._seat is None:
             self.watch.charge("compute")
             return
-        if self._ctrl_c is not None:
-            self._ctrl_c.check()
         if self.stopping and not self._batches_used:
             raise Stopping  # the script's own loop knows nothing of the drain
         self._seat.exchange(self._step_samples(), self._rate())
@@ -310,12 +306,6 @@ class TorchWorker:
             self.fail(error)
         return False
 
-    def _close(self) -> None:
-        self._closed = True
-        ctrl_c = getattr(self, "_ctrl_c", None)  # it may not have come so far
-        if ctrl_c is not None:
-            ctrl_c.close()
-
     def close(self) -> None:
         """The loop is over: drain, agree on the model, and leave. The model then holds the run's final weights. (A worker
         that was told to leave hands over what it did, and keeps the model as it has it.)"""
@@ -324,7 +314,7 @@ class TorchWorker:
         if self._seat is not None and self._seat.leaving:
             self.leave()
             return
-        self._close()
+        self._closed = True
         self.watch.charge("compute")
         if self._seat is not None:
             try:
@@ -340,7 +330,7 @@ class TorchWorker:
         """End by an error: the others are told, and go on."""
         if self._closed:
             return
-        self._close()
+        self._closed = True
         if self._seat is None:
             return
         if isinstance(error, SupervisorLost | PeerLost):
@@ -352,7 +342,7 @@ class TorchWorker:
         """Go now; the others go on. Everything this worker did stays in the run."""
         if self._closed:
             return
-        self._close()
+        self._closed = True
         if self._seat is not None:
             self._seat.leave()
 
