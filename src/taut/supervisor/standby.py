@@ -7,16 +7,14 @@ workers; on the same host, a process that is gone is gone at once.
 
 from __future__ import annotations
 
-import os
-import socket
 import sqlite3
-from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
 
 from taut.core.clock import Clock, MonotonicClock
 from taut.core.detector import Detector, DetectorSettings
 from taut.supervisor.run_store import FILE
+from taut.supervisor.store import alive
 
 LOOK_S = 0.25
 # The store is written once a second: one that misses several is not late, and a file system may stall for a moment.
@@ -26,11 +24,12 @@ Seen = Literal["waiting", "living", "gone", "over"]
 
 
 class Standby:
-    """Judges the supervisor of the run in ``run_dir``. ``alive``: whether a process of this host is there, for tests."""
+    """Judges the supervisor of the run in ``run_dir``."""
 
-    def __init__(self, run_dir: Path, clock: Clock | None = None, alive: Callable[[int], bool] | None = None) -> None:
+    def __init__(
+        self, run_dir: Path, clock: Clock | None = None, is_alive: Callable[[str, int], bool] | None = None
+    ) -> None:
         self.run_dir, self._clock = Path(run_dir), clock or MonotonicClock()
-        self._alive = alive or _alive
         self._detector: Detector | None = None
         self._beat: tuple[int, float] | None = None
 
@@ -48,7 +47,7 @@ class Standby:
         if (term, beat) != self._beat:
             self._beat = (term, beat)
             self._detector.beat(now)
-        if host == socket.gethostname() and not self._alive(pid):
+        if not alive(host, pid):
             return "gone"
         return "gone" if self._detector.suspects(now) else "living"
 
@@ -66,13 +65,3 @@ class Standby:
         except sqlite3.Error:
             return None  # being written for the first time
         return None if run is None or memory is None else (*run, *memory)
-
-
-def _alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True

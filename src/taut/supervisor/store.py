@@ -148,7 +148,7 @@ def _summary(path: Path, database: sqlite3.Connection) -> RunSummary:
         raise ValueError("nothing is recorded of it")
     started, ended, command, text, host, pid = row
     outcome: dict[str, Any] = json.loads(text) if text else {}
-    state: StoredState = outcome.get("state") or ("running" if _alive(host, pid) else "interrupted")
+    state: StoredState = outcome.get("state") or ("running" if alive(host, pid) else "interrupted")
     return RunSummary(
         name=path.name,
         path=path,
@@ -186,7 +186,7 @@ def _statistics(values: tuple[Any, ...]) -> Statistics:
     return Statistics(**{name: value for name, value in zip(FIELDS, values, strict=True) if value is not None})
 
 
-def _alive(host: str, pid: int) -> bool:
+def alive(host: str, pid: int) -> bool:
     """Whether the supervisor may still run; one on another machine is believed to."""
     if host != socket.gethostname():
         return True
