@@ -26,9 +26,7 @@ Seen = Literal["waiting", "living", "gone", "over"]
 class Standby:
     """Judges the supervisor of the run in ``run_dir``."""
 
-    def __init__(
-        self, run_dir: Path, clock: Clock | None = None, is_alive: Callable[[str, int], bool] | None = None
-    ) -> None:
+    def __init__(self, run_dir: Path, clock: Clock | None = None) -> None:
         self.run_dir, self._clock = Path(run_dir), clock or MonotonicClock()
         self._detector: Detector | None = None
         self._beat: tuple[int, float] | None = None
