@@ -148,7 +148,7 @@ def test_an_update_waits_once(compressor, waits, plainly):
         trio.step(change(rng, 6000, "normal"))
         assert len(waits) == updates and not plainly
     if isinstance(compressor, TopK):
-        assert waits == [32 + 8 * trio.codec.compressor._wanted(6000)] * 3  # the report, and the payload
+        assert waits == [24 + 8 * trio.codec.compressor._wanted(6000)] * 3  # the report, and the payload
 
 
 def test_topk_by_a_sample(monkeypatch, plainly):

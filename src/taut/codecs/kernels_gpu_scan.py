@@ -2,10 +2,11 @@
 
 ``find`` streams the vectors. Every program takes a tile, describes four elements by one byte (2 bits each, as in a
 bitmap: 0, 1 for +, 2 for -) and keeps the bytes that are not zero in slots of its own, ``cap`` to a tile: without an
-atomic operation, which cost 10% of the whole. ``tally`` adds up what groups of tiles found, ``order`` turns the bytes
-into words in rising order, and ``apply`` moves the elements they name; these touch only what was found. Where a tile
-had too few slots, or there was too little room for the words, nothing is moved, and the host asks again: with more, or
-with ``BITS`` for the bytes of all elements, which is a bitmap.
+atomic operation, which cost 10% of the whole. ``tally`` adds up what groups of tiles found, and ``order`` turns the
+bytes into words in rising order and moves the elements they name; these touch only what was found. Where a tile had too
+few slots, or there was too little room for the words, nothing is moved, and the host asks again: with more, or with
+``BITS`` for the bytes of all elements, which is a bitmap. Of top-k, ``order`` gives candidates only; ``send`` moves those
+that were chosen.
 
 Full tiles are read without a mask, because one whose end is not a multiple of 16 would break up wide loads; the rest
 of the vector is a second launch of one program. Nearly all of an element's cost is in ``find``, so it does not scatter
@@ -124,12 +125,34 @@ def tally(counts, tiles, totals, fullest, GROUP: tl.constexpr):  # type: ignore[
     tl.store(fullest + group, tl.max(both >> 16, axis=0))
 
 
+@jit
+def _move(w, b, r, place, negative, live, x, y, METHOD: tl.constexpr):  # type: ignore[no-untyped-def]
+    """TETHER, s the sign: b += s x, w -= s y. THRESHOLD: r -= s x, b += s x, w = b. TOPK: b += r, w = b, r = 0.
+    The value that b moved by."""
+    shared = tl.load(b + place, mask=live, other=0.0)
+    if METHOD == TETHER:
+        change = tl.where(negative, -x, x)
+        own = tl.load(w + place, mask=live, other=0.0) - tl.where(negative, -y, y)
+    else:
+        grown = tl.load(r + place, mask=live, other=0.0)
+        change = grown
+        if METHOD == THRESHOLD:
+            change = tl.where(negative, -x, x)
+        tl.store(r + place, grown - change, mask=live)
+        own = shared + change
+    tl.store(b + place, shared + change, mask=live)
+    tl.store(w + place, own, mask=live)
+    return change
+
+
 @kernel("cap", "room", "tiles", "groups")
 def order(  # type: ignore[no-untyped-def]
+    w, b, r, x, y,
     slots, cap, counts, totals, fullest, groups, room, tiles, words, heading,
-    GROUPS: tl.constexpr, GROUP: tl.constexpr, STEP: tl.constexpr, BLOCK: tl.constexpr,
+    METHOD: tl.constexpr, GROUPS: tl.constexpr, GROUP: tl.constexpr, STEP: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """The bytes in the slots as words, index << 1 | sign. ``heading``: how many, and the most bytes that a tile has."""
+    """The bytes in the slots as words, index << 1 | sign, and the elements moved at once, unless TOPK will do that.
+    ``heading``: how many, and the most bytes that a tile has."""
     group = tl.program_id(0)
     every = tl.arange(0, GROUPS)
     of_group = tl.load(totals + every, mask=every < groups, other=0)
@@ -155,46 +178,24 @@ def order(  # type: ignore[no-untyped-def]
             for part in tl.static_range(4):
                 code = (byte >> (2 * part)) & 3
                 tl.store(words + at, ((element + part) << 1) | (code >> 1), mask=code != 0)
+                if METHOD != TOPK:
+                    _move(w, b, r, (element + part).to(tl.int64), code == 2, code != 0, x, y, METHOD)
                 at += (code != 0).to(tl.int64)
             target += tl.sum(over, axis=1)
 
 
-@jit
-def _move(w, b, r, place, negative, live, x, y, METHOD: tl.constexpr):  # type: ignore[no-untyped-def]
-    """TETHER, s the sign: b += s x, w -= s y. THRESHOLD: r -= s x, b += s x, w = b. TOPK: b += r, w = b, r = 0.
-    The value that b moved by."""
-    shared = tl.load(b + place, mask=live, other=0.0)
-    if METHOD == TETHER:
-        change = tl.where(negative, -x, x)
-        own = tl.load(w + place, mask=live, other=0.0) - tl.where(negative, -y, y)
-    else:
-        grown = tl.load(r + place, mask=live, other=0.0)
-        change = grown
-        if METHOD == THRESHOLD:
-            change = tl.where(negative, -x, x)
-        tl.store(r + place, grown - change, mask=live)
-        own = shared + change
-    tl.store(b + place, shared + change, mask=live)
-    tl.store(w + place, own, mask=live)
-    return change
-
-
-@kernel("cap", "room")
-def apply(  # type: ignore[no-untyped-def]
-    w, b, r, words, heading, cap, room, x, y, METHOD: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
-    """Move the elements that the words name. TOPK: words become places, and the values come ``room`` words behind."""
+@kernel("most")
+def send(w, b, r, words, heading, most, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+    """TOPK: what the words name is sent. They become places, and the values come ``most`` words behind."""
     count = tl.load(heading)
-    if (count <= room) & (tl.load(heading + 1) <= cap):
-        for start in range(tl.program_id(0) * BLOCK, count, tl.num_programs(0) * BLOCK):
-            at = start + tl.arange(0, BLOCK)
-            live = at < count
-            word = tl.load(words + at, mask=live, other=0).to(tl.uint32, bitcast=True)
-            place = (word >> 1).to(tl.int64)
-            change = _move(w, b, r, place, (word & 1) != 0, live, x, y, METHOD)
-            if METHOD == TOPK:
-                tl.store(words + at, place.to(tl.int32), mask=live)
-                tl.store(words + room + at, change.to(tl.int32, bitcast=True), mask=live)
+    for start in range(tl.program_id(0) * BLOCK, count, tl.num_programs(0) * BLOCK):
+        at = start + tl.arange(0, BLOCK)
+        live = at < count
+        word = tl.load(words + at, mask=live, other=0).to(tl.uint32, bitcast=True)
+        place = (word >> 1).to(tl.int64)
+        change = _move(w, b, r, place, live, live, 0.0, 0.0, TOPK)
+        tl.store(words + at, place.to(tl.int32), mask=live)
+        tl.store(words + most + at, change.to(tl.int32, bitcast=True), mask=live)
 
 
 @kernel("n")

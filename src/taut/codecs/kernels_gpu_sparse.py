@@ -1,6 +1,6 @@
 """A sparse update on the GPU, from the host's side: which kernels run, and what comes back.
 
-The usual update is ``find``, ``tally``, ``order``, ``apply``, one copy and one wait. The copy is as long as the last
+The usual update is ``find``, ``tally``, ``order``, one copy and one wait. The copy is as long as the last
 update, with a margin; a second one follows where that was too short. After a bitmap the next update begins as a bitmap.
 """
 
@@ -20,8 +20,7 @@ from taut.codecs.signs import WORDS_PER_BITMAP
 
 EXACT = {"enable_fp_fusion": False}  # a fused multiply-add would round once less than kernels_torch
 HEADING_NBYTES = 16  # two int64: how many, and the most bytes of a tile
-GROUP, STEP = 256, 8  # tiles to a program of order, and bytes of each tile it takes in one go
-APPLY_BLOCK, APPLY_PROGRAMS = 256, 1024
+GROUP, STEP = 64, 8  # tiles to a program of order, and bytes of each tile it takes in one go
 
 
 @dataclass(frozen=True)
@@ -33,7 +32,7 @@ class Tile:
     warps: int
 
 
-TILES = {"tether": Tile(4096, 4), "residual": Tile(4096, 8)}  # bench/codec_gpu.py --tune looks for better ones
+TILES = {"tether": Tile(8192, 8), "residual": Tile(4096, 4)}  # bench/codec_gpu.py --tune looks for better ones
 
 
 @dataclass(frozen=True)
@@ -86,10 +85,10 @@ def _find(job: Scan, kept: Scratch, total: Tensor, bits: Tensor | None, settled:
             )  # fmt: skip
 
 
-def launch_words(job: Scan, kept: Scratch, room: int, settled: bool = False, moves: bool = True) -> Tensor:
-    """Find, order and (``moves``) apply up to ``room`` elements: the device's buffer of a heading and the words. Waits
-    for nothing; where the heading counts more than ``room``, or more bytes of a tile than ``kept.cap``, the words are
-    void and nothing was applied."""
+def launch_words(job: Scan, kept: Scratch, room: int, settled: bool = False) -> Tensor:
+    """Find, order and (unless it is top-k) move up to ``room`` elements: the device's buffer of a heading and the words.
+    Waits for nothing; where the heading counts more than ``room``, or more bytes of a tile than ``kept.cap``, the words
+    are void and nothing was moved."""
     block = job.tile.elements
     tiles = triton.cdiv(job.n, block)
     groups = triton.cdiv(tiles, GROUP)
@@ -102,14 +101,10 @@ def launch_words(job: Scan, kept: Scratch, room: int, settled: bool = False, mov
     counts, slots = kept.take("counts", tiles, torch.int32), kept.take("slots", tiles * kept.cap, torch.int32)
     scan.tally[(groups,)](counts, tiles, totals, fullest, GROUP=GROUP)
     scan.order[(groups,)](
+        *job.vectors, job.x, job.y,
         slots, kept.cap, counts, totals, fullest, groups, room, tiles, words, heading,
-        GROUPS=triton.next_power_of_2(groups), GROUP=GROUP, STEP=STEP, BLOCK=block, **EXACT,
+        METHOD=job.method, GROUPS=triton.next_power_of_2(groups), GROUP=GROUP, STEP=STEP, BLOCK=block, **EXACT,
     )  # fmt: skip
-    if moves:
-        scan.apply[(min(APPLY_PROGRAMS, triton.cdiv(room + 1, APPLY_BLOCK)),)](
-            *job.vectors, words, heading, kept.cap, room, job.x, job.y,
-            METHOD=job.method, BLOCK=APPLY_BLOCK, **EXACT,
-        )  # fmt: skip
     return message
 
 

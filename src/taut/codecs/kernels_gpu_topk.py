@@ -21,24 +21,15 @@ from torch import Tensor
 from taut.codecs import kernels_gpu_scan as scan
 from taut.codecs.kernels_gpu_scan import kernel
 from taut.codecs.kernels_gpu_scratch import Scratch, scratch
-from taut.codecs.kernels_gpu_sparse import (
-    APPLY_BLOCK,
-    APPLY_PROGRAMS,
-    EXACT,
-    HEADING_NBYTES,
-    TILES,
-    Scan,
-    launch_words,
-)
+from taut.codecs.kernels_gpu_sparse import EXACT, HEADING_NBYTES, TILES, Scan, launch_words
 from taut.codecs.kernels_torch_feedback import take
 from taut.codecs.selection import largest
 
 SAMPLE = 1 << 20  # elements of the histogram, about
 BINS = 1 << 15  # by the upper 16 bits of a magnitude: 128 bins to a power of two
 SAMPLES = 1024  # to a program of the histogram
-REPORT_NBYTES = (
-    32  # four int64: elements sent, a zero (see ``scan.apply``), the most bytes of a tile, whether it went well
-)
+REPORT_NBYTES = 24  # three int64: elements sent, the most bytes of a tile, whether it went well
+SEND_BLOCK, SEND_PROGRAMS = 256, 1024
 MAGNITUDE, INFINITE = 0x7FFFFFFF, 0x7F800000  # bits of a float32
 
 F32 = npt.NDArray[np.float32]
@@ -111,7 +102,7 @@ def _choose(found: Tensor, r: Tensor, edge: Tensor, k: int, room: int, kept: Scr
     good = fits & ((count >= k) | (edge[0] == 1)) & (ranked.values[0] < INFINITE)
     sent = count.clamp(max=k) * good
     message = kept.take("chosen", REPORT_NBYTES + 8 * k, torch.uint8)
-    message[:REPORT_NBYTES].view(torch.int64).copy_(torch.stack((sent, torch.zeros_like(sent), most, good.long())))
+    message[:REPORT_NBYTES].view(torch.int64).copy_(torch.stack((sent, most, good.long())))
     message[REPORT_NBYTES : REPORT_NBYTES + 4 * k].view(torch.int32).copy_(words[first])
     return message
 
@@ -122,13 +113,10 @@ def launch_topk(w: Tensor, b: Tensor, r: Tensor, share: float, k: int, kept: Scr
     to = plan(len(w), k)
     kept.widen(to.slots)
     edge = _edge(w, b, r, share, to, kept)
-    method = int(scan.TOPK.value)
-    job = Scan(method, w, b, r, 0.0, float(share), 0.0, 0.0, edge)
-    message = _choose(launch_words(job, kept, to.room, moves=False), r, edge, k, to.room, kept)
-    heading, words = message[:HEADING_NBYTES].view(torch.int64), message[REPORT_NBYTES:].view(torch.int32)
-    scan.apply[(min(APPLY_PROGRAMS, triton.cdiv(k, APPLY_BLOCK)),)](
-        w, b, r, words, heading, 0, k, 0.0, 0.0, METHOD=method, BLOCK=APPLY_BLOCK, **EXACT
-    )
+    job = Scan(int(scan.TOPK.value), w, b, r, 0.0, float(share), 0.0, 0.0, edge)
+    message = _choose(launch_words(job, kept, to.room), r, edge, k, to.room, kept)
+    heading, words = message[:8].view(torch.int64), message[REPORT_NBYTES:].view(torch.int32)
+    scan.send[(min(SEND_PROGRAMS, triton.cdiv(k, SEND_BLOCK)),)](w, b, r, words, heading, k, BLOCK=SEND_BLOCK, **EXACT)
     return message
 
 
@@ -139,7 +127,7 @@ def topk(w: Tensor, b: Tensor, r: Tensor, share: float, k: int) -> tuple[U32, F3
     kept = scratch(w.device)
     with kept.current():
         found = kept.fetch(launch_topk(w, b, r, share, k, kept))
-        sent, _, most, good = (int(number) for number in found[:REPORT_NBYTES].view(np.int64))
+        sent, most, good = (int(number) for number in found[:REPORT_NBYTES].view(np.int64))
         kept.widen(most)
         if not good:
             return _plain(w, b, r, k)
