@@ -23,9 +23,9 @@ from numba import types
 
 from taut.codecs.adaptive import SAMPLE
 from taut.codecs.kernels_scan import scan_tether, scan_threshold
-from taut.codecs.parallel import forget_pool, side_by_side
+from taut.codecs.parallel import forget_pool
 from taut.codecs.payload import CHUNK, bit_values
-from taut.codecs.signs import Signs, collect
+from taut.codecs.signs import Signs, collect, side_by_side
 
 F32 = npt.NDArray[np.float32]
 U32 = npt.NDArray[np.uint32]
