@@ -48,10 +48,10 @@ class Votes(DenseForm):
         check_count(head, head.length)
         check_spare(head, body)
 
-    def pieces(self, head: Header, body: Body) -> Iterator[tuple[int, F32]]:
+    def pieces(self, head: Header, body: Body, lo: int, hi: int) -> Iterator[tuple[int, F32]]:
         from taut.codecs.kernels_signs import choose
 
         above, below = np.array([[head.quantum], [-head.quantum]], np.float32)
-        for start in range(0, head.length, CHUNK):
+        for start in range(lo, hi, CHUNK):
             stop = min(start + CHUNK, head.length)
             yield start, choose(body, start, stop - start, (0, CHUNK), above, below)
