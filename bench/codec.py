@@ -4,8 +4,11 @@
 vectors of the same size, in the same run and in turn with it; medians. Decoding is ``absorb``: validation and
 adding to w and b. Every repetition starts from the same strays, out of cache.
 
-Then every codec of the registry as a multiple of the same addition, beside the same codec on a torch tensor: torch
-operations on one thread, as for any device without kernels of its own.
+The addition reads two vectors and writes one. threshold must read three (w, b, r) and write two, so what the machine
+needs for just that is measured beside it, in the same repetitions: the three reads alone, and with the two writes.
+
+Then every codec of the registry as a multiple of the same addition, on one thread and on all, beside the same codec on a
+torch tensor: torch operations on one thread, as for any device without kernels of its own. The addition is always on one.
 """
 
 from __future__ import annotations
@@ -18,15 +21,16 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import numba
 import numpy as np
 
-from report import Row, arguments, report, row
+from report import Grid, Row, arguments, report, row
 from taut.codecs import REGISTRY, Codec, State, Tether, Threshold, merge, parallel, parse, sketch
 from taut.codecs.payload import header
 
 SIZE, DENSITY, WORKERS = 25_000_000, 0.001, 4
 LIMIT = 2.0**-7
-BARS = {"tether": 1.1, "threshold": 1.5}  # on one core; both are what must be read, at the speed of the addition
+BARS = {"tether": 1.1, "threshold": 1.5}  # on one core
 CORES = os.cpu_count() or 1
 SETTINGS = {  # where the default is not 0.1%, or has a warm-up
     "tether": f"tether:slack=2^{int(math.log2(LIMIT))}",
@@ -79,6 +83,23 @@ def timed(function: Callable[[], object]) -> float:
     return time.perf_counter() - start
 
 
+@numba.njit(nogil=True, error_model="numpy")
+def read_three(w, b, r):  # type: ignore[no-untyped-def]
+    """What threshold must read, and nothing else, as whole numbers."""
+    found = np.uint32(0)
+    for i in range(w.size):
+        found |= w[i] | b[i] | r[i]
+    return found
+
+
+@numba.njit(nogil=True, error_model="numpy")
+def read_three_write_two(w, b, r):  # type: ignore[no-untyped-def]
+    """What threshold must read and write where nothing is sent."""
+    for i in range(w.size):
+        r[i] += w[i] - b[i]
+        w[i] = b[i]
+
+
 def take_times(tether: Subject, threshold: Subject, repetitions: int) -> dict[str, list[float]]:
     """Seconds of everything that is timed, in turn, so that what slows the machine slows all of it."""
     r, g = np.ones(tether.size, np.float32), np.full(tether.size, 1e-3, np.float32)
@@ -87,14 +108,20 @@ def take_times(tether: Subject, threshold: Subject, repetitions: int) -> dict[st
         for threads in dict.fromkeys((1, CORES))
         for subject in (tether, threshold)
     ]
+    vectors = threshold.w, threshold.state.b, threshold.state.r
+    bits = [vector.view(np.uint32) for vector in vectors]
     times: dict[str, list[float]] = {}
-    for repetition in range(repetitions + 1):  # the first is not counted
+    for repetition in range(repetitions + 1):  # the first is not counted: kernels may be compiled in it
         taken = {"add": timed(lambda: np.add(r, g, out=r))}
         for name, subject, threads in encodes:
             subject.reset()
             parallel.set_threads(threads)
             taken[name] = timed(subject.encode)
         taken["decode"] = timed(lambda: tether.codec.absorb(tether.state, tether.payload))
+        threshold.reset()
+        taken["reads"] = timed(lambda: read_three(*bits))
+        threshold.reset()
+        taken["reads, writes"] = timed(lambda: read_three_write_two(*vectors))
         if repetition:
             for name, seconds in taken.items():
                 times.setdefault(name, []).append(seconds)
@@ -106,18 +133,17 @@ def measure(size: int, repetitions: int) -> list[Row]:
     tether, threshold = Subject(Tether(slack=LIMIT), size), Subject(Threshold(tau=LIMIT / WORKERS), size)
     times = take_times(tether, threshold, repetitions)
     middle = {name: statistics.median(values) for name, values in times.items()}
-    ratio = {  # to the addition of the same repetition
-        name: statistics.median(a / b for a, b in zip(values, times["add"], strict=True))
-        for name, values in times.items()
-    }
     copies = {one.codec.name: one.state.held_nbytes / one.w.nbytes for one in (tether, threshold)}
     halves = [tether.payload, tether.payload]
-    encodes = [name for name in times if name not in ("add", "decode")]
+    encodes = [name for name in times if name.startswith(("tether", "threshold"))]
     return [
         row("words in a payload", header(tether.payload).count, "words"),
         row("numpy add", middle["add"] * 1e3, "ms"),
         *(row(f"encode: {name}", middle[name] * 1e3, "ms") for name in encodes),
-        *(row(f"encode / numpy add: {name}", ratio[name], "x", at_most=BARS.get(name)) for name in encodes),
+        *(row(f"encode / numpy add: {name}", over(times, name), "x", at_most=BARS.get(name)) for name in encodes),
+        row("the machine's limit: threshold's three reads alone / numpy add", over(times, "reads"), "x"),
+        row("the machine's limit: its reads and its two writes / numpy add", over(times, "reads, writes"), "x"),
+        row("encode / those reads and writes: threshold", over(times, "threshold", "reads, writes"), "x"),
         row("decode and apply", middle["decode"] * 1e3, "ms", at_most=1.0),
         row("tether memory", copies["tether"], "copies", at_most=1.5),
         row("threshold memory", copies["threshold"], "copies", at_most=2.5),
@@ -126,18 +152,27 @@ def measure(size: int, repetitions: int) -> list[Row]:
     ]
 
 
-def table(size: int, repetitions: int) -> list[Row]:
-    """Every codec: encoding and decoding over the addition, in numba and in torch operations."""
-    rows: list[Row] = []
+def over(times: dict[str, list[float]], name: str, other: str = "add") -> float:
+    """The middle of what one took over what the other took in the same repetition."""
+    return statistics.median(a / b for a, b in zip(times[name], times[other], strict=True))
+
+
+def table(size: int, repetitions: int) -> Grid:
+    """Every codec: encoding and decoding over the addition, on one thread, on all, and in torch operations on one."""
+    lines: dict[str, list[float | None]] = {}
     for name in REGISTRY:
-        for tensor, what in ((False, ""), (True, ", torch operations")):
-            subject = Subject(parse(SETTINGS.get(name, name)), size, tensor)
-            encode, decode = ratios(subject, 2 if tensor else repetitions)
-            rows.append(row(f"all codecs, encode / numpy add: {name}{what}", encode, "x"))
-            rows.append(row(f"all codecs, decode / numpy add: {name}{what}", decode, "x"))
-            if not tensor:
-                rows.append(row(f"all codecs, bits per element: {name}", 8 * len(subject.payload) / size, "bits"))
-    return rows
+        subject = Subject(parse(SETTINGS.get(name, name)), size)
+        alone = ratios(subject, repetitions)
+        bits = 8 * len(subject.payload) / size
+        parallel.set_threads(CORES)
+        many = ratios(subject, repetitions) if CORES > 1 else (None, None)
+        parallel.set_threads(1)
+        del subject  # it holds six vectors
+        plain = ratios(Subject(parse(SETTINGS.get(name, name)), size, tensor=True), 2)
+        lines[name] = [bits, *(times[step] for step in (0, 1) for times in (alone, many, plain))]
+    ways = ("", f", {CORES} threads", ", torch operations")
+    columns = [f"{step} / numpy add{way}" for step in ("encode", "decode") for way in ways]
+    return Grid(f"codec ({size:.3g} elements)", ("bits per element", *columns), lines)
 
 
 def ratios(subject: Subject, repetitions: int) -> tuple[float, float]:
@@ -155,7 +190,7 @@ def ratios(subject: Subject, repetitions: int) -> tuple[float, float]:
 
 def main(args: argparse.Namespace) -> None:
     rows = measure(SIZE, 7 if args.quick else 25)
-    report("codec", rows + table(SIZE // (25 if args.quick else 1), 3 if args.quick else 5), args)
+    report("codec", rows, args, table(SIZE // (25 if args.quick else 1), 3 if args.quick else 5))
 
 
 if __name__ == "__main__":

@@ -35,6 +35,29 @@ class Row:
     ok: bool = True
 
 
+@dataclass(frozen=True)
+class Grid:
+    """Figures without bars that are best seen side by side: a line for each of ``lines``, which has a value for every
+    column (None: there is none)."""
+
+    title: str
+    columns: Sequence[str]
+    lines: dict[str, Sequence[float | None]]
+
+    def table(self) -> str:
+        """In Markdown.
+
+        >>> print(Grid("codec", ("encode", "bits"), {"int8": (4.98765, None)}).table())
+        | codec | encode | bits |
+        |---|---|---|
+        | int8 | 4.99 |  |
+        """
+        rows = [(self.title, *self.columns), ("---",) * (1 + len(self.columns))]
+        rows += [(name, *("" if x is None else f"{x:.3g}" for x in values)) for name, values in self.lines.items()]
+        head, line, *others = ("|".join(one) if one[0] == "---" else " | ".join(one) for one in rows)
+        return "\n".join([f"| {head} |", f"|{line}|", *(f"| {other} |" for other in others)])
+
+
 def row(name: str, value: float, unit: str, *, at_most: float | None = None, at_least: float | None = None) -> Row:
     """A row with its verdict.
 
@@ -79,18 +102,21 @@ def machine() -> dict[str, Any]:
     }
 
 
-def report(name: str, rows: Sequence[Row], args: argparse.Namespace) -> NoReturn:
-    """Print the rows, write them down, and exit: 0 if every bar was met, 1 otherwise."""
+def report(name: str, rows: Sequence[Row], args: argparse.Namespace, grid: Grid | None = None) -> NoReturn:
+    """Print the rows and the grid, write them down, and exit: 0 if every bar was met, 1 otherwise."""
+    told = [asdict(one) for one in rows]
+    more = {"grid": asdict(grid)} if grid else {}
+    tables = "\n\n".join([_table(rows), *([grid.table()] if grid else [])])
     if args.json:
-        print(json.dumps([asdict(one) for one in rows], indent=1))
+        print(json.dumps({"rows": told, **more} if more else told, indent=1))
     else:
-        print(_table(rows))
+        print(tables)
     if not args.quick:
         about = {"command": shlex.join(["python", *sys.argv]), **machine()}
         RESULTS.mkdir(exist_ok=True)
-        whole = {"name": name, **about, "rows": [asdict(one) for one in rows]}
+        whole = {"name": name, **about, "rows": told, **more}
         (RESULTS / f"{name}.json").write_text(json.dumps(whole, indent=1) + "\n")
-        (RESULTS / f"{name}.md").write_text(_page(name, rows, about))
+        (RESULTS / f"{name}.md").write_text(_page(name, tables, about))
     missed = [one.name for one in rows if not one.ok]
     if missed:
         print(f"missed: {', '.join(missed)}", file=sys.stderr)
@@ -105,10 +131,10 @@ def _table(rows: Sequence[Row]) -> str:
     return "\n".join(lines)
 
 
-def _page(name: str, rows: Sequence[Row], about: dict[str, Any]) -> str:
+def _page(name: str, tables: str, about: dict[str, Any]) -> str:
     versions = ", ".join(f"{package} {version}" for package, version in about["versions"].items())
     return (
-        f"# {name}\n\n{_table(rows)}\n\n"
+        f"# {name}\n\n{tables}\n\n"
         f"- command: `{about['command']}`\n"
         f"- machine: {about['cpu']}, {about['cores']} cores, {about['system']}, load {about['load']}\n"
         f"- versions: {versions}\n"

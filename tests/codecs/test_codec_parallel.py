@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from taut.codecs import kernels_cpu, parallel
-from taut.codecs.signs import room_for_words
+from taut.codecs.signs import room_for_words, side_by_side
 from taut.errors import Misuse
 
 LEAST = 2048  # so that small vectors are cut, too
@@ -101,7 +101,7 @@ def test_an_error_in_one_part_is_told():
         raise ZeroDivisionError(start)
 
     with pytest.raises(ZeroDivisionError):
-        parallel.side_by_side(failing, 0, 2 * LEAST, room_for_words(2 * LEAST), kernels_cpu._write_bits)
+        side_by_side(failing, 0, 2 * LEAST, room_for_words(2 * LEAST), kernels_cpu._write_bits)
 
 
 def test_a_fork_makes_threads_of_its_own():

@@ -115,7 +115,7 @@ def test_long_rows_are_pieces_of_their_own():
     payload = PowerSGD(1).encode(v, Memory(len(v), ((4, 70_000),)))
     from taut.codecs.forms import FORMS
 
-    pieces = list(FORMS[Kind.LOWRANK].pieces(header(payload), np.frombuffer(payload, np.uint8, offset=28)))
+    pieces = list(FORMS[Kind.LOWRANK].pieces(header(payload), np.frombuffer(payload, np.uint8, offset=28), 0, len(v)))
     assert [(start, len(values)) for start, values in pieces] == [(70_000 * row, 70_000) for row in range(4)]
 
 

@@ -58,7 +58,7 @@ def compressed(compressor, v, seed=0, turn=0):
 
 def decoded(payload, size):
     head = validate(payload, size)
-    pieces = list(FORMS[head.kind].pieces(head, body_of(payload)))
+    pieces = list(FORMS[head.kind].pieces(head, body_of(payload), 0, head.length))
     assert [start for start, _ in pieces] == np.cumsum([0, *(len(values) for _, values in pieces)])[:-1].tolist()
     return np.concatenate([values for _, values in pieces])
 

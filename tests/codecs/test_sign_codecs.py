@@ -38,7 +38,7 @@ def both(compressor, v: np.ndarray, tensors=()) -> bytes | None:
 def decoded(payload: bytes, size: int) -> np.ndarray:
     """Without adding to anything, so that the sign of zero is seen too."""
     head, values = validate(payload, size), np.full(size, np.nan, np.float32)
-    for start, piece in FORMS[head.kind].pieces(head, body_of(payload)):
+    for start, piece in FORMS[head.kind].pieces(head, body_of(payload), 0, head.length):
         assert np.isnan(values[start : start + len(piece)]).all()
         values[start : start + len(piece)] = piece
     return values

@@ -22,11 +22,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from taut.codecs.application import apply
 from taut.codecs.facts import Facts
-from taut.codecs.forms import FORMS, DenseForm, SparseForm
+from taut.codecs.forms import FORMS
 from taut.codecs.grid import Grid
-from taut.codecs.packing import dense_numbers
-from taut.codecs.payload import CHUNK, COUNTS, PAIRS, Bytes, Header, Kind, body_of, read, read_pairs
+from taut.codecs.payload import Bytes, Header, Kind
 from taut.codecs.signs import room_for_words
 from taut.codecs.validation import frame, rice_words, validate
 from taut.errors import MalformedMessage, Misuse
@@ -225,28 +225,3 @@ def check_range(state: State, lo: int, hi: int) -> None:
             f"range {lo}..{hi}",
             f"a range within 0..{state.size}, beginning at a multiple of {BLOCK}, of at most 2^31 elements",
         )
-
-
-def apply(state: State, payload: Bytes, head: Header) -> None:
-    """b and w += the payload, which was validated."""
-    w, b, kernels = state.w, state.b, state.kernels
-    if head.kind is Kind.WORDS:
-        kernels.add_words(w, b, head.base, read(payload, np.uint32, head.count), head.quantum)
-    elif head.kind is Kind.BITMAP:
-        kernels.add_bits(w, b, head.base, head.length, read(payload, np.uint8, head.body_nbytes), head.quantum)
-    elif head.kind in PAIRS:
-        indices, numbers = read_pairs(payload, head)
-        kernels.add_at(w, b, head.base, indices, numbers.astype(np.float32) * np.float32(head.quantum))
-    elif head.kind in FORMS:
-        form, body = FORMS[head.kind], body_of(payload)
-        if isinstance(form, SparseForm):
-            indices, values = form.entries(head, body)
-            kernels.add_at(w, b, head.base, indices, values)
-        elif isinstance(form, DenseForm):
-            for start, values in form.pieces(head, body):
-                kernels.add_values(w, b, head.base + start, values)
-    else:
-        quantum = np.float32(head.quantum) if head.kind in COUNTS else np.float32(1.0)
-        for start in range(0, head.length, CHUNK):
-            numbers = dense_numbers(payload, head, start, min(start + CHUNK, head.length))
-            kernels.add_values(w, b, head.base + start, numbers.astype(np.float32) * quantum)

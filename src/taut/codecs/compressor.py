@@ -12,7 +12,7 @@ Vectors are float32: NumPy arrays, or torch tensors on any device; both give the
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from taut.codecs.facts import Facts
+from taut.codecs.parallel import HEAVY, over
 from taut.codecs.payload import Header, Kind, build
 
 Vector = Any
@@ -132,8 +133,21 @@ class Compressor(ABC):
         >>> expand(TopK(0.5).encode(v, Memory(4)), 4).tolist()
         [0.0, 3.0, 0.0, 2.0]
         """
-        step = self.piece or len(v)
-        pieces = [self.compress(v[start : start + step], start, memory) for start in range(0, len(v), step)]
+        step = (self.piece if isinstance(v, np.ndarray) else 0) or len(v)
+        found = in_pieces(lambda start, stop: self.compress(v[start:stop], start, memory), 0, len(v), step)
         memory.turns += 1
-        found = [piece for piece in pieces if piece is not None]
         return self.payload(found, 0, len(v)) if found else None
+
+
+def in_pieces(one: Callable[[int, int], Piece | None], lo: int, hi: int, step: int) -> list[Piece]:
+    """What ``one(start, stop)`` makes of each piece of ``step`` elements, in order: on several threads where there are
+    many, since a piece does not know of the others.
+
+    >>> [piece.elements for piece in in_pieces(lambda start, stop: Piece((), None, elements=stop - start), 0, 5, 2)]
+    [2, 2, 1]
+    """
+
+    def some(start: int, stop: int) -> list[Piece | None]:
+        return [one(first, min(first + step, stop)) for first in range(start, stop, step)]
+
+    return [piece for pieces in over(some, lo, hi, step, HEAVY) for piece in pieces if piece is not None]

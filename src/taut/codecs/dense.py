@@ -59,7 +59,7 @@ class Dense(Codec):
             element = lo + int(np.flatnonzero(~np.isfinite(state.kernels.host(state.w[lo:hi])))[0])
             raise NonFiniteUpdate(f"element {element} of the update is NaN or infinite: nothing of it was sent", element)
         change = state.kernels.mean(state.w, state.b, lo, hi, 1.0 / state.workers)
-        sent = int((change != 0).sum())
+        sent = int(np.count_nonzero(change))
         state.note(sent, hi - lo)
         return build(Header(Kind.DENSE, 0.0, lo, hi - lo, hi - lo), change) if sent else None
 

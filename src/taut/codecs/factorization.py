@@ -5,13 +5,17 @@ Thin matrices lie as rows (rank, m): a column of P or Q is contiguous.
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 
 from taut.codecs.compressor import Vector
 from taut.codecs.forms.lowrank import product
+from taut.codecs.parallel import over
 from taut.codecs.payload import CHUNK
 
 DEPENDENT = 1e-6  # what is left of a column that was a sum of those before it, in float32, is noise
+GROUP = 16  # parts of a matrix, of a chunk of elements each, whose products are summed before all others are
 THIN = 8  # up to this rank a product takes as long as reading the matrix, so it is read in parts that stay in the cache
 DEVICE_ELEMENTS = 1 << 22  # of a product that torch takes at once, since it needs as much again to work in
 
@@ -25,18 +29,49 @@ def factor(matrix: Vector, basis: Vector, p: Vector, q: Vector, given: Vector) -
     >>> given.round(5).tolist()
     [[2.0, 0.0, 4.0], [1.0, 0.0, 2.0]]
     """
-    m, n = matrix.shape
-    thin = isinstance(matrix, np.ndarray) and len(p) <= THIN
-    step = max(1, CHUNK // n) if thin else m
     first = basis / _or_one(_largest(basis))[:, None]  # of its size nothing would be left in P but its rounding
-    for start in range(0, m, step):
-        p[:, start : start + step] = first @ matrix[start : start + step].T
-    orthogonalize(p)
-    q[...] = p[:, :step] @ matrix[:step]
-    for start in range(step, m, step):
-        q += p[:, start : start + step] @ matrix[start : start + step]
+    if isinstance(matrix, np.ndarray) and len(p) <= THIN:
+        _left(first, matrix, p)
+        orthogonalize(p)
+        _right(p, matrix, q)
+    else:
+        p[...] = first @ matrix.T
+        orthogonalize(p)
+        q[...] = p @ matrix
     multiply(p, q, given)
     basis[...] = q
+
+
+def _left(first: Vector, matrix: Vector, p: Vector) -> None:
+    """P = M basis, by rows of M."""
+    m, n = matrix.shape
+    step = max(1, CHUNK // n)
+
+    def some(lo: int, hi: int) -> None:
+        for start in range(lo, hi, step):
+            p[:, start : start + step] = first @ matrix[start : start + step].T
+
+    over(some, 0, m, step, n)
+
+
+def _right(p: Vector, matrix: Vector, q: Vector) -> None:
+    """Q = M' P: sums over groups of rows, each by itself, which are added in order whoever made them."""
+    m, n = matrix.shape
+    step = max(1, CHUNK // n)
+    group = GROUP * step
+
+    def some(lo: int, hi: int) -> list[Vector]:
+        return [summed(start, min(start + group, hi)) for start in range(lo, hi, group)]
+
+    def summed(lo: int, hi: int) -> Vector:
+        edges = [*range(lo, hi, step), hi]
+        total, *others = (p[:, start:stop] @ matrix[start:stop] for start, stop in pairwise(edges))
+        return sum(others, total)
+
+    sums = [total for totals in over(some, 0, m, group, n) for total in totals]
+    q[...] = sums[0]
+    for total in sums[1:]:
+        q += total
 
 
 def multiply(p: Vector, q: Vector, given: Vector) -> None:

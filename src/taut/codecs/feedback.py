@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from taut.codecs.codec import Codec, State, Vector, arithmetic, check_range, check_workers, new_state
-from taut.codecs.compressor import Compressor, Memory, Piece
+from taut.codecs.compressor import Compressor, Memory, Piece, in_pieces
 from taut.codecs.facts import Facts
 from taut.codecs.grid import Grid
 from taut.codecs.packing import add_values_to
@@ -80,9 +80,8 @@ class Feedback(Codec):
             return None
         step = self.compressor.piece if isinstance(state.w, np.ndarray) else 0
         step = step or hi - lo
-        pieces = [self._one(state, start, min(start + step, hi)) for start in range(lo, hi, step)]
+        found = in_pieces(lambda start, stop: self._one(state, start, stop), lo, hi, step)
         state.memory.turns += 1
-        found = [piece for piece in pieces if piece is not None]
         sent = sum(piece.sent for piece in found)
         state.note(sent, hi - lo)
         if not sent:
@@ -117,10 +116,11 @@ class Feedback(Codec):
                 if not _finite_body(piece):
                     raise _not_finite(r, lo)
                 return piece
-            kernels.grow(r, w, b, share)
+            sound = kernels.grow(r, w, b, share)
         else:
             compressor.grow(r, kernels.change(w, b, share), lo, memory)
-        if not kernels.finite(r):
+            sound = kernels.finite(r)
+        if not sound:
             raise _not_finite(r, lo)
         piece = compressor.compress(r, lo, memory)
         if piece is not None and not _finite_body(piece):

@@ -23,9 +23,9 @@ from numba import types
 
 from taut.codecs.adaptive import SAMPLE
 from taut.codecs.kernels_scan import scan_tether, scan_threshold
-from taut.codecs.parallel import forget_pool, side_by_side
+from taut.codecs.parallel import HEAVY, forget_pool, over
 from taut.codecs.payload import CHUNK, bit_values
-from taut.codecs.signs import Signs, collect
+from taut.codecs.signs import Signs, collect, side_by_side
 
 F32 = npt.NDArray[np.float32]
 U32 = npt.NDArray[np.uint32]
@@ -78,6 +78,15 @@ os.register_at_fork(after_in_child=forget_pool)
 
 _scan_tether = _kernel(_found(_vector, _vector, _index, _index, _index, _f32, _f32, _f32, _words))(scan_tether)
 _scan_threshold = _kernel(_found(_vector, _vector, _vector, _index, _index, _index, _f32, _f32, _words))(scan_threshold)
+
+
+@_kernel(types.void(_vector, _vector, _f32, _vector))
+def _mean(w, b, share, change):  # type: ignore[no-untyped-def]
+    for i in range(change.size):
+        moved = (w[i] - b[i]) * share
+        change[i] = moved
+        b[i] += moved
+        w[i] = b[i]
 
 
 @_kernel(types.void(_vector, _vector, _index, _words_in, _f32))
@@ -133,10 +142,12 @@ def threshold(w: F32, b: F32, r: F32, lo: int, hi: int, tau: float, share: float
 
 def mean(w: F32, b: F32, lo: int, hi: int, share: float) -> F32:
     """Scan for the dense codec: the change times ``share``, which b takes and w keeps."""
-    change = w[lo:hi] - b[lo:hi]
-    change *= np.float32(share)
-    b[lo:hi] += change
-    w[lo:hi] = b[lo:hi]
+    change: F32 = np.empty(hi - lo, np.float32)
+
+    def some(start: int, stop: int) -> None:
+        _mean(w[start:stop], b[start:stop], np.float32(share), change[start - lo : stop - lo])
+
+    over(some, lo, hi)
     return change
 
 
@@ -153,13 +164,17 @@ def add_words(w: F32, b: F32, base: int, words: U32, quantum: float) -> None:
 
 def add_bits(w: F32, b: F32, base: int, length: int, bits: U8, quantum: float) -> None:
     """A look-up of four elements per byte, then whole vectors: three times as fast as a loop with or without branches."""
-    for start in range(0, length, CHUNK):
-        stop = min(start + CHUNK, length)
-        signs = np.take(_four_signs(), bits[start // 4 : (stop + 3) // 4]).view(np.int8)[: stop - start]
-        change = signs.astype(np.float32)
-        change *= np.float32(quantum)
-        b[base + start : base + stop] += change
-        w[base + start : base + stop] += change
+
+    def some(lo: int, hi: int) -> None:
+        for start in range(lo, hi, CHUNK):
+            stop = min(start + CHUNK, hi)
+            signs = np.take(_four_signs(), bits[start // 4 : (stop + 3) // 4]).view(np.int8)[: stop - start]
+            change = signs.astype(np.float32)
+            change *= np.float32(quantum)
+            b[base + start : base + stop] += change
+            w[base + start : base + stop] += change
+
+    over(some, 0, length, CHUNK, HEAVY)
 
 
 @cache

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from numba import types
 
 from taut.codecs.kernels_cpu import _kernel
+from taut.codecs.parallel import over
 
 F32 = npt.NDArray[np.float32]
 I8 = npt.NDArray[np.int8]
@@ -194,7 +195,7 @@ def multiply(numbers: I8, block: int, scales: F32) -> F32:
 
 
 def lowest_is_used(packed: U8, width: int) -> bool:
-    return bool(_lowest(packed, np.uint8(width)))
+    return any(over(lambda start, stop: _lowest(packed[start:stop], np.uint8(width)), 0, packed.size))
 
 
 def _room(v: F32) -> tuple[I8, Any]:

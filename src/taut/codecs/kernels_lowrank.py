@@ -8,6 +8,7 @@ import numpy.typing as npt
 from numba import types
 
 from taut.codecs.kernels_cpu import _kernel
+from taut.codecs.parallel import over
 
 F32 = npt.NDArray[np.float32]
 
@@ -31,4 +32,4 @@ def _outer(p, q, out):  # type: ignore[no-untyped-def]
 
 def outer(p: F32, q: F32, out: F32) -> None:
     """out = p' q for p (r, m) and q (r, n)."""
-    _outer(p, q, out)
+    over(lambda start, stop: _outer(p[:, start:stop], q, out[start:stop]), 0, len(out), 1, q.shape[1])

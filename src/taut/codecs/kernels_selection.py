@@ -6,18 +6,20 @@ no rounding and no negative zero.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
 
 import numba
 import numpy as np
 import numpy.typing as npt
 from numba import types
 
+from taut.codecs import parallel
 from taut.codecs.kernels_cpu import _kernel
 from taut.codecs.selection import LOW
 
 I32 = npt.NDArray[np.int32]
 I64 = npt.NDArray[np.int64]
+U32 = npt.NDArray[np.uint32]
 F32 = npt.NDArray[np.float32]
 
 _low = np.int32(LOW)
@@ -27,11 +29,27 @@ _0, _16, _64 = np.uint64(0), np.uint64(16), np.uint64(64)
 _bits = types.Array(types.int32, 1, "C", readonly=True)
 _vector = types.Array(types.float32, 1, "C")
 _values = types.Array(types.float32, 1, "C", readonly=True)
+_counts = types.Array(types.uint32, 1, "C")
 _places = types.Array(types.int64, 1, "C")
 _found = types.UniTuple(types.int64, 2)  # type: ignore[no-untyped-call]
 
 
-@numba.njit(nogil=True, error_model="numpy")  # part of the kernel below: compiled and kept with it
+@_kernel(types.void(_bits, _counts))
+def _count_upper(bits, upper):  # type: ignore[no-untyped-def]
+    for i in range(np.uint64(bits.size)):
+        upper[np.uint32(bits[i] & _mask) >> np.uint32(LOW)] += np.uint32(1)
+
+
+@_kernel(types.void(_bits, types.int32, _counts))
+def _count_lower(bits, bucket, lower):  # type: ignore[no-untyped-def]
+    """Of the magnitudes in one bucket of the upper bits."""
+    for i in range(np.uint64(bits.size)):
+        magnitude = bits[i] & _mask
+        if magnitude >> _low == bucket:
+            lower[np.uint32(magnitude & _rest)] += np.uint32(1)
+
+
+@_kernel(_found(_counts, types.int64))
 def _edge_bucket(counts, k):  # type: ignore[no-untyped-def]
     """The bucket that holds the k-th from above, and how many of it are wanted. Bucket 0 where there are fewer."""
     above = np.int64(0)
@@ -40,23 +58,6 @@ def _edge_bucket(counts, k):  # type: ignore[no-untyped-def]
             return np.int64(bucket), k - above
         above += counts[bucket]
     return np.int64(0), k - above
-
-
-@_kernel(_found(_bits, types.int64))
-def _edge(bits, k):  # type: ignore[no-untyped-def]
-    """The k-th largest magnitude, and how many of just that magnitude are wanted. Two passes, two histograms."""
-    upper = np.zeros(1 << 16, np.uint32)
-    for i in range(np.uint64(bits.size)):
-        upper[np.uint32(bits[i] & _mask) >> np.uint32(LOW)] += np.uint32(1)
-    bucket, wanted = _edge_bucket(upper, k)
-    lower = np.zeros(1 << LOW, np.uint32)
-    edge = np.int32(bucket)
-    for i in range(np.uint64(bits.size)):
-        magnitude = bits[i] & _mask
-        if magnitude >> _low == edge:
-            lower[np.uint32(magnitude & _rest)] += np.uint32(1)
-    inner, wanted = _edge_bucket(lower, wanted)
-    return (bucket << LOW) | inner, wanted
 
 
 @_kernel(types.int64(_bits, types.int32, types.int64, _places))
@@ -109,18 +110,59 @@ def _over(bits, least, out):  # type: ignore[no-untyped-def]
 
 def over(bits: I32, least: int, room: int) -> I64 | None:
     """Rising places of magnitudes of at least ``least``; None where there are more than ``room``."""
-    out: I64 = np.empty(room + 64, np.int64)
-    count = int(_over(bits, np.int32(least), out))
-    return out[:count] if count >= 0 else None
+
+    def some(start: int, stop: int) -> I64 | None:
+        out: I64 = np.empty(min(room, stop - start) + 64, np.int64)
+        count = int(_over(bits[start:stop], np.int32(least), out))
+        if count < 0:
+            return None
+        out[:count] += start
+        return out[:count]
+
+    found = parallel.over(some, 0, bits.size)
+    places = [part for part in found if part is not None]
+    if len(places) < len(found) or sum(part.size for part in places) > room:
+        return None
+    return places[0] if len(places) == 1 else np.concatenate(places)
 
 
 def largest(bits: I32, k: int) -> I64:
     """Rising places of the ``k`` largest magnitudes above zero, of equal ones the first."""
-    edge, wanted = _edge(bits, k)
+    parts = parallel.cut(0, bits.size)
+    upper = parallel.together(lambda start, stop: _histogram(_count_upper, 1 << 16, bits[start:stop]), parts)
+    bucket, wanted = _edge_bucket(_sum(upper), k)
+    inside = np.int32(bucket)
+    lower = parallel.together(lambda start, stop: _histogram(_count_lower, 1 << LOW, bits[start:stop], inside), parts)
+    inner, wanted = _edge_bucket(_sum(lower), wanted)
+    edge = bucket << LOW | inner
     if edge == 0:
         wanted = 0  # zeros are not sent
-    out: npt.NDArray[Any] = np.empty(min(k, bits.size) + 1, np.int64)
-    return out[: int(_take(bits, np.int32(edge), wanted, out))]
+    tasks = []
+    for (start, stop), high, low in zip(parts, upper, lower, strict=True):
+        equal = min(wanted, int(low[inner]))  # the first parts have the first of equal ones
+        wanted -= equal
+        tasks.append((start, stop, np.int32(edge), equal, int(high[bucket + 1 :].sum() + low[inner + 1 :].sum()) + equal))
+    found = parallel.together(lambda *task: _taken(bits, *task), tasks)
+    return found[0] if len(found) == 1 else np.concatenate(found)
+
+
+def _taken(bits: I32, start: int, stop: int, edge: np.int32, wanted: int, count: int) -> I64:
+    """Of one part: ``count`` places above the edge, and the first ``wanted`` at it."""
+    out: I64 = np.empty(count + 1, np.int64)
+    taken = int(_take(bits[start:stop], edge, wanted, out))
+    assert taken == count
+    out += start
+    return out[:count]
+
+
+def _histogram(kernel: Callable[..., None], size: int, bits: I32, *bucket: np.int32) -> U32:
+    counts: U32 = np.zeros(size, np.uint32)
+    kernel(bits, *bucket, counts)
+    return counts
+
+
+def _sum(counts: list[U32]) -> U32:
+    return counts[0] if len(counts) == 1 else np.add.reduce(counts, dtype=np.uint32)
 
 
 @_kernel(types.void(_vector, _vector, _values, types.float32, types.float32))
@@ -132,4 +174,9 @@ def _gather_momentum(r, u, change, momentum, share):  # type: ignore[no-untyped-
 
 def gather_momentum(r: F32, u: F32, change: F32, momentum: float, share: float) -> None:
     """u = momentum * u + share * change;  r += u. In place, one pass."""
-    _gather_momentum(r, u, change, np.float32(momentum), np.float32(share))
+    factors = np.float32(momentum), np.float32(share)
+
+    def some(start: int, stop: int) -> None:
+        _gather_momentum(r[start:stop], u[start:stop], change[start:stop], *factors)
+
+    parallel.over(some, 0, r.size)

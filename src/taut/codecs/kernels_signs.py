@@ -3,6 +3,8 @@ and what bits stand for. All the same bits as the torch operations of ``sign.py`
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numba
 import numpy as np
 import numpy.typing as npt
@@ -10,6 +12,7 @@ from numba import types
 
 from taut.codecs.forms.columns import LONGEST
 from taut.codecs.kernels_cpu import _kernel
+from taut.codecs.parallel import HEAVY, over
 from taut.codecs.sums import BLOCK
 
 F32 = npt.NDArray[np.float32]
@@ -182,15 +185,17 @@ def _choose(bits, place, offset, length, above, below, q):  # type: ignore[no-un
 
 def block_magnitudes(v: F32) -> F64:
     """The sums of |v| of blocks, in order."""
-    sums: F64 = np.empty(-(-v.size // BLOCK), np.float64)
-    _magnitudes(v, sums)
-    return sums
+    return _of_blocks(_magnitudes, v)
 
 
 def block_squares(v: F32) -> F64:
     """The sums of squares of blocks, in order."""
+    return _of_blocks(_squares, v)
+
+
+def _of_blocks(kernel: Callable[[F32, F64], None], v: F32) -> F64:
     sums: F64 = np.empty(-(-v.size // BLOCK), np.float64)
-    _squares(v, sums)
+    over(lambda start, stop: kernel(v[start:stop], sums[start // BLOCK : -(-stop // BLOCK)]), 0, v.size, BLOCK)
     return sums
 
 
@@ -203,7 +208,12 @@ def columns(v: F32, length: int, q: F32) -> tuple[F32, F32]:
     """The means at or above zero and below it of every column; ``q`` takes what they make of v."""
     above: F32 = np.empty(-(-v.size // length), np.float32)
     below: F32 = np.empty(above.size, np.float32)
-    _columns(v, length, above, below, q)
+
+    def some(start: int, stop: int) -> None:
+        mine = slice(start // length, -(-stop // length))
+        _columns(v[start:stop], length, above[mine], below[mine], q[start:stop])
+
+    over(some, 0, v.size, length, HEAVY)
     return above, below
 
 

@@ -1,5 +1,5 @@
 """The arithmetic of error feedback in torch operations, for tensors on any device: the same bits as
-``kernels_feedback``."""
+``kernels_feedback``, once ``take`` or ``rest`` came after ``grow`` or ``change``: w = b is done there."""
 
 from __future__ import annotations
 
@@ -23,8 +23,9 @@ def change(w: Tensor, b: Tensor, share: float) -> Tensor:
 
 
 @torch.no_grad()
-def grow(r: Tensor, w: Tensor, b: Tensor, share: float) -> None:
+def grow(r: Tensor, w: Tensor, b: Tensor, share: float) -> bool:
     r += (w - b) * _scalar(w, share)
+    return finite(r)
 
 
 @torch.no_grad()

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from taut.codecs.forms import FORMS, DenseForm, SparseForm
+from taut.codecs.parallel import HEAVY, over
 from taut.codecs.payload import (
     CHUNK,
     COUNTS,
@@ -196,9 +197,13 @@ def _accumulate(sums: npt.NDArray[Any], payload: Bytes, head: Header, base: int,
         places, numbers = _entries(payload, head)
         np.add.at(target, places, numbers * scale)
         return
-    for start in range(0, head.length, CHUNK):
-        stop = min(start + CHUNK, head.length)
-        target[start:stop] += dense_numbers(payload, head, start, stop) * target.dtype.type(scale)
+
+    def some(lo: int, hi: int) -> None:
+        for start in range(lo, hi, CHUNK):
+            stop = min(start + CHUNK, hi)
+            target[start:stop] += dense_numbers(payload, head, start, stop) * target.dtype.type(scale)
+
+    over(some, 0, head.length, CHUNK, HEAVY)
 
 
 def dense_numbers(payload: Bytes, head: Header, start: int, stop: int) -> npt.NDArray[Any]:
@@ -249,10 +254,17 @@ def add_values_to(target: npt.NDArray[Any], payload: Bytes, head: Header) -> Non
         places, values = form.entries(head, body_of(payload))
         target[places] += values
     elif isinstance(form, DenseForm):
-        for start, values in form.pieces(head, body_of(payload)):
-            target[start : start + len(values)] += values
+        _add_pieces(target, form, head, body_of(payload))
     else:
         _accumulate(target, payload, head, head.base, 1.0 if head.kind is Kind.DENSE else head.quantum)
+
+
+def _add_pieces(target: npt.NDArray[Any], form: DenseForm, head: Header, body: npt.NDArray[np.uint8]) -> None:
+    def some(lo: int, hi: int) -> None:
+        for start, values in form.pieces(head, body, lo, hi):
+            target[start : start + len(values)] += values
+
+    over(some, 0, head.length, CHUNK, HEAVY)
 
 
 def expand(payload: Bytes, size: int) -> npt.NDArray[np.float32]:

@@ -1,11 +1,16 @@
-"""Scans of large vectors, cut into parts that run side by side: the kernels work without the GIL.
+"""Work on large vectors, cut into parts that run side by side: the kernels work without the GIL.
 
 The number of threads is the process's, and 1 until somebody says more. Whatever it is, the result is the same to the
-last bit: elements do not know of each other, and what the parts found is joined in order.
+last bit: parts begin where the work has a seam (a block that shares a scale, a column, a piece), nothing that is
+computed knows in which part it was, and what the parts found is joined in order.
+
+>>> set_threads(2)
+>>> import numpy as np
+>>> squares = np.empty(2**23)
+>>> over(lambda start, stop: np.square(np.arange(start, stop), out=squares[start:stop]).size, 0, 2**23)
+[4194304, 4194304]
 
 >>> from taut.codecs import parse
->>> import numpy as np
->>> set_threads(2)
 >>> w = np.zeros(2**23, np.float32)
 >>> codec = parse("tether:slack=2^-6"); state = codec.start(w, workers=1)
 >>> w[[5, 2**22, 2**23 - 1]] = 2**-6
@@ -17,23 +22,19 @@ last bit: elements do not know of each other, and what the parts found is joined
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import ContextVar
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
-import numpy as np
-import numpy.typing as npt
-
-from taut.codecs.payload import bit_values
-from taut.codecs.signs import WORDS_PER_BITMAP, Signs, Write
 from taut.errors import Misuse
 
 LEAST = 1 << 22  # elements per thread: below about a millisecond of work, waking a thread costs more than it brings
+HEAVY = 4  # an element of a compressor's piece, or of decoding one, takes as long as so many of a plain pass
 BLOCK = 64
 
-U32 = npt.NDArray[np.uint32]
-U8 = npt.NDArray[np.uint8]
-Scan = Callable[[int, int, U32], Signs]  # of lo..hi-1, with room for words; the words count from lo
+T = TypeVar("T")
 
 
 @dataclass
@@ -45,10 +46,11 @@ class _Crew:
 
 
 _crew = _Crew()
+_busy = ContextVar("busy", default=False)  # this thread is at a part already
 
 
 def set_threads(threads: int) -> None:
-    """Let scans use so many threads, the caller's among them. One by default.
+    """Let kernels use so many threads, the caller's among them. One by default.
 
     >>> set_threads(0)
     Traceback (most recent call last):
@@ -67,64 +69,51 @@ def get_threads() -> int:
 
 
 def forget_pool() -> None:
-    """In the child of a fork: threads are not forked, so the next scan makes its own."""
+    """In the child of a fork: threads are not forked, so the next work makes its own."""
     _crew.pool = None
 
 
-def cut(lo: int, hi: int) -> list[tuple[int, int]]:
-    """``lo..hi-1`` in equal parts of whole blocks, one a thread; fewer where they would be too small to pay."""
-    parts = max(1, min(_crew.threads, (hi - lo) // LEAST))
-    blocks = -(-(hi - lo) // BLOCK)
-    edges = [lo + BLOCK * (blocks * part // parts) for part in range(parts)]
+def cut(lo: int, hi: int, block: int = BLOCK, weight: int = 1) -> list[tuple[int, int]]:
+    """``lo..hi-1`` in equal parts of whole blocks, one a thread; fewer where they would be too small to pay. ``weight``:
+    how many elements of a plain pass take as long as one of these."""
+    blocks = -(-(hi - lo) // block)
+    parts = 1 if _busy.get() else max(1, min(_crew.threads, blocks, (hi - lo) * weight // LEAST))
+    edges = [lo + block * (blocks * part // parts) for part in range(parts)]
     return list(zip(edges, [*edges[1:], hi], strict=True))
 
 
-def side_by_side(scan: Scan, lo: int, hi: int, out: U32, write: Write) -> Signs:
-    """``scan(lo, hi, out)``, by as many threads as there are and as pay. Each has the share of ``out`` that its elements
-    have of the whole."""
-    parts = cut(lo, hi)
-    if len(parts) == 1:
-        return scan(lo, hi, out)
+def over(work: Callable[[int, int], T], lo: int, hi: int, block: int = BLOCK, weight: int = 1) -> list[T]:
+    """``work(start, stop)`` for parts that make up ``lo..hi-1``, by as many threads as there are and as pay; what they
+    answer, in order. Parts begin at multiples of ``block`` from ``lo``. Where some fail, the error of the first of them
+    is raised once all have ended.
+
+    >>> over(lambda start, stop: stop - start, 0, 1000)
+    [1000]
+    """
+    return together(work, cut(lo, hi, block, weight))
+
+
+def together(work: Callable[..., T], tasks: Sequence[tuple[Any, ...]]) -> list[T]:
+    """``work(*task)`` for every task, each by a thread of its own; as ``over``."""
+    if len(tasks) == 1:
+        return [work(*tasks[0])]
     if _crew.pool is None:
-        _crew.pool = ThreadPoolExecutor(_crew.threads - 1, thread_name_prefix="taut-scan")
-    starts = [(start - lo) // WORDS_PER_BITMAP for start, _ in parts]
-    rooms = [out[a:b] for a, b in zip(starts, [*starts[1:], out.size], strict=True)]
-    assert min(room.size for room in rooms) >= BLOCK  # a scan stops only where a whole block might not fit
-    others = [_crew.pool.submit(scan, *part, room) for part, room in zip(parts[1:], rooms[1:], strict=True)]
+        _crew.pool = ThreadPoolExecutor(_crew.threads - 1, thread_name_prefix="taut-codec")
+    others = [_crew.pool.submit(_alone, work, task) for task in tasks[1:]]
     try:
-        first = scan(*parts[0], rooms[0])
+        first = _alone(work, tasks[0])
     finally:
-        found = [other.result() for other in others]  # no thread still writes into w when this is left
-    return _joined([first, *found], parts, write)
+        found = [other.exception() for other in others]  # no thread still writes into a vector when this is left
+    for error in found:
+        if error is not None:
+            raise error
+    return [first, *(other.result() for other in others)]
 
 
-def _joined(found: list[Signs], parts: list[tuple[int, int]], write: Write) -> Signs:
-    """What one scan over all parts would have found: words if they take less room than a bitmap, all in all."""
-    lo, hi = parts[0][0], parts[-1][1]
-    count = sum(signs.count for signs in found)
-    pairs = list(zip(found, parts, strict=True))
-    if count * WORDS_PER_BITMAP <= hi - lo:
-        words = [_words(signs) + np.uint32((start - lo) << 1) for signs, (start, _) in pairs]
-        return Signs(count, np.concatenate(words), None)
-    return Signs(count, None, np.concatenate([_bits(signs, stop - start, write) for signs, (start, stop) in pairs]))
-
-
-def _words(signs: Signs) -> U32:
-    """As words, where one part alone had so many signs that it made a bitmap."""
-    if signs.words is not None:
-        return signs.words
-    assert signs.bits is not None
-    places = np.flatnonzero(signs.bits)
-    four = bit_values()[signs.bits[places]]
-    rows, columns = four.nonzero()
-    return ((places[rows] * 4 + columns) << 1 | (four[rows, columns] < 0)).astype(np.uint32)
-
-
-def _bits(signs: Signs, length: int, write: Write) -> U8:
-    """As a bitmap, where one part alone had few signs."""
-    if signs.bits is not None:
-        return signs.bits
-    assert signs.words is not None
-    bits = np.zeros((length + 3) // 4, np.uint8)
-    write(signs.words, 0, bits)
-    return bits
+def _alone(work: Callable[..., T], task: tuple[Any, ...]) -> T:
+    """A part is not cut further: its thread has no others to ask."""
+    token = _busy.set(True)
+    try:
+        return work(*task)
+    finally:
+        _busy.reset(token)

@@ -27,6 +27,7 @@ import numpy as np
 from taut.codecs.compressor import Array, Compressor, Memory, Piece, Vector
 from taut.codecs.facts import Facts
 from taut.codecs.forms.votes import minus_bits
+from taut.codecs.parallel import over
 from taut.codecs.payload import CHUNK, Header, Kind, build
 from taut.codecs.sums import magnitude_sum
 
@@ -94,10 +95,14 @@ def _signs_numpy(v: Any, scale: np.float32) -> Ballot:
     from taut.codecs.kernels_signs import signs
 
     bits, q = np.empty(-(-len(v) // 8), np.uint8), np.empty(len(v), np.float32)
-    for start in range(0, len(v), CHUNK):
-        stop = min(start + CHUNK, len(v))
-        bits[start // 8 : -(-stop // 8)] = minus_bits(v[start:stop])
-        signs(v[start:stop], scale, q[start:stop])
+
+    def some(first: int, last: int) -> None:
+        for start in range(first, last, CHUNK):
+            stop = min(start + CHUNK, last)
+            bits[start // 8 : -(-stop // 8)] = minus_bits(v[start:stop])
+            signs(v[start:stop], scale, q[start:stop])
+
+    over(some, 0, len(v), CHUNK)
     return Ballot((bits,), q, scale=float(scale))
 
 

@@ -9,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from taut.codecs.packing import pack_words, write_bitmap
-from taut.codecs.payload import Header, Kind, build
+from taut.codecs.parallel import BLOCK, cut, together
+from taut.codecs.payload import Header, Kind, bit_values, build
 
 WORDS_PER_BITMAP = 16  # a word takes the room of 16 elements of a bitmap
 
@@ -36,6 +37,7 @@ def room_for_words(size: int) -> npt.NDArray[np.uint32]:
     return np.empty(size // WORDS_PER_BITMAP + 64, np.uint32)
 
 
+Scan = Callable[[int, int, npt.NDArray[np.uint32]], Signs]  # of lo..hi-1, with room for words; they count from lo
 Write = Callable[[npt.NDArray[np.uint32], int, npt.NDArray[np.uint8]], None]
 
 
@@ -68,3 +70,48 @@ def collect(
         write(words, first - lo, bits[(first - lo) // 4 : (start - lo + 3) // 4])
     assert bits is not None
     return Signs(total, None, bits)
+
+
+def side_by_side(scan: Scan, lo: int, hi: int, out: npt.NDArray[np.uint32], write: Write) -> Signs:
+    """``scan(lo, hi, out)``, by as many threads as there are and as pay. Each has the share of ``out`` that its elements
+    have of the whole."""
+    parts = cut(lo, hi)
+    if len(parts) == 1:
+        return scan(lo, hi, out)
+    starts = [(start - lo) // WORDS_PER_BITMAP for start, _ in parts]
+    rooms = [out[a:b] for a, b in zip(starts, [*starts[1:], out.size], strict=True)]
+    assert min(room.size for room in rooms) >= BLOCK  # a scan stops only where a whole block might not fit
+    tasks = [(*part, room) for part, room in zip(parts, rooms, strict=True)]
+    return _joined(together(scan, tasks), parts, write)
+
+
+def _joined(found: list[Signs], parts: list[tuple[int, int]], write: Write) -> Signs:
+    """What one scan over all parts would have found: words if they take less room than a bitmap, all in all."""
+    lo, hi = parts[0][0], parts[-1][1]
+    count = sum(signs.count for signs in found)
+    pairs = list(zip(found, parts, strict=True))
+    if count * WORDS_PER_BITMAP <= hi - lo:
+        words = [_words(signs) + np.uint32((start - lo) << 1) for signs, (start, _) in pairs]
+        return Signs(count, np.concatenate(words), None)
+    return Signs(count, None, np.concatenate([_bits(signs, stop - start, write) for signs, (start, stop) in pairs]))
+
+
+def _words(signs: Signs) -> npt.NDArray[np.uint32]:
+    """As words, where one part alone had so many signs that it made a bitmap."""
+    if signs.words is not None:
+        return signs.words
+    assert signs.bits is not None
+    places = np.flatnonzero(signs.bits)
+    four = bit_values()[signs.bits[places]]
+    rows, columns = four.nonzero()
+    return ((places[rows] * 4 + columns) << 1 | (four[rows, columns] < 0)).astype(np.uint32)
+
+
+def _bits(signs: Signs, length: int, write: Write) -> npt.NDArray[np.uint8]:
+    """As a bitmap, where one part alone had few signs."""
+    if signs.bits is not None:
+        return signs.bits
+    assert signs.words is not None
+    bits = np.zeros((length + 3) // 4, np.uint8)
+    write(signs.words, 0, bits)
+    return bits

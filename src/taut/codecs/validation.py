@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from taut.codecs.forms import FORMS
+from taut.codecs.parallel import over
 from taut.codecs.payload import (
     CHUNK,
     COUNTS,
@@ -100,12 +101,16 @@ def _check_words(words: U32, head: Header) -> None:
 
 
 def _check_bitmap(bits: npt.NDArray[np.uint8], head: Header) -> None:
-    count = 0
-    for start in range(0, bits.size, CHUNK):
-        signs = _bit_counts()[bits[start : start + CHUNK]]
-        if signs.max() == 255:
-            raise MalformedMessage("bitmap with a code that means nothing")
-        count += int(signs.sum(dtype=np.int64))
+    def some(lo: int, hi: int) -> int:
+        count = 0
+        for start in range(lo, hi, CHUNK):
+            signs = _bit_counts()[bits[start : min(start + CHUNK, hi)]]
+            if signs.max() == 255:
+                raise MalformedMessage("bitmap with a code that means nothing")
+            count += int(signs.sum(dtype=np.int64))
+        return count
+
+    count = sum(over(some, 0, bits.size, CHUNK))
     spare = 2 * (-head.length % 4)
     if spare and int(bits[-1]) >> (8 - spare):
         raise MalformedMessage("bitmap with signs beyond its range")
@@ -121,9 +126,12 @@ def _check_pairs(indices: npt.NDArray[Any], head: Header) -> None:
 
 
 def _check_finite(values: npt.NDArray[np.float32]) -> None:
-    for start in range(0, values.size, CHUNK):
-        if not np.isfinite(values[start : start + CHUNK]).all():
-            raise MalformedMessage("dense payload with a number that is not finite")
+    def some(lo: int, hi: int) -> None:
+        for start in range(lo, hi, CHUNK):
+            if not np.isfinite(values[start : start + CHUNK]).all():
+                raise MalformedMessage("dense payload with a number that is not finite")
+
+    over(some, 0, values.size, CHUNK)
 
 
 @cache

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from torch import nn
 
 
+LINE_NBYTES = 64
+
+
 class Arena:
     """Moves the parameters of ``model`` into one vector.
 
@@ -45,7 +48,7 @@ class Arena:
         self.size = sum(self.sizes)
         with torch.no_grad():
             device = trained[0][1].device
-            self.tensor = torch.empty(self.size, dtype=torch.float32, device=device)
+            self.tensor = _room(self.size, device)
             offset = 0
             for _, parameter in trained:
                 view = self.tensor[offset : offset + parameter.numel()].view(parameter.shape)
@@ -118,6 +121,27 @@ class Arena:
     def state_dict(self) -> dict[str, torch.Tensor]:
         """The model's ``state_dict`` on the host, with the arena's weights; tied tensors under each of their names."""
         return {name: t.detach().cpu().contiguous().clone() for name, t in self.model.state_dict().items()}
+
+
+def _room(size: int, device: torch.device) -> torch.Tensor:
+    """An empty vector; in host memory it begins with a cache line, and a large one is on huge pages.
+
+    NumPy asks Linux for them (``MADV_HUGEPAGE``, from 4 MiB on), torch does not; elsewhere nobody does, and nothing is
+    lost. A scan goes through two or three vectors at once, and small pages must be looked up all the time: with the
+    arena alone on such, scans of 25 million elements took 8% longer (``threshold``) and 19% (``tether``).
+
+    >>> import torch
+    >>> room = _room(5, torch.device("cpu"))
+    >>> len(room), room.data_ptr() % 64
+    (5, 0)
+    """
+    import torch
+
+    if device.type != "cpu":
+        return torch.empty(size, dtype=torch.float32, device=device)
+    room = np.empty(4 * size + LINE_NBYTES, np.uint8)
+    start = -room.ctypes.data % LINE_NBYTES
+    return torch.from_numpy(room[start : start + 4 * size].view(np.float32))
 
 
 def _check(trained: list[tuple[str, nn.Parameter]]) -> None:

@@ -15,7 +15,7 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from taut.codecs.forms.form import F32, Body, DenseForm, check_count, check_length, part
+from taut.codecs.forms.form import F32, Body, DenseForm, at_or_after, check_count, check_length, part
 from taut.codecs.forms.votes import check_spare
 from taut.codecs.payload import CHUNK, Header, Kind
 from taut.errors import MalformedMessage
@@ -53,13 +53,13 @@ class Columns(DenseForm):
             raise MalformedMessage("a COLUMNS payload with a mean of its lower elements that is positive or not finite")
         check_spare(head, parts.bits)
 
-    def pieces(self, head: Header, body: Body) -> Iterator[tuple[int, F32]]:
+    def pieces(self, head: Header, body: Body, lo: int, hi: int) -> Iterator[tuple[int, F32]]:
         from taut.codecs.kernels_signs import choose
 
         parts, base, first = _read(head, body), 0, 0
         for columns, length in parts.runs.tolist():
             plus, minus = parts.plus[first : first + columns], parts.minus[first : first + columns]
-            for start in range(0, columns * length, CHUNK):
+            for start in range(at_or_after(lo - base, CHUNK), min(columns * length, hi - base), CHUNK):
                 size = min(CHUNK, columns * length - start)
                 yield base + start, choose(parts.bits, base + start, size, (start, length), plus, minus)
             base += columns * length

@@ -48,15 +48,15 @@ class Cosines(DenseForm):
         if not (np.abs(values) <= LIMIT).all():  # which NaN is not, either
             raise MalformedMessage("a COSINES payload with a number that is not finite, or too large to be added")
 
-    def pieces(self, head: Header, body: Body) -> Iterator[tuple[int, F32]]:
+    def pieces(self, head: Header, body: Body, lo: int, hi: int) -> Iterator[tuple[int, F32]]:
         from taut.codecs.kernels_cosine import expand_chunks, expand_lines
 
         top, places, values = self._read(head, body)
         chunks, left = divmod(head.length, CHUNK)
-        for first in range(0, chunks, TOGETHER):
+        for first in range(lo // CHUNK, min(chunks, -(-hi // CHUNK)), TOGETHER):
             some = slice(first * top, min(first + TOGETHER, chunks) * top)
             yield first * CHUNK, expand_chunks(places[some], values[some], top)
-        if left:
+        if left and lo <= chunks * CHUNK < hi:
             yield chunks * CHUNK, expand_lines(places[chunks * top :], values[chunks * top :], top_of_line(top), left)
 
     def _read(self, head: Header, body: Body) -> tuple[int, Places, F32]:

@@ -17,6 +17,7 @@ from typing import ClassVar
 import numpy as np
 
 from taut.codecs.forms.form import F32, Body, DenseForm, check_count, check_finite, check_length, part
+from taut.codecs.parallel import over
 from taut.codecs.payload import CHUNK, Header, Kind
 from taut.errors import MalformedMessage
 
@@ -34,15 +35,19 @@ class Eighths(DenseForm):
             raise MalformedMessage("an EIGHTHS payload with a scale that is negative or not finite")
         with np.errstate(over="ignore"):
             check_finite(scales * np.float32(GREATEST), "an EIGHTHS payload")
-        for start in range(0, len(numbers), CHUNK):
-            if ((numbers[start : start + CHUNK] & 0x7F) == 0x7F).any():
-                raise MalformedMessage("an EIGHTHS payload with a number that means nothing")
 
-    def pieces(self, head: Header, body: Body) -> Iterator[tuple[int, F32]]:
+        def some(lo: int, hi: int) -> None:
+            for start in range(lo, hi, CHUNK):
+                if ((numbers[start : start + CHUNK] & 0x7F) == 0x7F).any():
+                    raise MalformedMessage("an EIGHTHS payload with a number that means nothing")
+
+        over(some, 0, len(numbers), CHUNK)
+
+    def pieces(self, head: Header, body: Body, lo: int, hi: int) -> Iterator[tuple[int, F32]]:
         from taut.codecs.kernels_halves import read_eighths
 
         scales, numbers = self._read(head, body)
-        for start in range(0, head.length, CHUNK):
+        for start in range(lo, hi, CHUNK):
             some = scales[start // BLOCK : (start + CHUNK) // BLOCK]
             yield start, read_eighths(numbers[start : start + CHUNK], table(), BLOCK, some)
 

@@ -32,8 +32,10 @@ class DenseForm(Form):
     """A number for every element of the range."""
 
     @abstractmethod
-    def pieces(self, head: Header, body: Body) -> Iterator[tuple[int, F32]]:
-        """(first element, values) of pieces that cover the range together, each once, none of them large."""
+    def pieces(self, head: Header, body: Body, lo: int, hi: int) -> Iterator[tuple[int, F32]]:
+        """(first element, values) of the pieces that begin within ``lo..hi-1``; ``lo`` is a multiple of ``CHUNK``. All
+        of them, from 0 to the header's length, cover the range together, each element once. None is large, and which
+        thread asks for which does not change them."""
 
 
 class SparseForm(Form):
@@ -65,3 +67,12 @@ def check_count(head: Header, count: int) -> None:
 def check_finite(values: npt.NDArray[Any], what: str) -> None:
     if not np.isfinite(values).all():
         raise MalformedMessage(f"{what} with a number that is not finite")
+
+
+def at_or_after(place: int, step: int) -> int:
+    """The multiple of ``step`` at or after ``place``, and not below 0.
+
+    >>> at_or_after(-3, 4), at_or_after(8, 4), at_or_after(9, 4)
+    (0, 8, 12)
+    """
+    return max(0, -(-place // step) * step)

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from taut.codecs.forms.form import F32, Body, DenseForm, check_count, check_length, part
+from taut.codecs.parallel import over
 from taut.codecs.payload import CHUNK, Header, Kind
 from taut.errors import MalformedMessage
 
@@ -38,11 +39,12 @@ class Halves(DenseForm):
             raise MalformedMessage("a HALVES payload with a scale that is not a power of two from 2^-126 to 2^112")
         _check_exponents(head, halves, 0x7C00)
 
-    def pieces(self, head: Header, body: Body) -> Iterator[tuple[int, F32]]:
+    def pieces(self, head: Header, body: Body, lo: int, hi: int) -> Iterator[tuple[int, F32]]:
         from taut.codecs.kernels_halves import read_halves
 
         scales, halves = self._read(head, body)
-        for place, start in enumerate(range(0, head.length, BLOCK)):
+        for start in range(lo, hi, BLOCK):
+            place = start // BLOCK
             yield start, read_halves(halves[start : start + BLOCK], BLOCK, scales[place : place + 1])
 
     def _read(self, head: Header, body: Body) -> tuple[F32, U16]:
@@ -59,9 +61,9 @@ class Brains(DenseForm):
         check_count(head, head.length)
         _check_exponents(head, part(body, np.uint16, 0, head.length), 0x7F80)
 
-    def pieces(self, head: Header, body: Body) -> Iterator[tuple[int, F32]]:
+    def pieces(self, head: Header, body: Body, lo: int, hi: int) -> Iterator[tuple[int, F32]]:
         brains = part(body, np.uint16, 0, head.length)
-        for start in range(0, head.length, CHUNK):
+        for start in range(lo, hi, CHUNK):
             bits = brains[start : start + CHUNK].astype(np.uint32)
             bits <<= 16
             yield start, bits.view(np.float32)
@@ -69,6 +71,10 @@ class Brains(DenseForm):
 
 def _check_exponents(head: Header, codes: U16, mask: int) -> None:
     """Where all bits of the exponent are set, it is an infinity or not a number."""
-    for start in range(0, len(codes), CHUNK):
-        if ((codes[start : start + CHUNK] & mask) == mask).any():
-            raise MalformedMessage(f"a {head.kind.name} payload with a number that is not finite")
+
+    def some(lo: int, hi: int) -> None:
+        for start in range(lo, hi, CHUNK):
+            if ((codes[start : start + CHUNK] & mask) == mask).any():
+                raise MalformedMessage(f"a {head.kind.name} payload with a number that is not finite")
+
+    over(some, 0, len(codes), CHUNK)

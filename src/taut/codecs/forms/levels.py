@@ -81,7 +81,7 @@ class Levels(DenseForm):
         with np.errstate(over="ignore"):
             reach = scales * np.float32((1 << (width - 1)) - 1)
         if not np.isfinite(reach).all():  # of a scale that is nearly too large the numbers at hand decide
-            for _, values in self.pieces(head, body):
+            for _, values in self.pieces(head, body, 0, head.length):
                 check_finite(values, "a LEVELS payload")
         spare = -head.length % (8 // width)
         if spare and int(packed[-1]) >> (8 - width * spare):
@@ -91,12 +91,12 @@ class Levels(DenseForm):
         if lowest_is_used(packed, width):
             raise MalformedMessage(f"a LEVELS payload with the number {-(1 << (width - 1))}, which means nothing")
 
-    def pieces(self, head: Header, body: Body) -> Iterator[tuple[int, F32]]:
+    def pieces(self, head: Header, body: Body, lo: int, hi: int) -> Iterator[tuple[int, F32]]:
         from taut.codecs.kernels_levels import multiply
 
         width, block, scales, packed = self._read(head, body)
         each = 8 // width
-        for start in range(0, head.length, CHUNK):
+        for start in range(lo, hi, CHUNK):
             stop = min(start + CHUNK, head.length)
             numbers = unpack_numbers(packed[start // each : -(-stop // each)], width, stop - start)
             yield start, multiply(numbers, block, scales[start // block : -(-stop // block)])

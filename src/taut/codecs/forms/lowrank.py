@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from taut.codecs.forms.form import F32, Body, DenseForm, check_count, check_finite, check_length, part
+from taut.codecs.forms.form import F32, Body, DenseForm, at_or_after, check_count, check_finite, check_length, part
 from taut.codecs.payload import CHUNK, Header, Kind
 from taut.errors import MalformedMessage
 
@@ -72,17 +72,17 @@ class LowRank(DenseForm):
         if (thin[:, 2] * tops[0::3] * tops[1::3] > np.finfo(np.float32).max).any():
             raise MalformedMessage("a LOWRANK payload whose products are not finite")
 
-    def pieces(self, head: Header, body: Body) -> Iterator[tuple[int, F32]]:
+    def pieces(self, head: Header, body: Body, lo: int, hi: int) -> Iterator[tuple[int, F32]]:
         table, numbers = self._read(head, body)
         start, place = 0, 0
         for m, n, r in table.tolist():
             if r:
                 p = numbers[place : place + r * m].reshape(r, m)
                 q = numbers[place + r * m : place + r * (m + n)].reshape(r, n)
-                yield from _rows(p, q, start)
+                yield from _rows(p, q, start, lo, hi)
                 place += r * (m + n)
             else:
-                for first in range(0, m * n, CHUNK):
+                for first in range(at_or_after(lo - start, CHUNK), min(m * n, hi - start), CHUNK):
                     yield start + first, numbers[place + first : place + min(first + CHUNK, m * n)]
                 place += m * n
             start += m * n
@@ -102,12 +102,12 @@ class LowRank(DenseForm):
         return table, part(body, np.float32, offset, count)
 
 
-def _rows(p: F32, q: F32, start: int) -> Iterator[tuple[int, F32]]:
-    """Whole rows at a time, about a chunk of elements."""
+def _rows(p: F32, q: F32, start: int, lo: int, hi: int) -> Iterator[tuple[int, F32]]:
+    """Whole rows at a time, about a chunk of elements: those that begin within ``lo..hi-1``."""
     m, n = p.shape[1], q.shape[1]
     step = min(m, max(1, CHUNK // n))
     room = np.empty((step, n), np.float32)
-    for first in range(0, m, step):
+    for first in range(at_or_after(-(-(lo - start) // n), step), min(m, -(-(hi - start) // n)), step):
         rows = room[: m - first]
         product(p[:, first : first + step], q, rows)
         yield start + first * n, rows.reshape(-1)

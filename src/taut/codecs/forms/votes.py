@@ -11,6 +11,7 @@ from typing import ClassVar
 import numpy as np
 
 from taut.codecs.forms.form import F32, Body, DenseForm, check_count, check_length
+from taut.codecs.parallel import over
 from taut.codecs.payload import CHUNK, Header, Kind
 from taut.errors import MalformedMessage
 
@@ -22,9 +23,13 @@ def minus_bits(v: F32) -> Body:
     [10]
     """
     bits = np.empty(-(-len(v) // 8), np.uint8)
-    for start in range(0, len(v), CHUNK):
-        stop = min(start + CHUNK, len(v))
-        bits[start // 8 : -(-stop // 8)] = np.packbits(v[start:stop] < 0, bitorder="little")
+
+    def some(first: int, last: int) -> None:
+        for start in range(first, last, CHUNK):
+            stop = min(start + CHUNK, last)
+            bits[start // 8 : -(-stop // 8)] = np.packbits(v[start:stop] < 0, bitorder="little")
+
+    over(some, 0, len(v), CHUNK)
     return bits
 
 
@@ -43,10 +48,10 @@ class Votes(DenseForm):
         check_count(head, head.length)
         check_spare(head, body)
 
-    def pieces(self, head: Header, body: Body) -> Iterator[tuple[int, F32]]:
+    def pieces(self, head: Header, body: Body, lo: int, hi: int) -> Iterator[tuple[int, F32]]:
         from taut.codecs.kernels_signs import choose
 
         above, below = np.array([[head.quantum], [-head.quantum]], np.float32)
-        for start in range(0, head.length, CHUNK):
+        for start in range(lo, hi, CHUNK):
             stop = min(start + CHUNK, head.length)
             yield start, choose(body, start, stop - start, (0, CHUNK), above, below)
