@@ -53,6 +53,7 @@ class State:
     workers: int
     words: Any = field(repr=False)  # room for a scan's words
     r: Vector | None = field(default=None, repr=False)
+    before: Vector | None = field(default=None, repr=False)  # of a lead: the last scan's changes
     staleness: float = 0.0
     limit: float = 0.0
     quantum: float = 0.0
@@ -70,8 +71,7 @@ class State:
     @property
     def held_nbytes(self) -> int:
         """Bytes of the vectors and buffers that the codec keeps beside w."""
-        held = (self.b, self.words, *(() if self.r is None else (self.r,)))
-        return sum(int(vector.nbytes) for vector in held)
+        return sum(int(held.nbytes) for held in (self.b, self.words, self.r, self.before) if held is not None)
 
     def weight_scale(self, share: float) -> float:
         """The power of two nearest to ``share`` of the median |weight| (of a sample); 0.0 if that is nothing."""
@@ -157,6 +157,8 @@ class Codec(ABC):
         state.kernels.load(state.w, shared)
         if state.r is not None:
             state.r *= 0.0
+        if state.before is not None:
+            state.before *= 0.0
 
     def left(self, state: State) -> Vector | None:
         """What waits to be sent, to be handed on by a worker that leaves; None where nothing does. The tether has none:
