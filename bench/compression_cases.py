@@ -44,14 +44,16 @@ DIALS = (
 )
 DENSITIES = ("threshold", "threshold:density=0.001")
 TAUS = tuple(f"threshold:tau=2^{power}" for power in (-8, -7, -6))
+LED = "threshold:tau=2^-6,gain=2,lead=4"  # a gain of sqrt(p) and a lead: chosen on a part of the training set
+HALVES = ("threshold:tau=2^-6,gain=2", "threshold:tau=2^-7,lead=4")  # either alone, at about as many bytes
 TETHERS = ("tether", "tether:density=0.001", "tether:slack=2^-5")
 SOME = ("int8", "onebit", "sign", "terngrad", "topk:density=0.001", DGC, "powersgd:rank=2")
 PLAN: dict[tuple[str, str], tuple[str, ...]] = {
     ("mnist", "sync"): ("dense", *COMPRESSORS, *DIALS, *DENSITIES),
-    ("mnist", "async"): ("dense", *SOME, *DENSITIES, *TAUS, *TETHERS),
-    ("mnist", "ssp:0"): ("dense", *TAUS, "tether:density=0.001"),  # changes, as in async, but in lock-step
+    ("mnist", "async"): ("dense", *SOME, *DENSITIES, *TAUS, LED, *TETHERS),
+    ("mnist", "ssp:0"): ("dense", *TAUS, LED, *HALVES, "tether:density=0.001"),  # changes, as in async, but in lock-step
     ("text", "sync"): ("dense", *COMPRESSORS, "threshold"),
-    ("text", "async"): ("threshold", "tether", "tether:density=0.001"),
+    ("text", "async"): ("threshold", "threshold:gain=2,lead=4", "tether", "tether:density=0.001"),
 }
 QUICK: dict[tuple[str, str], tuple[str, ...]] = {
     ("mnist", "sync"): ("dense", "int8", "topk:density=0.01", "powersgd:rank=2"),

@@ -18,6 +18,7 @@ SPECS = [
     "threshold",
     "threshold:tau=2^-9",
     "threshold:density=1",
+    "threshold:tau=2^-9,gain=2,lead=4",
     "dense",
     "fp16",
     "bf16",

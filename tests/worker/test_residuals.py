@@ -8,7 +8,9 @@ from torch import nn
 import taut
 from taut.codecs import parse
 from taut.errors import MalformedMessage, Misuse, NonFiniteLoss, NonFiniteUpdate
+from taut.worker.accounting import Stopwatch
 from taut.worker.arena import Arena
+from taut.worker.local_vector import ArenaCoder
 from taut.worker.replica import Replica
 
 RESIDUAL = ["threshold:tau=2^-6", "topk:density=0.1", "int8", "sign", "onebit", "powersgd:rank=1", "demo"]
@@ -43,6 +45,41 @@ def test_the_tether_leaves_nothing():
     leaver = replica("tether:slack=2^-6")
     moved(leaver, 1)
     assert list(leaver.bequest()) == []
+
+
+def test_without_feedback_nothing_is_left():
+    leaver = replica("qsgd")
+    moved(leaver, 1)
+    assert leaver.codec_state.r.any()
+    assert list(leaver.bequest()) == []
+
+
+def coder(codec: str) -> ArenaCoder:
+    return ArenaCoder(parse(codec), replica("dense").arena, Stopwatch(), seed=0, workers=3)
+
+
+@pytest.mark.parametrize("codec", RESIDUAL)
+def test_a_coder_goes_on_with_what_another_left(codec):
+    """What it says next and keeps then is its own and the other's, within rounding."""
+    leaver, heir = coder(codec), coder(codec)
+    v = np.random.default_rng(0).standard_normal(leaver.size, np.float32)
+    leaver.encode(v, 2.0)
+    heir.encode(v, 1.0)
+    assert leaver.left is not None and heir.left is not None
+    both = leaver.left + heir.left
+    for part in leaver.bequest():
+        heir.inherit(part)
+    assert heir.left.tobytes() == both.tobytes()
+
+
+def test_a_turn_that_was_broken_off_is_handed_on_too():
+    """It was encoded, and nobody was told."""
+    leaver, heir = coder("threshold:tau=2^-1"), coder("threshold:tau=2^-1")
+    v = np.random.default_rng(0).standard_normal(leaver.size, np.float32)
+    leaver.prepare(v, 1.0)
+    for part in leaver.bequest():
+        heir.inherit(part)
+    assert heir.left == pytest.approx(v, abs=1e-6)
 
 
 def test_an_inheritance_is_checked():

@@ -3,20 +3,22 @@
     encode       Q(weight * v + what was left out before), with the codec's own feedback
     difference   Q(v), without: what is left out is in the next difference
     total        the sum of all workers' payloads in the given order, the same bits at everybody
+    bequest      what was left out, for another worker to ``inherit``
 
 One coder belongs to one worker and one vector.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 
-from taut.codecs.codec import Codec, State
+from taut.codecs.codec import Codec, State, checked_bequest
 from taut.codecs.compressor import Compressor, Memory
 from taut.codecs.feedback import Feedback
 from taut.codecs.packing import add_values_to
@@ -44,6 +46,7 @@ class Coder:
     ) -> None:
         self.codec, self.size, self.workers = codec, size, workers
         self._shapes, self._seed = tuple(shapes), seed
+        self._inherited: deque[tuple[int, F32]] = deque()  # that other workers left, on its way into the state
 
     @property
     def name(self) -> str:
@@ -62,8 +65,9 @@ class Coder:
     @property
     def left(self) -> F32 | None:
         """What was left out so far, in units of weight * v; None where the codec keeps nothing, or nothing was sent."""
+        self._settle()
         state = self.__dict__.get("_state")
-        return None if state is None else state.r
+        return None if state is None else self.codec.left(state)
 
     # ------------------------------------------------------------------------------------------------- writing
 
@@ -72,6 +76,7 @@ class Coder:
         is sent, and what waits goes on waiting. Raises ``NonFiniteUpdate``."""
         if not weight:
             return b""
+        self._settle()
         state = self._state
         np.multiply(v, np.float32(weight), out=state.w)
         state.b[:] = 0.0
@@ -84,6 +89,21 @@ class Coder:
             element = int(np.flatnonzero(~np.isfinite(v))[0])
             raise NonFiniteUpdate(f"element {element} of the update is NaN or infinite: nothing of it was sent", element)
         return compressor.encode(v, self._memory) or b""
+
+    # ---------------------------------------------------------------------------------------------- handing on
+
+    def bequest(self) -> Iterator[bytes]:
+        """What was left out so far, for another worker to take over: dense payloads."""
+        if self.left is not None:
+            yield from self.codec.bequest(self._state)
+
+    def inherit(self, payload: Bytes) -> None:
+        """Another worker's, which goes out with what is encoded next. From any thread. Raises ``MalformedMessage``."""
+        self._inherited.append(checked_bequest(payload, self.size))
+
+    def _settle(self) -> None:
+        while self._inherited:
+            self.codec.inherit(self._state, *self._inherited.popleft())
 
     # ------------------------------------------------------------------------------------------------- reading
 

@@ -103,6 +103,9 @@ class Feedback(Codec):
         payloads = (self.emit(state, lo, hi) for lo, hi in ranges)
         return [payload for payload in payloads if payload is not None]
 
+    def left(self, state: State) -> Vector | None:
+        return state.r if self.keep else None
+
     def _one(self, state: State, lo: int, hi: int) -> Piece | None:
         """One piece, while it is in the processor's cache."""
         assert state.r is not None

@@ -84,6 +84,12 @@ def check_positive(codec: Any, parameter: str) -> None:
         raise Misuse(f"{codec.name}: {parameter}={value:g}", "a positive number", f"try {parameter}=2^-8")
 
 
+def check_not_negative(codec: Any, parameter: str) -> None:
+    value = getattr(codec, parameter)
+    if value is not None and not (value >= 0.0 and math.isfinite(value)):
+        raise Misuse(f"{codec.name}: {parameter}={value:g}", "0 or a positive number", f"try {parameter}=4")
+
+
 def check_density(codec: Any) -> None:
     value = codec.density
     if value is not None and not 0.0 < value <= 1.0:

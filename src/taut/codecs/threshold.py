@@ -1,11 +1,11 @@
 """Threshold (Strom 2015): only what was sent is applied, the rest waits in a residual.
 
-    r += (w - b) / p
+    r += (w - b) g / p
     where |r_i| >= tau:  s = sign(r_i);  send (i, s);  r_i -= s * tau;  b_i += s * tau
     w = b
 
 At most one ±tau per element and scan. What was accumulated is what was sent and what is left, exactly where
-the sums are.
+the sums are. The paper's form is g = 1, without a lead (``lead.py``): those two are against what a residual costs.
 
 Nikko Strom, "Scalable distributed DNN training using commodity GPU cloud computing", Interspeech 2015.
 """
@@ -20,7 +20,8 @@ from taut.codecs.adaptive import WATCH, Steering, first_limit
 from taut.codecs.codec import Codec, State, Vector, check_range, check_workers, new_state
 from taut.codecs.facts import Facts, bits_of_signs
 from taut.codecs.grid import Grid
-from taut.codecs.settings import check_density, check_one_of, check_power
+from taut.codecs.lead import take_lead
+from taut.codecs.settings import check_density, check_not_negative, check_one_of, check_positive, check_power
 
 DENSITY = 0.012
 FLUSH_HALVINGS = 3  # after a run so short that nothing was sent yet
@@ -31,8 +32,9 @@ NEVER = 2.0**120  # a tau that nothing reaches
 
 @dataclass(frozen=True)
 class Threshold(Codec):
-    """``tau`` fixes the threshold; ``density`` (the default) steers it. Extra memory: b, r and 1/16. Exact on
-    a grid.
+    """``tau`` fixes the threshold; ``density`` (the default) steers it. ``gain``: g, 1 by default. ``lead``: by how many
+    exchanges changes are taken ahead (``lead.py``), 0 by default; with one, another vector is kept. Extra memory: b, r
+    and 1/16. Exact on a grid.
 
     >>> Threshold(tau=2**-8).tau
     0.00390625
@@ -43,11 +45,15 @@ class Threshold(Codec):
 
     tau: float | None = None
     density: float | None = None
+    gain: float | None = None
+    lead: float | None = None
 
     def __post_init__(self) -> None:
         check_one_of(self, "tau", "density")
         check_power(self, "tau")
         check_density(self)
+        check_positive(self, "gain")
+        check_not_negative(self, "lead")
 
     @property
     def facts(self) -> Facts:
@@ -71,6 +77,8 @@ class Threshold(Codec):
         if self.tau is not None and grid is not None:
             grid.check(self.tau)
         state = new_state(w, workers, grid, residual=True)
+        if self.lead:
+            state.before = state.kernels.like(w, 3, filled=False)
         if self.tau is None:
             state.steering = Steering(DENSITY if self.density is None else self.density)
         else:
@@ -81,6 +89,7 @@ class Threshold(Codec):
         check_range(state, lo, hi)
         if lo == hi:
             return None
+        self._lead(state, lo, hi)
         if state.limit == 0.0 and not self._judge(state, lo, hi, WATCH):
             return None
         payload, sent = self._scan(state, lo, hi, state.limit)
@@ -136,9 +145,17 @@ class Threshold(Codec):
                 payloads.append(payload)
         return total
 
+    def _lead(self, state: State, lo: int, hi: int) -> None:
+        """Before a scan that follows a step. Not at the end: nothing is ahead there."""
+        if state.before is not None and state.r is not None:
+            factor = (self.lead or 0.0) * self._share(state)
+            take_lead(state.w[lo:hi], state.b[lo:hi], state.r[lo:hi], state.before[lo:hi], factor)
+
+    def _share(self, state: State) -> float:
+        return (1.0 if self.gain is None else self.gain) / state.workers
+
     def _scan(self, state: State, lo: int, hi: int, tau: float) -> tuple[bytes | None, int]:
-        share = 1.0 / state.workers
-        signs = state.kernels.threshold(state.w, state.b, state.r, lo, hi, tau, share, state.words)
+        signs = state.kernels.threshold(state.w, state.b, state.r, lo, hi, tau, self._share(state), state.words)
         return signs.payload(tau, lo, hi - lo), signs.count
 
     def _set(self, state: State, tau: float) -> None:

@@ -25,6 +25,7 @@ from taut.strategies.method import (
     Draining,
     Finished,
     Heard,
+    Leaving,
     Local,
     Method,
     MethodAction,
@@ -123,10 +124,10 @@ class Gossip(Method):
             case Placed(place):
                 state.place = place
                 _retune(state)
-            case Draining():
+            case Leaving() | Draining():
                 for rest in state.local.flush():
                     self._tell_neighbours(state, rest, actions)
-                state.draining = True
+                state.draining = isinstance(event, Draining)
             case Ended():
                 pass  # updates of others still come
         if state.draining:

@@ -8,6 +8,7 @@ while it handles an event, and nothing else of the world. The shell (``worker/ro
     Placed     the members changed, and with them the graph
     Ended      the worker has no data left; it goes on taking turns (``Stepped`` with no samples) for the others' sake
     Draining   the run is over, for everybody
+    Leaving    this worker goes, and the others go on; told only to methods that talk in what a codec emits
 
 and carries out its answers: ``Tell`` (post a message), ``Proceed`` (after ``Stepped``: take the next step) and
 ``Finished`` (after ``Draining``: nobody waits for this worker any more, and it waits for nobody).
@@ -137,7 +138,13 @@ class Draining:
     """The run is over for everybody."""
 
 
-MethodEvent = Stepped | Heard | Placed | Ended | Draining
+@dataclass(frozen=True, slots=True)
+class Leaving:
+    """This worker goes before the end: it makes no more steps, and tells what is still worth sending. What its codec
+    keeps beyond that is handed on by the shell (``inheritance.py``)."""
+
+
+MethodEvent = Stepped | Heard | Placed | Ended | Draining | Leaving
 
 # ------------------------------------------------------------------------------------------------------ actions
 

@@ -26,6 +26,7 @@ from taut.strategies.method import (
     Draining,
     Finished,
     Heard,
+    Leaving,
     Local,
     Method,
     MethodAction,
@@ -118,10 +119,11 @@ class Relay(Method):
                 _placed(state, place, actions)
             case Draining() if not state.draining:
                 state.draining = True
-                _include(state)
-                for payload in state.local.flush():
-                    _publish(state, payload)
+                _flush(state)
                 actions += state.ending.ask_again()
+            case Leaving():
+                _flush(state)
+                _send_waiting(state, actions)
             case Ended() | Draining():
                 pass
         _pump(state, actions)
@@ -170,6 +172,12 @@ def _publish(state: Relaying, payload: bytes) -> None:
     state.included += 1
     for box in state.outboxes.values():
         _put(state, box, payload, 1)
+
+
+def _flush(state: Relaying) -> None:
+    _include(state)
+    for payload in state.local.flush():
+        _publish(state, payload)
 
 
 def _put(state: Relaying, box: Outbox, payload: bytes, count: int) -> None:
@@ -235,9 +243,7 @@ def _placed(state: Relaying, place: Place, actions: list[MethodAction]) -> None:
     state.place = place
     if not changed:
         return
-    for other, box in state.outboxes.items():
-        if box.waiting and other in place.members:
-            actions.append(_message(state, other, box))
+    _send_waiting(state, actions)
     _root(state, plant(place))
     state.ending.restart(state.tree)
     if state.draining:
@@ -252,6 +258,13 @@ def _pump(state: Relaying, actions: list[MethodAction]) -> None:
     """One message at a time over each edge."""
     for other, box in state.outboxes.items():
         if box.waiting and not box.busy:
+            actions.append(_message(state, other, box))
+
+
+def _send_waiting(state: Relaying, actions: list[MethodAction]) -> None:
+    """All that waits to cross an edge goes now: nothing more will come this way."""
+    for other, box in state.outboxes.items():
+        if box.waiting and other in state.place.members:
             actions.append(_message(state, other, box))
 
 

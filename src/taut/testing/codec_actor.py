@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from taut.codecs import Codec, Grid, merge, parse, snap, validate
+from taut.codecs.codec import checked_bequest
 from taut.codecs.coder import Coder
 from taut.strategies.channels import ChannelsState
 from taut.testing.method_world import Actor, Vector
@@ -52,6 +53,12 @@ class CodecActor(Actor):
     def snapshot(self) -> Vector:
         return self.shared.copy()
 
+    def bequest(self) -> Iterator[bytes]:
+        return self.codec.bequest(self.codec_state)
+
+    def inherit(self, part: bytes) -> None:
+        self.codec.inherit(self.codec_state, *checked_bequest(part, len(self.x)))
+
 
 class CoderActor(Actor):
     """For methods that exchange vectors, compressed: ``coder`` is the codec."""
@@ -59,6 +66,12 @@ class CoderActor(Actor):
     def __init__(self, rank: int, x: Vector, channels: ChannelsState, codec: Codec, workers: int) -> None:
         super().__init__(rank, x, channels)
         self.coder = Coder(codec, len(x), seed=rank, workers=workers)
+
+    def bequest(self) -> Iterator[bytes]:
+        return self.coder.bequest()
+
+    def inherit(self, part: bytes) -> None:
+        self.coder.inherit(part)
 
 
 def with_coder(codec: str, workers: int) -> Callable[[int, Vector, ChannelsState], CoderActor]:

@@ -121,7 +121,8 @@ def _check_residual(codec: Codec, size: int, seed: int) -> None:
     rng, workers = np.random.default_rng(seed), 2
     replica = _replica(codec, np.zeros(size, np.float32), workers)
     plain = not isinstance(codec, Feedback) or (codec.keep and type(codec.compressor).grow is Compressor.grow)
-    if replica.state.r is None or not plain:
+    shaped = getattr(codec, "gain", None) or getattr(codec, "lead", None)  # more, or other, than the change goes in
+    if replica.state.r is None or not plain or shaped:
         return
     accumulated = np.zeros(size)
     for _ in range(6):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -43,6 +43,13 @@ class ArenaCoder(Coder):
     def encode(self, v: Vector, weight: float = 1.0) -> bytes:
         prepared, self._prepared = self._prepared, None
         return super().encode(v, weight) if prepared is None else prepared
+
+    def bequest(self) -> Iterator[bytes]:
+        prepared, self._prepared = self._prepared, None
+        left = self.left
+        if prepared and left is not None:
+            self.add(prepared, left)  # a turn that was broken off: nobody was told
+        yield from super().bequest()
 
     def difference(self, v: Vector) -> bytes:
         try:

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from taut.codecs import Codec, Grid, Header, Kind, sketch, snap, validate
-from taut.codecs.payload import build, read
+from taut.codecs import Codec, Grid, sketch, snap
+from taut.codecs.codec import checked_bequest
 from taut.errors import MalformedMessage, NonFiniteUpdate
 from taut.worker.accounting import Stopwatch
 from taut.worker.arena import Arena
-from taut.worker.fragments import ENCODE_SHARE, FRAGMENT_ELEMENTS, fragment, fragments, least_fragments
+from taut.worker.fragments import ENCODE_SHARE, fragment, fragments, least_fragments
 from taut.worker.iteration import Vector, Worker
 from taut.worker.state import State
 
@@ -110,18 +110,12 @@ class Replica(Worker):
 
     def bequest(self) -> Iterator[bytes]:
         """What the codec has not sent, for another worker to take over: dense payloads."""
-        left = self.codec.left(self.codec_state) if self.talks else None
-        for lo in range(0, self.arena.size if left is not None else 0, FRAGMENT_ELEMENTS):
-            part = self.arena.host(left)[lo : lo + FRAGMENT_ELEMENTS]
-            if part.any():
-                yield build(Header(Kind.DENSE, 0.0, lo, len(part), len(part)), part)
+        if self.talks:
+            yield from self.codec.bequest(self.codec_state)
 
     def inherit(self, payload: bytes) -> None:
         """Take over what another worker left. Raises ``MalformedMessage``."""
-        head = validate(payload, self.arena.size)
-        if head.kind is not Kind.DENSE:
-            raise MalformedMessage(f"a {head.kind.name} payload as what a worker left")
-        self.codec.inherit(self.codec_state, head.base, read(payload, np.float32, head.length))
+        self.codec.inherit(self.codec_state, *checked_bequest(payload, self.arena.size))
 
     def shared(self) -> Any:
         """The weights that this replica stands for: the shared ones, or, in a run in which nobody talks, its own."""

@@ -12,6 +12,7 @@ from taut.strategies.method import (
     Draining,
     Finished,
     Heard,
+    Leaving,
     Method,
     MethodAction,
     MethodEvent,
@@ -23,6 +24,7 @@ from taut.strategies.method import (
 )
 from taut.topologies.shape import Shape
 from taut.worker.accounting import Stopwatch
+from taut.worker.bequest import Bequest
 from taut.worker.facts import Facts
 from taut.worker.local_vector import Gradients, Weights
 from taut.worker.node import AGAIN_S, Node
@@ -50,6 +52,7 @@ class Rounds(Talk):
         self._last_figures: dict[str, float] = {}
         self._early: list[Deliver] = []  # what others, who started before, told a concurrent method
         self.stage = node.stage  # of the phase that this is the talk of
+        self.bequest = Bequest(node, self._inherit)
         if method.concurrent:
             self.stage.on_deliver = self._deliver
 
@@ -183,8 +186,21 @@ class Rounds(Talk):
         self.watch.charge("wait")
 
     def leave(self) -> None:
-        """The others go on without this worker as soon as the supervisor tells them."""
+        """The others go on without this worker as soon as the supervisor tells them. What its codec keeps for later is
+        handed to one of them."""
+        if self._state is not None:
+            if self.method.streams:
+                self._tell(Leaving())
+            holder = self.replica if self.method.streams else self.local.coder
+            if holder is not None:
+                self.bequest.hand_on(holder.bequest(), self.node.place(self.shape).neighbours(), self.idle)
         self.node.wait(lambda _: self.node.settled(), self.idle)
+
+    def _inherit(self, part: bytes) -> None:
+        holder = self.replica if self.method.streams else self.local.coder
+        if holder is None:
+            raise MalformedMessage("a residual, in a run whose updates are dense")
+        holder.inherit(part)
 
     def _deliver(self, item: Deliver) -> None:
         with self._lock:
@@ -192,6 +208,8 @@ class Rounds(Talk):
                 self._early.append(item)
                 return
             try:
+                if self.bequest.heard(item):
+                    return
                 self._tell(Heard(item.sender, item.note, item.payload))
                 self.included += 1
             except MalformedMessage as error:

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from taut.core.messages import Note
 from taut.errors import MalformedMessage
 from taut.worker.accounting import Stopwatch
+from taut.worker.bequest import Bequest
 from taut.worker.facts import Facts
 from taut.worker.node import Node
 from taut.worker.participant import Participant
 from taut.worker.replica import Replica
 from taut.worker.talk import Talk
 
-RESIDUAL = "residual"  # what a worker that left had not sent yet
 RETUNE_STEPS = 64
 MUCH_SHARE = 0.06  # of the thread's time: where exchanging after each step takes more than this,
 EXCHANGE_SHARE = 0.02  # it is done so seldom that it takes this
@@ -28,6 +27,7 @@ class Streaming(Talk):
     def __init__(self, replica: Replica, node: Node, watch: Stopwatch) -> None:
         self.replica, self.node, self.watch = replica, node, watch
         self.participant = Participant(replica, node, watch)
+        self.bequest = Bequest(node, replica.inherit)
         self.clock = 0
         self._steps = 0
         self._steps_per_turn = 1
@@ -145,26 +145,17 @@ class Streaming(Talk):
 
     def leave(self) -> None:
         self._flush()
-        self._hand_on()
+        self.bequest.hand_on(self.replica.bequest(), (), self.idle)
         self.node.end()
         self.node.wait(lambda _: self.node.settled(), self.idle)
-
-    def _hand_on(self) -> None:
-        """What the codec keeps for later is not lost: the first of the others takes it over."""
-        facts = self.node.facts
-        others = [member.rank for member in facts.roster.members] if facts.roster is not None else []
-        heirs = [rank for rank in others if rank != self.node.rank]
-        for payload in self.replica.bequest() if heirs else ():
-            self.node.post(min(heirs), Note(RESIDUAL), payload)
 
     def _inherit(self) -> None:
         mail = self.node.stage.mail
         while mail:
             item = mail.popleft()
             try:
-                if item.note.kind != RESIDUAL:
+                if not self.bequest.heard(item):
                     raise MalformedMessage(f"{item.note.kind!r} is no message of a stream's")
-                self.replica.inherit(item.payload)
             except MalformedMessage as error:
                 self.node.refusals.add(item.sender, str(error))
 
