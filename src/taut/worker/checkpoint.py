@@ -15,9 +15,6 @@ Training stands still for what is small, and before the optimizer's next step, i
 
 from __future__ import annotations
 
-import contextlib
-import os
-import sys
 import threading
 from collections.abc import Mapping
 from pathlib import Path
@@ -27,7 +24,7 @@ from taut.core.checkpoints import part_name
 from taut.core.messages import CheckpointBegun, CheckpointDone
 from taut.errors import Misuse, TautError
 from taut.worker.checkpoint_contents import contents, unsteady
-from taut.worker.checkpoint_copy import Copy, Memory, needed_nbytes
+from taut.worker.checkpoint_copy import Copy, Memory, give_way, needed_nbytes
 from taut.worker.checkpoint_file import write_part
 from taut.worker.checkpoint_tree import fold
 from taut.worker.random_states import put_back_random_states, random_states
@@ -40,7 +37,6 @@ if TYPE_CHECKING:
     from taut.worker.torch_worker import TorchWorker
 
 LARGE_NBYTES = 1 << 24  # for less, memory is not worth waiting for
-WRITER_NICENESS = 10
 
 
 def check_also(also: Mapping[str, Any]) -> None:
@@ -157,10 +153,9 @@ class Keeper:
                 self._give_up(str(error))
                 return False
             pinned = any(source.device.type == "cuda" for source in sources.values())
-            self._memory = Memory(needed_nbytes(sources), pinned)
-            if self._memory.nbytes < LARGE_NBYTES:
-                self._memory.touch()
-            else:
+            nbytes = needed_nbytes(sources)
+            self._memory = Memory(nbytes if nbytes >= LARGE_NBYTES else 0, pinned)
+            if not self._memory.ready:
                 threading.Thread(target=self._memory.touch, name="taut-checkpoint-memory", daemon=True).start()
         if self._memory.failure:
             self._give_up(self._memory.failure)
@@ -210,7 +205,7 @@ class Keeper:
         try:
             copy.finish()
             copy.check()
-            _step_back()
+            give_way()
             if copy.torn:
                 self._changes_elsewhere = True
                 raise TautError(
@@ -220,10 +215,3 @@ class Keeper:
         except (TautError, OSError, RuntimeError, MemoryError) as failure:
             error = (str(failure) or type(failure).__name__)[:4000]
         self.seat.node.say(CheckpointDone(number, nbytes, digest, error, self._pause_s))
-
-
-def _step_back() -> None:
-    """On Linux a thread has a priority of its own: others go first from now on."""
-    if sys.platform == "linux":
-        with contextlib.suppress(OSError):
-            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), WRITER_NICENESS)

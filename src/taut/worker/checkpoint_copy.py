@@ -8,7 +8,9 @@ has counted that: the copy is then ``torn``, and nobody may use it.
 
 from __future__ import annotations
 
+import contextlib
 import os
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -24,23 +26,26 @@ PIECE_NBYTES = 1 << 22
 ALIGNMENT_NBYTES = 64
 PAGE_NBYTES = 4096
 MOST_COPIERS = 4
+NICENESS = 5
 
 
 class Memory:
     """Host memory for a copy of ``nbytes``. Its pages are made by ``touch``, beside training: a first write to memory
-    takes longer than the copy itself. ``pinned``: a GPU writes to it without a detour."""
+    takes longer than the copy itself. ``pinned``: a GPU writes to it without a detour. Of 0 bytes, it is ``ready`` as it
+    is, and all room is made when it is asked for."""
 
     def __init__(self, nbytes: int, pinned: bool = False) -> None:
         self.nbytes, self.pinned = nbytes, pinned
-        self.ready = False
+        self.ready = nbytes == 0
         self.failure = ""
         self._slab: torch.Tensor | None = None
         self._used = 0
 
     def touch(self) -> None:
-        """Make it, wholly. Of a thread's own: what goes wrong is said in ``failure``."""
+        """Make it, wholly, in a thread of its own: what goes wrong is said in ``failure``."""
         import torch
 
+        give_way()
         try:
             slab = torch.empty(self.nbytes, dtype=torch.uint8, pin_memory=self.pinned)
             pages = slab.numpy()
@@ -59,6 +64,13 @@ class Memory:
         room = self._slab[self._used : self._used + nbytes]
         self._used += -(-nbytes // ALIGNMENT_NBYTES) * ALIGNMENT_NBYTES
         return room.view(tensor.dtype).view(tensor.shape)
+
+
+def give_way() -> None:
+    """This thread is in no hurry: on Linux, where a thread has a priority of its own, others go first from now on."""
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
 
 
 def _room(tensor: torch.Tensor) -> torch.Tensor:
