@@ -13,6 +13,9 @@ from taut.strategies.registry import parse
 METHODS = [
     "averaging:every=3",
     "averaging:every=1,weights=equal,schedule=tree",
+    "averaging:every=3,robust=median",
+    "averaging:every=1,robust=trimmed",
+    "averaging:every=2,robust=clip",
     "fedavg:fraction=0.5,steps=3",
     "fedavg:fraction=0.3,samples=5",
     "easgd:every=3,momentum=0.5",

@@ -16,8 +16,11 @@ from typing import ClassVar
 from taut.collectives import named
 from taut.errors import Misuse
 from taut.strategies.group import Group
+from taut.strategies.latecomers import Latecomers
 from taut.strategies.method import Local, Place, Tell, check_whole
 from taut.strategies.periodic import Period, Periodic
+from taut.strategies.robust import check_robust
+from taut.strategies.robust_group import RobustGroup
 
 WEIGHTS = ("samples", "equal")
 
@@ -27,7 +30,9 @@ class Averaging(Periodic):
     """``--strategy averaging:every=8``.
 
     ``every``: local steps between two averages. ``weights``: ``samples`` weighs a worker by what it trained on since the
-    last average; ``equal`` weighs all alike that trained at all. ``schedule``: of the all-reduce.
+    last average; ``equal`` weighs all alike that trained at all. ``schedule``: of the all-reduce. ``robust``: ``median``,
+    ``trimmed`` or ``clip``, against workers whose weights are wrong: everybody then sends its weights to everybody, and
+    all count alike, whether they trained or not (robust_group.py).
 
     A worker that is out of data goes on joining rounds, but does not hold the mean back: it counts for nothing until it
     trains again. When nobody has trained, all x are equal already and stay.
@@ -46,15 +51,22 @@ class Averaging(Periodic):
     every: int = 8
     weights: str = "samples"
     schedule: str = "ring"
+    robust: str = "none"
 
     def __post_init__(self) -> None:
         check_whole(self, "every", 1, "1 averages after every step, 'independent' never does")
         if self.weights not in WEIGHTS:
             raise Misuse(f"averaging: weights={self.weights}", " or ".join(WEIGHTS))
         named(self.schedule)
+        check_robust(self.name, self.robust)
+        if self.robust != "none" and self.schedule != "ring":
+            raise Misuse(f"averaging: schedule={self.schedule} with robust={self.robust}", "one of them", "drop schedule")
 
     def start(self, place: Place, local: Local) -> Period:
-        return Period(local, place, Group(place, len(local.x), self.schedule))
+        if self.robust == "none":
+            return Period(local, place, Group(place, len(local.x), self.schedule))
+        late = Latecomers(by_majority=True)
+        return Period(local, place, RobustGroup(place, len(local.x), self.robust), late=late)
 
     def due(self, state: Period) -> bool:
         return state.steps >= self.every

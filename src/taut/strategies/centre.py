@@ -126,7 +126,7 @@ class Centre:
             return [] if self.late.left else self.group.heard(sender, note, payload)
         if note.kind == KIND:
             if sender in self.place.members and not self.finished:
-                self.late.take(payload, len(self.view))
+                self.late.take(payload, len(self.view), sender, self.place)
             return []
         parts = self._parts(note, payload)
         if note.kind == "ask":
@@ -174,7 +174,7 @@ class Centre:
     def placed(self, place: Place) -> list[Tell]:
         """The members changed: hand over what we no longer hold, and ask the heirs of the dead."""
         before, self.place = self.place, place
-        tells = self.group.placed(place) if self.late.stays() else []
+        tells = self.group.placed(place) if self.late.stays(place) else []
         moved: dict[int, list[int]] = {}
         for shard in range(self.shards):
             heir = self.holder(shard)

@@ -27,7 +27,7 @@ import numpy as np
 from taut.collectives import SEGMENT_ELEMENTS, Piece, Reduction, named
 from taut.core.messages import Note
 from taut.errors import MalformedMessage, Misuse
-from taut.strategies.method import Place, Tell
+from taut.strategies.method import Place, Refuse, Tell
 from taut.strategies.standing import Stand, Standing
 
 if TYPE_CHECKING:
@@ -115,6 +115,10 @@ class Group(Standing):
             self._behind = False
             self._reduction = self._program = None
         return super().placed(place)
+
+    def refused(self) -> list[Refuse]:
+        """What was refused since the last call, though the round goes on without it."""
+        return []
 
     @property
     def finite(self) -> bool:

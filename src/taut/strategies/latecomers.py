@@ -4,11 +4,14 @@ Everybody who took part in that round holds the same model. The lowest rank of t
 not; they end with it. As long as the members stay the same, who gave it is among them, in no round, so no other can be
 completed. When they change, latecomers leave the group, or they might complete a round without it and end with another
 model; and as the group is then stuck, they hand the model to all.
+
+Where nobody is to be believed alone (``by_majority``), all who have the model hand it on, and a latecomer takes it when
+more than half of those who came before it (ranks below its own) have sent the same bits.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -40,11 +43,15 @@ class Latecomers:
     given: frozenset[int] = frozenset()
     handed: Vector | None = None  # this worker is a latecomer itself, and this is the model
     left: bool = False  # and it takes part in no round any more
+    by_majority: bool = False
+    offers: dict[int, bytes] = field(default_factory=dict)  # until there is a majority
 
     def hand_on(self, place: Place, model: Vector) -> list[Tell]:
         """This worker has ended: what it owes to those who came since."""
         if self.handed is not None:
-            late = set(place.members) if self.left else set()
+            late = set(place.members) if self.left or self.by_majority else set()
+        elif self.by_majority:
+            late = set(place.members) - set(self.began_with)
         else:
             first = min((rank for rank in place.members if rank in self.began_with), default=place.rank)
             late = set(place.members) - set(self.began_with) if place.rank == first else set()
@@ -55,14 +62,32 @@ class Latecomers:
         payload = model.tobytes()
         return [Tell(rank, Note(KIND), payload) for rank in sorted(late)]
 
-    def take(self, payload: bytes, length: int) -> None:
+    def take(self, payload: bytes, length: int, sender: int, place: Place) -> None:
         """A member, who is still there, sent the model. ``MalformedMessage`` if it is not as long as ours."""
         if len(payload) != 4 * length:
             raise MalformedMessage(f"a model of {len(payload)} bytes; this one has {4 * length}")
-        if self.handed is None:
+        if self.handed is not None:
+            return
+        if not self.by_majority:
             self.handed = np.frombuffer(payload, np.float32)
+            return
+        if not np.isfinite(np.frombuffer(payload, np.float32)).all():
+            raise MalformedMessage("a model with numbers that are not finite")
+        self.offers[sender] = payload
+        self._count(place)
 
-    def stays(self) -> bool:
+    def _count(self, place: Place) -> None:
+        """Take what more than half of those before us offer."""
+        before = [rank for rank in place.members if rank < place.rank] or place.others
+        self.offers = {sender: model for sender, model in self.offers.items() if sender in before}
+        for model in self.offers.values():
+            if 2 * sum(other == model for other in self.offers.values()) > len(before):
+                self.handed, self.offers = np.frombuffer(model, np.float32), {}
+                return
+
+    def stays(self, place: Place) -> bool:
         """The members change: whether this worker stays in the group."""
+        if self.by_majority and self.handed is None:
+            self._count(place)
         self.left = self.handed is not None
         return not self.left

@@ -130,12 +130,15 @@ class Periodic(Method):
             case Heard(sender, note, payload) if state.group.hears(note):
                 if not state.late.left:
                     actions += state.group.heard(sender, note, payload)
+                    actions += state.group.refused()
             case Heard(sender, Note(kind=kind), payload) if kind == KIND:
-                if sender in state.place.members and not state.finished:
-                    state.late.take(payload, len(state.local.x))
+                # A robust group's members end by themselves: only who never took part needs to be told.
+                needed = not (state.finished or (state.late.by_majority and state.rounds))
+                if sender in state.place.members and needed:
+                    state.late.take(payload, len(state.local.x), sender, state.place)
             case Placed(place):
                 state.place = place
-                if state.late.stays():
+                if state.late.stays(place):
                     actions += state.group.placed(place)
             case Ended():
                 state.ended = True

@@ -4,6 +4,8 @@
     trimmed     coordinate by coordinate: the mean without the k smallest and the k largest
     clip        x + sum_j W_j min(1, c / |x_j - x|) (x_j - x)        c: the median of |x_j - x|
 
+For a mean that is to be the same everywhere (``merge``), x is the coordinate-wise median of all and W_j is 1 / p.
+
 With fewer than half of the vectors wrong (``median``), or no more than k (``trimmed``), each coordinate of the result
 lies between honest ones. ``clip`` keeps the mixing weights of the graph: nobody moves x by more than its weight times
 what is usual among its neighbours. None of them conserves the mean of all workers, as plain mixing does.
@@ -95,6 +97,35 @@ def clip(x: Vector, theirs: Mapping[int, Vector], weights: Mapping[int, float]) 
     for other, vector in sorted(theirs.items()):
         move += weights[other] * clip_share(distances[other], limit) * (vector.astype(np.float64) - x)
     x += move.astype(np.float32)
+
+
+def clipped(vectors: Sequence[Vector], out: Vector) -> None:
+    """The mean about the coordinate-wise median, to ``out``, to which none counts for more than is usual (``clip``).
+
+    >>> x = np.zeros(1, np.float32)
+    >>> clipped([np.float32([value]) for value in (1, 2, 3, 4, 1e30)], x); x.tolist()
+    [3.0]
+    """
+    median(vectors, out)
+    clip(out, dict(enumerate(vectors)), dict.fromkeys(range(len(vectors)), 1.0 / len(vectors)))
+
+
+def merge(kind: str, vectors: Sequence[Vector], out: Vector) -> None:
+    """The robust mean of all, to ``out``, which is none of them: a function of the vectors and their order alone.
+
+    >>> x = np.zeros(1, np.float32)
+    >>> merge("median", [np.float32([value]) for value in (1, 2, 3, 4, 1e30)], x); x.tolist()
+    [3.0]
+    """
+    match kind:
+        case "median":
+            median(vectors, out)
+        case "trimmed":
+            trimmed(vectors, out)
+        case "clip":
+            clipped(vectors, out)
+        case _:
+            raise AssertionError(f"no robust mean {kind!r}")
 
 
 def clip_share(distance: float, limit: float) -> float:

@@ -1,8 +1,16 @@
-"""A worker's part of a run's checkpoints: a copy in memory between two steps, then a file, written beside training.
+"""A worker's part of a run's checkpoints: a copy in memory between two steps, then a file, both made beside training.
 
-The copy is taken when the loop has asked for its next batch: everything that the script does after a step (a scheduler's
-step, say) is in it then, and the batch at hand is not trained on yet. So a run that is continued from here hands out
-that very batch, with the random states as they were before it was fetched.
+The copy is of the moment when the loop has asked for its next batch: everything that the script does after a step (a
+scheduler's step, say) is in it then, and the batch at hand is not trained on yet. So a run that is continued from here
+hands out that very batch, with the random states as they were before it was fetched.
+
+Training stands still for what is small, and before the optimizer's next step, if the copy is not complete by then:
+
+    asked                memory for the copy is made ready, beside training       (large states; else at once)
+    at the next batch    what is small is copied, and what a forward pass changes
+    forward, backward    the rest is copied beside them (``checkpoint_copy.py``)
+    optimizer's step     waits for the end of the copy
+    after that           the file is written, beside training, by a thread that lets others go first
 """
 
 from __future__ import annotations
@@ -12,24 +20,23 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-import numpy as np
-
-from taut.codecs import spec
 from taut.core.checkpoints import part_name
 from taut.core.messages import CheckpointBegun, CheckpointDone
 from taut.errors import Misuse, TautError
+from taut.worker.checkpoint_contents import contents, unsteady
+from taut.worker.checkpoint_copy import Copy, Memory, give_way, needed_nbytes
 from taut.worker.checkpoint_file import write_part
 from taut.worker.checkpoint_tree import fold
 from taut.worker.random_states import put_back_random_states, random_states
 from taut.worker.resumption import Resumption
-from taut.worker.state_memory import remembered
 
 if TYPE_CHECKING:
     import torch
 
     from taut.worker.seat import Seat
     from taut.worker.torch_worker import TorchWorker
+
+LARGE_NBYTES = 1 << 24  # for less, memory is not worth waiting for
 
 
 def check_also(also: Mapping[str, Any]) -> None:
@@ -56,7 +63,12 @@ class Keeper:
         self.taken = 0  # the number of the last one
         self._settled = self.resumed is None
         self._accumulating = False
+        self._memory: Memory | None = None  # for the next copy
+        self._copy: Copy | None = None  # which may not be complete yet
         self._writer: threading.Thread | None = None
+        self._pause_s = 0.0  # for the last one
+        self._stepped = False  # the optimizer's step was called of late, and so will wait for the copy
+        self._changes_elsewhere = False  # the script changes weights at other times too: training must stop for the copy
         if self.resumed is not None:
             self.resumed.restore_worker(worker, self.also)
             self._put_back_random()
@@ -68,6 +80,11 @@ class Keeper:
         return asked and (self._writer is None or not self._writer.is_alive())
 
     @property
+    def busy(self) -> bool:
+        """One is being made."""
+        return self._memory is not None or (self._writer is not None and self._writer.is_alive())
+
+    @property
     def can_take(self) -> bool:
         """It is wanted, and no gradients are being gathered over several batches: they are not in it."""
         return self.wanted and not self._accumulating and not self.seat.talk.gathering
@@ -75,28 +92,44 @@ class Keeper:
     def before_batch(self, accumulating: bool) -> dict[str, Any] | None:
         """A batch is about to be fetched: the random states, where a checkpoint can be taken. ``accumulating``: no step
         was made with the last one."""
+        self.before_change()  # updates may be included while the worker waits for data
         self._accumulating = accumulating
         if not self._settled:
             self._put_back_random()
-        return random_states() if self.can_take else None
+        return random_states() if self.can_take and self._ready() else None
 
     def at_batch(self, states: dict[str, Any] | None) -> None:
         """The batch is here, and is handed out next."""
         self._settle()
         if states is not None and self.wanted:
-            self._take(states)
+            self._take(states, beside=self._stepped)
+        self._stepped = self._stepped and (self._accumulating or self.seat.talk.gathering)
 
     def while_waiting(self) -> None:
         """No data at hand, for who knows how long: now is as good a moment as any."""
         if self.can_take:
             self._settle()
-            self._take(random_states())
+            self._take(random_states(), beside=False)
 
     def after_exchange(self) -> None:
         """In a loop of the script's own: there is no better moment."""
-        if self.can_take:
+        if self.can_take and self._ready():
             self._settled = True
-            self._take(random_states())
+            self._take(random_states(), beside=self._stepped)
+        self._stepped = self._stepped and self.seat.talk.gathering
+
+    def before_step(self) -> None:
+        """The optimizer is about to change the weights, and its own state."""
+        self._stepped = True
+        self.before_change()
+
+    def before_change(self) -> None:
+        """Somebody may be about to change what is being copied."""
+        copy, self._copy = self._copy, None
+        if copy is not None and not copy.done.is_set():
+            self.worker.watch.charge("compute")
+            copy.finish()
+            self._pause_s += self.worker.watch.charge("encode")
 
     def _settle(self) -> None:
         if not self._settled and self.resumed is not None:
@@ -110,94 +143,75 @@ class Keeper:
 
     # --------------------------------------------------------------------------------------------------- one
 
-    def _take(self, states: dict[str, Any]) -> None:
+    def _ready(self) -> bool:
+        """Whether there is memory for the copy; if not, it is being made ready."""
+        if self._memory is None:
+            sources: dict[str, torch.Tensor] = {}
+            try:
+                contents(self.worker, self.seat, self.also, {}, sources)
+            except Misuse as error:
+                self._give_up(str(error))
+                return False
+            pinned = any(source.device.type == "cuda" for source in sources.values())
+            nbytes = needed_nbytes(sources)
+            self._memory = Memory(nbytes if nbytes >= LARGE_NBYTES else 0, pinned)
+            if not self._memory.ready:
+                threading.Thread(target=self._memory.touch, name="taut-checkpoint-memory", daemon=True).start()
+        if self._memory.failure:
+            self._give_up(self._memory.failure)
+            return False
+        return self._memory.ready
+
+    def _give_up(self, why: str) -> None:
+        """This one will not be; training goes on."""
+        self.taken, self._memory = self.seat.node.facts.checkpoint, None
+        self.seat.node.say(CheckpointDone(self.taken, 0, "", why[:4000]))
+
+    def _take(self, states: dict[str, Any], beside: bool) -> None:
+        """Copy, or begin to: ``beside`` training, where the optimizer's step is known to wait for it."""
         watch, node = self.worker.watch, self.seat.node
         watch.charge("data")
-        self.taken = number = node.facts.checkpoint
-        tensors: dict[str, torch.Tensor] = {}
+        memory, self._memory = self._memory or Memory(0), None
+        number = node.facts.checkpoint
+        sources: dict[str, torch.Tensor] = {}
         try:
-            document = {"number": number, **snapshot(self.worker, self.seat, self.also, states, tensors)}
-        except Misuse as error:  # an optimizer with something odd in its state: training goes on
-            node.say(CheckpointDone(number, 0, "", str(error)[:4000]))
+            document = {"number": number, **contents(self.worker, self.seat, self.also, states, sources)}
+            copy = Copy(sources, memory, unsteady(self.seat), self.seat.arena.parameters)
+        except (Misuse, RuntimeError, MemoryError) as error:  # something odd in an optimizer's state; no memory
+            self._give_up(str(error))
             return
+        self.taken = number
         holds = self.seat.leases.unfinished(self.worker.progress())
         node.say(CheckpointBegun(number, holds, self.seat.phases.number, self.worker.steps))
-        pause_s = watch.charge("encode")
+        self._start(copy, number, document)
+        self._copy = copy
+        if not beside or self._changes_elsewhere:
+            copy.finish()
+        self._pause_s = watch.charge("encode")
+
+    def _start(self, copy: Copy, number: int, document: dict[str, Any]) -> None:
+        """The threads that copy; one of them then writes."""
         assert self.folder is not None
-        path = self.folder / str(number) / part_name(node.rank)
+        path = self.folder / str(number) / part_name(self.seat.node.rank)
         self._writer = threading.Thread(
-            target=self._write, args=(path, number, document, tensors, pause_s), name="taut-checkpoint", daemon=True
+            target=self._write, args=(copy, path, number, document), name="taut-checkpoint", daemon=True
         )
         self._writer.start()
+        for _ in range(copy.copiers() - 1):
+            threading.Thread(target=copy.work, name="taut-checkpoint-copy", daemon=True).start()
 
-    def _write(self, path: Path, number: int, document: dict[str, Any], tensors: Any, pause_s: float) -> None:
+    def _write(self, copy: Copy, path: Path, number: int, document: dict[str, Any]) -> None:
         nbytes, digest, error = 0, "", ""
         try:
-            nbytes, digest = write_part(path, document, tensors)
-        except (TautError, OSError, MemoryError) as failure:
+            copy.finish()
+            copy.check()
+            give_way()
+            if copy.torn:
+                self._changes_elsewhere = True
+                raise TautError(
+                    "the script changed tensors before its optimizer's step; from now on, training is stopped"
+                )
+            nbytes, digest = write_part(path, document, copy.tensors)
+        except (TautError, OSError, RuntimeError, MemoryError) as failure:
             error = (str(failure) or type(failure).__name__)[:4000]
-        self.seat.node.say(CheckpointDone(number, nbytes, digest, error, pause_s))
-
-
-def snapshot(
-    worker: TorchWorker, seat: Seat, also: Mapping[str, Any], states: dict[str, Any], tensors: dict[str, Any]
-) -> dict[str, Any]:
-    """All that makes up this worker, copied once: tensors into ``tensors``, the rest as what goes to JSON."""
-    replica, arena, state = seat.replica, seat.arena, seat.replica.codec_state
-    tensors["w"] = _copied(arena.vector)
-    if replica.talks:
-        tensors["b"] = _copied(state.b)
-        if state.r is not None:
-            tensors["r"] = _copied(state.r)
-    for name, tensor, kind in arena.named():
-        if kind != "trained":
-            tensors[f"{kind}.{name}"] = tensor.cpu().clone()
-    return {
-        "run": seat.run,
-        "rank": seat.node.rank,
-        "model": [msgspec.to_builtins(each) for each in arena.specs()],
-        "steps": worker.steps,
-        "samples": worker.samples,
-        "loss": worker.loss,
-        "seconds": dict(worker.watch.seconds),
-        "phase": seat.phases.number,
-        "phase_steps": seat.phases.steps,
-        "have": {str(origin): count for origin, count in seat.talk.have().items()},
-        "talk": seat.talk.kept(),
-        "method": _method(seat, tensors),
-        "grid": replica.grid.pack() if replica.grid is not None else None,
-        "replica": replica.kept(),
-        "codec": spec(replica.codec),
-        "memory": remembered(state, tensors) if replica.talks else {},
-        "coder": _coder(seat, tensors),
-        "optimizer": fold(worker.optimizer.state_dict(), "optimizer", tensors, "the optimizer's state"),
-        "also": {name: fold(each.state_dict(), f"also.{name}", tensors, name) for name, each in also.items()},
-        "random": fold(states, "random", tensors),
-    }
-
-
-def _method(seat: Seat, tensors: dict[str, Any]) -> dict[str, Any]:
-    """What the method remembers, of a worker that is alone. Of several, each is at another point of a round: they start
-    from a point that all can agree on, the weights."""
-    state = getattr(seat.talk, "method_state", None)
-    return remembered(state, tensors, "method") if state is not None and seat.node.workers == 1 else {}
-
-
-def _coder(seat: Seat, tensors: dict[str, Any]) -> dict[str, Any]:
-    """What a codec of gradients keeps for later, where ``sync`` has one."""
-    coder = getattr(getattr(seat.talk, "local", None), "coder", None)
-    state = None if coder is None else coder.__dict__.get("_state")
-    if state is None:
-        return {}
-    if state.r is not None:
-        tensors["coder.r"] = _copied(state.r)
-    return remembered(state, tensors, "coder")
-
-
-def _copied(vector: Any) -> torch.Tensor:
-    import torch
-
-    if isinstance(vector, np.ndarray):
-        return torch.from_numpy(vector.copy())
-    copied: torch.Tensor = vector.detach().cpu()
-    return copied.clone() if vector.device.type == "cpu" else copied
+        self.seat.node.say(CheckpointDone(number, nbytes, digest, error, self._pause_s))

@@ -17,8 +17,8 @@ _PLAIN = (type(None), bool, int, float, str)
 
 
 def fold(value: Any, name: str, tensors: dict[str, torch.Tensor], blame: str = "") -> Any:
-    """``value`` for JSON; tensors go to ``tensors``, copied, under names that begin with ``name``. ``Misuse`` for what
-    is neither a tensor, a number, a text, nor a list, tuple or dictionary of them.
+    """``value`` for JSON; tensors go to ``tensors`` as they are, under names that begin with ``name``: copy them before
+    they change. ``Misuse`` for what is neither a tensor, a number, a text, nor a list, tuple or dictionary of them.
 
     >>> import torch
     >>> tensors = {}
@@ -32,10 +32,11 @@ def fold(value: Any, name: str, tensors: dict[str, torch.Tensor], blame: str = "
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, torch.Tensor):
-        tensors[name] = _copied(value, name, blame)
+        tensors[name] = _checked(value, name, blame)
         return {"$tensor": name}
     if isinstance(value, np.ndarray):
-        tensors[name] = _copied(torch.from_numpy(np.array(value)), name, blame)
+        plain = value.flags.writeable and value.flags.c_contiguous
+        tensors[name] = torch.from_numpy(value if plain else np.array(value, order="C"))
         return {"$array": name}
     if type(value) in _PLAIN:
         return value
@@ -90,11 +91,9 @@ def unfold(folded: Any, tensor: Callable[[str], torch.Tensor]) -> Any:  # noqa: 
     return {key: unfold(item, tensor) for key, item in folded.items()}
 
 
-def _copied(tensor: torch.Tensor, name: str, blame: str) -> torch.Tensor:
-    """In host memory, of its own: one copy."""
+def _checked(tensor: torch.Tensor, name: str, blame: str) -> torch.Tensor:
     import torch
 
     if tensor.layout != torch.strided or tensor.is_complex() or tensor.is_quantized:
         raise Misuse(f"{blame or name} with a tensor {name} of layout {tensor.layout}", "dense real tensors")
-    tensor = tensor.detach()
-    return tensor.clone(memory_format=torch.contiguous_format) if tensor.device.type == "cpu" else tensor.cpu()
+    return tensor.detach()

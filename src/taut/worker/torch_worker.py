@@ -53,6 +53,7 @@ class TorchWorker:
         self._batches_used = False
         self._exchanged = False  # the gradients of the step that is being made
         self._closed = False
+        self._keeper: Keeper | None = None
         self._passes_refused = 0  # calls of batches() that found the run stopping
         self.steps = self.samples = 0
         self.loss: float | None = None
@@ -245,15 +246,23 @@ class TorchWorker:
             return
         if self.stopping and not self._batches_used:
             raise Stopping  # the script's own loop knows nothing of the drain
+        self._before_change()
         self._seat.exchange(self._step_samples(), self._rate())
         if self._keeper is not None and not self._batches_used:
             self._keeper.after_exchange()
 
     def _before_step(self) -> None:
+        if self._keeper is not None:
+            self._keeper.before_step()
         if self._exchanged:
             self._exchanged = False
         elif self._seat is not None and not self._closed:
             self._seat.before_step(self._step_samples(), self._rate())
+
+    def _before_change(self) -> None:
+        """The weights may change now: a checkpoint's copy of them must be complete."""
+        if self._keeper is not None:
+            self._keeper.before_change()
 
     def _step_samples(self) -> int:
         """Of the step that is being made: as dealt, as last given to ``exchange``, or one for all alike."""
@@ -315,6 +324,7 @@ class TorchWorker:
             self.leave()
             return
         self._closed = True
+        self._before_change()
         self.watch.charge("compute")
         if self._seat is not None:
             try:
@@ -343,6 +353,7 @@ class TorchWorker:
         if self._closed:
             return
         self._closed = True
+        self._before_change()
         if self._seat is not None:
             self._seat.leave()
 

@@ -1,0 +1,211 @@
+"""The copy that a checkpoint is made of, taken beside training: large tensors are copied in other threads, while the
+script is at its next forward and backward pass.
+
+That is no race: weights and the optimizer's state change in the optimizer's step and in exchanges only, and both wait
+for ``finish`` first, where the waiting thread helps. Should a script change a tensor at another time all the same, torch
+has counted that: the copy is then ``torn``, and nobody may use it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import torch
+
+SMALL_NBYTES = 1 << 16  # what is smaller is copied faster than it is handed to another thread
+PIECE_NBYTES = 1 << 22
+ALIGNMENT_NBYTES = 64
+PAGE_NBYTES = 4096
+MOST_COPIERS = 4
+NICENESS = 5
+
+
+class Memory:
+    """Host memory for a copy of ``nbytes``. Its pages are made by ``touch``, beside training: a first write to memory
+    takes longer than the copy itself. ``pinned``: a GPU writes to it without a detour. Of 0 bytes, it is ``ready`` as it
+    is, and all room is made when it is asked for."""
+
+    def __init__(self, nbytes: int, pinned: bool = False) -> None:
+        self.nbytes, self.pinned = nbytes, pinned
+        self.ready = nbytes == 0
+        self.failure = ""
+        self._slab: torch.Tensor | None = None
+        self._used = 0
+
+    def touch(self) -> None:
+        """Make it, wholly, in a thread of its own: what goes wrong is said in ``failure``."""
+        import torch
+
+        give_way()
+        try:
+            slab = torch.empty(self.nbytes, dtype=torch.uint8, pin_memory=self.pinned)
+            pages = slab.numpy()
+            for lo in range(0, 0 if self.pinned else self.nbytes, PIECE_NBYTES):
+                pages[lo : lo + PIECE_NBYTES : PAGE_NBYTES] = 0
+            self._slab = slab
+        except (RuntimeError, MemoryError) as error:
+            self.failure = f"no memory for a copy of {self.nbytes / 1e6:.0f} MB ({error})"
+        self.ready = True
+
+    def like(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Room for a contiguous copy: from here as long as there is some, else made now."""
+        nbytes = tensor.numel() * tensor.element_size()
+        if self._slab is None or self._used + nbytes > len(self._slab):
+            return _room(tensor)
+        room = self._slab[self._used : self._used + nbytes]
+        self._used += -(-nbytes // ALIGNMENT_NBYTES) * ALIGNMENT_NBYTES
+        return room.view(tensor.dtype).view(tensor.shape)
+
+
+def give_way() -> None:
+    """This thread is in no hurry: on Linux, where a thread has a priority of its own, others go first from now on."""
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
+
+
+def _room(tensor: torch.Tensor) -> torch.Tensor:
+    import torch
+
+    return torch.empty(tensor.shape, dtype=tensor.dtype)
+
+
+def needed_nbytes(sources: Mapping[str, torch.Tensor]) -> int:
+    """What ``Memory`` must hold for a copy of these.
+
+    >>> import torch
+    >>> needed_nbytes({"small": torch.zeros(3), "large": torch.zeros(20000)})
+    80000
+    """
+    sizes = (tensor.numel() * tensor.element_size() for tensor in sources.values())
+    return sum(-(-nbytes // ALIGNMENT_NBYTES) * ALIGNMENT_NBYTES for nbytes in sizes if nbytes >= SMALL_NBYTES)
+
+
+class Copy:
+    """A copy of ``sources`` in ``tensors``, complete when ``done`` is set. Small tensors, and those whose name begins
+    with one of ``now``, are in it when the constructor returns; for the rest threads call ``work``. ``watched``: other
+    tensors that share memory with the sources, and are written to instead.
+
+    >>> import torch
+    >>> w = torch.ones(100_000)
+    >>> copy = Copy({"w": w}, Memory(0)); copy.finish(); w[:] = 2.0
+    >>> copy.tensors["w"].sum().item(), copy.torn
+    (100000.0, False)
+    """
+
+    def __init__(
+        self,
+        sources: Mapping[str, torch.Tensor],
+        memory: Memory,
+        now: Collection[str] = (),
+        watched: Sequence[torch.Tensor] = (),
+    ) -> None:
+        self.tensors: dict[str, torch.Tensor] = {}
+        self.torn = False
+        self.done = threading.Event()
+        self._pieces: deque[Callable[[], None]] = deque()
+        self._lock = threading.Lock()
+        self._failure: BaseException | None = None
+        on_gpus: dict[Any, list[tuple[torch.Tensor, torch.Tensor]]] = {}
+        self._watched = list(watched)
+        for name, source in sources.items():
+            large = source.numel() * source.element_size() >= SMALL_NBYTES
+            self.tensors[name] = target = memory.like(source) if large else _room(source)
+            if not large or name.startswith(tuple(now)) or source.device.type not in ("cpu", "cuda"):
+                target.copy_(source.detach())
+                continue
+            self._watched.append(source)
+            if source.device.type == "cuda":
+                on_gpus.setdefault(source.device, []).append((target, source))
+            else:
+                self._pieces.extend(_pieces(target, source))
+        for device, pairs in on_gpus.items():
+            self._pieces.append(_from_gpu(device, pairs))
+        self._versions = _versions(self._watched)
+        self._left = len(self._pieces)
+        if not self._left:
+            self.done.set()
+
+    def work(self) -> None:
+        """Copy piece by piece, until none is left to begin. From any number of threads."""
+        while True:
+            try:
+                piece = self._pieces.popleft()
+            except IndexError:
+                return
+            try:
+                piece()
+            except BaseException as error:  # nobody must wait for it for ever
+                self._failure = error
+            with self._lock:
+                self._left -= 1
+                if not self._left:
+                    self.torn = _versions(self._watched) != self._versions
+                    self.done.set()
+
+    def finish(self) -> None:
+        """The sources are about to change: help, and wait for the rest."""
+        self.work()
+        self.done.wait()
+
+    def check(self) -> None:
+        """Raises what went wrong."""
+        if self._failure is not None:
+            raise self._failure
+
+    def copiers(self) -> int:
+        """How many threads to copy with, where there are cores for them."""
+        return min(MOST_COPIERS, max(1, (os.cpu_count() or 1) // 4), max(1, self._left))
+
+
+def _pieces(target: torch.Tensor, source: torch.Tensor) -> list[Callable[[], None]]:
+    """NumPy's copy of bytes lets other threads run, and starts none."""
+    import torch
+
+    source = source.detach()
+    if not source.is_contiguous():
+        return [lambda: _whole(target, source)]
+    to, frm = (tensor.reshape(-1).view(torch.uint8).numpy() for tensor in (target, source))
+
+    def piece(lo: int) -> Callable[[], None]:
+        return lambda: np.copyto(to[lo : lo + PIECE_NBYTES], frm[lo : lo + PIECE_NBYTES])
+
+    return [piece(lo) for lo in range(0, len(to), PIECE_NBYTES)]
+
+
+def _whole(target: torch.Tensor, source: torch.Tensor) -> None:
+    target.copy_(source)
+
+
+def _from_gpu(device: Any, pairs: list[tuple[torch.Tensor, torch.Tensor]]) -> Callable[[], None]:
+    """On a stream of its own, behind what the present one has been given so far."""
+    import torch
+
+    with torch.cuda.device(device):
+        before: Any = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        before.record()
+
+    def piece() -> None:
+        with torch.cuda.device(device):
+            beside: Any = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+            beside.wait_event(before)
+            with torch.cuda.stream(beside):
+                for target, source in pairs:
+                    target.copy_(source.detach(), non_blocking=True)
+            beside.synchronize()
+
+    return piece
+
+
+def _versions(tensors: Sequence[torch.Tensor]) -> list[int]:
+    """How often each was written to."""
+    return [0 if tensor.is_inference() else tensor._version for tensor in tensors]
