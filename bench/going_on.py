@@ -21,6 +21,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 from processes import JOBS
@@ -140,7 +141,7 @@ class Room:
 
 
 def gaps(times: list[float]) -> list[float]:
-    return [later - earlier for earlier, later in zip(times, times[1:], strict=False)]
+    return [later - earlier for earlier, later in pairwise(times)]
 
 
 def one_case(folder: Path, case: Case) -> Seen:
@@ -168,7 +169,9 @@ def one_case(folder: Path, case: Case) -> Seen:
 def _seen(steps: list[list[float]], begun_s: float, blow_s: float, gone_s: float, reason: str) -> Seen:
     went_on_s = max(next(at for at in one if at > gone_s) for one in steps)
     quiet = [gap for one in steps for gap in gaps([at for at in one if begun_s < at <= blow_s])]
-    rough = [gap for one in steps for gap in gaps([max(at for at in one if at <= blow_s), *(at for at in one if at > blow_s)])]
+    rough = [
+        gap for one in steps for gap in gaps([max(at for at in one if at <= blow_s), *(at for at in one if at > blow_s)])
+    ]
     return Seen(gone_s - blow_s, went_on_s - gone_s, max(rough), max(quiet, default=STEP_S), reason)
 
 
@@ -185,7 +188,11 @@ def rows_of(case: Case, seen: Seen) -> list[Row]:
 
 def cases(quick: bool) -> list[Case]:
     if quick:
-        return [Case("sync", "run", quiet_s=3.0), Case("sync", "joined", quiet_s=3.0), Case("async", "joined", quiet_s=3.0)]
+        return [
+            Case("sync", "run", quiet_s=3.0),
+            Case("sync", "joined", quiet_s=3.0),
+            Case("async", "joined", quiet_s=3.0),
+        ]
     both = [Case(strategy, way) for strategy in STRATEGIES for way in ("run", "joined")]
     return [*both, Case("sync", "joined", quiet_s=EARLY_S), Case("sync", "joined", "stopped")]
 
