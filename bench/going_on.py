@@ -3,7 +3,8 @@ so that they do not fight for cores; one of them is killed, and the survivors' o
 
 Each strategy is run in two ways. ``run``: under ``taut run``, whose engine sees that a process ended. ``joined``: as
 ``taut worker --join``, where only the connection and the silence tell. Also: a death before the detector has learnt
-anything (``early``), and a worker that is stopped (``stopped``), which keeps its connection, so that only silence tells.
+anything (``early``), a worker that is ``stopped``, which keeps its connection, so that only silence tells, and one that
+is ``dismissed`` (``taut drain RUN WORKER``), which hands everything over and goes.
 
 Detection is the supervisor's "gone" event. Strategies that wait for each other must go on within 1.5 s of it (three
 heartbeats). Where nobody waits, the longest pause between two steps may be 0.5 s longer than in the quiet stretch before.
@@ -27,6 +28,8 @@ from pathlib import Path
 from processes import JOBS
 from report import Row, arguments, report, row
 from taut.errors import Misuse
+from taut.supervisor.control import Dismiss, order
+from taut.supervisor.former import recall_former
 from taut.supervisor.store import RunRecord, load_run
 
 WORKERS = 4
@@ -48,7 +51,7 @@ class Case:
 
     strategy: str
     way: str  # run or joined
-    blow: str = "killed"  # or stopped
+    blow: str = "killed"  # or stopped, or dismissed
     quiet_s: float = QUIET_S
 
     @property
@@ -129,6 +132,12 @@ class Room:
         found = next((worker for worker in record.workers if worker.pid == pid), None)
         return None if found is None or found.gone is None else (found.gone, found.reason)
 
+    def strike(self, pid: int, rank: int) -> None:
+        if self.case.blow == "dismissed":
+            order(recall_former(self.folder / "taut-runs" / "run"), Dismiss(rank, "dismissed", False))
+        else:
+            os.kill(pid, signal.SIGSTOP if self.case.blow == "stopped" else signal.SIGKILL)
+
     def end(self, pids: list[int]) -> None:
         for one in self.started:
             one.kill()
@@ -156,7 +165,7 @@ def one_case(folder: Path, case: Case) -> Seen:
         room.until(lambda: time.time() > begun_s + case.quiet_s, "a quiet stretch")
         victim, others = pids[1], [pid for pid in pids if pid != pids[1]]
         blow_s = time.time()
-        os.kill(victim, signal.SIGSTOP if case.blow == "stopped" else signal.SIGKILL)
+        room.strike(victim, rank=1)
         room.until(lambda: room.gone(victim) is not None, "the detection")
         gone = room.gone(victim)
         assert gone is not None
@@ -194,7 +203,8 @@ def cases(quick: bool) -> list[Case]:
             Case("async", "joined", quiet_s=3.0),
         ]
     both = [Case(strategy, way) for strategy in STRATEGIES for way in ("run", "joined")]
-    return [*both, Case("sync", "joined", quiet_s=EARLY_S), Case("sync", "joined", "stopped")]
+    leaving = [Case(strategy, "joined", "dismissed") for strategy in ("sync", "async", "easgd")]
+    return [*both, Case("sync", "joined", quiet_s=EARLY_S), Case("sync", "joined", "stopped"), *leaving]
 
 
 def main(args: argparse.Namespace) -> None:
