@@ -41,7 +41,7 @@ LIMIT_S = 120.0  # a run that hangs must say so
 GO_ON_S = 1.5  # three heartbeats
 MORE_S = 0.5  # than the longest pause of the quiet stretch, where nobody waits
 TAUT = [sys.executable, "-m", "taut.cli.main"]
-NEVER_WAIT = ("async", "gossip", "adpsgd", "easgd")
+NEVER_WAIT = ("async", "gossip", "adpsgd", "easgd", "server")
 STRATEGIES = ("sync", "sync:backup=1", "ssp:3", "averaging:every=4", "dpsgd", "async", "gossip", "easgd")
 
 
@@ -163,9 +163,10 @@ def one_case(folder: Path, case: Case) -> Seen:
         pids = room.pids()
         begun_s = time.time()
         room.until(lambda: time.time() > begun_s + case.quiet_s, "a quiet stretch")
-        victim, others = pids[1], [pid for pid in pids if pid != pids[1]]
+        rank = 0 if case.blow == "dismissed" else 1  # the first one serves the others, where somebody does
+        victim, others = pids[rank], [pid for pid in pids if pid != pids[rank]]
         blow_s = time.time()
-        room.strike(victim, rank=1)
+        room.strike(victim, rank)
         room.until(lambda: room.gone(victim) is not None, "the detection")
         gone = room.gone(victim)
         assert gone is not None
@@ -203,7 +204,7 @@ def cases(quick: bool) -> list[Case]:
             Case("async", "joined", quiet_s=3.0),
         ]
     both = [Case(strategy, way) for strategy in STRATEGIES for way in ("run", "joined")]
-    leaving = [Case(strategy, "joined", "dismissed") for strategy in ("sync", "async", "easgd")]
+    leaving = [Case(strategy, "joined", "dismissed") for strategy in ("sync", "async", "easgd", "server")]
     return [*both, Case("sync", "joined", quiet_s=EARLY_S), Case("sync", "joined", "stopped"), *leaving]
 
 
