@@ -11,6 +11,7 @@ import zmq
 
 from taut.communication import zmq_options
 from taut.communication.bundle import bundle, opened
+from taut.communication.closures import Closures, ended
 from taut.communication.door import Door
 from taut.communication.endpoint import bind as bind_endpoint
 from taut.communication.framing import LIMIT_NBYTES
@@ -52,6 +53,8 @@ class SupervisorSocket:
         self._router.router_mandatory = True  # tell us when nobody is there, instead of dropping
         self._router.router_handover = True
         guard(self._router, keys.server_secret)
+        self._closures = Closures()
+        self._monitor = self._router.get_monitor_socket(zmq.EVENT_DISCONNECTED)
         try:
             self._address = bind_endpoint(self._router, _with_port(bind, port), advertise)
         except BaseException:
@@ -59,6 +62,7 @@ class SupervisorSocket:
             raise
         self._watch: list[tuple[Any, int]] = [
             (self._router, zmq.POLLIN),
+            (self._monitor, zmq.POLLIN),
             (self._gatekeeper.socket, zmq.POLLIN),
             (self._waker.fd, zmq.POLLIN),
         ]
@@ -70,12 +74,15 @@ class SupervisorSocket:
     def receive(self, timeout_s: float | None) -> list[tuple[bytes, list[bytes]]]:
         arrived: list[tuple[bytes, list[bytes]]] = []
         ready: list[tuple[Any, int]] = zmq.zmq_poll(self._watch, zmq_options.milliseconds(timeout_s))
+        lost = ended(self._monitor)  # before the messages: what came by these connections is taken before their end
+        if lost or any(socket is self._router for socket, _ in ready):
+            self._drain(arrived)
+        for descriptor in lost:
+            self._closures.lost(descriptor)
         for socket, _ in ready:
-            if socket is self._router:
-                self._drain(arrived)
-            elif socket is self._gatekeeper.socket:
+            if socket is self._gatekeeper.socket:
                 self._gatekeeper.serve()
-            else:
+            elif socket == self._waker.fd:
                 self._waker.clear()
         return arrived
 
@@ -97,6 +104,8 @@ class SupervisorSocket:
         if self._closed:
             return
         self._closed = True
+        self._router.disable_monitor()
+        self._monitor.close(linger=0)
         self._router.close(linger=zmq_options.milliseconds(linger_s))
         self._gatekeeper.close()
         self._context.term()
@@ -107,6 +116,11 @@ class SupervisorSocket:
         excess = dict(self._pace.excess)
         self._pace.excess.clear()
         return excess
+
+    def take_closed(self) -> list[bytes]:
+        """Connections that were closed since the last time: the worker died, or something between us broke. After
+        ``receive``, whose messages came before."""
+        return self._closures.take()
 
     def came_with(self, connection: bytes) -> str | None:
         """The name of the token that this connection was first made with, as far as is known."""
@@ -119,26 +133,29 @@ class SupervisorSocket:
                 connection = self._router.recv(zmq.NOBLOCK)
             except zmq.Again:
                 return
-            key, frames, size = self._rest()
+            key, frames, size, descriptor = self._rest()
             if self.door.is_owner(key):
                 self.orders.append((connection, opened(frames)))
                 continue
             self._remember(connection, key)
+            self._closures.came(connection, descriptor)
             if size > SMALL_NBYTES or self._pace.admits(connection, now):
                 arrived.append((connection, opened(frames)))
 
-    def _rest(self) -> tuple[str, list[bytes], int]:
-        """Of the message that is being taken: the key of its sender, its frames, and their size."""
+    def _rest(self) -> tuple[str, list[bytes], int, int]:
+        """Of the message that is being taken: the key of its sender, its frames, their size, and the descriptor of
+        the connection that it came by."""
         frames: list[bytes] = []
-        more, size, key = True, 0, ""
+        more, size, key, descriptor = True, 0, "", -1
         while more:
             frame = self._router.recv(zmq.NOBLOCK, copy=False)
-            key = key or str(frame.get("User-Id"))
+            if not key:
+                key, descriptor = str(frame.get("User-Id")), int(frame.get(zmq.SRCFD))
             size += len(frame)
             if size <= LIMIT_NBYTES and len(frames) < MOST_FRAMES:  # else it is refused, and costs no more
                 frames.append(frame.bytes)
             more = bool(frame.more)
-        return key, frames or [b""], size
+        return key, frames or [b""], size, descriptor
 
     def _remember(self, connection: bytes, key: str) -> None:
         if connection in self._tokens:

@@ -10,23 +10,28 @@ import math
 from collections import deque
 from dataclasses import dataclass
 
+HEARTBEAT_S = 0.5  # between two of a worker's heartbeats: a rate, not a timeout
+
 
 @dataclass(frozen=True, slots=True)
 class DetectorSettings:
     """Shape of the judgement. None of these is a time limit: the limit follows the intervals that were
     seen.
 
-    The window begins with ``prior_weight`` intervals of ``prior_s``, which real ones push out. ``floor``
-    keeps the deviation at no less than that share of the mean: a worker that was punctual for a minute may
-    still be hit by a long garbage collection or a loaded machine, and to expel it wrongly costs more than
-    to notice a death late.
+    The window begins with ``prior_weight`` intervals of ``prior_s``, which real ones push out: twice the
+    rate, since imports and the first compilation hold the interpreter in a worker's first seconds (of four
+    workers on two busy cores, for 1.6 s at most). ``floor`` keeps the deviation at no less than that share of
+    the mean: a worker that was punctual for a minute may still be hit by a long garbage collection or a
+    loaded machine, and to expel it wrongly costs more than to notice a death late. ``closed_s``: the least
+    time for who lost its connection to speak by a new one, three heartbeats.
     """
 
     threshold: float = 16.0
     window: int = 64
     floor: float = 1.0
-    prior_s: float = 2.0
+    prior_s: float = 2 * HEARTBEAT_S
     prior_weight: int = 4
+    closed_s: float = 3 * HEARTBEAT_S
 
 
 def phi(silence_s: float, mean_s: float, deviation_s: float) -> float:
@@ -53,6 +58,12 @@ class Detector:
     ...     _ = detector.beat(0.5 * i)
     >>> detector.suspects(29.5 + 2.0), detector.suspects(29.5 + 6.0)
     (False, True)
+
+    A process that ends takes its connection with it, so there is less to wait for.
+
+    >>> detector.closed(29.6)
+    >>> detector.abandoned(31.0), detector.abandoned(31.2), detector.suspects(31.2)
+    (False, True, False)
     """
 
     def __init__(self, now: float, settings: DetectorSettings | None = None) -> None:
@@ -61,6 +72,7 @@ class Detector:
         self._intervals: deque[float] = deque(guess, maxlen=self.settings.window)
         self._last_beat = now
         self._last_seen = now
+        self._closed_s: float | None = None  # since when it has had no connection
 
     def beat(self, now: float) -> bool:
         """A heartbeat arrived. True: it was so late (three deviations) that the connection may have been
@@ -77,13 +89,20 @@ class Detector:
         return interval_s > mean_s + 3 * deviation_s
 
     def seen(self, now: float) -> None:
-        """Some message arrived."""
+        """Some message arrived, so there is a connection."""
         self._last_seen = max(self._last_seen, now)
+        self._closed_s = None
+
+    def closed(self, now: float) -> None:
+        """Its connection was closed: by its end, or by something between us."""
+        self._closed_s = now
 
     def pause(self, seconds: float, now: float) -> None:
         """The judge itself was away for so long (stopped, asleep): that time was no silence."""
         self._last_beat = min(now, self._last_beat + seconds)
         self._last_seen = min(now, self._last_seen + seconds)
+        if self._closed_s is not None:
+            self._closed_s = min(now, self._closed_s + seconds)
 
     def rhythm(self) -> tuple[float, float]:
         """Mean and deviation of the intervals, in seconds."""
@@ -102,3 +121,13 @@ class Detector:
     def suspects(self, now: float) -> bool:
         """Whether the worker is to be given up."""
         return self.phi(now) > self.settings.threshold
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it lost its connection, and has not spoken by a new one."""
+        return self._closed_s is not None
+
+    def abandoned(self, now: float) -> bool:
+        """Whether its connection was closed for so long that it would have spoken by a new one: three
+        heartbeats, or the longest interval of the window, where that is more."""
+        return self._closed_s is not None and now - self._closed_s > max(self.settings.closed_s, *self._intervals)

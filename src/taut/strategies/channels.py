@@ -8,6 +8,7 @@ it (go-back-N: a connection loses all that was under way, if anything). Large pa
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from taut.core.events import (
@@ -98,6 +99,15 @@ class ChannelsState:
     def settled(self) -> bool:
         """Everything posted has been received by all that are left."""
         return all(not channel.queue for channel in self.links.values())
+
+    def posted(self) -> dict[int, int]:
+        """How far each channel has come: the number of the next parcel. From any thread."""
+        return {rank: channel.next_seq for rank, channel in list(self.links.items())}
+
+    def received(self, marks: Mapping[int, int]) -> bool:
+        """Everything posted before ``marks`` has been received by all that are left, whatever was posted since."""
+        queues = [(channel.queue, marks.get(rank, 0)) for rank, channel in list(self.links.items())]
+        return all(next((each.seq for each in queue.copy()), mark) >= mark for queue, mark in queues)
 
     def tail(self, have: dict[int, int]) -> list[Include]:
         return []

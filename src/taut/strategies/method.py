@@ -238,6 +238,10 @@ class Method(ABC):
         """The learning rate that all use for the step that follows this turn; None: each its own."""
         return None
 
+    def dispensable(self, state: Any) -> bool:
+        """Nothing of this worker's training is in what it waits for: it may leave without waiting for it."""
+        return False
+
     def figures(self, state: Any) -> dict[str, float]:
         """What this method counts (dropped gradients, rounds, ...), for the statistics."""
         return {}

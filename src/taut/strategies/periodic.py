@@ -60,6 +60,7 @@ class Period:
     idles: int = 0  # turns without data in a row
     idle: bool = False  # in this turn it has no data, and none is to be expected
     begun: bool = False  # a round is under way
+    lent: bool = False  # without a step of ours in it
     ended: bool = False
     draining: bool = False
     finished: bool = False
@@ -117,8 +118,13 @@ class Periodic(Method):
     def figures(self, state: Any) -> dict[str, float]:
         return {"rounds": float(state.rounds)}
 
+    def dispensable(self, state: Any) -> bool:
+        """Who has not trained since its last round only lends its presence to this one."""
+        return bool(state.begun and state.lent)
+
     def begin(self, state: Period, values: Vector, weight: float, *extra: float, keeps: bool = False) -> list[Tell]:
         """Join the next round with ``weight`` * ``values``. 0: this worker did not train, and counts for next to none."""
+        state.lent = not weight
         numbers = (float(state.rounds == 0), float(weight > 0.0), *extra)
         return state.group.begin(values, weight or TOKEN, state.draining, numbers, keeps=keeps)
 

@@ -129,10 +129,26 @@ class Cluster:
         for exit_ in due:
             if self.outcome is None:
                 self.roll.ended(exit_, now)
-        for worker in self.members.live():
-            if self.outcome is None and worker.judged and worker.detector.suspects(now):
-                self.roll.given_up(worker, f"silent for {worker.detector.silence_s(now):.1f} s", now)
+        if self.outcome is None:
+            self._judge(now)
         return self._settled(now)
+
+    def _judge(self, now: float) -> None:
+        judged = [worker for worker in self.members.live() if worker.judged]
+        # Most of them at once are not dying: it is our own network, and they come back when it does.
+        few = 2 * sum(worker.detector.is_closed for worker in judged) <= len(judged)
+        for worker in judged:
+            silence_s = worker.detector.silence_s(now)
+            if worker.detector.suspects(now):
+                self.roll.given_up(worker, f"silent for {silence_s:.1f} s", now)
+            elif few and worker.detector.abandoned(now):
+                self.roll.given_up(worker, f"its connection was closed; silent for {silence_s:.1f} s", now)
+
+    def closed(self, connection: bytes, now: float) -> None:
+        """A connection was closed from the other end, or broke. A process that ends takes its own with it."""
+        worker = self.members.find(connection)
+        if worker is not None and worker.live:
+            worker.detector.closed(now)
 
     def paused(self, seconds: float, now: float) -> None:
         """The supervisor itself was away (stopped, asleep, busy): nobody's silence in that time counts."""

@@ -223,6 +223,8 @@ class Supervisor:
     def _round(self, arrived: Iterable[tuple[bytes, list[bytes]]], now: float) -> None:
         for connection, frames in arrived:
             self._carry_out(self._heard(connection, frames, now), now)
+        for connection in self._socket.take_closed():
+            self._cluster.closed(connection, now)
         while self._socket.orders:
             connection, frames = self._socket.orders.popleft()
             answer, actions = self._control.obey(frames, now)

@@ -165,13 +165,14 @@ def _summary(path: Path, database: sqlite3.Connection) -> RunSummary:
 
 
 def _record(path: Path, database: sqlite3.Connection) -> RunRecord:
+    summary = _summary(path, database)  # first: it says so where nothing is recorded yet
     settings, versions, outcome = database.execute("select settings, versions, outcome from run").fetchone()
     columns = ", ".join(FIELDS)
     measured = database.execute(f"select time, rank, {columns} from statistic order by time, rowid")
     workers = database.execute("select rank, host, pid, joined, gone, reason from worker order by rank")
     events = database.execute("select time, kind, text from event order by rowid")
     return RunRecord(
-        summary=_summary(path, database),
+        summary=summary,
         settings=json.loads(settings),
         versions=json.loads(versions),
         outcome=json.loads(outcome) if outcome else None,

@@ -16,7 +16,7 @@ import msgspec
 from taut.communication.framing import decode, encode, nbytes
 from taut.communication.transport import Envelope, Transport
 from taut.core.clock import Clock, MonotonicClock
-from taut.core.detector import Detector
+from taut.core.detector import HEARTBEAT_S, Detector
 from taut.core.events import (
     Action,
     Arrived,
@@ -64,7 +64,6 @@ from taut.worker.transfer import Donation, Fetch
 TICK_S = 0.05
 ADMISSION_S = 60.0  # for the first answer: nothing was measured yet
 SUPERVISOR_S = 120.0  # for a supervisor that is gone to come back, where nothing else was said
-HEARTBEAT_S = 0.5  # a rate, not a timeout: the supervisor's detector adapts to what it sees
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,7 @@ from taut.core.messages import (
     Welcome,
 )
 from taut.errors import SupervisorLost
+from taut.strategies.channels import ChannelsState
 from taut.worker.courier import TICK_S, Advance, Command, Courier, Grant, PostIn, Say
 from taut.worker.facts import Facts
 from taut.worker.stage import Protocol, Stage
@@ -164,6 +165,15 @@ class Node(Courier):
     def settled(self) -> bool:
         """Everybody left has received all that was published."""
         return self._stage is not None and not self._commands and self._stage.settled()
+
+    def pass_on(self, idle: Callable[[], None]) -> None:
+        """Until everybody left has received all that was posted so far. A server and a relay are never through: others
+        ask and send until they are told that this worker is gone."""
+        self.wait(lambda _: not self._commands, idle)
+        state = self.stage.state
+        assert isinstance(state, ChannelsState), "streams are settled"
+        marks = state.posted()
+        self.wait(lambda _: state.received(marks), idle)
 
     def pause(self, idle: Callable[[], None], over: Callable[[], bool]) -> None:
         """Until something happens, or for a moment."""

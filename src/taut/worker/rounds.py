@@ -139,10 +139,14 @@ class Rounds(Talk):
         self._tell(Stepped(samples, rate))
         self.watch.charge("send")
         if not self.proceed:
-            self.node.wait(lambda _: self.proceed, self.catch_up, needs_supervisor=False)
+            self.node.wait(self._may_go_on, self.catch_up, needs_supervisor=False)
             self.watch.charge("wait")
         self.local.put_back()
         self.watch.charge("merge")
+
+    def _may_go_on(self, facts: Facts) -> bool:
+        """Also a worker that is to leave, and has nothing to lose by it."""
+        return self.proceed or (facts.leave is not None and self.method.dispensable(self._state))
 
     def _fetch(self) -> None:
         self.local.fetch()
@@ -194,7 +198,8 @@ class Rounds(Talk):
             holder = self.replica if self.method.streams else self.local.coder
             if holder is not None:
                 self.bequest.hand_on(holder.bequest(), self.node.place(self.shape).neighbours(), self.idle)
-        self.node.wait(lambda _: self.node.settled(), self.idle)
+        self.node.pass_on(self.idle)
+        self.node.pass_on(self.idle)  # what waited for an answer to the first
 
     def _inherit(self, part: bytes) -> None:
         holder = self.replica if self.method.streams else self.local.coder
