@@ -193,6 +193,11 @@ class Method(ABC):
     codecs: ClassVar[tuple[str, ...]] = ("dense",)
     streams: ClassVar[bool] = False
     admits_late: ClassVar[bool] = True
+    # What a worker that was given up does, when it comes back, with what it did meanwhile. "sum": it is added to what the
+    # others have; "mix": its weights are averaged with theirs, as the method does anyway; "take": it is dropped, and the
+    # worker takes the others' state.
+    returns: ClassVar[Literal["sum", "mix", "take"]] = "take"
+    majority: ClassVar[bool] = False  # in lock-step: of two halves that cannot hear each other one at most may go on
     # Others may wait for this worker's turn: when it has no data left, it goes on taking turns for their sake.
     lockstep: ClassVar[bool] = True
     # Even while it drains, because the last turn is agreed upon by taking it.

@@ -16,7 +16,7 @@ Papers: Strom 2015 (the updates); the relaying is ours, cf. Vogels et al. 2021 (
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import ClassVar, cast
+from typing import ClassVar, Literal, cast
 
 from taut.core.events import Ended
 from taut.core.messages import Note
@@ -91,6 +91,7 @@ class Relay(Method):
 
     name: ClassVar[str] = "relay"
     paper: ClassVar[str] = "Strom 2015, relayed along a tree"
+    returns: ClassVar[Literal["sum", "mix", "take"]] = "sum"
     consensus: ClassVar[bool] = True
     concurrent: ClassVar[bool] = True
     lockstep: ClassVar[bool] = False

@@ -44,6 +44,7 @@ from taut.supervisor.lending import Lending
 from taut.supervisor.membership import Membership, Worker
 from taut.supervisor.recovery import Recovery, reconcile
 from taut.supervisor.roll import Exit, Ledger, Roll, RunPlan
+from taut.supervisor.silence import Silence
 from taut.supervisor.view import Outcome, RunState, WorkerRow
 
 EXIT_GRACE_S = 0.25  # a process's last words may arrive after the news of its end: judge it only then
@@ -63,6 +64,7 @@ class Cluster:
         self.roll = Roll(plan, self.members, self.leases, self.ledger, self.ending, self.outbox, term)
         self.lending = Lending(self.roll)
         self.discipline = Discipline(self.roll)
+        self.silence = Silence(self.roll)
         self.checkpointing = Checkpointing(plan.checkpoint_every, self.members, self.leases, self.outbox)
         self.outcome: Outcome | None = None
         self.began_s = now
@@ -74,6 +76,8 @@ class Cluster:
         """A connection said something."""
         worker = self.members.find(connection)
         version = self.members.version
+        if isinstance(message, Hello):
+            self.roll.superseded(message, now)
         if isinstance(message, Hello) and worker is None and self.recovery is not None:
             pass  # whether anybody may still join is not known yet; it asks again
         elif isinstance(message, Hello):
@@ -82,7 +86,7 @@ class Cluster:
             self._odd(f"{type(message).__name__} from a connection that was never admitted")
         elif not worker.live:
             if worker.expelled:
-                self.outbox.send(connection, Expulsion(worker.reason))
+                self.roll.expel(worker)
         else:
             worker.detector.seen(now)
             self._said(worker, message, payloads, now)
@@ -129,9 +133,9 @@ class Cluster:
         for exit_ in due:
             if self.outcome is None:
                 self.roll.ended(exit_, now)
-        for worker in self.members.live():
-            if self.outcome is None and worker.judged and worker.detector.suspects(now):
-                self.roll.given_up(worker, f"silent for {worker.detector.silence_s(now):.1f} s", now)
+        over = self.silence.judge(now) if self.outcome is None else None
+        if over is not None:
+            self._fail(over, now)
         return self._settled(now)
 
     def paused(self, seconds: float, now: float) -> None:

@@ -63,6 +63,13 @@ class Talk(ABC):
     def joined(self, have: dict[int, int]) -> None:  # noqa: B027
         """The state came from a donor and contains these updates."""
 
+    def unsent(self) -> tuple[bytes, ...]:
+        """This worker was given up: what it relays and did not pass on, for ``welcomed`` to publish."""
+        return ()
+
+    def welcomed(self, unsent: tuple[bytes, ...]) -> None:  # noqa: B027
+        """This worker came back, after ``start``: this is what it had not passed on."""
+
     def have(self) -> dict[int, int]:
         """The updates that this replica contains."""
         return {}
