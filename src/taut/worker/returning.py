@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -27,6 +27,7 @@ from taut.strategies.broadcast_state import BroadcastState
 from taut.worker.batches import LeaseSource, Plan
 from taut.worker.replica import Replica
 from taut.worker.state import State
+from taut.worker.talk import Talk
 
 if TYPE_CHECKING:
     from taut.worker.seat import Seat
@@ -37,14 +38,14 @@ SPENT = ("steps", "samples", "wall_s", "compute_s", "encode_s", "send_s", "wait_
 
 @dataclass(frozen=True)
 class Carried:
-    """``rank``: what it was. ``stream``: its side of the broadcast, None where the strategy is a method; ``unsent``: what
-    a method that relays has not passed on."""
+    """``rank``: what it was. ``talk``: as it was left; it knows what a relay has not passed on. ``stream``: its side of the
+    broadcast, None where the strategy is a method."""
 
     rank: int
     returns: str
     replica: Replica
+    talk: Talk
     stream: BroadcastState | None = None
-    unsent: tuple[bytes, ...] = field(default=(), repr=False)
 
     def merge(self, replica: Replica, state: State, have: dict[int, int], gone: Iterable[int]) -> list[Include]:
         """Give ``replica`` the donor's ``state``, which contains the updates ``have``, with what is brought along. The
@@ -65,7 +66,7 @@ def carried(seat: Seat) -> Carried:
     replica, talk = seat.replica, seat.talk
     stage = node.retire()
     stream = stage.state if isinstance(stage.state, BroadcastState) else None
-    return Carried(node.rank, str(choice.kind.returns), replica, stream, talk.unsent())
+    return Carried(node.rank, str(choice.kind.returns), replica, talk, stream)
 
 
 def less(made: Statistics, before: Statistics) -> Statistics:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 from taut.core.events import Deliver, Ended
@@ -185,6 +185,15 @@ class Rounds(Talk):
     def leave(self) -> None:
         """The others go on without this worker as soon as the supervisor tells them."""
         self.node.wait(lambda _: self.node.settled(), self.idle)
+
+    def unsent(self, gone: Collection[int]) -> list[bytes]:
+        with self._lock:
+            known = self.method.returns == "sum" and self._state is not None
+            return self.method.unsent(self._state, gone) if known else []
+
+    def welcomed(self, unsent: Sequence[bytes]) -> None:
+        with self._lock:
+            self._do(self.method.welcomed(self._state, unsent))
 
     def _deliver(self, item: Deliver) -> None:
         with self._lock:

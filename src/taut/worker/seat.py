@@ -148,8 +148,7 @@ class Seat:
             node.facts.state = None  # its bytes are in the model now
             tail = list(state.tail)
             if carried is not None:
-                gone = [each.rank for each in node.facts.roster.gone] if node.facts.roster is not None else []
-                tail += carried.merge(self.replica, state, have, gone)
+                tail += carried.merge(self.replica, state, have, self._gone())
                 have = {**have, **{item.origin: item.hi for item in tail}}
             else:
                 self.replica.join(state, workers)
@@ -218,6 +217,7 @@ class Seat:
         place, with the same model and optimizer. ``Expelled`` where that cannot be any more."""
         was = self.node.rank
         brought = carried(self)
+        talks = [brought.talk]
         while True:
             self._before = together(self._before, self.node.acknowledged)
             self._entrance.renew()
@@ -230,14 +230,19 @@ class Seat:
             except GivenUp as again:
                 if self._merged:
                     brought = carried(self)
+                    talks.append(brought.talk)
                 error = again
             except Refused as refusal:
                 raise Expelled(f"{error}; and it could not come back: {refusal}") from None
-        self.talk.welcomed(brought.unsent)
+        self.talk.welcomed([payload for talk in talks for payload in talk.unsent(self._gone())])
         self.bytes_dense = 0
         self.returned()
         self.watch.charge("wait")
         log.warning("worker %d was given up, and is back as worker %d (%s)", was, self.node.rank, error)
+
+    def _gone(self) -> list[int]:
+        roster = self.node.facts.roster
+        return [] if roster is None else [each.rank for each in roster.gone]
 
     @property
     def announced(self) -> bool:
