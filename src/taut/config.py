@@ -15,6 +15,7 @@ or the file given with ``--config``), the default. ``taut.toml`` has three table
     preload = ["torchvision"]        # imported once, before the workers are forked
     checkpoint_every = "5m"          # or "200steps", "1epoch": docs/checkpoints.md
     keep_checkpoints = 3
+    patience_s = 120                 # for a supervisor that is gone, or workers that the run needs: docs/faults.md
 
     [network]
     bind = "127.0.0.1"               # the address to listen on
@@ -173,6 +174,7 @@ class Settings:
     preload: tuple[str, ...] = _setting((), "run", _modules)
     checkpoint_every: str | None = _setting(None, "run", _interval)
     keep_checkpoints: int = _setting(3, "run", _whole(1, 10_000))
+    patience_s: int = _setting(120, "run", _whole(1, 30 * 86_400))
     bind: str = _setting("127.0.0.1", "network", _text)
     port: int = _setting(0, "network", _whole(0, 65_535))
     advertise: str | None = _setting(None, "network", _text)
@@ -210,6 +212,8 @@ class Settings:
         shared = {**{key: getattr(self, key) for key in keys}, "explicit": explicit}
         if self.checkpoint_every is not None:
             shared |= {"checkpoint_every": self.checkpoint_every, "keep_checkpoints": self.keep_checkpoints}
+        if self._was_set("patience_s"):
+            shared["patience_s"] = self.patience_s
         return shared
 
     def describe(self) -> str:

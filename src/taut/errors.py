@@ -48,6 +48,11 @@ class Expelled(NetworkError):
     """The cluster went on without this worker (it was silent for too long, or its updates were broken)."""
 
 
+class GivenUp(Expelled):
+    """The cluster went on without this worker because it was silent, and would take it back. You do not get it: the
+    worker takes another place by itself, and where that is refused you get ``Expelled``."""
+
+
 class NonFiniteLoss(TautError):
     """The loss is NaN or infinite. You get it before the step's update is sent: the others' models are untouched."""
 

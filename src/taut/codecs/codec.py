@@ -161,6 +161,15 @@ class Codec(ABC):
         if state.before is not None:
             state.before *= 0.0
 
+    def rebase(self, state: State, shared: Vector) -> None:
+        """A worker that comes back takes ``shared`` from its donor and keeps what it has not sent: b' = shared,
+        w' = shared + (w - b), and the residual."""
+        if len(shared) != state.size:
+            raise Misuse(f"shared weights of {len(shared)} elements", f"{state.size}, the length of the model")
+        stray = state.kernels.host(state.w) - state.kernels.host(state.b)
+        state.kernels.load(state.b, shared)
+        state.kernels.load(state.w, shared + stray)
+
     def left(self, state: State) -> Vector | None:
         """What waits to be sent, to be handed on by a worker that leaves; None where nothing does. The tether has none:
         what strays below the slack is noise of the last steps more than progress."""

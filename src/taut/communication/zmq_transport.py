@@ -104,6 +104,16 @@ class ZmqTransport:
         if self._supervisor is not None:
             self._supervisor.own = self._keys
 
+    def known_as(self, keys: WorkerKeys) -> None:
+        """This worker was in the run under these keys: should its token have expired, they still let it in."""
+        if self._supervisor is not None:
+            self._supervisor.own = keys
+
+    @property
+    def supervisor_address(self) -> str:
+        """Where the supervisor is found now."""
+        return "" if self._supervisor is None else self._supervisor.address
+
     @property
     def supervisor_status(self) -> Status:
         """How the link to the supervisor stands, as of the last ``receive``. "refused" before anything came

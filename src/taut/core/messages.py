@@ -126,6 +126,7 @@ class Hello(Message, frozen=True):
     public_key: Annotated[str, Meta(max_length=40)]
     host: Name
     pid: Count
+    was: Annotated[int, Meta(ge=-1, le=2**31 - 1)] = -1  # its rank before it was given up; -1: it is new
 
 
 class Ready(Message, frozen=True):
@@ -423,9 +424,10 @@ class Moved(Message, frozen=True):
 
 
 class Expulsion(Message, frozen=True):
-    """You were given up. Stop."""
+    """You were given up. Stop; or, where ``welcome``, ask for another place: you were silent, and did nothing wrong."""
 
     reason: Text
+    welcome: bool = False
 
 
 SupervisorMessage = (

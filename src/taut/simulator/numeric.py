@@ -106,6 +106,7 @@ class ScriptRun:
             agrees=chosen.agrees,
             admits_late=chosen.admits_late,
             topology=chosen.topology,
+            majority=chosen.majority,
         )
 
     def _noted(self, kind: str, text: str) -> None:

@@ -40,7 +40,8 @@ class Observer:
         self._points.append(
             Point(now_s, seat.node.rank, made.steps, made.samples, made.bytes_sent, made.loss, made.staleness)
         )
-        live = [one.seat for one in self._entrances.values() if not one.fiber.done]
+        seated = (one for one in self._entrances.values() if one.seat is not None)  # not those who are coming back
+        live = [one.seat for one in seated if not one.fiber.done]
         if self.steps % (self._every * len(live)) == 0:
             self._look(seat, live, now_s)
         if self.progress is not None and self.steps % SHOWN_EVERY == 0:

@@ -31,6 +31,10 @@ class VirtualWatch(Stopwatch):
         self._counted = [0, 0, 0, 0]  # messages and bytes sent, messages and bytes taken
         super().__init__(clock=fiber.world)
 
+    def meet(self, transport: VirtualTransport) -> None:
+        """The transport whose messages are counted; nothing was sent by it yet."""
+        self.transport, self._counted = transport, [0, 0, 0, 0]
+
     def thread_s(self) -> float:
         return self._worked_ns / NS
 
@@ -90,17 +94,27 @@ class VirtualEntrance(Entrance):
     watch: VirtualWatch
 
     def __init__(self, fiber: Fiber, place: int, network: Network, switch: Switchboard, watch: VirtualWatch) -> None:
-        self.fiber, self.watch = fiber, watch
+        self.fiber, self.watch, self.network, self.switch = fiber, watch, network, switch
+        self.public_key, self.host, self.pid = "", "simulated", place + 1
         self.transport = VirtualTransport(fiber.world, network, place, switch)
-        switch.transports[self.transport.address] = self.transport
-        watch.transport = self.transport
-        self.address, self.public_key, self.host, self.pid = self.transport.address, "", "simulated", place + 1
+        self._plug_in()
         self.made: VirtualNode | None = None
         self.seat: Any = None
 
     def node(self, make_strategy: Any, **options: Any) -> VirtualNode:
         self.made = VirtualNode(self.fiber, self.transport, make_strategy, **options)
         return self.made
+
+    def _plug_in(self) -> None:
+        self.address = self.transport.address
+        self.switch.transports[self.address] = self.transport
+        self.watch.meet(self.transport)
+
+    def renew(self) -> None:
+        former = self.transport
+        self.transport = VirtualTransport(former.world, self.network, former.place, self.switch, former.number + 1)
+        self.seat = self.watch.seat = None
+        self._plug_in()
 
     def seated(self, seat: Any) -> None:
         self.seat = self.watch.seat = seat

@@ -27,9 +27,10 @@ FRAMING_NBYTES = 40  # what ZeroMQ and CURVE add to a message
 class VirtualTransport:
     """A ``Transport`` over the model of a network; ``place`` is the worker's cable there."""
 
-    def __init__(self, world: World, network: Network, place: int, switch: Switchboard) -> None:
+    def __init__(self, world: World, network: Network, place: int, switch: Switchboard, number: int = 0) -> None:
         self.world, self.network, self.place, self.switch = world, network, place, switch
-        self.address = f"virtual://{place}"
+        self.number = number  # of the worker's seats
+        self.address = f"virtual://{place}" + (f"#{number}" if number else "")
         self.inbox: deque[Envelope] = deque()
         self.arrived: Callable[[], None] = _nothing
         self.closed = False

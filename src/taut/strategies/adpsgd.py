@@ -14,7 +14,7 @@ Paper: Lian et al. 2018, "Asynchronous decentralized parallel stochastic gradien
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -72,6 +72,7 @@ class ADPSGD(Method):
 
     name: ClassVar[str] = "adpsgd"
     paper: ClassVar[str] = "Lian et al. 2018"
+    returns: ClassVar[Literal["sum", "mix", "take"]] = "mix"
     lockstep: ClassVar[bool] = False
     every: int = 1
     seed: int = 0

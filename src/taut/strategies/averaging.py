@@ -11,7 +11,7 @@ Converges Fast and Communicates Little".
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from taut.collectives import named
 from taut.errors import Misuse
@@ -47,6 +47,7 @@ class Averaging(Periodic):
 
     name: ClassVar[str] = "averaging"
     paper: ClassVar[str] = "Stich 2018"
+    returns: ClassVar[Literal["sum", "mix", "take"]] = "mix"
 
     every: int = 8
     weights: str = "samples"

@@ -16,9 +16,10 @@ else.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from taut.core.events import (
     Action,
@@ -43,6 +44,7 @@ from taut.strategies.links import MOST_PATIENCE, Link
 from taut.strategies.log import Entry, Log, Merge
 
 MAX_SPANS = 256
+PASSED_ON_NBYTES = 1 << 20  # of updates of the dead, in one message: who comes back after long has many
 FAR = 1 << 24  # updates: nobody is ever so far ahead of what has come of it
 MOST_CLOCK = 1 << 48
 MOST_UNKNOWN = 1024  # workers that a neighbour may speak of before we have heard of them
@@ -54,6 +56,7 @@ class Broadcast:
     ``budget_nbytes`` is how large the log may grow before queued updates are merged; ``report_s`` spaces reports."""
 
     bounded: ClassVar[bool] = False  # a worker may have to wait: see `horizon`
+    returns: ClassVar[Literal["sum", "mix"]] = "sum"  # see `Method.returns`
 
     merge: Merge
     window_nbytes: int = 1 << 20
@@ -318,12 +321,22 @@ def _pass_on(state: BroadcastState, rank: int, link: Link, now: float, actions: 
             continue
         if not log.boundary(lacks):
             continue  # nobody can stand there: it does not tell the truth
-        entries = list(islice(log.after(lacks), MAX_SPANS))
+        entries = list(_batch(log, lacks))
         if not entries:
             continue
         link.relayed[origin] = (entries[-1].hi, now)
         spans = [Span(origin, entry.lo, entry.hi) for entry in entries]
         actions.append(Send(rank, Updates(link.round, 0, spans), [entry.payload for entry in entries]))
+
+
+def _batch(log: Log, position: int) -> Iterator[Entry]:
+    """What comes after ``position``, as much of it as goes into one message."""
+    nbytes = 0
+    for entry in islice(log.after(position), MAX_SPANS):
+        if nbytes and nbytes + len(entry.payload) > PASSED_ON_NBYTES:
+            return
+        nbytes += len(entry.payload)
+        yield entry
 
 
 def _somebody_stands(state: BroadcastState, at: int) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from taut.core.events import Include
@@ -45,6 +46,21 @@ class BroadcastState:
             for entry in log.entries
             if entry.hi <= have.get(origin, 0)
         ]
+
+    def beyond(self, have: dict[int, int], gone: Iterable[int]) -> list[Include]:
+        """Updates that are held here of those who are ``gone``, and are not among ``have``, in order per origin.
+
+        >>> state = BroadcastState(2, True)
+        >>> for seq in (1, 2, 3): state.log_of(2).append(seq, seq, b"u")
+        >>> [item.lo for item in state.beyond({2: 1}, gone=[2, 7])], state.beyond({2: 1}, gone=[7])
+        ([2, 3], [])
+        """
+        found: list[Include] = []
+        for origin in sorted(set(gone) & self.logs.keys()):
+            log, position = self.logs[origin], have.get(origin, 0)
+            if position < log.head and position >= log.floor and log.boundary(position):
+                found += [Include(origin, entry.lo, entry.hi, entry.payload) for entry in log.after(position)]
+        return found
 
     def attached(self) -> bool:
         """Every neighbour holds what it publishes for us: a state may be asked for."""

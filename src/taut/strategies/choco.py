@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 
@@ -63,6 +63,7 @@ class Choco(NeighbourRounds[PublicCopies]):
 
     name: ClassVar[str] = "choco"
     paper: ClassVar[str] = "Koloskova et al. 2019"
+    returns: ClassVar[Literal["sum", "mix", "take"]] = "mix"
     codecs: ClassVar[tuple[str, ...]] = COMPRESSORS
     gamma: float = 0.0
 

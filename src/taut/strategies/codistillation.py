@@ -12,7 +12,7 @@ Paper: Anil et al. 2018, "Large scale distributed neural network training throug
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 
@@ -80,6 +80,7 @@ class Codistillation(Method):
 
     name: ClassVar[str] = "codistillation"
     paper: ClassVar[str] = "Anil et al. 2018"
+    returns: ClassVar[Literal["sum", "mix", "take"]] = "mix"
     lockstep: ClassVar[bool] = False
     directed: ClassVar[bool] = True
 

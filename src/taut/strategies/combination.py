@@ -33,6 +33,7 @@ class Combination:
     codec: str
     finish: str
     phases: int = 1
+    majority: bool = False  # a phase is in lock-step: it goes on only with a majority of the workers
 
     @property
     def agrees(self) -> bool:
@@ -43,6 +44,12 @@ class Combination:
     def admits_late(self) -> bool:
         """Workers may join in mid-run: not where a newcomer would have to find out which phase it is."""
         return self.phases == 1 and (not self.strategy.is_method or bool(self.strategy.kind.admits_late))
+
+    @property
+    def returns(self) -> str:
+        """What a worker that was given up does with what it did meanwhile, when it comes back (``Method.returns``);
+        ``no``: it cannot."""
+        return str(self.strategy.kind.returns) if self.admits_late else "no"
 
 
 def combine(
@@ -75,7 +82,8 @@ def combine(
         check_topology(choice, wired, workers)
     last = choices[-1]
     suits = [codec_for(choice, [codec]) for choice in choices if codec is None or takes_codec(choice, codec)]
-    return Combination(last, wired, suits[-1], finish or default_finish(last), len(choices))
+    majority = any(choice.is_method and bool(choice.kind.majority) for choice in choices)
+    return Combination(last, wired, suits[-1], finish or default_finish(last), len(choices), majority)
 
 
 def agrees(choice: Choice) -> bool:

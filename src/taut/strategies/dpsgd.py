@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
@@ -57,6 +57,7 @@ class DPSGD(NeighbourRounds[Mixing]):
 
     name: ClassVar[str] = "dpsgd"
     paper: ClassVar[str] = "Lian et al. 2017"
+    returns: ClassVar[Literal["sum", "mix", "take"]] = "mix"
     mixing: str = "metropolis"
     momentum: str = "none"
     mu: float = 0.9

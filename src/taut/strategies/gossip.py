@@ -13,7 +13,7 @@ Paper: FAST ("fast asynchronous training": ring or torus, one hop); no published
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar, Protocol, cast
+from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, cast
 
 import numpy as np
 
@@ -88,6 +88,7 @@ class Gossip(Method):
 
     name: ClassVar[str] = "gossip"
     paper: ClassVar[str] = "FAST"
+    returns: ClassVar[Literal["sum", "mix", "take"]] = "mix"
     codecs: ClassVar[tuple[str, ...]] = CODECS
     streams: ClassVar[bool] = True
     lockstep: ClassVar[bool] = False

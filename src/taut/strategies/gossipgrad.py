@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -40,6 +40,7 @@ class GossipGraD(NeighbourRounds[Neighbourhood]):
 
     name: ClassVar[str] = "gossipgrad"
     paper: ClassVar[str] = "Daily et al. 2018"
+    returns: ClassVar[Literal["sum", "mix", "take"]] = "mix"
     topologies: ClassVar[tuple[str, ...]] = ("complete",)
     seed: int = 0
 

@@ -15,6 +15,7 @@ class Independent(Broadcast):
 
     name = "independent"
     complete = False
+    returns = "mix"
 
     def on(self, state: BroadcastState, event: Event, now: float) -> list[Action]:
         return super().on(state, Published(None) if isinstance(event, Published) else event, now)

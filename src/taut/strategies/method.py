@@ -20,7 +20,7 @@ never touched by two. A method that is ``concurrent`` is told at once, and must 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
@@ -200,6 +200,11 @@ class Method(ABC):
     codecs: ClassVar[tuple[str, ...]] = ("dense",)
     streams: ClassVar[bool] = False
     admits_late: ClassVar[bool] = True
+    # What a worker that was given up does, when it comes back, with what it did meanwhile. "sum": it is added to what the
+    # others have; "mix": its weights are averaged with theirs, as the method does anyway; "take": it is dropped, and the
+    # worker takes the others' state.
+    returns: ClassVar[Literal["sum", "mix", "take"]] = "take"
+    majority: ClassVar[bool] = False  # in lock-step: of two halves that cannot hear each other one at most may go on
     # Others may wait for this worker's turn: when it has no data left, it goes on taking turns for their sake.
     lockstep: ClassVar[bool] = True
     # Even while it drains, because the last turn is agreed upon by taking it.
@@ -228,6 +233,15 @@ class Method(ABC):
     def check_optimizer(self, optimizer: str, settings: Mapping[str, Any]) -> None:  # noqa: B027
         """``Misuse`` for an optimizer (by its name, and the settings of one of its parameter groups) that does not go
         with the method. Asked by each worker, before it trains."""
+
+    def unsent(self, state: Any, gone: Collection[int]) -> list[bytes]:
+        """This worker was given up: what its codec emitted, or it relays, and did not reach those who are not ``gone``.
+        Asked only where ``returns`` is "sum"."""
+        return []
+
+    def welcomed(self, state: Any, unsent: Sequence[bytes]) -> list[MethodAction]:
+        """This worker came back, and ``state`` is new: ``unsent`` is to reach everybody, itself included."""
+        return []
 
     def owed(self, state: Any) -> int:
         """How many turns without data (``Stepped`` with no samples) the worker must take before it trains again: what

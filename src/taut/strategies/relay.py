@@ -15,8 +15,9 @@ Papers: Strom 2015 (the updates); the relaying is ours, cf. Vogels et al. 2021 (
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, cast
+from typing import ClassVar, Literal, cast
 
 from taut.core.events import Ended
 from taut.core.messages import Note
@@ -40,7 +41,7 @@ from taut.strategies.method import (
 )
 from taut.strategies.relay_ending import ENDING_KINDS, Relayed, RelayEnding
 from taut.strategies.sheaf import Sheaf, unbind
-from taut.strategies.tree import Tree, plant
+from taut.strategies.tree import Tree, plant, towards
 
 RETUNE_STEPS = 64
 WAITING_SHARE = 2  # what waits is merged beyond this fraction of a dense update
@@ -56,6 +57,7 @@ class Outbox:
     busy: bool = False
     sent: int = 0  # the step at which the message under way left
     delay: int = 0  # how many steps its oldest had waited by then
+    under_way: list[bytes] = field(default_factory=list)  # what that message carries
 
 
 @dataclass
@@ -92,6 +94,7 @@ class Relay(Method):
 
     name: ClassVar[str] = "relay"
     paper: ClassVar[str] = "Strom 2015, relayed along a tree"
+    returns: ClassVar[Literal["sum", "mix", "take"]] = "sum"
     consensus: ClassVar[bool] = True
     concurrent: ClassVar[bool] = True
     lockstep: ClassVar[bool] = False
@@ -133,6 +136,21 @@ class Relay(Method):
             if state.ending.news:
                 state.ending.news = False
                 actions.append(Finished())
+        return actions
+
+    def unsent(self, state: Relaying, gone: Collection[int]) -> list[bytes]:
+        """What waits to cross the edge towards those who are still in the run: what this worker made, and what came from
+        behind it. The last message under way there was not confirmed, and counts as lost."""
+        hop = towards(state.place, set(state.place.members) - set(gone) - {state.place.rank})
+        box = state.outboxes.get(hop) if hop is not None else None
+        return [] if box is None else [*box.under_way, *box.waiting.payloads]
+
+    def welcomed(self, state: Relaying, unsent: Sequence[bytes]) -> list[MethodAction]:
+        actions: list[MethodAction] = []
+        for payload in unsent:
+            state.arrivals.put(payload, 1)  # the donor's weights, which this worker has now, are without it
+            _publish(state, payload)
+        _pump(state, actions)
         return actions
 
     def figures(self, state: Relaying) -> dict[str, float]:
@@ -207,7 +225,7 @@ def _heard(state: Relaying, event: Heard, actions: list[MethodAction]) -> None:
     elif note.kind == "got":
         box = state.outboxes.get(event.sender)
         if box is not None and box.busy:
-            box.busy = False
+            box.busy, box.under_way = False, []
             state.hop += 0.1 * (box.delay + (state.steps - box.sent) / 2 - state.hop)
     elif note.kind in ENDING_KINDS:
         actions += state.ending.heard(event)
@@ -271,4 +289,5 @@ def _send_waiting(state: Relaying, actions: list[MethodAction]) -> None:
 def _message(state: Relaying, other: int, box: Outbox) -> Tell:
     note = Note("update", state.tree.key, box.waiting.count)
     box.busy, box.sent, box.delay = True, state.steps, state.steps - box.since
+    box.under_way = list(box.waiting.payloads)
     return Tell(other, note, box.waiting.take())

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 
@@ -48,6 +48,7 @@ class RelaySGD(NeighbourRounds[Relays]):
 
     name: ClassVar[str] = "relaysgd"
     paper: ClassVar[str] = "Vogels et al. 2021"
+    returns: ClassVar[Literal["sum", "mix", "take"]] = "mix"
     directed: ClassVar[bool] = True  # an edge is a channel, and those go both ways
 
     def start(self, place: Place, local: Local) -> Relays:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 
@@ -53,6 +53,7 @@ class SGP(NeighbourRounds[PushSum]):
 
     name: ClassVar[str] = "sgp"
     paper: ClassVar[str] = "Assran et al. 2019"
+    returns: ClassVar[Literal["sum", "mix", "take"]] = "mix"
     directed: ClassVar[bool] = True
     overlap: int = 0
 

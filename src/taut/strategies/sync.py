@@ -104,6 +104,7 @@ class Sync(Method):
     concurrent: ClassVar[bool] = True
     turns_until_finished: ClassVar[bool] = True
     admits_late: ClassVar[bool] = False
+    majority: ClassVar[bool] = True
     codecs: ClassVar[tuple[str, ...]] = ("dense", "threshold", *COMPRESSORS)
 
     schedule: str = "ring"

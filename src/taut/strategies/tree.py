@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections import deque
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from taut.strategies.method import Place
@@ -56,3 +57,23 @@ def plant(place: Place) -> Tree:
     mean = sum(distances.values()) / max(1, len(place.members) - 1)
     key = zlib.crc32(",".join(map(str, place.members)).encode())
     return Tree(key, place.rank, place.members, tuple(lists[place.rank]), parent.get(place.rank), mean)
+
+
+def towards(place: Place, goals: Collection[int]) -> int | None:
+    """The neighbour in the tree behind which, or who, is the nearest of ``goals``; None if none of them is a member.
+
+    >>> from taut.topologies.registry import parse
+    >>> towards(Place(2, (0, 1, 2, 3, 4), parse("line")), {0, 4}), towards(Place(1, (0, 1, 2), parse("line")), {7})
+    (1, None)
+    """
+    lists = place.shape.union(place.members).spanning_tree().neighbour_lists
+    waiting = deque((other, other) for other in lists[place.rank])
+    seen = {place.rank, *lists[place.rank]}
+    while waiting:
+        rank, hop = waiting.popleft()
+        if rank in goals:
+            return hop
+        fresh = [other for other in lists[rank] if other not in seen]
+        seen.update(fresh)
+        waiting.extend((other, hop) for other in fresh)
+    return None

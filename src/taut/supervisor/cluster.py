@@ -44,6 +44,7 @@ from taut.supervisor.lending import Lending
 from taut.supervisor.membership import Membership, Worker
 from taut.supervisor.recovery import Recovery, reconcile
 from taut.supervisor.roll import Exit, Ledger, Roll, RunPlan
+from taut.supervisor.silence import Silence
 from taut.supervisor.view import Outcome, RunState, WorkerRow
 
 EXIT_GRACE_S = 0.25  # a process's last words may arrive after the news of its end: judge it only then
@@ -63,6 +64,7 @@ class Cluster:
         self.roll = Roll(plan, self.members, self.leases, self.ledger, self.ending, self.outbox, term)
         self.lending = Lending(self.roll)
         self.discipline = Discipline(self.roll)
+        self.silence = Silence(self.roll)
         self.checkpointing = Checkpointing(plan.checkpoint_every, self.members, self.leases, self.outbox)
         self.outcome: Outcome | None = None
         self.began_s = now
@@ -74,6 +76,8 @@ class Cluster:
         """A connection said something."""
         worker = self.members.find(connection)
         version = self.members.version
+        if isinstance(message, Hello):
+            self.roll.superseded(message, now)
         if isinstance(message, Hello) and worker is None and self.recovery is not None:
             pass  # whether anybody may still join is not known yet; it asks again
         elif isinstance(message, Hello):
@@ -82,7 +86,7 @@ class Cluster:
             self._odd(f"{type(message).__name__} from a connection that was never admitted")
         elif not worker.live:
             if worker.expelled:
-                self.outbox.send(connection, Expulsion(worker.reason))
+                self.roll.expel(worker)
         else:
             worker.detector.seen(now)
             self._said(worker, message, payloads, now)
@@ -129,20 +133,10 @@ class Cluster:
         for exit_ in due:
             if self.outcome is None:
                 self.roll.ended(exit_, now)
-        if self.outcome is None:
-            self._judge(now)
+        over = self.silence.judge(now) if self.outcome is None else None
+        if over is not None:
+            self._fail(over, now)
         return self._settled(now)
-
-    def _judge(self, now: float) -> None:
-        judged = [worker for worker in self.members.live() if worker.judged]
-        # Most of them at once are not dying: it is our own network, and they come back when it does.
-        few = 2 * sum(worker.detector.is_closed for worker in judged) <= len(judged)
-        for worker in judged:
-            silence_s = worker.detector.silence_s(now)
-            if worker.detector.suspects(now):
-                self.roll.given_up(worker, f"silent for {silence_s:.1f} s", now)
-            elif few and worker.detector.abandoned(now):
-                self.roll.given_up(worker, f"its connection was closed; silent for {silence_s:.1f} s", now)
 
     def closed(self, connection: bytes, now: float) -> None:
         """A connection was closed from the other end, or broke. A process that ends takes its own with it."""

@@ -39,6 +39,9 @@ class Worker:
     heard: int = 0  # messages of it that came, without heartbeats
     ended: bool = False  # its process is known to have ended after the verdict
     expelled: bool = False  # given up while it might still live: it is told so when it speaks
+    may_return: bool = False  # it was given up for its silence alone
+    successor: int | None = None  # the rank under which its process came back
+    fruitless: int = 0  # how often running its process came back and made no step before it was given up again
     reason: str = ""
     name_hash: bytes = b""  # of its connection, where the supervisor came back and has not heard of it since
 
@@ -138,8 +141,9 @@ class Membership:
         return max(same, key=lambda one: (one.hello.host == host, one.live, one.rank), default=None)
 
     def has_key(self, public_key: str) -> bool:
-        """Whether a worker that is in the run has this key of its own."""
-        return any(worker.live and worker.hello.public_key == public_key for worker in self.workers.values())
+        """Whether a worker that is in the run, or may come back to it, has this key of its own."""
+        may_come = (worker for worker in self.workers.values() if worker.live or worker.may_return)
+        return any(worker.hello.public_key == public_key for worker in may_come)
 
     def live(self) -> list[Worker]:
         return [worker for worker in self.workers.values() if worker.live]

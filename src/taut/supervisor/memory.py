@@ -37,6 +37,7 @@ class KeptWorker(msgspec.Struct, frozen=True, array_like=True):
     drain_told: bool
     expelled: bool
     reason: str
+    may_return: bool = False
 
 
 class KeptLeases(msgspec.Struct, frozen=True, array_like=True):
@@ -147,6 +148,7 @@ def _kept(worker: Worker) -> KeptWorker:
         worker.drain_told,
         worker.expelled,
         worker.reason,
+        worker.may_return,
     )
 
 
@@ -166,6 +168,7 @@ def _recalled(kept: KeptWorker, model: list[TensorSpec], now: float) -> Worker:
         drain_told=kept.drain_told,
         expelled=kept.expelled,
         reason=kept.reason,
+        may_return=kept.may_return,
         name_hash=kept.name_hash,
     )
 

@@ -17,6 +17,8 @@ from taut.written import Interval
 SMALL = 24  # workers: up to so many, a change of the roster is told at once
 MEMBER_NBYTES = 120  # of a roster, about
 ROSTER_BYTES_PER_S = 40e6  # at most, for rosters
+MOST_FRUITLESS = 3  # times running that a worker may come back without making a step before it is given up again
+PATIENCE_S = 120.0  # where the user says nothing else; workers have as much with a supervisor
 MOST_REFUSED = 1024  # processes of which is remembered why they were not admitted
 
 
@@ -35,6 +37,8 @@ class RunPlan:
     admits_late: bool = True  # workers may join in mid-run
     checkpoint_every: Interval | None = None
     topology: str = "complete"  # who hears whom
+    majority: bool = False  # in lock-step: of two halves that cannot hear each other, one at most goes on
+    patience_s: float = PATIENCE_S  # for workers without whom the run cannot go on
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +89,7 @@ class Roll:
         """A process wants to join; ``closed``: nobody is admitted any more."""
         known = self.members.find(connection)
         if known is not None and not known.live:
-            self.outbox.send(connection, Expulsion(known.reason))
+            self.expel(known)
             return
         if known is not None:  # it asks again: the answer is the same
             known.detector.seen(now)
@@ -104,7 +108,11 @@ class Roll:
             return
         worker = self.members.admit(connection, hello, now)
         self.outbox.add(Joined(worker.rank, hello.host, hello.pid))
-        self.outbox.record("joined", f"worker {worker.rank} (process {hello.pid} on {hello.host})")
+        former = self._former(hello)
+        if former is None:
+            self.outbox.record("joined", f"worker {worker.rank} (process {hello.pid} on {hello.host})")
+        else:
+            self._back(worker, former)
         self._welcome(worker)
         self._tell_roster(besides=worker)
 
@@ -149,11 +157,45 @@ class Roll:
         self.ledger.script_failed = True
         self.gone(worker, reason, now)
 
-    def given_up(self, worker: Worker, reason: str, now: float) -> None:
-        """Out of the run, though it may still live: it is told now, and again whenever it speaks."""
-        worker.expelled = True
+    def given_up(self, worker: Worker, reason: str, now: float, may_return: bool = False) -> None:
+        """Out of the run, though it may still live: it is told now, and again whenever it speaks. ``may_return``: it did
+        nothing wrong, and is welcome back."""
+        worker.expelled, worker.may_return = True, may_return
         self.gone(worker, reason, now)
-        self.outbox.send(worker.connection, Expulsion(worker.reason))
+        self.expel(worker)
+
+    def expel(self, worker: Worker) -> None:
+        """Tell it that it was given up, and whether it may come back: not to a run that is ending, nor any more where it
+        came back several times running and did not get anywhere."""
+        flaps = worker.fruitless >= MOST_FRUITLESS and not worker.statistics.steps
+        welcome = worker.may_return and not self.ending.begun and not flaps
+        reason = f"{worker.reason}; it came back {worker.fruitless} times and made no step" if flaps else worker.reason
+        self.outbox.send(worker.connection, Expulsion(reason, welcome))
+
+    def superseded(self, hello: Hello, now: float) -> None:
+        """A process asks for another place while, for a supervisor that came back from what it kept, it still has the
+        one that it was told to leave."""
+        former = self._former(hello, live=True)
+        if former is not None:
+            self.given_up(former, "it was given up before the supervisor came back", now, may_return=True)
+
+    def _former(self, hello: Hello, live: bool = False) -> Worker | None:
+        """The worker that this process says it was, if that can be."""
+        former = self.members.workers.get(hello.was)
+        if former is None or former.live is not live or former.successor is not None:
+            return None
+        return former if (former.hello.host, former.hello.pid) == (hello.host, hello.pid) else None
+
+    def _back(self, worker: Worker, former: Worker) -> None:
+        """A process that was given up has another place: that was no failure of the run's."""
+        former.successor = worker.rank
+        worker.fruitless = 0 if former.statistics.steps else former.fruitless + 1
+        told = f"worker {former.rank}: {former.reason}"
+        if told in self.ledger.failures:
+            self.ledger.failures.remove(told)
+        if self.ledger.started_s is None:
+            self.ledger.lost = max(0, self.ledger.lost - 1)
+        self.outbox.record("back", f"worker {worker.rank} is back (it was worker {former.rank}: {former.reason})")
 
     def ended(self, exit_: Exit, now: float) -> None:
         """A process ended a moment ago, and what it had to say was heard."""

@@ -43,7 +43,7 @@ from taut.supervisor.journal import Journal
 from taut.supervisor.memory import keep, recall
 from taut.supervisor.model_file import write_index, write_model
 from taut.supervisor.outlet import Outlet
-from taut.supervisor.roll import RunPlan
+from taut.supervisor.roll import PATIENCE_S, RunPlan
 from taut.supervisor.run_store import RunStore, plain
 from taut.supervisor.view import ClusterView, Event, Outcome
 from taut.written import parse_interval
@@ -384,6 +384,8 @@ def _plan(settings: Mapping[str, object], run: str, workers: int, seed: int) -> 
         agrees=chosen.agrees,
         admits_late=chosen.admits_late,
         topology=chosen.topology,
+        majority=chosen.majority,
+        patience_s=float(str(settings.get("patience_s") or PATIENCE_S)),
         checkpoint_every=parse_interval(settings["checkpoint_every"]) if settings.get("checkpoint_every") else None,
     )
 

@@ -83,7 +83,7 @@ EXAMPLES: tuple[Message, ...] = (
     Finish(True, 0),
     Saved("/tmp/model", ""),
     Pulse(),
-    Expulsion("silent"),
+    Expulsion("silent", True),
 )
 
 

@@ -46,6 +46,8 @@ class Replica:
     waiting: list[Include] = field(default_factory=list)
     published: int = 0
     drained: bool = False
+    carried: BroadcastState | None = None  # of one that came back: its side of the broadcast, as it left it
+    was: tuple[int, ...] = ()  # and its ranks before
 
     def include_all(self) -> dict[int, int]:
         positions: dict[int, int] = {}
@@ -74,19 +76,31 @@ class World:
         self.live: dict[int, Replica] = {}
         self.under_way: list[tuple[int, Arrived]] = []
         self.dead: set[int] = set()
+        self.away: set[int] = set()  # on the other side of a cut, without the supervisor
+        self.given_up: dict[int, Replica] = {}  # of those away, who go on all the same
+        self.back: dict[int, int] = {}  # ranks of those who came back -> how many updates they had published
         self.names = 0
         for _ in range(workers):
             self.join()
 
     def any(self) -> int:
-        return self.random.choice(sorted(self.live))
+        return self.random.choice(sorted(self.live.keys() | self.given_up.keys()))
+
+    def replica(self, rank: int) -> Replica | None:
+        return self.live.get(rank) or self.given_up.get(rank)
 
     def tell(self, rank: int, event: Event) -> None:
-        if rank in self.live:
-            self._do(rank, self.strategy.on(self.live[rank].state, event, self.now))
+        replica = self.replica(rank)
+        if replica is not None:
+            self._do(rank, replica, self.strategy.on(replica.state, event, self.now))
 
-    def _do(self, rank: int, actions: list[Action]) -> None:
-        replica, blocked = self.live[rank], set[int]()
+    def announce(self, event: Event) -> None:
+        """The supervisor tells all whom it reaches."""
+        for rank in sorted(self.live.keys() - self.away):
+            self.tell(rank, event)
+
+    def _do(self, rank: int, replica: Replica, actions: list[Action]) -> None:
+        blocked = set[int]()
         for action in actions:
             match action:
                 case Send(to, message, payloads):
@@ -115,32 +129,63 @@ class World:
             self.tell(rank, PeerGone(other))
         for other in others:
             self.tell(rank, PeerJoined(other))
-            self.tell(other, PeerJoined(rank))
+            if other not in self.away:
+                self.tell(other, PeerJoined(rank))
         return rank
 
     def kill(self, rank: int) -> None:
-        if len([r for r in self.live.values() if r.state.synced]) < 2 and self.live[rank].state.synced:
+        if rank in self.away or (self.live[rank].state.synced and len(self._donors()) < 2):
             return  # the last that holds the state
-        del self.live[rank]
+        for former in self.live.pop(rank).was:
+            self.back.pop(former, None)  # it may have died before it passed anything on
         self.dead.add(rank)
-        for other in sorted(self.live):
-            self.tell(other, PeerGone(rank))
+        self.announce(PeerGone(rank))
+
+    def cut(self, rank: int) -> None:
+        """``rank`` hears only those who are cut off as well; somebody with the state stays with the supervisor."""
+        if rank in self.live and self.live[rank].state.synced and len(set(self._donors()) - {rank}) > 0:
+            self.away.add(rank)
+
+    def give_up(self, rank: int) -> None:
+        """It was silent for too long: those whom the supervisor reaches go on without it, and it goes on, too."""
+        if rank in self.away and rank in self.live:
+            self.given_up[rank] = self.live.pop(rank)
+            self.dead.add(rank)
+            self.announce(PeerGone(rank))
+
+    def heal(self, rank: int) -> None:
+        """It hears everybody again; if it was given up, it comes back under another rank, with its logs."""
+        self.away.discard(rank)
+        if rank in self.given_up:
+            former = self.given_up.pop(rank)
+            self.back[rank] = former.published
+            newcomer = self.live[self.join()]
+            newcomer.carried, newcomer.was = former.state, (*former.was, rank)
+            return
+        for other in sorted(self.dead):
+            self.tell(rank, PeerGone(other))
+        for other in sorted(self.live.keys() - {rank}):
+            self.tell(rank, PeerJoined(other))
+
+    def _donors(self) -> list[int]:
+        return [rank for rank in sorted(self.live.keys() - self.away) if self.live[rank].state.synced]
 
     def sync(self, rank: int) -> None:
         """If ``rank`` has no state and may ask for one, a donor gives it."""
-        replica = self.live[rank]
-        donors = [r for r in sorted(self.live) if self.live[r].state.synced]
+        replica, donors = self.live[rank], self._donors()
         if replica.state.synced or not replica.state.attached() or not donors:
             return
         donor = self.live[self.random.choice(donors)]
         self.take(donor.state.rank)  # a donor includes all it has received: what it acknowledged is in the state
         replica.included = set(donor.included)
         have = {**donor.state.taken, donor.state.rank: donor.published}
-        self.tell(rank, Synced(have, donor.state.tail(have)))
+        added = replica.carried.beyond(have, self.dead) if replica.carried is not None else []
+        replica.waiting += added
+        self.tell(rank, Synced({**have, **replica.include_all()}, donor.state.tail(have) + added))
 
     def publish(self, rank: int) -> None:
-        replica = self.live[rank]
-        if not replica.state.synced or replica.state.final >= 0:
+        replica = self.replica(rank)
+        if replica is None or not replica.state.synced or replica.state.final >= 0:
             return
         if not getattr(self.strategy, "complete", True):  # what it does with an update is to keep it at home
             self.tell(rank, Published(None))
@@ -150,21 +195,27 @@ class World:
         self.tell(rank, Published(struct.pack("<II", rank, replica.published)))
 
     def take(self, rank: int) -> None:
-        self.tell(rank, Taken(self.live[rank].include_all()))
+        replica = self.replica(rank)
+        if replica is not None:
+            self.tell(rank, Taken(replica.include_all()))
 
     def deliver(self) -> None:
         if self.under_way:
             to, event = self.under_way.pop(self.random.randrange(len(self.under_way)))
-            self.tell(to, event)
+            if (to in self.away) == (event.sender in self.away):
+                self.tell(to, event)
 
     def tick(self, seconds: float = 0.3) -> None:
         self.now += seconds
-        for rank in sorted(self.live):
-            self.sync(rank)
+        for rank in sorted(self.live.keys() | self.given_up.keys()):
+            if rank in self.live:
+                self.sync(rank)
             self.tell(rank, Tick())
 
     def finish(self, rounds: int = 2000) -> None:
-        """End every stream, let the network run, and check the law."""
+        """Heal all cuts, end every stream, let the network run, and check the law."""
+        for rank in sorted(self.away):
+            self.heal(rank)
         for _ in range(rounds):
             if all(replica.state.synced for replica in self.live.values()):
                 break
@@ -179,6 +230,9 @@ class World:
         replicas = list(self.live.values())
         if getattr(self.strategy, "complete", True):
             assert all(replica.included == replicas[0].included for replica in replicas), "replicas differ"
+            for rank, published in self.back.items():
+                made = {(rank, n) for n in range(1, published + 1)}
+                assert made <= replicas[0].included, f"what worker {rank} made before it came back is lost"
         for replica in replicas:
             assert {(replica.state.rank, n) for n in range(1, replica.published + 1)} <= replica.included
 
@@ -191,8 +245,8 @@ class World:
 
 
 def check_strategy(strategy: Broadcast, seed: int, steps: int = 300) -> World:
-    """Run a random history of publishing, delivery, deaths and joins, then require the law of complete communication:
-    the drain ends, every update was included exactly once, and all replicas hold the same ones."""
+    """Run a random history of publishing, delivery, deaths, joins, cuts and returns, then require the law of complete
+    communication: the drain ends, every update was included exactly once, and all replicas hold the same ones."""
     choose = random.Random(seed)
     world = World(strategy, workers=choose.randint(1, 5), seed=seed, loss=choose.choice([0, 0.1, 0.4]))
     for _ in range(steps):
@@ -203,11 +257,16 @@ def check_strategy(strategy: Broadcast, seed: int, steps: int = 300) -> World:
             world.deliver()
         elif kind < 0.92:
             world.take(world.any())
-        elif kind < 0.97:
+        elif kind < 0.96:
             world.tick(choose.random())
-        elif kind < 0.985:
+        elif kind < 0.97:
+            world.cut(world.any())
+        elif kind < 0.98 and world.away:
+            who = choose.choice(sorted(world.away))
+            world.heal(who) if choose.random() < 0.4 else world.give_up(who)
+        elif kind < 0.99:
             world.join()
         elif len(world.live) > 1:
-            world.kill(world.any())
+            world.kill(choose.choice(sorted(world.live)))
     world.finish()
     return world

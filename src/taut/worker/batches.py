@@ -51,6 +51,10 @@ class LeaseSource(ABC):
     def done(self, lease: Lease) -> None:
         """The lease was trained on."""
 
+    def holds(self, lease: Lease) -> bool:
+        """Whether it is still this worker's: its place in the run may have changed."""
+        return True
+
 
 class OwnLeases(LeaseSource):
     """A worker alone: each pass is one lease."""
@@ -98,6 +102,8 @@ class Dealer:
             if not starts:
                 self.source.done(lease)
             for start in starts:
+                if not self.source.holds(lease):
+                    break
                 batch = places[start : start + plan.batch_size]
                 self._handed.append((len(batch), lease, start == starts[-1]))
                 yield batch
@@ -113,7 +119,7 @@ class Dealer:
         samples, lease, last = self._handed.popleft()
         self.progress[lease.lease] = self.progress.get(lease.lease, 0) + samples
         if last:
-            del self.progress[lease.lease]
+            self.progress.pop(lease.lease, None)
             self.source.done(lease)
         return samples
 

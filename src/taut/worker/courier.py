@@ -140,6 +140,7 @@ class Courier:
         self._fetched = False
         self._state_limit_nbytes = state_limit_nbytes
         self._ticked_s = self._beat_s = float("-inf")
+        self._beaten = self.acknowledged = Statistics()  # as said last, and as the supervisor has heard
         self._began_s = self.clock.now()
         self._detector = Detector(self._began_s)  # of the supervisor
         self.patience_s = ADMISSION_S
@@ -171,12 +172,16 @@ class Courier:
         if timeout_s is not None:
             for envelope in self.transport.receive(timeout_s):
                 self._on_envelope(envelope)
-        while self._commands:
-            self._on_command(self._commands.popleft())
+        self.carry_out()
         while self._unsaid and self.transport.send(SUPERVISOR, self._unsaid[0]):
             self._unsaid.popleft()
             self._said += 1
         self._on_time(self.clock.now())
+
+    def carry_out(self) -> None:
+        """What was asked for."""
+        while self._commands:
+            self._on_command(self._commands.popleft())
 
     def _on_command(self, command: Command) -> None:
         match command:
@@ -231,6 +236,7 @@ class Courier:
         self.facts.answered_s = now
         if isinstance(message, Pulse):
             self._detector.beat(now)
+            self.acknowledged = self._beaten
             self._hear_pulse(message)
         else:
             self._detector.seen(now)
@@ -339,7 +345,8 @@ class Courier:
         if self._stage is not None and now - self._beat_s >= HEARTBEAT_S:
             self._beat_s = now
             complaints = self.refusals.complaints(getattr(self.transport, "excess", {}))
-            self._send(SUPERVISOR, Heartbeat(self.statistics(), self.sketch(), complaints, self._said), ())
+            self._beaten = self.statistics()
+            self._send(SUPERVISOR, Heartbeat(self._beaten, self.sketch(), complaints, self._said), ())
             if self._detector.suspects(now) and self.facts.silent_since_s is None:
                 self.facts.note(silent_since_s=now)
 

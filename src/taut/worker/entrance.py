@@ -29,6 +29,10 @@ class Entrance(ABC):
     def node(self, make_strategy: Any, **options: Any) -> Node:
         """The worker's end of the cluster; ``options`` as ``Node`` takes them."""
 
+    def renew(self) -> None:
+        """Be ready for another seat: what the last one was reached at is closed. Only for who is in the run already."""
+        raise AssertionError("this worker cannot come back")
+
     def seated(self, seat: Any) -> None:  # noqa: B027
         """The worker is admitted, and has the run's state."""
 
@@ -37,17 +41,27 @@ class Sockets(Entrance):
     """Encrypted sockets to the run that ``environment`` names."""
 
     def __init__(self, environment: WorkerEnvironment) -> None:
-        token = environment.token or read_token_file(environment.token_file or "")
-        keys = WorkerKeys.generate()
-        self._transport = ZmqTransport(
-            keys,
-            bind=environment.bind,
-            advertise=environment.advertise,
-            supervisor=(environment.supervisor, Token.parse(token)),
-        )
+        self._environment = environment
+        self._token = Token.parse(environment.token or read_token_file(environment.token_file or ""))
         self.watch = Stopwatch()
-        self.address, self.public_key = self._transport.address, keys.public_key
         self.host, self.pid = socket.gethostname()[:255], os.getpid()
+        self._open(environment.supervisor)
+
+    def _open(self, supervisor: str) -> None:
+        self._keys = WorkerKeys.generate()
+        self._transport = ZmqTransport(
+            self._keys,
+            bind=self._environment.bind,
+            advertise=self._environment.advertise,
+            supervisor=(supervisor, self._token),
+        )
+        self.address, self.public_key = self._transport.address, self._keys.public_key
+
+    def renew(self) -> None:
+        # Peers tell workers apart by their keys, and what the former one sent may still be under way: hence new ones.
+        former = self._keys
+        self._open(self._transport.supervisor_address)
+        self._transport.known_as(former)
 
     def node(self, make_strategy: Any, **options: Any) -> Node:
         return Node(self._transport, make_strategy, **options)

@@ -25,7 +25,7 @@ from taut.core.messages import (
     SupervisorMessage,
     Welcome,
 )
-from taut.errors import Expelled, Refused
+from taut.errors import Expelled, GivenUp, Refused
 
 
 @dataclass
@@ -90,8 +90,9 @@ class Facts:
                     self.checkpoint = max(self.checkpoint, number)
                 case Refusal(reason):
                     self.failure = Refused(reason)
-                case Expulsion(reason):
-                    self.failure = Expelled(f"the cluster went on without this worker: {reason}")
+                case Expulsion(reason, welcome):
+                    kind = GivenUp if welcome else Expelled
+                    self.failure = kind(f"the cluster went on without this worker: {reason}")
                 case Pulse() | Roster() | Moved():
                     pass
             self.changed.notify_all()

@@ -87,6 +87,14 @@ class Node(Courier):
         else:
             self.transport.close()
 
+    def retire(self) -> Stage:
+        """This worker was given up: carry out what was asked for (what was published is in the log then), and close. The
+        present phase's stage, as it is left."""
+        with self._transport_lock:
+            self.carry_out()
+        self.close()
+        return self.stage
+
     def say(self, message: Message, payloads: Sequence[bytes] = ()) -> None:
         """To the supervisor."""
         self._command(Say(message, payloads))

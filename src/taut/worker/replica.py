@@ -54,16 +54,34 @@ class Replica(Worker):
     def join(self, state: State, workers: int) -> None:
         """Take over the run's state."""
         self._alone = workers == 1
-        self.grid = Grid.unpack(state.grid, self.arena.names)
-        vector = np.frombuffer(state.vector, np.float32)
-        if len(vector) != self.arena.size or sum(self.grid.sizes) != self.arena.size:
-            raise MalformedMessage(f"a state of {len(vector)} weights; this model has {self.arena.size}")
+        self.grid, vector = self._read(state)
         self.arena.load_still(state.still)
         if self.talks:
             self._start(workers)
             self.codec.adopt(self.codec_state, vector)
         else:
             self.arena.load(vector)
+
+    def _read(self, state: State) -> tuple[Grid, Vector]:
+        """The grid and the weights in a donor's state. ``MalformedMessage`` if they are another model's."""
+        grid = Grid.unpack(state.grid, self.arena.names)
+        vector = np.frombuffer(state.vector, np.float32)
+        if len(vector) != self.arena.size or sum(grid.sizes) != self.arena.size:
+            raise MalformedMessage(f"a state of {len(vector)} weights; this model has {self.arena.size}")
+        return grid, vector
+
+    def succeed(self, former: Replica, state: State, returns: str) -> None:
+        """This worker was given up and came back: take over the run's ``state``, but for what it brings along: what its
+        codec has not sent ("sum"), its own weights ("mix"), or nothing ("take")."""
+        if returns == "take":
+            self.join(state, workers=2)
+            return
+        self.grid, vector = self._read(state)
+        self._turn, self.fragments = former._turn, former.fragments
+        if self.talks:
+            self.codec_state = former.codec_state
+            if returns == "sum":
+                self.codec.rebase(self.codec_state, vector)
 
     def resume(self, shared: Vector, grid: Grid, workers: int) -> None:
         """The run's weights, and the grid that they are on, come from a checkpoint."""

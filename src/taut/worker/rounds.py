@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 from taut.core.events import Deliver, Ended
@@ -206,6 +206,15 @@ class Rounds(Talk):
         if holder is None:
             raise MalformedMessage("a residual, in a run whose updates are dense")
         holder.inherit(part)
+
+    def unsent(self, gone: Collection[int]) -> list[bytes]:
+        with self._lock:
+            known = self.method.returns == "sum" and self._state is not None
+            return self.method.unsent(self._state, gone) if known else []
+
+    def welcomed(self, unsent: Sequence[bytes]) -> None:
+        with self._lock:
+            self._do(self.method.welcomed(self._state, unsent))
 
     def _deliver(self, item: Deliver) -> None:
         with self._lock:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,7 @@ from taut.core.messages import (
     Statistics,
     Welcome,
 )
-from taut.errors import Misuse, PeerLost, SupervisorLost
+from taut.errors import Expelled, GivenUp, Misuse, PeerLost, Refused, SupervisorLost
 from taut.strategies.combination import default_finish
 from taut.worker.arena import Arena
 from taut.worker.entrance import Entrance
@@ -26,6 +27,7 @@ from taut.worker.finishing import Finishing
 from taut.worker.phases import Phases
 from taut.worker.replica import Replica
 from taut.worker.resumption import Resumption
+from taut.worker.returning import Carried, carried, less, together
 from taut.worker.stage import Protocol
 from taut.worker.state import unpack
 from taut.worker.supervisor_leases import SupervisorLeases
@@ -36,6 +38,9 @@ if TYPE_CHECKING:
     import torch
 
     from taut.worker.checkpoint import Keeper
+
+
+log = logging.getLogger("taut")
 
 
 class Seat:
@@ -60,7 +65,17 @@ class Seat:
         self.resumption: Resumption | None = None
         self._optimizer: torch.optim.Optimizer | None = None
         self.watch = entrance.watch
+        self._entrance = entrance
+        self._before = Statistics()  # what was counted at former places
+        self._merged = False  # the run's state is in the model
+        self.returned: Callable[[], None] = _nothing  # called when this worker has come back
+        self._sit(None)
+
+    def _sit(self, carried: Carried | None) -> None:
+        """Take a place; ``carried``: another one, after it was given up."""
+        entrance, arena = self._entrance, self.arena
         state_nbytes = 4 * arena.size + len(arena.still_bytes())
+        self._state, self._merged = "joining", False
         self.node = entrance.node(
             self._strategy,
             statistics=self._count,
@@ -69,7 +84,7 @@ class Seat:
         )
         self.node.start()
         try:
-            self._admit(entrance)
+            self._admit(entrance, carried)
             entrance.seated(self)
         except BaseException:
             self.node.close()
@@ -103,15 +118,17 @@ class Seat:
             )
         return finish
 
-    def _admit(self, entrance: Entrance) -> None:
+    def _admit(self, entrance: Entrance, carried: Carried | None) -> None:
         node, who = self.node, (entrance.host, entrance.pid)
-        hello = Hello(PROTOCOL_VERSION, self.arena.specs(), entrance.address, entrance.public_key, *who)
+        was = -1 if carried is None else carried.rank
+        hello = Hello(PROTOCOL_VERSION, self.arena.specs(), entrance.address, entrance.public_key, *who, was)
         node.say(hello)
         node.wait(lambda facts: facts.welcome is not None, _nothing, again=lambda: node.say(hello))
         welcome = node.facts.welcome
         assert welcome is not None
         self.seed, self.run = welcome.seed, welcome.run
         self.settings = self._settings = json.loads(welcome.settings)
+        node.supervisor_patience_s = float(self._settings.get("patience_s", node.supervisor_patience_s))
         self.resumption = self._resumption(welcome)
         self.finish_policy = self._finish()
         self.phases.begin(node, self.watch)
@@ -129,12 +146,17 @@ class Seat:
             data, have = node.facts.state
             state = unpack(data)
             node.facts.state = None  # its bytes are in the model now
-            self.replica.join(state, workers)
+            tail = list(state.tail)
+            if carried is not None:
+                tail += carried.merge(self.replica, state, have, self._gone())
+                have = {**have, **{item.origin: item.hi for item in tail}}
+            else:
+                self.replica.join(state, workers)
             if self.resumption is not None:
                 self.resumption.joined(self.replica, workers)
             self.talk.joined(have)
-            node.synced(have, state.tail)
-        self._state = "ready"
+            node.synced(have, tail)
+        self._state, self._merged = "ready", True
         node.say(Ready())
 
     def _resumption(self, welcome: Welcome) -> Resumption | None:
@@ -151,12 +173,15 @@ class Seat:
 
     def train(self) -> None:
         """Wait for the start."""
-        self.node.wait(lambda facts: facts.started or facts.stopping, self.talk.idle)
-        self.talk.start()
+        self._start()
         self.watch.restart()
         if self.resumption is not None:
             self.resumption.restore_phase(self.phases)
             self.resumption.restore_talk(self.talk)
+
+    def _start(self) -> None:
+        self.node.wait(lambda facts: facts.started or facts.stopping, self.talk.idle)
+        self.talk.start()
 
     @property
     def stopping(self) -> bool:
@@ -170,18 +195,54 @@ class Seat:
 
     def before_step(self, samples: int, rate: float) -> None:
         """The gradients are there, the optimizer has not moved yet."""
-        self._check()
+        if not isinstance(self.node.facts.failure, GivenUp):  # then ``exchange`` sees to it, when the step is over
+            self._check()
         self.talk.before_step(samples, rate)
 
     def exchange(self, samples: int, rate: float) -> None:
         """After a local step: include what arrived, send what changed."""
-        self._check()
         self.watch.reached(1.0)
         self.watch.charge("compute")
         self.bytes_dense += 4 * self.arena.size * (self.node.workers - 1)
-        self.talk.exchange(samples, rate)
-        self.phases.stepped(self._optimizer)
+        try:
+            self._check()
+            self.talk.exchange(samples, rate)
+            self.phases.stepped(self._optimizer)
+        except GivenUp as error:  # what the step changed is brought along
+            self.come_back(error)
         self.watch.begin_step()
+
+    def come_back(self, error: GivenUp) -> None:
+        """This worker was silent for so long that the others went on without it, and would take it back: take another
+        place, with the same model and optimizer. ``Expelled`` where that cannot be any more."""
+        was = self.node.rank
+        brought = carried(self)
+        talks = [brought.talk]
+        while True:
+            self._before = together(self._before, self.node.acknowledged)
+            self._entrance.renew()
+            try:
+                self._sit(brought)
+                if self._optimizer is not None:
+                    self.talk.attach(self._optimizer)
+                self._start()
+                break
+            except GivenUp as again:
+                if self._merged:
+                    brought = carried(self)
+                    talks.append(brought.talk)
+                error = again
+            except Refused as refusal:
+                raise Expelled(f"{error}; and it could not come back: {refusal}") from None
+        self.talk.welcomed([payload for talk in talks for payload in talk.unsent(self._gone())])
+        self.bytes_dense = 0
+        self.returned()
+        self.watch.charge("wait")
+        log.warning("worker %d was given up, and is back as worker %d (%s)", was, self.node.rank, error)
+
+    def _gone(self) -> list[int]:
+        roster = self.node.facts.roster
+        return [] if roster is None else [each.rank for each in roster.gone]
 
     @property
     def announced(self) -> bool:
@@ -197,10 +258,10 @@ class Seat:
             raise self.node.facts.failure
 
     def add_statistics(self, mine: Statistics) -> Statistics:
-        """``mine`` with what the seat knows: traffic and codec."""
+        """``mine`` with what the seat knows: traffic and codec. Of this place in the run alone."""
         codec_state = self.replica.codec_state
         return msgspec.structs.replace(
-            mine,
+            less(mine, self._before),
             bytes_sent=self.node.bytes_sent,
             bytes_dense=self.bytes_dense,
             updates_sent=self.talk.sent,
@@ -212,7 +273,7 @@ class Seat:
         )
 
     def _count(self) -> Statistics:
-        return self.statistics()
+        return self.statistics() if self._merged else Statistics()
 
     def _take_sketch(self) -> list[float]:
         replica = getattr(self.phases, "replica", None) if hasattr(self, "phases") else None
@@ -222,21 +283,28 @@ class Seat:
 
     def finish(self) -> None:
         """Drain, agree on the model, hand it in if asked to, and go."""
-        node = self.node
         try:
-            self._state = "done"
-            node.say(Done())
+            self._say_done()
             self._end()
             self._agree()
         except (SupervisorLost, PeerLost) as error:
             raise type(error)(f"{error}; the model as this worker has it is in {self.save_here()}") from None
         finally:
-            node.close(linger_s=1.0)
+            self.node.close(linger_s=1.0)
+
+    def _say_done(self) -> None:
+        self._state = "done"
+        self.node.say(Done())
 
     def _end(self) -> None:
         """Finish the talk; as long as that ends a phase and not the run, go to the next one, whoever has the data."""
         while True:
-            self.talk.finish()
+            try:
+                self.talk.finish()
+            except GivenUp as error:
+                self.come_back(error)
+                self._say_done()
+                continue
             if self.node.facts.phase <= self.phases.number:
                 return
             self.phases.change(self._optimizer)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from taut.worker.facts import Facts
@@ -62,6 +62,13 @@ class Talk(ABC):
 
     def joined(self, have: dict[int, int]) -> None:  # noqa: B027
         """The state came from a donor and contains these updates."""
+
+    def unsent(self, gone: Collection[int]) -> list[bytes]:
+        """This worker was given up: what did not reach those who are not ``gone``, and is not in the streams' logs."""
+        return []
+
+    def welcomed(self, unsent: Sequence[bytes]) -> None:  # noqa: B027
+        """This worker came back, and has started: this did not reach the others before."""
 
     def have(self) -> dict[int, int]:
         """The updates that this replica contains."""

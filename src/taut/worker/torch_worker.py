@@ -16,6 +16,7 @@ from taut.errors import Misuse, NonFiniteLoss, PeerLost, Stopping, SupervisorLos
 from taut.worker.accounting import Stopwatch
 from taut.worker.batches import Dealer, OwnLeases, Plan, reader
 from taut.worker.distillation import distillation_of
+from taut.worker.returning import SeatLeases
 from taut.worker.seat import Seat
 from taut.worker.validation import Validation
 
@@ -49,7 +50,7 @@ class TorchWorker:
         self._validation = validation or Validation()
         self.score: float | None = None
         self._seat = seat  # None: a run of one, without any ceremony
-        self._dealer = Dealer(seat.leases if seat else OwnLeases(), seat.seed if seat else seed)
+        self._dealer = Dealer(SeatLeases(seat) if seat else OwnLeases(), seat.seed if seat else seed)
         self._batches_used = False
         self._exchanged = False  # the gradients of the step that is being made
         self._closed = False
@@ -69,6 +70,7 @@ class TorchWorker:
                 self.fail(error)
                 raise
             seat.phases.changed = self._meet_talk
+            seat.returned = self._came_back
         self._meet_talk()
         self._keeper = self._keep(seat, also or {}) if seat else None
 
@@ -97,6 +99,12 @@ class TorchWorker:
     def progress(self) -> Mapping[int, int]:
         """Of the leases that are begun, so many places are trained on."""
         return self._dealer.progress
+
+    def _came_back(self) -> None:
+        """The seat has changed its place in the run."""
+        assert self._seat is not None
+        self._seat.phases.changed = self._meet_talk
+        self._meet_talk()
 
     def _meet_talk(self) -> None:
         """The first of the run, or that of a new phase."""

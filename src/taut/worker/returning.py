@@ -1,0 +1,111 @@
+"""Coming back: what a worker that was given up brings along to its next place in the run, and how it is merged.
+
+Nothing that it made is forgotten where updates add (``returns = "sum"``): an update has the name (rank, number) for ever,
+and nobody takes one twice. So the worker keeps its log of its own updates and of those that were given up with it. It
+takes the state of a donor, with the list of the updates in it, adds those of its log that are not among them, and from
+then on passes them on to whoever lacks them, as any survivor does for one who died. What its codec has not sent yet
+stays with it: the stray w - b, and the residual. So with b the shared weights,
+
+    b' = b of the donor + updates that the donor lacks          w' = b' + (w - b)
+
+Where replicas are averaged anyway (``"mix"``) it keeps its weights; else (``"take"``) it has the donor's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from taut.core.events import Include
+from taut.core.messages import Lease, Statistics
+from taut.errors import GivenUp, MalformedMessage
+from taut.strategies.broadcast_state import BroadcastState
+from taut.worker.batches import LeaseSource, Plan
+from taut.worker.replica import Replica
+from taut.worker.state import State
+from taut.worker.talk import Talk
+
+if TYPE_CHECKING:
+    from taut.worker.seat import Seat
+    from taut.worker.supervisor_leases import SupervisorLeases
+
+SPENT = ("steps", "samples", "wall_s", "compute_s", "encode_s", "send_s", "wait_s", "merge_s", "data_s")
+
+
+@dataclass(frozen=True)
+class Carried:
+    """``rank``: what it was. ``talk``: as it was left; it knows what a relay has not passed on. ``stream``: its side of the
+    broadcast, None where the strategy is a method."""
+
+    rank: int
+    returns: str
+    replica: Replica
+    talk: Talk
+    stream: BroadcastState | None = None
+
+    def merge(self, replica: Replica, state: State, have: dict[int, int], gone: Iterable[int]) -> list[Include]:
+        """Give ``replica`` the donor's ``state``, which contains the updates ``have``, with what is brought along. The
+        updates that it contains beyond those; ``gone``: whose updates come from nobody else."""
+        replica.succeed(self.replica, state, self.returns)
+        if self.stream is None or self.returns != "sum":
+            return []
+        added = self.stream.beyond(have, gone)
+        for item in added:
+            with suppress(MalformedMessage):  # as at the first time: everybody refuses the same bytes
+                replica.absorb(item.payload, item.origin)
+        return added
+
+
+def carried(seat: Seat) -> Carried:
+    """What the worker at ``seat`` has, when it was given up. Its node is closed."""
+    choice, node = seat.phases.choice, seat.node
+    replica, talk = seat.replica, seat.talk
+    stage = node.retire()
+    stream = stage.state if isinstance(stage.state, BroadcastState) else None
+    return Carried(node.rank, str(choice.kind.returns), replica, talk, stream)
+
+
+def less(made: Statistics, before: Statistics) -> Statistics:
+    """What was done since ``before``.
+
+    >>> less(Statistics(steps=7, samples=70, loss=0.5), Statistics(steps=3, samples=30)).samples
+    40
+    """
+    rest = {name: max(0, getattr(made, name) - getattr(before, name)) for name in SPENT}
+    return msgspec.structs.replace(made, **rest)
+
+
+def together(one: Statistics, other: Statistics) -> Statistics:
+    """What ``less`` takes off, of two places one after the other."""
+    return Statistics(**{name: getattr(one, name) + getattr(other, name) for name in SPENT})
+
+
+class SeatLeases(LeaseSource):
+    """The leases of a seat that may change its place: those of the former place are no longer this worker's to train on,
+    nor to report; the supervisor has dealt them again."""
+
+    def __init__(self, seat: Seat) -> None:
+        self._seat = seat
+        self._of: dict[int, SupervisorLeases] = {}  # by lease: at which place it was taken
+
+    def take(self, plan: Plan) -> Lease | None:
+        while True:
+            try:
+                lease = self._seat.leases.take(plan)
+                break
+            except GivenUp as error:
+                self._seat.come_back(error)
+        if lease is not None:
+            self._of[lease.lease] = self._seat.leases
+        return lease
+
+    def holds(self, lease: Lease) -> bool:
+        return self._of.get(lease.lease) is self._seat.leases
+
+    def done(self, lease: Lease) -> None:
+        if self._of.pop(lease.lease, None) is self._seat.leases:
+            self._seat.leases.done(lease)

@@ -1,0 +1,37 @@
+"""A process that is stopped until the others have gone on without it, and then goes on: it is back, and nothing is lost."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+from taut.testing.cluster import LocalCluster
+
+JOB = Path(__file__).with_name("job.py")
+
+
+def test_a_stopped_process_is_given_up_and_comes_back_by_itself(tmp_path: Path) -> None:
+    """The same process, model and optimizer under another rank; its script sees nothing of it."""
+    gate = tmp_path / "gate"
+    with LocalCluster(JOB, 3, tmp_path / "run", args=["--gate", str(gate), "--optimizer", "AdamW"]) as cluster:
+        cluster.until(lambda v: len(v.workers) == 3 and all(r.statistics.steps > 20 for r in v.workers), "steps")
+        pid = cluster.row(2).pid
+        cluster.signal(2, signal.SIGSTOP)
+        try:
+            cluster.until(lambda _: cluster.row(2).reason.startswith("silent for"), "it to be given up")
+        finally:
+            cluster.signal(2, signal.SIGCONT)
+        cluster.until(lambda v: any(r.rank == 3 and r.statistics.steps > 20 for r in v.workers), "it to be back")
+        assert cluster.row(3).pid == pid
+        assert [row.rank for row in cluster.poll().workers if row.state != "gone"] == [0, 1, 3]
+        gate.touch()
+        outcome = cluster.outcome()
+        exits = cluster.until_exits(3)
+        told = cluster.logs()
+    assert outcome.exit_code == 0, outcome
+    assert [each.clean for each in exits] == [True, True, True]
+    assert not outcome.failures, "who came back is no failure"
+    assert outcome.identical
+    assert outcome.exact
+    assert outcome.samples_undone == 0
+    assert "worker 2 was given up, and is back as worker 3" in told
