@@ -42,7 +42,7 @@ from taut.supervisor.ending import Ending
 from taut.supervisor.leases import Leases
 from taut.supervisor.lending import Lending
 from taut.supervisor.membership import Membership, Worker
-from taut.supervisor.recovery import Recovery, reconcile
+from taut.supervisor.recovery import reconcile
 from taut.supervisor.roll import Exit, Ledger, Roll, RunPlan
 from taut.supervisor.view import Outcome, RunState, WorkerRow
 
@@ -54,7 +54,7 @@ class Cluster:
 
     def __init__(self, plan: RunPlan, now: float, term: int = 0) -> None:
         self.plan, self.term = plan, term  # term counts the supervisor's lives
-        self.recovery: Recovery | None = None  # after it came back, until everybody has said where it stands
+        self.recovering = False  # it came back, and not everybody has said where it stands
         self.members = Membership()
         self.leases = Leases()
         self.ledger = Ledger()
@@ -74,9 +74,7 @@ class Cluster:
         """A connection said something."""
         worker = self.members.find(connection)
         version = self.members.version
-        if isinstance(message, Hello) and worker is None and self.recovery is not None:
-            pass  # whether anybody may still join is not known yet; it asks again
-        elif isinstance(message, Hello):
+        if isinstance(message, Hello):
             self.roll.hello(connection, message, now, closed=self.ending.begun or self.outcome is not None)
         elif worker is None:
             self._odd(f"{type(message).__name__} from a connection that was never admitted")
@@ -91,7 +89,7 @@ class Cluster:
         # Most of what comes changes nobody's standing, and there may be a thousand workers to look at.
         if isinstance(message, Heartbeat) and version == self.members.version:
             return self.outbox.take()
-        if isinstance(message, LeaseRequest | LeaseDone) and version == self.members.version and self.recovery is None:
+        if isinstance(message, LeaseRequest | LeaseDone) and version == self.members.version:
             if self.roll.held and isinstance(message, LeaseDone):
                 self.lending.serve(now)
             return self.outbox.take()
@@ -223,8 +221,8 @@ class Cluster:
                 worker.state = "ready"
                 self.roll.ready()
                 self._begin(worker)
-            case LeaseRequest() if self.recovery is not None:
-                self.roll.held[worker.rank] = message
+            case LeaseRequest() if worker.rank in self.roll.awaited:
+                pass  # said to the one before: it asks again once it has said where it stands
             case LeaseRequest():
                 self.lending.request(worker, message, now)
             case LeaseDone():
@@ -255,12 +253,13 @@ class Cluster:
             self._odd(f"worker {worker.rank} returned as worker {message.rank}")
             return
         self.checkpointing.disturbed(worker)
-        if self.recovery is not None:
-            self.recovery.spoke(worker.rank, message, self.leases)
-        elif not self.ending.begun:
-            lost = reconcile(worker.rank, message, self.leases)
-            again = f"; {lost} samples are dealt again" if lost else ""
-            self.outbox.record("mended", f"the connection to worker {worker.rank} had broken{again}")
+        back = worker.rank in self.roll.awaited
+        self.roll.awaited.discard(worker.rank)
+        if back or not self.ending.begun:
+            lost = reconcile(worker.rank, message, self.leases, certain=back)
+            if not back:
+                again = f"; {lost} samples are dealt again" if lost else ""
+                self.outbox.record("mended", f"the connection to worker {worker.rank} had broken{again}")
         worker.phase = max(worker.phase, message.phase)
         self._stands(worker, message.state)
         self._remind(worker)
@@ -288,8 +287,7 @@ class Cluster:
     def _remind(self, worker: Worker) -> None:
         """It was silent for long: a connection that broke may have taken with it what it was told. All of
         this may be said twice."""
-        if not self.roll.silent:
-            self.outbox.send(worker.connection, self.members.roster())
+        self.outbox.send(worker.connection, self.members.roster())
         if worker.has_state and self.ledger.started_s is not None:
             self.outbox.send(worker.connection, Start())
         if self.ledger.phase:
@@ -314,19 +312,17 @@ class Cluster:
 
     def _settled(self, now: float) -> list[Action]:
         """Draw every consequence of what has just changed."""
-        if self.recovery is not None:
+        if self.recovering:
             self._recover()
-        if self.recovery is not None:
-            return self.outbox.take()  # nothing is decided on half of the facts
         self.lending.sharers = len(self.members.with_state())
         if self.outcome is None:
-            for worker in self.members.assign_donors(trained=self.ledger.started_s is not None):
+            for worker in self.members.assign_donors(self.ledger.started_s is not None, self.roll.awaited):
                 assert worker.donor is not None
                 self.outbox.send(worker.connection, Donor(worker.donor))
             self._maybe_start(now)
             self._maybe_next_phase()
             self.lending.serve(now)
-            if not self.ending.begun:
+            if not self.ending.begun and not self.recovering:  # else nobody knows what a checkpoint would contain
                 self.checkpointing.settle(now, self.ledger.started_s)
             if self._deserted():
                 self._fail(self._why_deserted(), now)
@@ -341,21 +337,11 @@ class Cluster:
         return self.outbox.take()
 
     def _recover(self) -> None:
-        """Once everybody has said where it stands, or is given up, the run goes on."""
-        assert self.recovery is not None
-        for worker in self.members.workers.values():
-            if not worker.live:
-                self.recovery.gone(worker.rank)
-        if not self.recovery.over:
-            return
-        lost = self.recovery.conclude(self.leases)
-        self.recovery, self.roll.silent = None, False
-        self.roll.ready()  # now it is known who has the run's state
-        again = f"; {lost} samples that nobody knows of are dealt again" if lost else ""
-        self.outbox.record("recovered", f"the supervisor is back, with {len(self.members.live())} workers{again}")
-        for worker in self.members.live():
-            if self.ending.begun and worker.has_state:
-                self.ending.tell(worker)
+        """Everybody has said where it stands, or was given up."""
+        self.roll.awaited -= {rank for rank in self.roll.awaited if not self.members.workers[rank].live}
+        if not self.roll.awaited:
+            self.recovering = False
+            self.outbox.record("recovered", f"the supervisor is back, with {len(self.members.live())} workers")
 
     def _maybe_start(self, now: float) -> None:
         ready = self.members.with_state()

@@ -10,10 +10,13 @@ from taut.supervisor.leases import HOLD
 from taut.supervisor.membership import Worker
 from taut.supervisor.roll import Roll
 
+MOST_HELD = 4  # requests of one worker: more than it makes ahead
+
 
 @dataclass(slots=True)
 class Lending:
-    """The counter at which data are dealt. ``sharers``: how many workers share them."""
+    """The counter at which data are dealt. ``sharers``: how many workers share them. While somebody has not said where it
+    stands, since the supervisor came back, nobody is told that all is dealt: what it held may have to be dealt again."""
 
     roll: Roll
     sharers: int = 1
@@ -37,13 +40,16 @@ class Lending:
                 last=request.last,
                 least=request.least,
                 after=(final - epoch) * request.length,
+                final=final,
             )
         except Misuse as error:
             roll.failed(worker, str(error), now)
             roll.outbox.send(worker.connection, Expulsion(worker.reason))
             return
-        if answer == HOLD:
-            roll.held[worker.rank] = request
+        if answer == HOLD or (answer is None and roll.awaited):
+            held = roll.held.setdefault(worker.rank, [])
+            if len(held) < MOST_HELD:
+                held.append(request)
         else:
             roll.outbox.send(worker.connection, answer or NoLease(final))
 
@@ -51,5 +57,6 @@ class Lending:
         """Try the held requests again: somebody may be done, or gone, or the run is being drained."""
         held = dict(self.roll.held)
         self.roll.held.clear()
-        for rank, request in held.items():
-            self.request(self.roll.members.workers[rank], request, now)
+        for rank, requests in held.items():
+            for request in requests:
+                self.request(self.roll.members.workers[rank], request, now)
