@@ -23,12 +23,14 @@ from taut.core.messages import (
     Hello,
     LeaseDone,
     LeaseRequest,
+    LeaseTaken,
     Leave,
     NextPhase,
     PhaseDone,
     Pulse,
     Ready,
     Refusal,
+    ReserveSeen,
     Returned,
     Start,
     Upload,
@@ -43,6 +45,7 @@ from taut.supervisor.leases import Leases
 from taut.supervisor.lending import Lending
 from taut.supervisor.membership import Membership, Worker
 from taut.supervisor.recovery import reconcile
+from taut.supervisor.reserves import Reserves
 from taut.supervisor.roll import Exit, Ledger, Roll, RunPlan
 from taut.supervisor.view import Outcome, RunState, WorkerRow
 
@@ -61,7 +64,7 @@ class Cluster:
         self.outbox = Outbox()
         self.ending = Ending(self.members, self.outbox, plan.finish, plan.agrees)
         self.roll = Roll(plan, self.members, self.leases, self.ledger, self.ending, self.outbox, term)
-        self.lending = Lending(self.roll)
+        self.lending = Lending(self.roll, Reserves(self.leases, term))
         self.discipline = Discipline(self.roll)
         self.checkpointing = Checkpointing(plan.checkpoint_every, self.members, self.leases, self.outbox)
         self.outcome: Outcome | None = None
@@ -84,12 +87,12 @@ class Cluster:
         else:
             worker.detector.seen(now)
             self._said(worker, message, payloads, now)
-        if not isinstance(message, Heartbeat) and (worker := self.members.find(connection)) is not None:
+        if not isinstance(message, Heartbeat | ReserveSeen) and (worker := self.members.find(connection)) is not None:
             worker.heard += 1
         # Most of what comes changes nobody's standing, and there may be a thousand workers to look at.
         if isinstance(message, Heartbeat) and version == self.members.version:
             return self.outbox.take()
-        if isinstance(message, LeaseRequest | LeaseDone) and version == self.members.version:
+        if isinstance(message, LeaseRequest | LeaseDone | LeaseTaken) and version == self.members.version:
             if self.roll.held and isinstance(message, LeaseDone):
                 self.lending.serve(now)
             return self.outbox.take()
@@ -130,6 +133,7 @@ class Cluster:
         for worker in self.members.live():
             if self.outcome is None and worker.judged and worker.detector.suspects(now):
                 self.roll.given_up(worker, f"silent for {worker.detector.silence_s(now):.1f} s", now)
+        self.lending.balance(now)
         return self._settled(now)
 
     def paused(self, seconds: float, now: float) -> None:
@@ -213,10 +217,12 @@ class Cluster:
                 self.discipline.complained(worker, message.complaints, now)
                 self.outbox.add(Measured(worker.rank, message.statistics))
                 lost, worker.heard = message.said != worker.heard, message.said
+                if lost:
+                    self.lending.reserves.doubtful.add(worker.rank)
                 told = self.outbox.told.get(worker.connection, 0)
                 self.outbox.send(worker.connection, Pulse(self.term, told, lost, self.leases.issued))
             case Returned():
-                self._returned(worker, message)
+                self._returned(worker, message, now)
             case Ready() if worker.state == "joining":
                 worker.state = "ready"
                 self.roll.ready()
@@ -225,6 +231,12 @@ class Cluster:
                 pass  # said to the one before: it asks again once it has said where it stands
             case LeaseRequest():
                 self.lending.request(worker, message, now)
+            case LeaseTaken():
+                if not self.lending.taken(worker, message):
+                    self._odd(f"worker {worker.rank} took {message.lease}, which is not set aside for it")
+            case ReserveSeen(version, said):
+                if said == worker.heard:
+                    self.lending.reserves.seen(worker.rank, version)
             case LeaseDone():
                 self.checkpointing.trained(worker.rank, message.leases)
                 self.leases.done(worker.rank, message.leases)
@@ -233,9 +245,7 @@ class Cluster:
             case Done(leaving=True):
                 self.roll.gone(worker, "left", now, failure=False)
             case Done() if worker.state in ("ready", "training"):
-                worker.state = "done"
-                if not self.ending.begun:
-                    self.leases.release(worker.rank)
+                self._done(worker)
             case Failed():
                 self.roll.failed(worker, message.reason or "failed without a reason", now)
             case CheckpointBegun() | CheckpointDone():
@@ -247,7 +257,7 @@ class Cluster:
             case _:
                 pass  # Ready or Done said twice, or after the drain began: harmless
 
-    def _returned(self, worker: Worker, message: Returned) -> None:
+    def _returned(self, worker: Worker, message: Returned, now: float) -> None:
         """After the supervisor came back: where this worker stands, and what it may have missed."""
         if message.rank != worker.rank:
             self._odd(f"worker {worker.rank} returned as worker {message.rank}")
@@ -260,6 +270,7 @@ class Cluster:
             if not back:
                 again = f"; {lost} samples are dealt again" if lost else ""
                 self.outbox.record("mended", f"the connection to worker {worker.rank} had broken{again}")
+        self.lending.returned(worker, now)
         worker.phase = max(worker.phase, message.phase)
         self._stands(worker, message.state)
         self._remind(worker)
@@ -273,7 +284,14 @@ class Cluster:
             self.roll.ready()
             self._begin(worker)
         elif state in ("done", "drained") and worker.state in ("joining", "ready", "training"):
-            worker.state = "done"
+            self._done(worker)
+
+    def _done(self, worker: Worker) -> None:
+        """Its loop is over: what it still has of leases is for others."""
+        worker.state = "done"
+        if not self.ending.begun:
+            self.leases.release(worker.rank)
+            self.lending.gone(worker.rank)
 
     def _begin(self, worker: Worker) -> None:
         """A worker has the state: let it train if the run is going, let it drain if the run is ending."""

@@ -16,14 +16,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
-from taut.core.messages import Lease
+from taut.core.messages import OWN_LEASES, Lease
 from taut.core.spans import Span, common, count, joined, overlap, without
 from taut.errors import Misuse
 from taut.supervisor.ahead import Dealt, Entry, SetAside, Trained
 from taut.supervisor.passes import Pass, chunk
 
 HOLD: Final = "hold"
-OWN = 1 << 61  # numbers of leases that workers take by themselves begin here
 
 
 @dataclass(slots=True)
@@ -173,18 +172,20 @@ class Leases:
 
     # ------------------------------------------------------------------------------------------- what is set aside
 
-    def set_aside(self, rank: int, epoch: int, places: int, length: int, batch: int) -> None:
+    def set_aside(self, rank: int, epoch: int, places: int, length: int, batch: int) -> Span | None:
         """For ``rank`` alone: about so many of the last places of the pass that are not dealt yet, in whole batches.
 
-        >>> leases = Leases(); leases.set_aside(3, 0, 25, length=100, batch=10); leases.reserved
-        {3: [(0, 80, 100)]}
+        >>> leases = Leases(); leases.set_aside(3, 0, 25, length=100, batch=10)
+        (0, 80, 100)
         """
         current = self.passes.setdefault(epoch, Pass(length))
-        lo = max(current.dealt, -(-(current.end - places) // batch) * batch)
-        if current.length == length and lo < current.end:
-            self.reserved[rank] = joined([*self.reserved.get(rank, []), (epoch, lo, current.end)])
-            current.end = lo
-            self.log.append(SetAside(rank, self.reserved[rank], length))
+        lo, hi = max(current.dealt, -(-(current.end - places) // batch) * batch), current.end
+        if current.length != length or lo >= hi:
+            return None
+        current.end = lo
+        self.reserved[rank] = joined([*self.reserved.get(rank, []), (epoch, lo, hi)])
+        self.log.append(SetAside(rank, [(epoch, lo, hi)], length))
+        return epoch, lo, hi
 
     def give_back(self, rank: int, kept: Iterable[Span]) -> int:
         """Of what was set aside for ``rank``, it gives up all but ``kept``; how many places that are."""
@@ -227,7 +228,7 @@ class Leases:
         self.passes.setdefault(lease.epoch, Pass(length))
         self._count_again(self._withdraw((lease.epoch, lease.lo, lease.hi)))
         self._hold(rank, lease, length)
-        if lease.lease < OWN:
+        if lease.lease < OWN_LEASES:
             self.issued = max(self.issued, lease.lease + 1)
 
     def _withdraw(self, span: Span) -> int:

@@ -14,8 +14,8 @@ So nothing is dealt twice that was finished by a worker that is still there.
 
 from __future__ import annotations
 
-from taut.core.messages import Returned
-from taut.supervisor.leases import OWN, Leases
+from taut.core.messages import OWN_LEASES, Returned
+from taut.supervisor.leases import Leases
 
 
 def reconcile(rank: int, message: Returned, leases: Leases, certain: bool = True) -> int:
@@ -28,7 +28,7 @@ def reconcile(rank: int, message: Returned, leases: Leases, certain: bool = True
     (20, [(0, 20, 40)])
     """
     for lease in (*message.holds, *message.done):
-        if lease.lease >= OWN:
+        if lease.lease >= OWN_LEASES:
             leases.taken(rank, lease, message.length)
     leases.done(rank, [lease.lease for lease in message.done])
     holds = {lease.lease for lease in message.holds}
