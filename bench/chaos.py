@@ -4,6 +4,8 @@ stopped for a while, or the supervisor is killed and comes back.
 Steps take 50 ms of sleep, so that the workers do not fight for cores. The capacity that was alive is the time that
 workers spent in training and were not stopped, times the rate of a quiet run with the same workers. A worker that was
 killed is replaced. In the end everything must be accounted for: replicas equal by hash, no sample of any pass left out.
+Where the time of the workers went (computing, waiting for data or for others, ...) is told for both runs, by their own
+account; while a worker is stopped, its clock runs on.
 """
 
 from __future__ import annotations
@@ -30,6 +32,7 @@ STEP_S = 0.05
 EVERY_S = (2.0, 5.0)  # between two blows
 STOPPED_S = 3.0
 LIMIT_S = 120.0  # for the end, once the data is used up: a run that hangs must say so
+KINDS = ("compute", "encode", "send", "wait", "merge", "data")
 TAUT = [sys.executable, "-m", "taut.cli.main"]
 
 
@@ -138,6 +141,12 @@ class Room:
         alive_s = sum(one.wall_s - self.stopped_s.get(pids.get(rank, 0), 0.0) for rank, one in latest.items())
         return steps, alive_s
 
+    def account(self) -> dict[str, float]:
+        """What the workers' time went into, as shares."""
+        latest = self.record().latest().values()
+        spent = {kind: sum(getattr(one, f"{kind}_s") for one in latest) for kind in KINDS}
+        return {kind: seconds / max(1e-9, sum(spent.values())) for kind, seconds in spent.items()}
+
 
 def one_run(folder: Path, seconds: float, seed: int, quiet: bool) -> dict[str, Any]:
     folder.mkdir(parents=True)
@@ -155,7 +164,8 @@ def one_run(folder: Path, seconds: float, seed: int, quiet: bool) -> dict[str, A
         sys.stderr.write("\n")
         found = room.close()
         steps, alive_s = room.capacity()
-        return {**found, "rate": steps / alive_s, "steps": steps, "alive_s": alive_s, "blows": room.blows}
+        figures = {"rate": steps / alive_s, "steps": steps, "alive_s": alive_s, "blows": room.blows}
+        return {**found, **figures, "account": room.account()}
     finally:
         room.end()
 
@@ -182,6 +192,8 @@ def main(args: argparse.Namespace) -> None:
         row("samples of passes begun that were not trained on", outcome.get("samples_undone", -1), "", at_most=0),
         row("samples dealt again after deaths", outcome.get("samples_again", -1), ""),
     ]
+    for name, run in (("quiet", quiet), ("under blows", rough)):
+        rows += [row(f"share of the workers' time, {name}: {kind}", run["account"][kind], "") for kind in KINDS]
     report("chaos", rows, args)
 
 

@@ -19,7 +19,9 @@ from taut.core.messages import (
     WorkerMessage,
 )
 from taut.supervisor.actions import Action, Finished, Record, Save, Send
+from taut.supervisor.ahead import pack
 from taut.supervisor.cluster import Cluster
+from taut.supervisor.memory import keep, outline, recall
 from taut.supervisor.roll import RunPlan
 from taut.supervisor.view import Outcome
 
@@ -121,3 +123,36 @@ class Scripted:
 
     def told(self, kind: str) -> str:
         return "\n".join(event.text for event in self.events if event.kind == kind)
+
+
+class Restarted(Scripted):
+    """A scripted run whose supervisor can die and come back. It writes down what the real one does, before anything is
+    sent; ``keep`` is what the real one does once a second."""
+
+    term = 0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.drawn: tuple[object, ...] = ()
+        self.ahead: list[bytes] = []
+        self.keep()
+
+    def keep(self) -> None:
+        self.data, self.kept_s = keep(self.cluster, self.now), self.now
+        self.ahead.clear()
+        self.cluster.leases.log.clear()
+
+    def take(self, actions: list[Action]) -> list[Action]:
+        if self.drawn != outline(self.cluster):
+            self.drawn = outline(self.cluster)
+            self.keep()
+        elif self.cluster.leases.log:
+            self.ahead.append(pack(self.cluster.leases.log))
+        self.cluster.leases.log.clear()
+        return super().take(actions)
+
+    def come_back(self) -> None:
+        """It was killed, and what it had sent in this life and nobody took is lost."""
+        self.term += 1
+        self.sent.clear()
+        self.cluster = recall(self.cluster.plan, self.data, self.term, self.now, self.ahead, self.now - self.kept_s)

@@ -7,10 +7,11 @@ import random
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scripted import Scripted, digest, hello
+from scripted import Restarted, Scripted, digest, hello
 
 from taut.core.messages import (
     Done,
+    Donor,
     Drain,
     Finish,
     Heartbeat,
@@ -18,8 +19,6 @@ from taut.core.messages import (
     LeaseDone,
     LeaseRequest,
     Pulse,
-    Ready,
-    Refusal,
     Returned,
     Roster,
     Saved,
@@ -28,7 +27,6 @@ from taut.core.messages import (
     Welcome,
 )
 from taut.supervisor.actions import Send
-from taut.supervisor.memory import keep, recall
 
 LENGTH = 200
 
@@ -141,73 +139,53 @@ def test_the_end_is_told_again() -> None:
     assert len(run.heard(1, Saved)) == told + 1
 
 
-class ComingBack(Scripted):
-    term = 0
-
-    def come_back(self, data: bytes) -> None:
-        self.term += 1
-        self.sent.clear()
-        self.cluster = recall(self.cluster.plan, data, self.term, self.now)
-
-    def kept(self) -> bytes:
-        return keep(self.cluster, self.now)
-
-
 def test_rosters_of_a_later_life_are_later_than_any_of_the_former() -> None:
-    run = ComingBack(workers=2)
-    run.join(0, 1)
-    data = run.kept()  # and nobody was ready
-    for rank in (0, 1):
-        run.say(rank, Ready())
+    run = Restarted(workers=2)
+    run.train(0, 1)
     before = max(roster.version for roster in run.heard(0, Roster))
-    run.come_back(data)
-    for rank in (0, 1):
-        run.say(rank, Returned(rank, "ready", 0, [], [], 0))
+    run.come_back()
+    run.say(0, Returned(0, "ready", 0, [], [], 0))
     rosters = run.heard(0, Roster)
     assert rosters and min(roster.version for roster in rosters) > before
-    assert all(member.ready for member in rosters[0].members), "nobody is told of half of the facts"
+    assert [member.ready for member in rosters[0].members] == [True, True], "who was ready is, though it has not spoken"
 
 
-def test_nobody_is_let_in_before_it_is_known_whether_the_run_has_started() -> None:
-    run = ComingBack(workers=2)
+def test_newcomers_are_let_in_before_all_have_spoken() -> None:
+    run = Restarted(workers=2)
     run.train(0, 1)
-    run.come_back(run.kept())
+    run.come_back()
+    run.say(1, Returned(1, "ready", 0, [], [], 0))
     run.say(2, hello(102))
-    assert not run.heard(2, Welcome) and not run.heard(2, Refusal)
-    for rank in (0, 1):
-        run.say(rank, Returned(rank, "ready", 0, [], [], 0))
-    run.say(2, hello(102))
-    assert len(run.heard(2, Welcome)) == 1
+    assert [welcome.rank for welcome in run.heard(2, Welcome)] == [2]
+    assert [donor.rank for donor in run.heard(2, Donor)] == [1], "not of one who may have died meanwhile"
 
 
 def test_a_supervisor_may_die_while_it_is_coming_back() -> None:
-    run = ComingBack(workers=2)
+    run = Restarted(workers=2)
     run.train(0, 1)
-    data = run.kept()
-    first, second = (
-        next(action.message for action in run.say(rank, LeaseRequest(0, 100, 10, True)) if isinstance(action, Send))
-        for rank in (0, 1)
-    )
-    assert isinstance(first, Lease) and isinstance(second, Lease)
-    run.come_back(data)
-    run.say(1, Returned(1, "ready", 0, [], [second], 100))
-    run.come_back(run.kept())  # worker 0 has not spoken yet
-    run.say(1, Returned(1, "ready", 0, [], [second], 100))
-    run.say(0, Returned(0, "ready", 0, [first], [], 100))
+    for rank in (0, 1):
+        run.say(rank, LeaseRequest(0, 100, 10, True))
+    first, second = (run.heard(rank, Lease)[0] for rank in (0, 1))
+    run.come_back()
+    run.say(1, Returned(1, "ready", 0, [], [second], 100, run.cluster.leases.issued))
+    run.come_back()  # worker 0 has not spoken yet
+    run.say(1, Returned(1, "ready", 0, [], [second], 100, run.cluster.leases.issued))
+    run.say(0, Returned(0, "ready", 0, [first], [], 100, run.cluster.leases.issued))
     leases = run.cluster.leases
     assert leases.passes[0].done == second.hi - second.lo and leases.passes[0].dealt == second.hi
     assert list(leases.open) == [first.lease] and not leases.returned
 
 
 def test_what_was_taken_back_and_dealt_again_is_not_dealt_a_third_time() -> None:
-    run = ComingBack(workers=2)
+    run = Restarted(workers=2)
     run.train(0, 1)
-    old = next(a.message for a in run.say(0, LeaseRequest(0, 10, 10, True)) if isinstance(a, Send))
-    data = run.kept()
-    assert isinstance(old, Lease)
-    new = Lease(old.lease + 1, 0, old.lo, old.hi)  # worker 0 was given up meanwhile, and worker 1 trained on its samples
-    run.come_back(data)
-    run.say(1, Returned(1, "ready", 0, [], [new], 10))
-    run.say(0, Returned(0, "ready", 0, [], [], 10))
+    run.say(0, LeaseRequest(0, 10, 10, True))
+    run.say(0, Returned(0, "ready", 0, [], [], 10, run.cluster.leases.issued))  # it never came
+    run.say(1, LeaseRequest(0, 10, 10, True))
+    new = run.heard(1, Lease)[0]
+    run.come_back()
+    run.say(1, Returned(1, "ready", 0, [], [new], 10, run.cluster.leases.issued))
+    run.say(0, Returned(0, "ready", 0, [], [], 10, run.cluster.leases.issued))
     leases = run.cluster.leases
     assert leases.samples_undone == 0 and not leases.open and not leases.returned
+    assert leases.samples_again == 0

@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 
 from taut.core.detector import Detector
 from taut.core.messages import Checkpoint, CheckpointBegun, CheckpointDone, Hello, Lease, Statistics
+from taut.core.spans import Span, joined
 from taut.supervisor.actions import DropCheckpoint, Outbox, Record, SaveCheckpoint, Send
 from taut.supervisor.checkpointing import Checkpointing
-from taut.supervisor.leases import Leases, Span, joined
+from taut.supervisor.leases import Leases
 from taut.supervisor.membership import Membership, Worker
 from taut.written import Interval
 

@@ -6,7 +6,7 @@ import random
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scripted import Scripted, digest
+from scripted import Restarted, digest
 
 from taut.core.messages import (
     Done,
@@ -15,29 +15,15 @@ from taut.core.messages import (
     Lease,
     LeaseDone,
     LeaseRequest,
+    NoLease,
     Pulse,
     Returned,
     Statistics,
     Welcome,
 )
 from taut.supervisor.actions import Send
-from taut.supervisor.memory import keep, recall
 
 LENGTH = 400
-
-
-class Restarted(Scripted):
-    """A scripted run whose supervisor can die and come back."""
-
-    term = 0
-
-    def kept(self) -> bytes:
-        return keep(self.cluster, self.now)
-
-    def come_back(self, data: bytes) -> None:
-        self.term += 1
-        self.sent.clear()
-        self.cluster = recall(self.cluster.plan, data, self.term, self.now)
 
 
 def leases_of(actions: list[object]) -> list[Lease]:
@@ -47,14 +33,13 @@ def leases_of(actions: list[object]) -> list[Lease]:
 def test_ranks_roster_and_start_survive():
     run = Restarted(workers=2)
     run.train(0, 1)
-    data = run.kept()
-    run.come_back(data)
+    run.come_back()
     run.say(0, Heartbeat(Statistics(), []))
     assert [send.message.term for send in run.sent[b"0"] if isinstance(send.message, Pulse)][-1:] == [1]
-    assert run.cluster.recovery is not None
+    assert run.cluster.recovering
     for rank in (0, 1):
         run.say(rank, Returned(rank, "ready", 0, [], [], 0))
-    assert run.cluster.recovery is None
+    assert not run.cluster.recovering
     assert run.cluster.state == "training"
     run.join(2)
     assert [send.message.rank for send in run.sent[b"2"] if isinstance(send.message, Welcome)] == [2]
@@ -66,26 +51,26 @@ def test_no_secret_is_kept():
     from scripted import hello
 
     run.take(run.cluster.heard(connection, hello(100), (), 0.0))
-    assert connection not in run.kept() and b"secret" not in run.kept()
+    assert connection not in run.data and b"secret" not in run.data
 
 
 def test_one_who_died_with_the_supervisor_is_given_up_and_the_others_go_on():
     run = Restarted(workers=2)
     run.train(0, 1)
     lease = leases_of(run.say(1, LeaseRequest(0, LENGTH, 10, True)))[0]
-    run.come_back(run.kept())
+    run.come_back()
     run.say(0, Returned(0, "ready", 0, [], [], LENGTH))
     run.say(0, LeaseRequest(0, LENGTH, 10, True))
     for _ in range(400):
         run.now += 0.25
         run.say(0, Heartbeat(Statistics(), []))
         run.take(run.cluster.tick(run.now))
-        if run.cluster.recovery is None:
+        if not run.cluster.recovering:
             break
-    assert run.cluster.recovery is None
+    assert not run.cluster.recovering
     assert not run.cluster.members.workers[1].live
-    dealt = [send.message for send in run.sent[b"0"] if isinstance(send.message, Lease)]
-    assert (dealt[0].lo, dealt[0].hi) == (lease.lo, lease.hi)  # what the dead one held comes first
+    run.say(0, LeaseRequest(0, LENGTH, 10, True))
+    assert run.heard(0, Lease)[-1].lo == lease.lo  # what the dead one held comes first
 
 
 def test_the_end_of_a_run_survives():
@@ -95,8 +80,7 @@ def test_the_end_of_a_run_survives():
         run.say(rank, Done())
     for rank in (0, 1):
         run.say(rank, digest())
-    data = run.kept()
-    run.come_back(data)  # the verdict was given, the model was not written
+    run.come_back()  # the verdict was given, the model was not written
     for rank in (0, 1):
         run.say(rank, Returned(rank, "done", 0, [], [], 0))
     for rank in (0, 1):
@@ -106,57 +90,94 @@ def test_the_end_of_a_run_survives():
     assert run.cluster.ending.verdict.identical
 
 
+def test_who_has_spoken_gets_leases_at_once_and_what_the_silent_hold_stays_theirs():
+    run = Restarted(workers=2)
+    run.train(0, 1)
+    run.say(1, LeaseRequest(0, LENGTH, 10, True))
+    theirs = run.heard(1, Lease)[0]
+    run.come_back()
+    run.say(0, LeaseRequest(0, LENGTH, 10, True))
+    assert not run.heard(0, Lease), "it has not said where it stands"
+    run.say(0, Returned(0, "ready", 0, [], [], LENGTH, run.cluster.leases.issued))
+    dealt = []
+    while not run.cluster.roll.held:
+        run.say(0, LeaseRequest(0, LENGTH, 10, False))
+        dealt = [(lease.lo, lease.hi) for lease in run.heard(0, Lease)]
+    assert run.cluster.recovering and not run.heard(0, NoLease)
+    assert sorted(place for lo, hi in dealt for place in range(lo, hi)) == list(range(theirs.hi, LENGTH))
+
+
+def test_one_who_died_with_the_supervisor_is_given_up_as_fast_as_by_the_old_one():
+    """Its rhythm is remembered: half a second, where a detector that begins anew would take 2 s for granted."""
+    silences = []
+    for dies in (False, True):
+        run = Restarted(workers=2)
+        run.train(0, 1)
+        run.pass_time(60, 0, 1)
+        run.keep()
+        if dies:
+            run.come_back()
+            run.say(0, Returned(0, "ready", 0, [], [], 0))
+        began = run.now
+        while run.cluster.members.workers[1].live:
+            run.pass_time(0.5, 0)
+        silences.append(run.now - began)
+    assert silences[1] <= silences[0] + 0.5
+
+
+def test_the_run_lasts_from_its_start_however_often_the_supervisor_dies():
+    run = Restarted(workers=1)
+    run.train(0)
+    run.pass_time(10, 0)
+    run.keep()
+    run.pass_time(0.7, 0)
+    run.now += 30.0  # it is away
+    run.come_back()
+    run.say(0, Returned(0, "done", 0, [], [], 0))
+    run.drained(0)
+    run.take(run.cluster.saved("model", "", run.now))
+    assert abs(run.outcome.wall_s - 40.7) < 0.2
+
+
 seeds = st.integers(0, 2**32 - 1)
 
 
 @settings(max_examples=150, deadline=None)
 @given(seeds, st.integers(1, 4), st.integers(0, 3))
 def test_nothing_that_was_finished_is_dealt_twice_and_all_is_trained(seed, workers, deaths):
-    """Random requests and reports; the store is written now and then; the supervisor dies at any message, and with it
-    what was on the way."""
+    """Random requests and reports; all is kept now and then, and what concerns leases before it is sent; the supervisor
+    dies at any message, and with it what was on the way; workers speak again one by one, while others are served."""
     chance = random.Random(seed)
     run = Restarted(workers=workers)
     run.train(*range(workers))
     held: dict[int, dict[int, Lease]] = {rank: {} for rank in range(workers)}
     finished: dict[int, list[Lease]] = {rank: [] for rank in range(workers)}
     times_trained = [0] * LENGTH
-    data = run.kept()
-    asked: set[int] = set()
+    lose = 0.0
 
     def take(actions: list[object]) -> None:
         for action in actions:
-            if isinstance(action, Send) and isinstance(action.message, Lease) and chance.random() > lose:
+            if isinstance(action, Send) and isinstance(action.message, Lease) and chance.random() >= lose:
                 held[int(action.connection)][action.message.lease] = action.message
-                asked.discard(int(action.connection))
 
-    lose = 0.0
     for _ in range(4000):
         if not run.cluster.leases.samples_undone and run.cluster.leases.passes:
             break
         rank = chance.randrange(workers)
         act = chance.random()
         if act < 0.1:
-            data = run.kept()
+            run.keep()
         elif act < 0.13 and deaths:
             deaths -= 1
-            run.come_back(data)
-            data = run.kept()
-            asked.clear()
-            for each in range(workers):
-                said = Returned(each, "ready", 0, list(held[each].values()), finished[each], LENGTH)
-                take(run.say(each, said))
-        elif act < 0.5:
-            lose = 0.3 if deaths and chance.random() < 0.2 else 0.0  # lost with a supervisor that dies right after
+            lose = 1.0 if chance.random() < 0.5 else 0.0  # what it answers last does not arrive
             take(run.say(rank, LeaseRequest(0, LENGTH, 10, True)))
-            if lose and deaths:
-                deaths -= 1
-                run.come_back(data)
-                data = run.kept()
-                lose = 0.0
-                for each in range(workers):
-                    said = Returned(each, "ready", 0, list(held[each].values()), finished[each], LENGTH)
-                    take(run.say(each, said))
             lose = 0.0
+            run.come_back()
+        elif rank in run.cluster.roll.awaited and act < 0.5:
+            issued = run.cluster.leases.issued
+            take(run.say(rank, Returned(rank, "ready", 0, list(held[rank].values()), finished[rank], LENGTH, issued)))
+        elif act < 0.5:
+            take(run.say(rank, LeaseRequest(0, LENGTH, 10, True)))
         elif held[rank]:
             lease = held[rank].pop(chance.choice(list(held[rank])))
             finished[rank].append(lease)
@@ -165,3 +186,4 @@ def test_nothing_that_was_finished_is_dealt_twice_and_all_is_trained(seed, worke
             take(run.say(rank, LeaseDone([lease.lease])))
     assert run.cluster.leases.samples_undone == 0
     assert times_trained == [1] * LENGTH
+    assert run.cluster.leases.samples_again == 0

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 HEARTBEAT_S = 0.5  # between two of a worker's heartbeats: a rate, not a timeout
@@ -103,6 +104,24 @@ class Detector:
         self._last_seen = min(now, self._last_seen + seconds)
         if self._closed_s is not None:
             self._closed_s = min(now, self._closed_s + seconds)
+
+    def kept(self) -> list[int]:
+        """What it has learnt, for a judge that may have to begin anew: the intervals, in milliseconds."""
+        return [round(1e3 * interval) for interval in self._intervals]
+
+    @classmethod
+    def restored(cls, now: float, kept: Sequence[int], settings: DetectorSettings | None = None) -> Detector:
+        """One that has learnt this, of a worker that is as good as seen ``now``.
+
+        >>> detector = Detector.restored(100.0, [500] * 60)
+        >>> detector.suspects(102.0), detector.suspects(106.0)
+        (False, True)
+        """
+        detector = cls(now, settings)
+        if kept:
+            detector._intervals.clear()
+            detector._intervals.extend(interval / 1e3 for interval in kept)
+        return detector
 
     def rhythm(self) -> tuple[float, float]:
         """Mean and deviation of the intervals, in seconds."""

@@ -18,6 +18,8 @@ Rank = Annotated[int, Meta(ge=0, le=2**31 - 1)]  # given by the supervisor, neve
 Text = Annotated[str, Meta(max_length=4096)]
 Name = Annotated[str, Meta(max_length=512)]
 MAX_WORKERS = 65_536
+OWN_LEASES = 1 << 61  # numbers of leases that workers take by themselves: from here, with the rank in them
+OWN_BITS = 30
 
 
 class Message(Struct, frozen=True, tag=True, array_like=True):
@@ -197,6 +199,31 @@ class Lease(Message, frozen=True):
     hi: Count
 
 
+def own_lease(rank: int, number: int) -> int:
+    """The number of the ``number``-th lease that worker ``rank`` takes by itself: no two are alike, nor like one that was
+    dealt.
+
+    >>> own_lease(3, 5) == own_lease(5, 3), own_lease(2**31 - 1, 2**30 - 1) < 2**62
+    (False, True)
+    """
+    return OWN_LEASES + (rank << OWN_BITS) + number
+
+
+class LeaseTaken(Message, frozen=True):
+    """The worker took this lease by itself from what was set aside for it (``Reserve``). Its number is of the worker's
+    own making (see ``own_lease``). ``length``: of the data set."""
+
+    lease: Lease
+    length: Count
+
+
+class ReserveSeen(Message, frozen=True):
+    """The worker goes by ``Reserve`` ``version`` from now on. ``said``: as in ``Heartbeat``; neither counts itself."""
+
+    version: Count
+    said: Count
+
+
 class LeaseDone(Message, frozen=True):
     """These leases were trained on."""
 
@@ -292,6 +319,8 @@ WorkerMessage = (
     | Ready
     | Heartbeat
     | LeaseRequest
+    | LeaseTaken
+    | ReserveSeen
     | LeaseDone
     | PhaseDone
     | Done
@@ -360,6 +389,16 @@ class NoLease(Message, frozen=True):
     """Pass ``epoch`` is dealt out."""
 
     epoch: Count
+
+
+class Reserve(Message, frozen=True):
+    """These places (pass, from, to before) are set aside for this worker: it may take leases from them by itself, when
+    it has no other, and says so (``LeaseTaken``). A later version replaces an earlier one whole. ``length``: of each
+    pass."""
+
+    version: Count
+    length: Count
+    spans: Annotated[list[tuple[Count, Count, Count]], Meta(max_length=1024)]
 
 
 class NextPhase(Message, frozen=True):
@@ -438,6 +477,7 @@ SupervisorMessage = (
     | Start
     | Lease
     | NoLease
+    | Reserve
     | NextPhase
     | Drain
     | Leave

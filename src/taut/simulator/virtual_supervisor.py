@@ -13,9 +13,10 @@ from taut.errors import MalformedMessage, Misuse
 from taut.simulator.fibers import NS, World
 from taut.simulator.network import Network
 from taut.simulator.virtual_node import Switchboard, VirtualTransport
-from taut.supervisor.actions import Action, Finished, Joined, Measured, Record, Save, SaveIndex, Send
+from taut.supervisor.actions import Action, Finished, Measured, Record, Save, SaveIndex, Send
+from taut.supervisor.ahead import pack
 from taut.supervisor.cluster import Cluster
-from taut.supervisor.memory import keep, recall
+from taut.supervisor.memory import keep, outline, recall
 from taut.supervisor.roll import RunPlan
 from taut.supervisor.service import TICK_S
 from taut.supervisor.view import Outcome
@@ -26,7 +27,7 @@ QUEUE = 256  # messages of one worker that wait for a supervisor that is away, a
 
 class VirtualSupervisor:
     """``noted(kind, text)`` is told what the real one would keep of events; models are not kept. ``keeps``: what it must
-    not forget is written down once a second and at each admission; only then it can come back."""
+    not forget is written down as the real one does it; only then it can come back."""
 
     def __init__(
         self, world: World, network: Network, switch: Switchboard, plan: RunPlan, noted: Callable[[str, str], None]
@@ -37,6 +38,8 @@ class VirtualSupervisor:
         self.keeps = self.away = False
         self._kept = keep(self.cluster, world.now())
         self._kept_ns = 0
+        self._ahead: list[bytes] = []  # written down since then
+        self._outline: tuple[object, ...] = ()
         self._life = 0
         self._waiting: dict[VirtualTransport, list[list[bytes]]] | None = None  # said to it while it is away
         self.outcome: Outcome | None = None
@@ -67,8 +70,8 @@ class VirtualSupervisor:
 
     def come_back(self) -> None:
         """From what it kept, in its next life; then it hears what waited for it."""
-        now = self.world.now()
-        self.cluster = recall(self.plan, self._kept, self.cluster.term + 1, now)
+        now, away_s = self.world.now(), (self.world.now_ns - self._kept_ns) / NS
+        self.cluster = recall(self.plan, self._kept, self.cluster.term + 1, now, self._ahead, away_s)
         self.away, waiting, self._waiting = False, self._waiting or {}, None
         self._tick(self._life)
         for transport, queue in waiting.items():
@@ -103,8 +106,20 @@ class VirtualSupervisor:
     def _keep(self) -> None:
         if self.keeps:
             self._kept, self._kept_ns = keep(self.cluster, self.world.now()), self.world.now_ns
+            self._ahead.clear()
+            self.cluster.leases.log.clear()
+
+    def _write_ahead(self) -> None:
+        log, drawn = self.cluster.leases.log, outline(self.cluster)
+        if drawn != self._outline:
+            self._outline = drawn
+            self._keep()
+        elif log and self.keeps:
+            self._ahead.append(pack(log))
+        log.clear()
 
     def _do(self, actions: Iterable[Action]) -> None:
+        self._write_ahead()
         for action in actions:
             match action:
                 case Send(connection, message, payloads):
@@ -113,8 +128,6 @@ class VirtualSupervisor:
                         self.switch.ranks[address] = message.rank
                     if address:  # else it has not spoken since the supervisor came back
                         self._send(self.switch.transports[address], encode(message, payloads))
-                case Joined():
-                    self._keep()  # a rank is never given twice
                 case Record(kind, text):
                     self.noted(kind, text)
                 case Measured(rank, statistics):

@@ -21,8 +21,8 @@ from typing import Any
 import msgspec
 
 from taut.core.checkpoints import DIGEST_NBYTES, MANIFEST, part_rank
+from taut.core.spans import Span
 from taut.errors import StorageFailed
-from taut.supervisor.leases import Span
 from taut.supervisor.run_store import plain
 
 VERSION = 1

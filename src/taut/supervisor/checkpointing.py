@@ -14,8 +14,9 @@ from typing import Any
 
 from taut.core.checkpoints import part_name
 from taut.core.messages import Checkpoint, CheckpointBegun, CheckpointDone
+from taut.core.spans import Span
 from taut.supervisor.actions import DropCheckpoint, Outbox, SaveCheckpoint
-from taut.supervisor.leases import Leases, Span
+from taut.supervisor.leases import Leases
 from taut.supervisor.membership import Membership, Worker
 from taut.written import Interval
 
@@ -192,7 +193,7 @@ class Checkpointing:
             },
             "phase": parts.copied[min(parts.written)].phase,
             "steps": max(parts.copied[rank].steps for rank in parts.written),
-            "passes": {str(epoch): each.length for epoch, each in sorted(self.leases.passes.items())},
+            "passes": {str(epoch): each.length for epoch, each in sorted(self.leases.passes.items()) if each.begun},
             "undone": [list(span) for span in undone],
         }
 

@@ -23,12 +23,14 @@ from taut.core.messages import (
     Hello,
     LeaseDone,
     LeaseRequest,
+    LeaseTaken,
     Leave,
     NextPhase,
     PhaseDone,
     Pulse,
     Ready,
     Refusal,
+    ReserveSeen,
     Returned,
     Start,
     Upload,
@@ -42,7 +44,8 @@ from taut.supervisor.ending import Ending
 from taut.supervisor.leases import Leases
 from taut.supervisor.lending import Lending
 from taut.supervisor.membership import Membership, Worker
-from taut.supervisor.recovery import Recovery, reconcile
+from taut.supervisor.recovery import reconcile
+from taut.supervisor.reserves import Reserves
 from taut.supervisor.roll import Exit, Ledger, Roll, RunPlan
 from taut.supervisor.silence import Silence
 from taut.supervisor.view import Outcome, RunState, WorkerRow
@@ -55,14 +58,14 @@ class Cluster:
 
     def __init__(self, plan: RunPlan, now: float, term: int = 0) -> None:
         self.plan, self.term = plan, term  # term counts the supervisor's lives
-        self.recovery: Recovery | None = None  # after it came back, until everybody has said where it stands
+        self.recovering = False  # it came back, and not everybody has said where it stands
         self.members = Membership()
         self.leases = Leases()
         self.ledger = Ledger()
         self.outbox = Outbox()
         self.ending = Ending(self.members, self.outbox, plan.finish, plan.agrees)
         self.roll = Roll(plan, self.members, self.leases, self.ledger, self.ending, self.outbox, term)
-        self.lending = Lending(self.roll)
+        self.lending = Lending(self.roll, Reserves(self.leases, term))
         self.discipline = Discipline(self.roll)
         self.silence = Silence(self.roll)
         self.checkpointing = Checkpointing(plan.checkpoint_every, self.members, self.leases, self.outbox)
@@ -78,9 +81,6 @@ class Cluster:
         version = self.members.version
         if isinstance(message, Hello):
             self.roll.superseded(message, now)
-        if isinstance(message, Hello) and worker is None and self.recovery is not None:
-            pass  # whether anybody may still join is not known yet; it asks again
-        elif isinstance(message, Hello):
             self.roll.hello(connection, message, now, closed=self.ending.begun or self.outcome is not None)
         elif worker is None:
             self._odd(f"{type(message).__name__} from a connection that was never admitted")
@@ -90,12 +90,12 @@ class Cluster:
         else:
             worker.detector.seen(now)
             self._said(worker, message, payloads, now)
-        if not isinstance(message, Heartbeat) and (worker := self.members.find(connection)) is not None:
+        if not isinstance(message, Heartbeat | ReserveSeen) and (worker := self.members.find(connection)) is not None:
             worker.heard += 1
         # Most of what comes changes nobody's standing, and there may be a thousand workers to look at.
         if isinstance(message, Heartbeat) and version == self.members.version:
             return self.outbox.take()
-        if isinstance(message, LeaseRequest | LeaseDone) and version == self.members.version and self.recovery is None:
+        if isinstance(message, LeaseRequest | LeaseDone | LeaseTaken) and version == self.members.version:
             if self.roll.held and isinstance(message, LeaseDone):
                 self.lending.serve(now)
             return self.outbox.take()
@@ -136,6 +136,7 @@ class Cluster:
         over = self.silence.judge(now) if self.outcome is None else None
         if over is not None:
             self._fail(over, now)
+        self.lending.balance(now)
         return self._settled(now)
 
     def closed(self, connection: bytes, now: float) -> None:
@@ -225,18 +226,26 @@ class Cluster:
                 self.discipline.complained(worker, message.complaints, now)
                 self.outbox.add(Measured(worker.rank, message.statistics))
                 lost, worker.heard = message.said != worker.heard, message.said
+                if lost:
+                    self.lending.reserves.doubtful.add(worker.rank)
                 told = self.outbox.told.get(worker.connection, 0)
                 self.outbox.send(worker.connection, Pulse(self.term, told, lost, self.leases.issued))
             case Returned():
-                self._returned(worker, message)
+                self._returned(worker, message, now)
             case Ready() if worker.state == "joining":
                 worker.state = "ready"
                 self.roll.ready()
                 self._begin(worker)
-            case LeaseRequest() if self.recovery is not None:
-                self.roll.held[worker.rank] = message
+            case LeaseRequest() if worker.rank in self.roll.awaited:
+                pass  # said to the one before: it asks again once it has said where it stands
             case LeaseRequest():
                 self.lending.request(worker, message, now)
+            case LeaseTaken():
+                if not self.lending.taken(worker, message):
+                    self._odd(f"worker {worker.rank} took {message.lease}, which is not set aside for it")
+            case ReserveSeen(version, said):
+                if said == worker.heard:
+                    self.lending.reserves.seen(worker.rank, version)
             case LeaseDone():
                 self.checkpointing.trained(worker.rank, message.leases)
                 self.leases.done(worker.rank, message.leases)
@@ -245,9 +254,7 @@ class Cluster:
             case Done(leaving=True):
                 self.roll.gone(worker, "left", now, failure=False)
             case Done() if worker.state in ("ready", "training"):
-                worker.state = "done"
-                if not self.ending.begun:
-                    self.leases.release(worker.rank)
+                self._done(worker)
             case Failed():
                 self.roll.failed(worker, message.reason or "failed without a reason", now)
             case CheckpointBegun() | CheckpointDone():
@@ -259,18 +266,20 @@ class Cluster:
             case _:
                 pass  # Ready or Done said twice, or after the drain began: harmless
 
-    def _returned(self, worker: Worker, message: Returned) -> None:
+    def _returned(self, worker: Worker, message: Returned, now: float) -> None:
         """After the supervisor came back: where this worker stands, and what it may have missed."""
         if message.rank != worker.rank:
             self._odd(f"worker {worker.rank} returned as worker {message.rank}")
             return
         self.checkpointing.disturbed(worker)
-        if self.recovery is not None:
-            self.recovery.spoke(worker.rank, message, self.leases)
-        elif not self.ending.begun:
-            lost = reconcile(worker.rank, message, self.leases)
-            again = f"; {lost} samples are dealt again" if lost else ""
-            self.outbox.record("mended", f"the connection to worker {worker.rank} had broken{again}")
+        back = worker.rank in self.roll.awaited
+        self.roll.awaited.discard(worker.rank)
+        if back or not self.ending.begun:
+            lost = reconcile(worker.rank, message, self.leases, certain=back)
+            if not back:
+                again = f"; {lost} samples are dealt again" if lost else ""
+                self.outbox.record("mended", f"the connection to worker {worker.rank} had broken{again}")
+        self.lending.returned(worker, now)
         worker.phase = max(worker.phase, message.phase)
         self._stands(worker, message.state)
         self._remind(worker)
@@ -284,7 +293,14 @@ class Cluster:
             self.roll.ready()
             self._begin(worker)
         elif state in ("done", "drained") and worker.state in ("joining", "ready", "training"):
-            worker.state = "done"
+            self._done(worker)
+
+    def _done(self, worker: Worker) -> None:
+        """Its loop is over: what it still has of leases is for others."""
+        worker.state = "done"
+        if not self.ending.begun:
+            self.leases.release(worker.rank)
+            self.lending.gone(worker.rank)
 
     def _begin(self, worker: Worker) -> None:
         """A worker has the state: let it train if the run is going, let it drain if the run is ending."""
@@ -298,8 +314,7 @@ class Cluster:
     def _remind(self, worker: Worker) -> None:
         """It was silent for long: a connection that broke may have taken with it what it was told. All of
         this may be said twice."""
-        if not self.roll.silent:
-            self.outbox.send(worker.connection, self.members.roster())
+        self.outbox.send(worker.connection, self.members.roster())
         if worker.has_state and self.ledger.started_s is not None:
             self.outbox.send(worker.connection, Start())
         if self.ledger.phase:
@@ -324,19 +339,17 @@ class Cluster:
 
     def _settled(self, now: float) -> list[Action]:
         """Draw every consequence of what has just changed."""
-        if self.recovery is not None:
+        if self.recovering:
             self._recover()
-        if self.recovery is not None:
-            return self.outbox.take()  # nothing is decided on half of the facts
         self.lending.sharers = len(self.members.with_state())
         if self.outcome is None:
-            for worker in self.members.assign_donors(trained=self.ledger.started_s is not None):
+            for worker in self.members.assign_donors(self.ledger.started_s is not None, self.roll.awaited):
                 assert worker.donor is not None
                 self.outbox.send(worker.connection, Donor(worker.donor))
             self._maybe_start(now)
             self._maybe_next_phase()
             self.lending.serve(now)
-            if not self.ending.begun:
+            if not self.ending.begun and not self.recovering:  # else nobody knows what a checkpoint would contain
                 self.checkpointing.settle(now, self.ledger.started_s)
             if self._deserted():
                 self._fail(self._why_deserted(), now)
@@ -351,21 +364,11 @@ class Cluster:
         return self.outbox.take()
 
     def _recover(self) -> None:
-        """Once everybody has said where it stands, or is given up, the run goes on."""
-        assert self.recovery is not None
-        for worker in self.members.workers.values():
-            if not worker.live:
-                self.recovery.gone(worker.rank)
-        if not self.recovery.over:
-            return
-        lost = self.recovery.conclude(self.leases)
-        self.recovery, self.roll.silent = None, False
-        self.roll.ready()  # now it is known who has the run's state
-        again = f"; {lost} samples that nobody knows of are dealt again" if lost else ""
-        self.outbox.record("recovered", f"the supervisor is back, with {len(self.members.live())} workers{again}")
-        for worker in self.members.live():
-            if self.ending.begun and worker.has_state:
-                self.ending.tell(worker)
+        """Everybody has said where it stands, or was given up."""
+        self.roll.awaited -= {rank for rank in self.roll.awaited if not self.members.workers[rank].live}
+        if not self.roll.awaited:
+            self.recovering = False
+            self.outbox.record("recovered", f"the supervisor is back, with {len(self.members.live())} workers")
 
     def _maybe_start(self, now: float) -> None:
         ready = self.members.with_state()

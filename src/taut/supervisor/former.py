@@ -17,8 +17,8 @@ KEYS_FILE = "keys"  # readable by the user alone; never in the store
 
 @dataclass(frozen=True)
 class Former:
-    """A supervisor's life before this one. ``data``: what it kept (``memory.py``); ``beat``: when it last wrote
-    anything, in seconds since 1970."""
+    """A supervisor's life before this one. ``data``: what it kept (``memory.py``); ``beat``: when that was, in seconds
+    since 1970; ``ahead``: what it wrote down after that (``ahead.py``)."""
 
     run: str
     settings: dict[str, Any]
@@ -31,6 +31,7 @@ class Former:
     beat: float
     data: bytes = field(repr=False)
     keys: RunKeys = field(repr=False)
+    ahead: tuple[bytes, ...] = field(default=(), repr=False)
 
 
 def port_of(address: str) -> int:
@@ -49,8 +50,10 @@ def recall_former(run_dir: Path) -> Former:
     try:
         database = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)
         try:
+            database.execute("begin")  # one moment of it: its supervisor may live
             run = database.execute("select name, settings, command, started, outcome from run").fetchone()
             memory = database.execute("select term, beat, address, bind, advertise, data from memory").fetchone()
+            ahead = tuple(row[0] for row in database.execute("select data from ahead order by id"))
         finally:
             database.close()
     except sqlite3.Error as error:
@@ -61,4 +64,5 @@ def recall_former(run_dir: Path) -> Former:
         raise Misuse(f"run {run[0]!r}", "one that is not over", f"`taut show {run[0]}` tells how it ended")
     keys = RunKeys.parse(read_token_file(Path(run_dir) / KEYS_FILE))
     term, beat, address, bind, advertise, data = memory
-    return Former(run[0], json.loads(run[1]), run[2], run[3], term, address, bind, advertise or None, beat, data, keys)
+    given = (run[0], json.loads(run[1]), run[2], run[3])
+    return Former(*given, term, address, bind, advertise or None, beat, data, keys, ahead)

@@ -60,6 +60,11 @@ class Journal:
                 self._try(now, lambda store: remember(store, self._at(now)))
             self._try(now, lambda store: store.flush())
 
+    def append(self, term: int, data: bytes, now: float) -> None:
+        """To disk at once, beside what was remembered last. Raises ``Superseded``."""
+        self._try(now, lambda store: store.append(term, data))
+        self._try(now, lambda store: store.flush())
+
     def close(self) -> None:
         if self._store is not None:
             self._store.close()

@@ -3,7 +3,11 @@ nobody dies.
 
 A pass is dealt in chunks that shrink towards its end (guided self-scheduling, Polychronopoulos and Kuck
 1987), so that fast workers get more and all end at about the same time. What a dead worker held is dealt
-again, first of all.
+again, first of all. From the end of the passes, places are set aside for single workers (``reserves.py``), to be taken
+without asking.
+
+Each place of a pass is at any time in one of these: not dealt, returned, set aside for one worker, in one open lease, or
+trained on.
 """
 
 from __future__ import annotations
@@ -12,60 +16,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
-from taut.core.messages import Lease
+from taut.core.messages import OWN_LEASES, Lease
+from taut.core.spans import Span, common, count, joined, overlap, without
 from taut.errors import Misuse
+from taut.supervisor.ahead import Dealt, Entry, SetAside, Trained
+from taut.supervisor.passes import Pass, chunk
 
-Span = tuple[int, int, int]  # pass, from which place, to before which
 HOLD: Final = "hold"
-MOST_BATCHES = 64  # of one lease: bounds what a death makes uncertain
-
-
-@dataclass(slots=True)
-class Pass:
-    """One epoch: its length, the first place not dealt yet, and how many places were reported as trained."""
-
-    length: int
-    dealt: int = 0
-    done: int = 0
-
-    @property
-    def left(self) -> int:
-        return self.length - self.dealt
-
-
-def chunk(left: int, batch: int, live_workers: int, least: int = 1, after: int = 0) -> int:
-    """How many places to deal: about left / (4 p), in whole batches, from 1 to 64 of them, never more than
-    are left. ``least`` batches if that is more, since steps may be so short that small leases would be waited
-    for; but no more than left / p, or a quarter of a worker's share of all that is left where ``after`` places of
-    later passes follow: nobody waits at the end of this one then, but everybody at the end of the last.
-
-    >>> [chunk(left, batch=10, live_workers=2) for left in (1000, 25, 3)]
-    [120, 10, 3]
-    >>> [chunk(left, batch=10, live_workers=2, least=30) for left in (1000, 100, 25)]
-    [300, 50, 10]
-    >>> [chunk(100, batch=10, live_workers=2, least=30, after=after) for after in (300, 10_000)]
-    [50, 100]
-    """
-    share, of_all = (places // (max(1, live_workers) * batch) for places in (left, left + after))
-    batches = max(share // 4, min(least, max(share, of_all // 4)))
-    return min(left, batch * min(MOST_BATCHES, max(1, batches)))
-
-
-def joined(spans: Iterable[Span]) -> list[Span]:
-    """The same places in as few spans as can be, in order.
-
-    >>> joined([(0, 4, 6), (0, 0, 4), (0, 3, 5), (1, 6, 8), (0, 9, 9)])
-    [(0, 0, 6), (1, 6, 8)]
-    """
-    found: list[Span] = []
-    for epoch, lo, hi in sorted(spans):
-        if lo >= hi:
-            continue
-        if found and found[-1][0] == epoch and found[-1][2] >= lo:
-            found[-1] = (epoch, found[-1][1], max(hi, found[-1][2]))
-        else:
-            found.append((epoch, lo, hi))
-    return found
 
 
 @dataclass(slots=True)
@@ -90,10 +47,12 @@ class Leases:
 
     passes: dict[int, Pass] = field(default_factory=dict)
     open: dict[int, tuple[int, Lease]] = field(default_factory=dict)  # lease id -> (rank, lease)
-    returned: list[tuple[int, int, int]] = field(default_factory=list)  # (epoch, lo, hi), to be dealt again
+    returned: list[Span] = field(default_factory=list)  # to be dealt again
+    reserved: dict[int, list[Span]] = field(default_factory=dict)  # set aside, by rank
     samples_again: int = 0  # dealt again: perhaps trained twice
     issued: int = 0
-    untouched: int = 0  # of those to be dealt again, so many that nobody began: a run was continued without them
+    untouched: int = 0  # of those to be dealt again, so many that nobody began
+    log: list[Entry] = field(default_factory=list)  # to be written down before anybody is told
 
     @classmethod
     def continued(cls, lengths: Mapping[int, int], undone: Iterable[Span]) -> Leases:
@@ -103,7 +62,7 @@ class Leases:
         >>> leases.returned, leases.passes[1].dealt, leases.samples_undone
         ([(0, 2, 4)], 5, 7)
         """
-        leases = cls({epoch: Pass(length, length, length) for epoch, length in lengths.items()})
+        leases = cls({epoch: Pass(length, length, length, begun=True) for epoch, length in lengths.items()})
         for epoch, lo, hi in joined(undone):
             current = leases.passes[epoch]
             current.done -= hi - lo
@@ -111,16 +70,16 @@ class Leases:
                 current.dealt = lo  # so that who is alone goes on in the very same order
             else:
                 leases.returned.append((epoch, lo, hi))
-        leases.untouched = sum(hi - lo for _, lo, hi in leases.returned)
+        leases.untouched = count(leases.returned)
         return leases
 
     def undone(self, reached: Mapping[int, int], later: Iterable[Span]) -> list[Span]:
         """What a checkpoint does not contain of the passes begun: all that is not trained on now, from ``reached`` (by
         lease) where a worker came that far, and what was trained on ``later``."""
-        spans = [*later, *self.returned]
-        spans += [(epoch, each.dealt, each.length) for epoch, each in self.passes.items()]
+        spans = [*later, *self.returned, *(span for spans in self.reserved.values() for span in spans)]
+        spans += [(epoch, each.dealt, each.end) for epoch, each in self.passes.items()]
         spans += [(one.epoch, reached.get(number, one.lo), one.hi) for number, (_, one) in self.open.items()]
-        return joined(spans)
+        return joined(span for span in spans if self.passes[span[0]].begun)
 
     def request(
         self,
@@ -133,11 +92,13 @@ class Leases:
         last: bool = False,
         least: int = 1,
         after: int = 0,
+        final: int = -1,
     ) -> Lease | Literal["hold"] | None:
-        """A lease, None when the pass is dealt out, or HOLD: ask again after the next `done` or `release`.
+        """A lease, None when the passes up to ``final`` (if that is later than ``epoch``) are dealt out, or HOLD: ask
+        again after the next `done` or `release`.
 
-        What was returned comes first, whatever its epoch. A ``last`` request is held while others still
-        have open leases, so that a late death leaves nothing undone. Raises Misuse when ``length`` is not
+        What was returned comes first, whatever its epoch, unless that is still to come. A ``last`` request is held while
+        others still have open leases, so that a late death leaves nothing undone. Raises Misuse when ``length`` is not
         the pass's.
         """
         current = self.passes.get(epoch)
@@ -149,8 +110,11 @@ class Leases:
             )
         if current is None:
             current = self.passes[epoch] = Pass(length)
-        if self.returned:
-            return self._deal_again(rank, batch, live_workers)
+        current.begun = True
+        final = max(epoch, final)
+        again = next((span for span in self.returned if span[0] <= final or self.passes[span[0]].begun), None)
+        if again is not None:
+            return self._deal_again(rank, again, batch, live_workers)
         if current.left:
             lo = current.dealt
             current.dealt += chunk(current.left, batch, live_workers, least, after)
@@ -170,73 +134,169 @@ class Leases:
             epoch += 1
         return epoch
 
-    def done(self, rank: int, ids: list[int]) -> int:
+    def done(self, rank: int, ids: Iterable[int]) -> int:
         """These leases were trained on; how many samples that are. Ids that ``rank`` does not hold are
         passed over."""
-        samples = 0
+        samples, known = 0, []
         for lease_id in ids:
             holder, lease = self.open.get(lease_id, (None, None))
             if lease is None or holder != rank:
                 continue
             del self.open[lease_id]
+            known.append(lease_id)
             self.passes[lease.epoch].done += lease.hi - lease.lo
             samples += lease.hi - lease.lo
+        if known:
+            self.log.append(Trained(rank, known))
         return samples
 
-    def release(self, rank: int) -> int:
-        """``rank`` is gone or stopped: its open leases are to be dealt again. Returns how many samples they
-        hold."""
+    def release(self, rank: int, doubt: int = 0) -> int:
+        """``rank`` is gone or stopped: what it held is to be dealt again; how many samples that are. Of what was set
+        aside for it, it may have begun ``doubt`` places without a word that came; nobody has begun the rest."""
         mine = [lease for holder, lease in self.open.values() if holder == rank]
         for lease in mine:
             del self.open[lease.lease]
             self.returned.append((lease.epoch, lease.lo, lease.hi))
-        self.returned.sort()
-        return sum(lease.hi - lease.lo for lease in mine)
+        spans = self.reserved.pop(rank, [])
+        self.untouched += max(0, count(spans) - doubt)
+        self.returned = joined([*self.returned, *spans])
+        return sum(lease.hi - lease.lo for lease in mine) + min(doubt, count(spans))
 
-    def claim(self, epoch: int, lo: int, hi: int) -> None:
-        """Somebody has these places: they are not to be dealt again.
+    def take_back(self, lost: Iterable[Lease], certain: bool) -> int:
+        """These leases did not come to whom they were dealt; how many samples that are. ``certain``: nor will they."""
+        spans = [(lease.epoch, lease.lo, lease.hi) for lease in lost if self.open.pop(lease.lease, None) is not None]
+        if certain:
+            self.untouched += count(spans)
+        self.returned = joined([*self.returned, *spans])
+        return count(spans)
 
-        >>> leases = Leases(returned=[(0, 0, 10), (1, 0, 5)])
-        >>> leases.claim(0, 4, 6); leases.returned
-        [(0, 0, 4), (0, 6, 10), (1, 0, 5)]
+    # ------------------------------------------------------------------------------------------- what is set aside
+
+    def set_aside(self, rank: int, epoch: int, places: int, length: int, batch: int) -> Span | None:
+        """For ``rank`` alone: about so many of the last places of the pass that are not dealt yet, in whole batches.
+
+        >>> leases = Leases(); leases.set_aside(3, 0, 25, length=100, batch=10)
+        (0, 80, 100)
         """
-        left: list[tuple[int, int, int]] = []
-        for other, begin, end in self.returned:
-            if other != epoch or end <= lo or hi <= begin:
-                left.append((other, begin, end))
-                continue
-            left += [(other, *part) for part in ((begin, lo), (hi, end)) if part[0] < part[1]]
-        self.returned = left
+        current = self.passes.setdefault(epoch, Pass(length))
+        lo, hi = max(current.dealt, -(-(current.end - places) // batch) * batch), current.end
+        if current.length != length or lo >= hi:
+            return None
+        current.end = lo
+        self.reserved[rank] = joined([*self.reserved.get(rank, []), (epoch, lo, hi)])
+        self.log.append(SetAside(rank, [(epoch, lo, hi)], length))
+        return epoch, lo, hi
+
+    def give_back(self, rank: int, kept: Iterable[Span]) -> int:
+        """Of what was set aside for ``rank``, it gives up all but ``kept``; how many places that are."""
+        spans = self.reserved.get(rank, [])
+        for span in kept:
+            spans = without(spans, span)
+        for span in spans:
+            self.reserved[rank] = without(self.reserved[rank], span)
+        self._spare(spans)
+        return count(spans)
+
+    def taken(self, rank: int, lease: Lease, length: int) -> bool:
+        """``rank`` took this lease from what was set aside for it. False: that is not so (any more)."""
+        span = (lease.epoch, lease.lo, lease.hi)
+        if count(common(self.reserved.get(rank, []), span)) != lease.hi - lease.lo or lease.lo >= lease.hi:
+            return False
+        if lease.lease in self.open or self.passes[lease.epoch].length != length:
+            return False
+        self.reserved[rank] = without(self.reserved[rank], span)
+        self._hold(rank, lease, length)
+        return True
+
+    # ----------------------------------------------------------------------------------- after the supervisor's death
+
+    def replay(self, entry: Entry) -> None:
+        """What was written down after all else: wherever these places are in our memory, they went on from there."""
+        match entry:
+            case Trained(rank, ids):
+                self.done(rank, ids)
+            case SetAside(rank, spans, length):
+                for span in spans:
+                    self.passes.setdefault(span[0], Pass(length))
+                    self._withdraw(span)
+                self.reserved[rank] = joined([*self.reserved.get(rank, []), *spans])
+            case Dealt(rank, lease, length):
+                self.put(rank, lease, length)
+
+    def put(self, rank: int, lease: Lease, length: int) -> None:
+        """From now on ``rank`` has this lease, wherever its places were."""
+        self.passes.setdefault(lease.epoch, Pass(length))
+        self._count_again(self._withdraw((lease.epoch, lease.lo, lease.hi)))
+        self._hold(rank, lease, length)
+        if lease.lease < OWN_LEASES:
+            self.issued = max(self.issued, lease.lease + 1)
+
+    def _withdraw(self, span: Span) -> int:
+        """These places are in nobody's hands; how many of them were to be dealt again."""
+        epoch, lo, hi = span
+        for number, (_, old) in list(self.open.items()):
+            if overlap((old.epoch, old.lo, old.hi), span):  # it never came to its worker, and was dealt to another
+                del self.open[number]
+                self._spare(without([(old.epoch, old.lo, old.hi)], span))
+        again = count(common(self.returned, span))
+        self.returned = without(self.returned, span)
+        for rank, spans in self.reserved.items():
+            self.reserved[rank] = without(spans, span)
+        current = self.passes[epoch]
+        if overlap((epoch, current.dealt, current.end), span):
+            if hi >= current.end:
+                current.end = max(current.dealt, lo)
+            else:
+                self._spare([(epoch, current.dealt, lo)] if current.dealt < lo else [])
+                current.dealt = hi
+        return again
+
+    # ------------------------------------------------------------------------------------------------------- figures
 
     @property
     def samples_undone(self) -> int:
         """Samples of the passes begun so far that nobody reported as trained."""
-        return sum(each.length - each.done for each in self.passes.values())
+        return sum(each.length - each.done for each in self.passes.values() if each.begun)
 
     def progress(self) -> tuple[int, int, int]:
         """(epoch, done, length) of the earliest pass that is not complete, else of the latest; zeros before
         the first."""
-        if not self.passes:
+        begun = {epoch: each for epoch, each in self.passes.items() if each.begun}
+        if not begun:
             return 0, 0, 0
-        incomplete = [epoch for epoch, each in self.passes.items() if each.done < each.length]
-        epoch = min(incomplete) if incomplete else max(self.passes)
-        return epoch, self.passes[epoch].done, self.passes[epoch].length
+        incomplete = [epoch for epoch, each in begun.items() if each.done < each.length]
+        epoch = min(incomplete) if incomplete else max(begun)
+        return epoch, begun[epoch].done, begun[epoch].length
 
-    def _deal_again(self, rank: int, batch: int, live_workers: int) -> Lease:
-        epoch, lo, hi = self.returned.pop(0)
+    # ------------------------------------------------------------------------------------------------------- dealing
+
+    def _deal_again(self, rank: int, span: Span, batch: int, live_workers: int) -> Lease:
+        epoch, lo, hi = span
         # cut it by what is left of its pass altogether, so that the end of the last pass is shared out evenly
-        left = hi - lo + self.passes[epoch].left
-        left += sum(end - begin for other, begin, end in self.returned if other == epoch)
+        left = self.passes[epoch].left + count(other for other in self.returned if other[0] == epoch)
         middle = min(hi, lo + chunk(left, batch, live_workers))
-        if middle < hi:
-            self.returned.insert(0, (epoch, middle, hi))
-        fresh = min(self.untouched, middle - lo)
-        self.untouched -= fresh
-        self.samples_again += middle - lo - fresh
+        self.returned = without(self.returned, (epoch, lo, middle))
+        self._count_again(middle - lo)
         return self._issue(rank, epoch, lo, middle)
 
     def _issue(self, rank: int, epoch: int, lo: int, hi: int) -> Lease:
         lease = Lease(lease=self.issued, epoch=epoch, lo=lo, hi=hi)
         self.issued += 1
-        self.open[lease.lease] = (rank, lease)
+        self._hold(rank, lease, self.passes[epoch].length)
         return lease
+
+    def _hold(self, rank: int, lease: Lease, length: int) -> None:
+        self.passes[lease.epoch].begun = True
+        self.open[lease.lease] = (rank, lease)
+        self.log.append(Dealt(rank, lease, length))
+
+    def _count_again(self, places: int) -> None:
+        fresh = min(self.untouched, places)
+        self.untouched -= fresh
+        self.samples_again += places - fresh
+
+    def _spare(self, spans: Iterable[Span]) -> None:
+        """To be dealt again, though nobody has begun them."""
+        spans = list(spans)
+        self.untouched += count(spans)
+        self.returned = joined([*self.returned, *spans])

@@ -1,22 +1,31 @@
-"""Answers lease requests, and keeps those that can only be answered later. Pure; cluster.py drives it."""
+"""Answers lease requests, keeps those that can only be answered later, sets places aside. Pure; cluster.py drives it."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
-from taut.core.messages import Expulsion, LeaseRequest, NoLease
+from taut.core.messages import OWN_BITS, OWN_LEASES, Expulsion, LeaseRequest, LeaseTaken, NoLease, Reserve
 from taut.errors import Misuse
 from taut.supervisor.leases import HOLD
 from taut.supervisor.membership import Worker
+from taut.supervisor.reserves import Reserves
 from taut.supervisor.roll import Roll
+
+MOST_HELD = 4  # requests of one worker: more than it makes ahead
+BALANCE_S = 0.5
 
 
 @dataclass(slots=True)
 class Lending:
-    """The counter at which data are dealt. ``sharers``: how many workers share them."""
+    """The counter at which data are dealt. ``sharers``: how many workers share them. While somebody has not said where it
+    stands, since the supervisor came back, nobody is told that all is dealt: what it held may have to be dealt again."""
 
     roll: Roll
+    reserves: Reserves
     sharers: int = 1
+    asks: dict[int, LeaseRequest] = field(default_factory=dict)  # the last request of each worker
+    balanced_s: float = -1e9
 
     def request(self, worker: Worker, request: LeaseRequest, now: float) -> None:
         """Answer now, or hold the request. Another length than the first worker's costs the place in the
@@ -26,6 +35,7 @@ class Lending:
             roll.outbox.send(worker.connection, NoLease(max(request.epoch, request.until - 1)))
             return
         final = max(request.epoch, request.until - 1)
+        self.asks[worker.rank] = request
         try:
             epoch = roll.leases.earliest(request.epoch, final)
             answer = roll.leases.request(
@@ -37,19 +47,67 @@ class Lending:
                 last=request.last,
                 least=request.least,
                 after=(final - epoch) * request.length,
+                final=final,
             )
         except Misuse as error:
             roll.failed(worker, str(error), now)
             roll.outbox.send(worker.connection, Expulsion(worker.reason))
             return
-        if answer == HOLD:
-            roll.held[worker.rank] = request
-        else:
-            roll.outbox.send(worker.connection, answer or NoLease(final))
+        if answer is not None and answer != HOLD:
+            roll.outbox.send(worker.connection, answer)
+            return
+        self._tell(self.reserves.call_in(final, now, request.batch))
+        if answer is None and not roll.awaited and not self.reserves.outstanding(final, now, patient=request.last):
+            roll.outbox.send(worker.connection, NoLease(final))
+            return
+        held = roll.held.setdefault(worker.rank, [])
+        if len(held) < MOST_HELD:
+            held.append(request)
 
     def serve(self, now: float) -> None:
         """Try the held requests again: somebody may be done, or gone, or the run is being drained."""
         held = dict(self.roll.held)
         self.roll.held.clear()
-        for rank, request in held.items():
-            self.request(self.roll.members.workers[rank], request, now)
+        for rank, requests in held.items():
+            for request in requests:
+                self.request(self.roll.members.workers[rank], request, now)
+
+    def balance(self, now: float) -> None:
+        """Set places aside for those who train, as fits what is left and how fast they are."""
+        if now - self.balanced_s < BALANCE_S or self.roll.ending.begun:
+            return
+        self.balanced_s = now
+        for rank in [rank for rank in self.asks if not self.roll.members.workers[rank].live]:
+            self.gone(rank)
+        training = {
+            worker.rank: worker.statistics
+            for worker in self.roll.members.workers.values()
+            if worker.state == "training" and worker.leave is None and worker.rank not in self.roll.awaited
+        }
+        asks = {rank: self.asks[rank] for rank in training if rank in self.asks}
+        rates = {rank: made.samples / made.wall_s for rank, made in training.items() if made.wall_s > 0.0}
+        self._tell(self.reserves.balance(asks, rates, now))
+
+    def taken(self, worker: Worker, message: LeaseTaken) -> bool:
+        """A worker took a lease by itself. False: it could not."""
+        lease = message.lease
+        mine = lease.lease - OWN_LEASES >> OWN_BITS == worker.rank
+        if not mine or not self.roll.leases.taken(worker.rank, lease, message.length):
+            return False
+        self.reserves.taken(worker.rank, (lease.epoch, lease.lo, lease.hi))
+        return True
+
+    def returned(self, worker: Worker, now: float) -> None:
+        """A worker has said where it stands."""
+        reserve = self.reserves.renewed(worker.rank, now)
+        if reserve is not None and not self.roll.ending.begun:
+            self._tell({worker.rank: reserve})
+
+    def gone(self, rank: int) -> None:
+        """It asks for nothing any more."""
+        self.asks.pop(rank, None)
+        self.reserves.gone(rank)
+
+    def _tell(self, reserves: Mapping[int, Reserve]) -> None:
+        for rank, reserve in reserves.items():
+            self.roll.outbox.send(self.roll.members.workers[rank].connection, reserve)

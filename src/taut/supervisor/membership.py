@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, field
 
 from taut.core.detector import Detector
@@ -162,8 +162,9 @@ class Membership:
             gone=[Gone(worker.rank, worker.reason) for worker in self.workers.values() if not worker.live],
         )
 
-    def assign_donors(self, trained: bool) -> list[Worker]:
-        """Decide who gives its state to each joining worker; returns those whose donor is new, to be told.
+    def assign_donors(self, trained: bool, unheard: Set[int] = frozenset()) -> list[Worker]:
+        """Decide who gives its state to each joining worker; returns those whose donor is new, to be told. ``unheard``:
+        who may have died together with the supervisor, and is asked only where there is nobody else.
 
         The one with the fewest joiners gives, the lowest rank of equals. While nobody has the state and
         nothing was trained, the lowest-ranked joiner is the founder and the others wait for it. Call it
@@ -180,12 +181,13 @@ class Membership:
             joiners[0].donor = FOUNDER
             return [joiners[0]]
         load = Counter(worker.donor for worker in joiners if worker.donor in givers)
+        able = givers - unheard or givers
         told = []
         for worker in joiners:
             # also a founder that was overtaken: somebody is ready with the state of a donor who died
             # meanwhile
             if worker.donor not in givers:
-                worker.donor = min(givers, key=lambda rank: (load[rank], rank))
+                worker.donor = min(able, key=lambda rank: (load[rank], rank))
                 load[worker.donor] += 1
                 told.append(worker)
         return told

@@ -6,20 +6,24 @@ worker that speaks again over the same connection is known by that.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 from taut.core.detector import Detector
 from taut.core.messages import Hello, Lease, Statistics, TensorSpec
+from taut.core.spans import Span
 from taut.errors import StorageFailed
+from taut.supervisor.ahead import unpack
 from taut.supervisor.cluster import Cluster
-from taut.supervisor.leases import Leases, Pass
+from taut.supervisor.leases import Leases
 from taut.supervisor.membership import Worker, name_hash
-from taut.supervisor.recovery import Recovery
+from taut.supervisor.passes import Pass
 from taut.supervisor.roll import Ledger, RunPlan
 from taut.supervisor.view import WorkerState
 
-VERSION = 1
-ROSTERS_UNKNOWN = 1 << 20  # versions that may have followed the one that was kept: far more than a second can have
+VERSION = 2
+UNKNOWN = 1 << 20  # rosters and leases that may have followed the last one that was kept, where the disk failed
 
 
 class KeptWorker(msgspec.Struct, frozen=True, array_like=True):
@@ -37,24 +41,18 @@ class KeptWorker(msgspec.Struct, frozen=True, array_like=True):
     drain_told: bool
     expelled: bool
     reason: str
-    may_return: bool = False
+    may_return: bool
+    rhythm: list[int]  # of its heartbeats
 
 
 class KeptLeases(msgspec.Struct, frozen=True, array_like=True):
-    passes: dict[int, tuple[int, int, int]]  # epoch -> length, dealt, done
+    passes: dict[int, tuple[int, int, int, int, bool]]  # epoch -> length, dealt, done, end, begun
     open: list[tuple[int, Lease]]
     returned: list[tuple[int, int, int]]
     samples_again: int
     issued: int
-    untouched: int = 0
-
-
-class KeptRecovery(msgspec.Struct, frozen=True, array_like=True):
-    """Of a supervisor that is coming back: what it knew before any worker spoke, and what they told since."""
-
-    dealt: dict[int, int]
-    heard: dict[int, list[tuple[int, int]]]
-    issued: int
+    untouched: int
+    reserved: dict[int, list[Span]]
 
 
 class Kept(msgspec.Struct, frozen=True, array_like=True):
@@ -72,12 +70,18 @@ class Kept(msgspec.Struct, frozen=True, array_like=True):
     script_failed: bool
     phase: int
     drain: str | None
-    recovery: KeptRecovery | None = None
+
+
+def outline(cluster: Cluster) -> tuple[object, ...]:
+    """What decides whether all must be kept at once, before anybody is told of what has changed: who is in the run and
+    has its state, whether it has started, in which phase it is, and whether it is being drained."""
+    ledger = cluster.ledger
+    return cluster.members.version, ledger.started_s is None, ledger.phase, cluster.ending.reason
 
 
 def keep(cluster: Cluster, now: float) -> bytes:
     """The run as of now."""
-    members, leases, ledger, recovery = cluster.members, cluster.leases, cluster.ledger, cluster.recovery
+    members, leases, ledger = cluster.members, cluster.leases, cluster.ledger
     kept = Kept(
         VERSION,
         cluster.term,
@@ -85,12 +89,13 @@ def keep(cluster: Cluster, now: float) -> bytes:
         list(members.model) if members.model is not None else None,
         [_kept(worker) for worker in members.workers.values()],
         KeptLeases(
-            {epoch: (each.length, each.dealt, each.done) for epoch, each in leases.passes.items()},
+            {n: (each.length, each.dealt, each.done, each.end, each.begun) for n, each in leases.passes.items()},
             list(leases.open.values()),
             list(leases.returned),
             leases.samples_again,
             leases.issued,
             leases.untouched,
+            leases.reserved,
         ),
         None if ledger.started_s is None else now - ledger.started_s,
         ledger.lost,
@@ -98,14 +103,15 @@ def keep(cluster: Cluster, now: float) -> bytes:
         ledger.script_failed,
         ledger.phase,
         cluster.ending.reason,
-        None if recovery is None else KeptRecovery(recovery.dealt, recovery.heard, recovery.issued),
     )
     return msgspec.msgpack.encode(kept)
 
 
-def recall(plan: RunPlan, data: bytes, term: int, now: float) -> Cluster:
-    """The run as it was kept, for a supervisor in its life ``term``. Nothing is decided before every worker that was in
-    it has said where it stands, or is given up."""
+def recall(
+    plan: RunPlan, data: bytes, term: int, now: float, ahead: Sequence[bytes] = (), away_s: float = 0.0
+) -> Cluster:
+    """The run as it was kept, and what was written down after that (``ahead``), for a supervisor in its life ``term``;
+    ``away_s``: since ``data`` were kept. Nobody has spoken yet."""
     try:
         kept = msgspec.msgpack.decode(data, type=Kept)
     except msgspec.DecodeError as error:
@@ -115,19 +121,16 @@ def recall(plan: RunPlan, data: bytes, term: int, now: float) -> Cluster:
     cluster = Cluster(plan, now, term)
     members = cluster.members
     # Workers may have heard of later versions than the one that was kept, and pass over what is not later than those.
-    members.model, members.version = kept.model, kept.roster + ROSTERS_UNKNOWN
+    members.model, members.version = kept.model, kept.roster + UNKNOWN
     for each in kept.workers:
         worker = _recalled(each, kept.model or [], now)
         members.workers[worker.rank] = worker
         members.by_hash[each.name_hash] = worker.rank
-    cluster.leases.passes.update({epoch: Pass(*figures) for epoch, figures in kept.leases.passes.items()})
-    _recall_leases(cluster.leases, kept.leases)
-    _recall_ledger(cluster.ledger, kept, now)
+    _recall_leases(cluster.leases, kept.leases, ahead)
+    _recall_ledger(cluster.ledger, kept, now - away_s)
     cluster.ending.reason = kept.drain
-    cluster.recovery, cluster.roll.silent = Recovery.begin(cluster.members, cluster.leases), True
-    if kept.recovery is not None:  # it died while it was coming back
-        known, heard, issued = kept.recovery.dealt, kept.recovery.heard, kept.recovery.issued
-        cluster.recovery.dealt, cluster.recovery.heard, cluster.recovery.issued = known, heard, issued
+    cluster.recovering = True
+    cluster.roll.awaited.update(worker.rank for worker in members.live())
     return cluster
 
 
@@ -149,6 +152,7 @@ def _kept(worker: Worker) -> KeptWorker:
         worker.expelled,
         worker.reason,
         worker.may_return,
+        worker.detector.kept(),
     )
 
 
@@ -160,7 +164,7 @@ def _recalled(kept: KeptWorker, model: list[TensorSpec], now: float) -> Worker:
         kept.rank,
         b"",
         hello,
-        Detector(now),
+        Detector.restored(now, kept.rhythm),
         state,
         kept.donor,
         kept.statistics,
@@ -173,10 +177,17 @@ def _recalled(kept: KeptWorker, model: list[TensorSpec], now: float) -> Worker:
     )
 
 
-def _recall_leases(leases: Leases, kept: KeptLeases) -> None:
+def _recall_leases(leases: Leases, kept: KeptLeases, ahead: Sequence[bytes]) -> None:
+    leases.passes.update({epoch: Pass(*figures) for epoch, figures in kept.passes.items()})
     leases.open.update({lease.lease: (rank, lease) for rank, lease in kept.open})
     leases.returned.extend(kept.returned)
+    leases.reserved.update(kept.reserved)
     leases.samples_again, leases.issued, leases.untouched = kept.samples_again, kept.issued, kept.untouched
+    for entries in ahead:
+        for entry in unpack(entries):
+            leases.replay(entry)
+    leases.log.clear()  # it is written down
+    leases.issued += UNKNOWN
 
 
 def _recall_ledger(ledger: Ledger, kept: Kept, now: float) -> None:

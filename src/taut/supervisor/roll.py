@@ -79,9 +79,9 @@ class Roll:
     ending: Ending
     outbox: Outbox
     term: int = 0  # of the supervisor's lives
-    held: dict[int, LeaseRequest] = field(default_factory=dict)  # requests to be answered later, by rank
+    held: dict[int, list[LeaseRequest]] = field(default_factory=dict)  # requests to be answered later, by rank
     refused: dict[tuple[str, int], str] = field(default_factory=dict)  # (host, pid) -> why
-    silent: bool = False  # nobody is told who is in the run: a supervisor that came back does not know it yet
+    awaited: set[int] = field(default_factory=set)  # who has not said where it stands since the supervisor came back
     _roster_owed: bool = False
     _roster_told_s: float = -math.inf
 
@@ -140,7 +140,8 @@ class Roll:
         """Out of the run: its leases are dealt again, the others are told."""
         self.members.remove(worker, reason[:2000])
         self.held.pop(worker.rank, None)
-        samples = 0 if self.ending.begun else self.leases.release(worker.rank)
+        doubt = self._doubt(worker, now) if failure else 0
+        samples = 0 if self.ending.begun else self.leases.release(worker.rank, doubt)
         again = f"; {samples} samples are dealt again" if samples else ""
         self.outbox.record("gone", f"worker {worker.rank}: {worker.reason}{again}")
         self.outbox.add(Measured(worker.rank, worker.statistics, final=True))
@@ -151,6 +152,14 @@ class Roll:
             self.ledger.lost += 1
         self._tell_roster()
         self.ending.lost(worker, now)
+
+    def _doubt(self, worker: Worker, now: float) -> int:
+        """So many samples it may have trained on by itself, and could not say so: all, of one that was silent since
+        before the supervisor died; else what twice its speed makes of its silence."""
+        made = worker.statistics
+        if worker.rank in self.awaited or made.wall_s <= 0.0:
+            return 1 << 62
+        return math.ceil(2.0 * made.samples / made.wall_s * (1.0 + worker.detector.silence_s(now)))
 
     def failed(self, worker: Worker, reason: str, now: float) -> None:
         """Out of the run by an error of its own script: the run's exit code will tell."""
@@ -246,7 +255,7 @@ class Roll:
             self._send_roster(live, None)
 
     def _send_roster(self, live: Sequence[Worker], besides: Worker | None) -> None:
-        if self.silent or self.ending.verdict is not None:
+        if self.ending.verdict is not None:
             return  # after the verdict nobody exchanges anything any more
         roster = self.members.roster()
         for worker in live:

@@ -32,6 +32,7 @@ create table if not exists statistic (time real, rank integer, {", ".join(FIELDS
 create table if not exists event (time real, kind text, text text);
 create table if not exists memory (id integer primary key, term integer, beat real, address text,
     bind text, advertise text, data blob);
+create table if not exists ahead (id integer primary key, data blob);
 """
 
 
@@ -125,11 +126,21 @@ class RunStore:
     def remember(self, time: float, term: int, place: tuple[str, str, str], data: bytes) -> None:
         """Keep what the supervisor must not forget, and that it lives. ``place``: address, bind, advertise. Raises
         ``Superseded`` where another one, of a higher term, has taken over."""
+        self._check_term(term)
+        self._run("insert or replace into memory values (0, ?, ?, ?, ?, ?, ?)", (term, time, *place, data))
+        self._run("delete from ahead", ())  # it is among the data
+
+    def append(self, term: int, data: bytes) -> None:
+        """Keep this beside what was remembered last; ``Superseded`` as there. The process may die after the next `flush`,
+        and it is not lost."""
+        self._check_term(term)
+        self._run("insert into ahead (data) values (?)", (data,))
+
+    def _check_term(self, term: int) -> None:
         with _storage(self.path):
             row = self._database.execute("select term from memory").fetchone()
         if row is not None and row[0] > term:
             raise Superseded(f"a supervisor of term {row[0]} has taken over; this one is of term {term}")
-        self._run("insert or replace into memory values (0, ?, ?, ?, ?, ?, ?)", (term, time, *place, data))
 
     def finished(self, time: float, outcome: Outcome) -> None:
         """Keep how it ended."""

@@ -10,6 +10,7 @@ import socket
 import threading
 import time
 import traceback
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from importlib import metadata
 from pathlib import Path
@@ -35,12 +36,13 @@ from taut.supervisor.actions import (
     SaveIndex,
     Send,
 )
+from taut.supervisor.ahead import pack
 from taut.supervisor.checkpoint_folder import Found, Launch, drop, numbers, remember_launch, write_manifest
 from taut.supervisor.cluster import Cluster
 from taut.supervisor.control import Control
 from taut.supervisor.former import KEYS_FILE, Former, port_of, recall_former
 from taut.supervisor.journal import Journal
-from taut.supervisor.memory import keep, recall
+from taut.supervisor.memory import keep, outline, recall
 from taut.supervisor.model_file import write_index, write_model
 from taut.supervisor.outlet import Outlet
 from taut.supervisor.roll import PATIENCE_S, RunPlan
@@ -98,15 +100,17 @@ class Supervisor:
         self._socket = SupervisorSocket(keys, bind=bind, port=port, advertise=advertise)
         self.address, self._bound = self._socket.address, (bind, advertise or "")
         self._clock = clock
-        self._began_s = now = clock.now()
-        self._journal, term = _journal(self.run_dir, run, now, command, settings, former, resume is not None)
+        now = clock.now()
+        self._began_s = now if former is None else now - max(0.0, time.time() - former.began_at)  # the run did
+        self._journal, term = _journal(self.run_dir, run, self._began_s, command, settings, former, resume is not None)
         self._launch = remember_launch(self.run_dir, launch)
         self._knocking: Knocking | None = None
         self._superseded = False
         if former is None:
             self._cluster = Cluster(plan, now, term)
         else:
-            self._cluster = recall(plan, former.data, former.term + 1, now)
+            away_s = max(0.0, time.time() - former.beat)
+            self._cluster = recall(plan, former.data, former.term + 1, now, former.ahead, away_s)
             self._journal.record("back", f"the supervisor is back, in its life number {former.term + 2}", now)
             if self.address != former.address:
                 self._knocking = Knocking(keys, self._cluster.members.roster().members)
@@ -116,6 +120,8 @@ class Supervisor:
         self._socket.door.knows = self._cluster.members.has_key
         self._control = Control(self._cluster, self._socket.door, self.run_dir / KEYS_FILE, self._socket.came_with)
         self._outlet = Outlet(self._socket)
+        self._letters: deque[Send] = deque()  # to be sent at the end of the round
+        self._outline: tuple[object, ...] = ()  # of what was remembered last
         self._orders: queue.SimpleQueue[Callable[[float], list[Action]]] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._writer: threading.Thread | None = None
@@ -217,6 +223,7 @@ class Supervisor:
             now = self._clock.now()
             self._journal.record("error", traceback.format_exc(), now)
             self._carry_out(self._cluster.stop(f"the supervisor failed: {error!r}", now), now)
+            self._tell(now)
         finally:
             self._close()
 
@@ -240,19 +247,40 @@ class Supervisor:
             self._outlet.retry(self._reachable)
             self._journal.flush(now, self._remember)
             self._knock()
+        self._tell(now)
         if now - self._viewed_s >= TICK_S:
             self._viewed_s, self._view = now, self._look(now)
 
     def _remember(self, store: RunStore, at: float) -> None:
         now = self._clock.now()
         store.remember(at, self._cluster.term, (self.address, *self._bound), keep(self._cluster, now))
+        self._cluster.leases.log.clear()
+
+    def _tell(self, now: float) -> None:
+        """What was to be sent in this round; before that, all is written down that must not be forgotten of it."""
+        while True:
+            self._write_ahead(now)
+            letters, self._letters = self._letters, deque()
+            for send in letters:
+                if not self._outlet.send(send.connection, send.message, send.payloads):
+                    self._carry_out(self._cluster.unreachable(send.connection, now), now)
+            if not self._letters:
+                return
+
+    def _write_ahead(self, now: float) -> None:
+        log, drawn = self._cluster.leases.log, outline(self._cluster)
+        if drawn != self._outline:
+            self._outline = drawn
+            self._journal.flush(now, self._remember, at_once=True)
+        elif log:
+            self._journal.append(self._cluster.term, pack(log), now)
+        log.clear()
 
     def _knock(self) -> None:
         """Tell those who have not come yet where we are now."""
         if self._knocking is not None:
-            recovery = self._cluster.recovery
-            self._knocking.knock(self.address, self._cluster.term, sorted(recovery.awaited) if recovery else [])
-            if recovery is None:
+            self._knocking.knock(self.address, self._cluster.term, sorted(self._cluster.roll.awaited))
+            if not self._cluster.recovering:
                 self._knocking.close()
                 self._knocking = None
 
@@ -266,14 +294,12 @@ class Supervisor:
     def _carry_out(self, actions: Iterable[Action], now: float) -> None:
         for action in actions:
             match action:
-                case Send(connection, message, payloads):
-                    if not self._outlet.send(connection, message, payloads):
-                        self._carry_out(self._cluster.unreachable(connection, now), now)
+                case Send():
+                    self._letters.append(action)
                 case Record(kind, text):
                     self._journal.record(kind, text, now)
                 case Joined(rank, host, pid):
                     self._journal.joined(rank, host, pid, now)
-                    self._journal.flush(now, self._remember, at_once=True)  # a rank is never given twice
                 case Departed(rank, reason):
                     self._journal.departed(rank, reason, now)
                 case Measured(rank, statistics, final):
@@ -357,6 +383,7 @@ class Supervisor:
             self._completer.join()
         now = self._clock.now()
         self._carry_out(self._cluster.stop("the run was stopped", now), now)
+        self._tell(now)
         self._view = self._look(now)
         self._over.set()
         self._socket.close(LINGER_S)
@@ -414,7 +441,7 @@ def _journal(
 ) -> tuple[Journal, int]:
     """With a store, or without one when the disk does not let us: training needs none. Also the supervisor's term, where
     it begins anew."""
-    began_at = time.time()
+    began_at = time.time() if former is None else former.began_at
     term = 0
     try:
         store = RunStore(run_dir, run)
@@ -423,7 +450,7 @@ def _journal(
     try:
         if resumed:
             term = store.resumed(began_at)
-        store.begin(began_at if former is None else former.began_at, command, settings, _versions())
+        store.begin(began_at, command, settings, _versions())
     except StorageFailed as error:
         store.close()
         return Journal(None, now, began_at, str(error)), term

@@ -42,6 +42,7 @@ from taut.core.messages import (
     Pulse,
     Receipt,
     Report,
+    ReserveSeen,
     Returned,
     Roster,
     StateChunk,
@@ -133,6 +134,7 @@ class Courier:
         self._early_nbytes = 0
         self._snapshots: Counter[int] = Counter()  # that others asked for, per worker
         self._unsaid: deque[list[bytes]] = deque()  # for the supervisor, when it has no room
+        self._seen = 0  # version of what is set aside for this worker, as the supervisor was told
         self._said = self._told = 0  # messages to and from the supervisor, without heartbeats and pulses
         self._last_words: list[bytes] | None = None  # how the replica ended
         self._donation = Donation()
@@ -176,12 +178,20 @@ class Courier:
         while self._unsaid and self.transport.send(SUPERVISOR, self._unsaid[0]):
             self._unsaid.popleft()
             self._said += 1
+        self._see_reserve()
         self._on_time(self.clock.now())
 
     def carry_out(self) -> None:
         """What was asked for."""
         while self._commands:
             self._on_command(self._commands.popleft())
+
+    def _see_reserve(self) -> None:
+        """Tell the supervisor that a new reserve is seen, after everything that was said before it came: what was taken
+        of the reserve before is among that."""
+        version = self.facts.reserve.version
+        if version > self._seen and not self._unsaid and self._send(SUPERVISOR, ReserveSeen(version, self._said), ()):
+            self._seen = version
 
     def _on_command(self, command: Command) -> None:
         match command:

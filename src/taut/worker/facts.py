@@ -19,12 +19,14 @@ from taut.core.messages import (
     NoLease,
     Pulse,
     Refusal,
+    Reserve,
     Roster,
     Saved,
     Start,
     SupervisorMessage,
     Welcome,
 )
+from taut.core.spans import Span, common, joined, without
 from taut.errors import Expelled, GivenUp, Refused
 
 
@@ -43,6 +45,8 @@ class Facts:
     drained: bool = False
     leases: deque[Lease] = field(default_factory=deque)
     dealt_out: set[int] = field(default_factory=set)
+    reserve: Reserve = field(default_factory=lambda: Reserve(0, 0, []))  # set aside for this worker, and not taken yet
+    taken: list[Span] = field(default_factory=list)  # from there, and perhaps not known to the supervisor yet
     finish: tuple[Finish, bytes] | None = None
     saved: Saved | None = None
     phase: int = 0  # of a run that changes its strategy, as announced
@@ -76,6 +80,8 @@ class Facts:
                     self.leases.append(message)
                 case NoLease(epoch):
                     self.dealt_out.add(epoch)
+                case Reserve():
+                    self._adopt(message)
                 case Drain(reason):
                     self.drain = reason
                 case Leave(reason):
@@ -96,6 +102,16 @@ class Facts:
                 case Pulse() | Roster() | Moved():
                     pass
             self.changed.notify_all()
+
+    def _adopt(self, reserve: Reserve) -> None:
+        """What is set aside, without what was taken already: the supervisor may not have heard of that."""
+        if reserve.version <= self.reserve.version:
+            return
+        spans: list[Span] = list(reserve.spans)
+        self.taken = joined(span for one in self.taken for span in common(spans, one))
+        for span in self.taken:
+            spans = without(spans, span)
+        self.reserve = Reserve(reserve.version, reserve.length, spans)
 
     def fail(self, error: BaseException) -> None:
         with self.changed:

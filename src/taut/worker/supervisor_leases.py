@@ -1,4 +1,4 @@
-"""Leases from the supervisor, for a seat in a run."""
+"""Leases from the supervisor, for a seat in a run; when none is at hand, from what it has set aside for this worker."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from taut.core.messages import Lease, LeaseDone, LeaseRequest
+from taut.core.messages import Lease, LeaseDone, LeaseRequest, LeaseTaken, Reserve, own_lease
+from taut.core.spans import Span, joined, without
 from taut.worker.batches import LeaseSource, Plan
 from taut.worker.facts import Facts
 
@@ -21,7 +22,8 @@ LEASE_S = 0.1  # at least, where steps are shorter: asking costs a round trip, p
 
 
 class SupervisorLeases(LeaseSource):
-    """Leases from the supervisor, asked for ahead so that nobody waits for the network between them."""
+    """Leases from the supervisor, asked for ahead so that nobody waits for the network between them. Where that is not
+    enough, since it is away or slow, this worker takes what was set aside for it."""
 
     def __init__(self, seat: Seat) -> None:
         self._seat = seat
@@ -30,6 +32,7 @@ class SupervisorLeases(LeaseSource):
         self.length = 0  # of the data set
         self._held: dict[int, Lease] = {}  # taken, and not trained on yet
         self._finished: deque[tuple[float, Lease]] = deque()  # of late, and when
+        self._own = 0  # leases that it took by itself
 
     def standing(self) -> tuple[list[Lease], list[Lease]]:
         """What this worker has of leases: those not trained on yet, and those it trained on of late. From any thread."""
@@ -49,7 +52,8 @@ class SupervisorLeases(LeaseSource):
         final = plan.until - 1
 
         def answered(facts: Facts) -> bool:
-            return bool(facts.leases) or final in facts.dealt_out or facts.stopping
+            at_hand = bool(facts.leases) or self._reserved(plan) is not None
+            return at_hand or final in facts.dealt_out or facts.stopping
 
         def something(facts: Facts) -> bool:
             wanted = seat.keeper is not None and seat.keeper.can_take
@@ -67,14 +71,42 @@ class SupervisorLeases(LeaseSource):
         if facts.stopping:
             return None
         if not facts.leases:
-            self._asked = 0
-            return None
+            own = self._take_own(plan)
+            self._asked = self._asked if own is not None else 0
+            return own
         with facts.changed:
             lease = facts.leases.popleft()
             self._held[lease.lease] = lease
         self._asked -= 1
         if final not in facts.dealt_out:
             self._ask(plan)
+        return lease
+
+    def _reserved(self, plan: Plan) -> Span | None:
+        """The first places that are set aside for this worker, of passes up to the last of the plan. Who is alone takes
+        them only while the supervisor is gone, so that its run repeats itself."""
+        facts = self._seat.node.facts
+        alone = self._seat.node.workers == 1 and facts.silent_since_s is None
+        if alone or facts.reserve.length != plan.length:
+            return None
+        return next((span for span in facts.reserve.spans if span[0] < plan.until), None)
+
+    def _take_own(self, plan: Plan) -> Lease | None:
+        """A lease from there. The supervisor is told, before it can be told that a smaller reserve was seen."""
+        node, facts = self._seat.node, self._seat.node.facts
+        with facts.changed:
+            span = self._reserved(plan)
+            if span is None:
+                return None
+            epoch, lo, hi = span
+            hi = min(hi, lo + self._least_batches() * plan.batch_size)
+            lease = Lease(own_lease(node.rank, self._own), epoch, lo, hi)
+            self._own += 1
+            self._held[lease.lease] = lease
+            facts.taken = joined([*facts.taken, (epoch, lo, hi)])
+            rest = without(facts.reserve.spans, (epoch, lo, hi))
+            facts.reserve = Reserve(facts.reserve.version, facts.reserve.length, rest)
+            node.say(LeaseTaken(lease, plan.length))
         return lease
 
     def _ask(self, plan: Plan) -> None:

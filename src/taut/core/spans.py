@@ -1,0 +1,67 @@
+"""Places of passes over the data, as spans: sums, unions and differences. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+Span = tuple[int, int, int]  # pass, from which place, to before which
+
+
+def count(spans: Iterable[Span]) -> int:
+    """How many places.
+
+    >>> count([(0, 2, 5), (1, 0, 4)])
+    7
+    """
+    return sum(hi - lo for _, lo, hi in spans)
+
+
+def joined(spans: Iterable[Span]) -> list[Span]:
+    """The same places in as few spans as can be, in order.
+
+    >>> joined([(0, 4, 6), (0, 0, 4), (0, 3, 5), (1, 6, 8), (0, 9, 9)])
+    [(0, 0, 6), (1, 6, 8)]
+    """
+    found: list[Span] = []
+    for epoch, lo, hi in sorted(spans):
+        if lo >= hi:
+            continue
+        if found and found[-1][0] == epoch and found[-1][2] >= lo:
+            found[-1] = (epoch, found[-1][1], max(hi, found[-1][2]))
+        else:
+            found.append((epoch, lo, hi))
+    return found
+
+
+def overlap(one: Span, other: Span) -> int:
+    """How many places two spans share.
+
+    >>> overlap((0, 2, 6), (0, 4, 9)), overlap((0, 2, 6), (1, 4, 9))
+    (2, 0)
+    """
+    return max(0, min(one[2], other[2]) - max(one[1], other[1])) if one[0] == other[0] else 0
+
+
+def common(spans: Iterable[Span], other: Span) -> list[Span]:
+    """What of ``spans`` lies in ``other``.
+
+    >>> common([(0, 0, 10), (1, 0, 5)], (0, 4, 6))
+    [(0, 4, 6)]
+    """
+    return [(one[0], max(one[1], other[1]), min(one[2], other[2])) for one in spans if overlap(one, other)]
+
+
+def without(spans: Iterable[Span], other: Span) -> list[Span]:
+    """What of ``spans`` does not lie in ``other``, in their order.
+
+    >>> without([(0, 0, 10), (1, 0, 5)], (0, 4, 6))
+    [(0, 0, 4), (0, 6, 10), (1, 0, 5)]
+    """
+    left: list[Span] = []
+    for one in spans:
+        if not overlap(one, other):
+            left.append(one)
+            continue
+        epoch, begin, end = one
+        left += [(epoch, *part) for part in ((begin, other[1]), (other[2], end)) if part[0] < part[1]]
+    return left
