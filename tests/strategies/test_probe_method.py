@@ -9,11 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from taut.codecs import REGISTRY as CODECS
 from taut.core.messages import Note
 from taut.errors import MalformedMessage, Misuse
 from taut.strategies import probe_link
 from taut.strategies.method import Draining, Finished, Heard, Placed, Proceed, Stepped, Tell
-from taut.strategies.probe import Probing
+from taut.strategies.probe import MOST_CODECS, Probing
 from taut.strategies.probe_link import (
     FIRST_BURST_NBYTES,
     MOST_BURST_NBYTES,
@@ -23,7 +24,7 @@ from taut.strategies.probe_link import (
     burst,
     pairs,
 )
-from taut.strategies.probe_state import ProbeState
+from taut.strategies.probe_state import CodecFigures, ProbeState
 from taut.strategies.registry import INTERNAL, REGISTRY, parse
 from taut.testing.method_check import check_method
 from taut.testing.method_world import Actor, MethodWorld
@@ -59,6 +60,43 @@ def test_every_link_is_measured_once_by_one_end(seed: int, workers: int) -> None
     for actor in world.actors.values():
         assert set(actor.method_state.codecs) == {"tether", "threshold", "dense"}
         assert np.array_equal(actor.x, np.ones(64, np.float32)), "the probe touched the weights"
+
+
+def test_any_codec_can_be_watched() -> None:
+    """All of them, five at a time: also those that scan the whole vector, where fragments would be."""
+    known = sorted(CODECS)
+    for first in range(0, len(known), MOST_CODECS):
+        some = known[first : first + MOST_CODECS]
+        method = Probing(2, 2, seconds=0.0, watch="+".join(some))
+        world = MethodWorld(method, [np.ones(5000, np.float32)] * 2, seed=1, actor=Watched)
+        world.run(40, freely=True)
+        assert all(set(actor.method_state.codecs) == set(some) for actor in world.actors.values())
+    for wrong in ("", "int8+int8", "a+b+c+d+e+f", "int8+"):
+        with pytest.raises(Misuse, match="watch="):
+            Probing(watch=wrong)
+
+
+def test_codecs_that_see_the_whole_are_not_cut_where_others_are() -> None:
+    """Where encoding takes much of a step."""
+    rng, x = np.random.default_rng(0), np.zeros(1 << 16, np.float32)
+    shadows = [Shadow(name, x, 2, step_s=1e-6) for name in ("powersgd", "int8")]
+    for _ in range(20):
+        x += rng.standard_normal(len(x), np.float32)
+        for shadow in shadows:
+            shadow.follow(x)
+    whole, cut = (shadow.fragments for shadow in shadows)
+    assert whole == 1 < cut
+    assert all(shadow.figures().bits_per_element > 0.0 for shadow in shadows)
+
+
+def test_the_longest_names_and_the_most_links_fit_into_a_report() -> None:
+    most = max(sum(one == rank for one, _ in pairs(tuple(range(n)))) for n in (8, 99) for rank in range(n))
+    figures = CodecFigures(1.234e-10, 1.234e-10, 12.34)
+    link = LinkFigures(1.234e-05, 1.234e-05, 1.234e08, 1.234e08)
+    state = MethodWorld(Probing(), [np.ones(2_500_000, np.float32)] * 2, actor=Watched).actors[0].method_state
+    state.codecs = dict.fromkeys(sorted(CODECS, key=len)[-MOST_CODECS:], figures)
+    state.links = dict.fromkeys(range(99 - most, 99), link)
+    assert len(" ".join(f"{name}={value:g}" for name, value in Probing().figures(state).items())) <= 1024
 
 
 def test_a_death_in_the_middle_costs_only_that_worker() -> None:

@@ -41,6 +41,7 @@ from taut.cli.run_folder import new_supervisor
 from taut.cli.supervisor import EVERYWHERE
 from taut.config import Settings, resolve
 from taut.errors import Misuse, RunFailed
+from taut.written import did_you_mean
 
 if TYPE_CHECKING:
     from taut.adviser.record import Probe
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
 
 LOCAL_WORKERS = 2  # the fewest that have a link
 OUT = Path("probe.json")
+CODECS = "tether,threshold,dense"
 
 
 def probe(
@@ -67,6 +69,7 @@ def probe(
     ] = False,
     out: Annotated[Path, typer.Option("--out", "-o", help="Where the result goes.", rich_help_panel=OUTPUT)] = OUT,
     steps: Annotated[int, typer.Option(help="Steps that each worker is timed for.", rich_help_panel=RUN)] = 40,
+    codecs: Annotated[str, typer.Option(help="Codecs that are watched, five at most.", rich_help_panel=RUN)] = CODECS,
     threads: Threads = None,
     bind: Bind = None,
     port: Port = None,
@@ -101,9 +104,9 @@ def probe(
         )
     display = ProbeDisplay(notes(), quiet=quiet or as_json)
     if script is not None:
-        found = probe_here(script, args or [], flags, display, config=config, steps=steps)
+        found = probe_here(script, args or [], flags, display, config=config, steps=steps, codecs=codecs)
     else:
-        found = _probe_there(flags, display, config=config, steps=steps)
+        found = _probe_there(flags, display, config=config, steps=steps, codecs=codecs)
     from taut.adviser.record import write_probe
 
     write_probe(out, found)
@@ -114,9 +117,32 @@ def probe(
         results().print(f"written to {out}; next: taut advise --probe {out} SCRIPT", soft_wrap=True)
 
 
-def probe_settings(flags: Mapping[str, object], config: Path | None, steps: int, **defaults: object) -> Settings:
+def watched_codecs(written: str) -> str:
+    """Codecs by name, as the probe's method takes them.
+
+    >>> watched_codecs("int8, topk")
+    'int8+topk'
+    """
+    from taut.codecs import REGISTRY
+
+    names = [name.strip() for name in written.split(",")]
+    for name in names:
+        if name not in REGISTRY:
+            known = f"names of codecs: {', '.join(sorted(REGISTRY))}"
+            raise Misuse(f"--codecs {written}", known, did_you_mean(name, REGISTRY, "`taut codecs` lists them"))
+    return "+".join(names)
+
+
+def probe_settings(
+    flags: Mapping[str, object], config: Path | None, steps: int, codecs: str, **defaults: object
+) -> Settings:
     """A run whose strategy is the probe: neither the environment nor a settings file can say otherwise."""
-    fixed = {"strategy": f"probe:steps={steps}", "topology": "complete", "codec": "dense", "finish": "any"}
+    fixed = {
+        "strategy": f"probe:steps={steps},watch={watched_codecs(codecs)}",
+        "topology": "complete",
+        "codec": "dense",
+        "finish": "any",
+    }
     settings = resolve({**flags, **fixed}, config_file=config, defaults=defaults).fitted()
     set_up_log(settings.log)
     return settings
@@ -140,11 +166,18 @@ class ProbeDisplay(Display):
 
 
 def probe_here(
-    script: Path, args: list[str], flags: Mapping[str, object], display: ProbeDisplay, *, config: Path | None, steps: int
+    script: Path,
+    args: list[str],
+    flags: Mapping[str, object],
+    display: ProbeDisplay,
+    *,
+    config: Path | None,
+    steps: int,
+    codecs: str = CODECS,
 ) -> Probe:
     """With workers on this machine."""
     check_script(script)
-    settings = probe_settings(flags, config, steps, workers=LOCAL_WORKERS)
+    settings = probe_settings(flags, config, steps, codecs, workers=LOCAL_WORKERS)
     launch = LocalRun(settings, script, args, command=shlex.join(sys.argv))
     display.supervisor = launch.supervisor
     ended = launch.conduct(display)
@@ -153,9 +186,11 @@ def probe_here(
     return _record(ended, str(script), args, local=True)
 
 
-def _probe_there(flags: Mapping[str, object], display: ProbeDisplay, *, config: Path | None, steps: int) -> Probe:
+def _probe_there(
+    flags: Mapping[str, object], display: ProbeDisplay, *, config: Path | None, steps: int, codecs: str
+) -> Probe:
     """With workers that join from other machines."""
-    settings = probe_settings(flags, config, steps, bind=EVERYWHERE, workers=LOCAL_WORKERS)
+    settings = probe_settings(flags, config, steps, codecs, bind=EVERYWHERE, workers=LOCAL_WORKERS)
     _, _, service = new_supervisor(settings, shlex.join(sys.argv))
     service.start()
     display.supervisor = service

@@ -14,7 +14,7 @@ import numpy as np
 from taut.codecs.forms import FORMS, DenseForm, SparseForm
 from taut.codecs.packing import dense_numbers
 from taut.codecs.parallel import HEAVY, over
-from taut.codecs.payload import CHUNK, COUNTS, PAIRS, Bytes, Header, Kind, body_of, read, read_pairs
+from taut.codecs.payload import CHUNK, PAIRS, Bytes, Header, Kind, body_of, read, read_pairs
 
 if TYPE_CHECKING:
     from taut.codecs.codec import State
@@ -55,6 +55,6 @@ def _add(state: State, head: Header, pieces: Callable[[int, int], Iterator[tuple
 
 
 def _numbers(payload: Bytes, head: Header, lo: int, hi: int) -> Iterator[tuple[int, Any]]:
-    quantum = np.float32(head.quantum) if head.kind in COUNTS else np.float32(1.0)
     for start in range(lo, hi, CHUNK):
-        yield start, dense_numbers(payload, head, start, min(start + CHUNK, hi)).astype(np.float32) * quantum
+        numbers = dense_numbers(payload, head, start, min(start + CHUNK, hi))
+        yield start, numbers if head.kind is Kind.DENSE else numbers.astype(np.float32) * np.float32(head.quantum)

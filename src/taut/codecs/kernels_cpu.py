@@ -99,6 +99,13 @@ def _add_words(w, b, base, words, quantum):  # type: ignore[no-untyped-def]
         w[i] += change
 
 
+@_kernel(types.void(_vector, _vector, types.Array(types.float32, 1, "C", readonly=True)))
+def _add_values(w, b, values):  # type: ignore[no-untyped-def]
+    for i in range(values.size):
+        b[i] += values[i]
+        w[i] += values[i]
+
+
 @_kernel(types.void(_words_in, _index, _bits))
 def _write_bits(words, first, bits):  # type: ignore[no-untyped-def]
     """Words of elements from ``first`` on into a bitmap that starts there."""
@@ -183,8 +190,7 @@ def _four_signs() -> U32:
 
 
 def add_values(w: F32, b: F32, base: int, values: F32) -> None:
-    b[base : base + values.size] += values
-    w[base : base + values.size] += values
+    _add_values(w[base : base + values.size], b[base : base + values.size], np.ascontiguousarray(values, np.float32))
 
 
 def add_at(w: F32, b: F32, base: int, indices: npt.NDArray[Any], values: F32) -> None:

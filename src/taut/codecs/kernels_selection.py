@@ -138,21 +138,20 @@ def largest(bits: I32, k: int) -> I64:
     if edge == 0:
         wanted = 0  # zeros are not sent
     tasks = []
-    for (start, stop), high, low in zip(parts, upper, lower, strict=True):
+    for (start, stop), low in zip(parts, lower, strict=True):
         equal = min(wanted, int(low[inner]))  # the first parts have the first of equal ones
         wanted -= equal
-        tasks.append((start, stop, np.int32(edge), equal, int(high[bucket + 1 :].sum() + low[inner + 1 :].sum()) + equal))
+        tasks.append((start, stop, np.int32(edge), equal, min(k, stop - start)))
     found = parallel.together(lambda *task: _taken(bits, *task), tasks)
     return found[0] if len(found) == 1 else np.concatenate(found)
 
 
-def _taken(bits: I32, start: int, stop: int, edge: np.int32, wanted: int, count: int) -> I64:
-    """Of one part: ``count`` places above the edge, and the first ``wanted`` at it."""
-    out: I64 = np.empty(count + 1, np.int64)
-    taken = int(_take(bits[start:stop], edge, wanted, out))
-    assert taken == count
-    out += start
-    return out[:count]
+def _taken(bits: I32, start: int, stop: int, edge: np.int32, wanted: int, room: int) -> I64:
+    """Of one part: the places above the edge, and the first ``wanted`` at it; ``room`` at most."""
+    out: I64 = np.empty(room + 1, np.int64)
+    taken = out[: int(_take(bits[start:stop], edge, wanted, out))]
+    taken += start
+    return taken
 
 
 def _histogram(kernel: Callable[..., None], size: int, bits: I32, *bucket: np.int32) -> U32:

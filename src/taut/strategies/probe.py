@@ -19,7 +19,7 @@ import numpy as np
 
 from taut.core.events import Ended
 from taut.core.messages import Note
-from taut.errors import MalformedMessage
+from taut.errors import MalformedMessage, Misuse
 from taut.strategies.method import (
     Draining,
     Finished,
@@ -42,7 +42,8 @@ MOST_TIMES = 25
 LEAST_CODEC_STEPS = 16
 MOST_TIMES_LONGER = 5
 IDLE_TURNS = 8  # in a row without data: this worker waits for what somebody who is ready may hold
-CODECS = ("tether", "threshold", "dense")
+CODECS = "tether+threshold+dense"
+MOST_CODECS = 5  # whose figures, beside those of the links, fit into what a worker reports
 READY, MEASURE, OVER = "ready", "measure", "over"
 
 
@@ -50,6 +51,7 @@ READY, MEASURE, OVER = "ready", "measure", "over"
 class Probing(Method):
     """``steps`` at least are timed, and where they are short as many as ``seconds`` have (but not over 25 times as many);
     ``codec_steps`` follow in which codecs are watched (0: they are not), fewer where that takes too long.
+    ``watch``: their names, joined by +.
 
     >>> from taut.testing.method_check import check_method
     >>> world = check_method(Probing(steps=2, codec_steps=0, seconds=0.0), seed=3, workers=3)
@@ -60,12 +62,19 @@ class Probing(Method):
     steps: int = 40
     codec_steps: int = 160
     seconds: float = 1.0
+    watch: str = CODECS
 
     name: ClassVar[str] = "probe"
 
     def __post_init__(self) -> None:
         check_whole(self, "steps", 1)
         check_whole(self, "codec_steps", 0)
+        if not 1 <= len(set(self._watched)) == len(self._watched) <= MOST_CODECS or not all(self._watched):
+            raise Misuse(f"probe: watch={self.watch}", f"one to {MOST_CODECS} names, joined by +", f"try {CODECS}")
+
+    @property
+    def _watched(self) -> list[str]:
+        return self.watch.split("+")
 
     def start(self, place: Place, local: Local) -> ProbeState:
         return ProbeState(cast(Probed, local), place)
@@ -124,7 +133,7 @@ class Probing(Method):
             return True
         if not state.shadows:
             workers, step_s = len(state.place.members), max(1e-6, median(state.times.step_s))
-            state.shadows = [state.local.shadow(name, workers, step_s) for name in CODECS]
+            state.shadows = [state.local.shadow(name, workers, step_s) for name in self._watched]
             state.watched_s = now
             return False
         for shadow in state.shadows:

@@ -4,7 +4,8 @@
 
 Bits are those of one step. As in a real worker (``worker/replica.py``), where encoding would take more than 2% of a step
 only a fragment is encoded after each. Only the later half of the steps counts: kernels are compiled in the first, and
-codecs find their limits in those that follow. Of what they take the middle counts: some are interrupted.
+codecs find their limits in those that follow; a warm-up that is set is left out. Of what they take the middle counts:
+some are interrupted. Codecs that see matrices see one here, as wide as it is high: the copy is a sample, without shapes.
 
 For ``taut probe``, whose method (``strategies/probe.py``) decides when. The clock is handed in, for tests.
 """
@@ -20,6 +21,7 @@ import numpy as np
 from taut.codecs import parse
 from taut.core.clock import Clock, MonotonicClock
 from taut.strategies.probe_state import CodecFigures
+from taut.worker.codec_measuring import settled
 from taut.worker.fragments import fragment, fragments
 from taut.worker.iteration import Vector
 
@@ -64,7 +66,7 @@ class Shadow:
     _parts: tuple[Any, ...] = field(default=(), repr=False)
 
     def __post_init__(self) -> None:
-        codec = parse(self.name)
+        codec = settled(parse(self.name))
         self._size = len(self.x)
         self.fragments = 1
         self.x = sample(self.x)  # as it was after the last step
@@ -80,7 +82,7 @@ class Shadow:
         mine += now - self.x
         self.x = now
         turn = len(self.nbytes)
-        if turn == CHOOSE_STEPS:
+        if turn == CHOOSE_STEPS and not codec.whole:
             self.fragments = fragments(median(self.encode_s[1:]) * self._size, self._size, self.step_s)
         lo, hi = fragment(turn % self.fragments, self.fragments, len(mine))
         begun_s = self.clock.now()
