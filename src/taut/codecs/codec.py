@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from types import ModuleType
@@ -26,14 +26,13 @@ from taut.codecs.application import apply
 from taut.codecs.facts import Facts
 from taut.codecs.forms import FORMS
 from taut.codecs.grid import Grid
-from taut.codecs.payload import Bytes, Header, Kind, build, read
+from taut.codecs.payload import Bytes, Header, Kind
 from taut.codecs.signs import room_for_words
 from taut.codecs.validation import frame, rice_words, validate
 from taut.errors import MalformedMessage, Misuse
 
 Vector = Any  # float32, one-dimensional, contiguous: a NumPy array, or a torch tensor on any device
 BLOCK = 64
-BEQUEST_ELEMENTS = 1 << 23  # of one part of what a worker leaves, so that none outgrows a message
 SMOOTHING_STEPS = 64.0  # over how many calls of emit the reported density is smoothed
 
 
@@ -181,14 +180,6 @@ class Codec(ABC):
             part = state.r[lo : lo + len(left)]
             state.kernels.load(part, state.kernels.host(part) + left)
 
-    def bequest(self, state: State) -> Iterator[bytes]:
-        """What is ``left``, as dense payloads: those parts of it that are not zero."""
-        left: Any = self.left(state)
-        for lo in range(0, state.size if left is not None else 0, BEQUEST_ELEMENTS):
-            part = state.kernels.host(left[lo : lo + BEQUEST_ELEMENTS])
-            if part.any():
-                yield build(Header(Kind.DENSE, 0.0, lo, len(part), len(part)), part)
-
     def _admit(self, state: State, head: Header) -> None:
         """Refuse what would break this codec's promise, though it is well-formed."""
         if not self.exact:
@@ -245,11 +236,3 @@ def check_range(state: State, lo: int, hi: int) -> None:
             f"range {lo}..{hi}",
             f"a range within 0..{state.size}, beginning at a multiple of {BLOCK}, of at most 2^31 elements",
         )
-
-
-def checked_bequest(payload: Bytes, size: int) -> tuple[int, Any]:
-    """Where a part of what a worker left begins, and what it is. ``MalformedMessage`` if it is none."""
-    head = validate(payload, size)
-    if head.kind is not Kind.DENSE:
-        raise MalformedMessage(f"a {head.kind.name} payload as what a worker left")
-    return head.base, read(payload, np.float32, head.length)

@@ -18,7 +18,8 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from taut.codecs.codec import Codec, State, checked_bequest
+from taut.codecs.bequest import bequest, read_bequest
+from taut.codecs.codec import Codec, State
 from taut.codecs.compressor import Compressor, Memory
 from taut.codecs.feedback import Feedback
 from taut.codecs.packing import add_values_to
@@ -95,11 +96,11 @@ class Coder:
     def bequest(self) -> Iterator[bytes]:
         """What was left out so far, for another worker to take over: dense payloads."""
         if self.left is not None:
-            yield from self.codec.bequest(self._state)
+            yield from bequest(self.codec, self._state)
 
     def inherit(self, payload: Bytes) -> None:
         """Another worker's, which goes out with what is encoded next. From any thread. Raises ``MalformedMessage``."""
-        self._inherited.append(checked_bequest(payload, self.size))
+        self._inherited.append(read_bequest(payload, self.size))
 
     def _settle(self) -> None:
         while self._inherited:

@@ -33,7 +33,7 @@ def take_lead(w: Vector, b: Vector, r: Vector, before: Vector, factor: float) ->
     ([4.5], [2.0])
     """
     step = PIECE if isinstance(w, np.ndarray) else max(1, len(w))
-    times: Any = np.float32(factor) if isinstance(w, np.ndarray) else w.new_tensor(factor)
+    times: Any = np.float32(factor) if isinstance(w, np.ndarray) else w.new_full((), factor)
     for lo in range(0, len(w), step):
         change, last = w[lo : lo + step] - b[lo : lo + step], before[lo : lo + step]
         r[lo : lo + step] += (change - last) * times

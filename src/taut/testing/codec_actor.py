@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from taut.codecs import Codec, Grid, merge, parse, snap, validate
-from taut.codecs.codec import checked_bequest
+from taut.codecs.bequest import bequest, read_bequest
 from taut.codecs.coder import Coder
 from taut.strategies.channels import ChannelsState
 from taut.testing.method_world import Actor, Vector
@@ -54,10 +54,10 @@ class CodecActor(Actor):
         return self.shared.copy()
 
     def bequest(self) -> Iterator[bytes]:
-        return self.codec.bequest(self.codec_state)
+        return bequest(self.codec, self.codec_state)
 
     def inherit(self, part: bytes) -> None:
-        self.codec.inherit(self.codec_state, *checked_bequest(part, len(self.x)))
+        self.codec.inherit(self.codec_state, *read_bequest(part, len(self.x)))
 
 
 class CoderActor(Actor):

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from taut.codecs import Codec, Grid, sketch, snap
-from taut.codecs.codec import checked_bequest
+from taut.codecs.bequest import bequest, read_bequest
 from taut.errors import MalformedMessage, NonFiniteUpdate
 from taut.worker.accounting import Stopwatch
 from taut.worker.arena import Arena
@@ -129,11 +129,11 @@ class Replica(Worker):
     def bequest(self) -> Iterator[bytes]:
         """What the codec has not sent, for another worker to take over: dense payloads."""
         if self.talks:
-            yield from self.codec.bequest(self.codec_state)
+            yield from bequest(self.codec, self.codec_state)
 
     def inherit(self, payload: bytes) -> None:
         """Take over what another worker left. Raises ``MalformedMessage``."""
-        self.codec.inherit(self.codec_state, *checked_bequest(payload, self.arena.size))
+        self.codec.inherit(self.codec_state, *read_bequest(payload, self.arena.size))
 
     def shared(self) -> Any:
         """The weights that this replica stands for: the shared ones, or, in a run in which nobody talks, its own."""
