@@ -27,6 +27,7 @@ from taut.worker.checkpoint_contents import contents, unsteady
 from taut.worker.checkpoint_copy import Copy, Memory, give_way, needed_nbytes
 from taut.worker.checkpoint_file import write_part
 from taut.worker.checkpoint_tree import fold
+from taut.worker.gpu_copy import new_staging
 from taut.worker.random_states import put_back_random_states, random_states
 from taut.worker.resumption import Resumption
 
@@ -66,6 +67,7 @@ class Keeper:
         self._memory: Memory | None = None  # for the next copy
         self._copy: Copy | None = None  # which may not be complete yet
         self._writer: threading.Thread | None = None
+        self._staging = new_staging() if folder is not None and seat.arena.tensor.is_cuda else None
         self._pause_s = 0.0  # for the last one
         self._stepped = False  # the optimizer's step was called of late, and so will wait for the copy
         self._changes_elsewhere = False  # the script changes weights at other times too: training must stop for the copy
@@ -152,9 +154,8 @@ class Keeper:
             except Misuse as error:
                 self._give_up(str(error))
                 return False
-            pinned = any(source.device.type == "cuda" for source in sources.values())
             nbytes = needed_nbytes(sources)
-            self._memory = Memory(nbytes if nbytes >= LARGE_NBYTES else 0, pinned)
+            self._memory = Memory(nbytes if nbytes >= LARGE_NBYTES else 0)
             if not self._memory.ready:
                 threading.Thread(target=self._memory.touch, name="taut-checkpoint-memory", daemon=True).start()
         if self._memory.failure:
@@ -176,7 +177,7 @@ class Keeper:
         sources: dict[str, torch.Tensor] = {}
         try:
             document = {"number": number, **contents(self.worker, self.seat, self.also, states, sources)}
-            copy = Copy(sources, memory, unsteady(self.seat), self.seat.arena.parameters)
+            copy = Copy(sources, memory, unsteady(self.seat), self.seat.arena.parameters, self._staging)
         except (Misuse, RuntimeError, MemoryError) as error:  # something odd in an optimizer's state; no memory
             self._give_up(str(error))
             return
@@ -204,8 +205,8 @@ class Keeper:
         nbytes, digest, error = 0, "", ""
         try:
             copy.finish()
-            copy.check()
             give_way()
+            copy.collect()
             if copy.torn:
                 self._changes_elsewhere = True
                 raise TautError(

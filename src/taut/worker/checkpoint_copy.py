@@ -4,6 +4,9 @@ script is at its next forward and backward pass.
 That is no race: weights and the optimizer's state change in the optimizer's step and in exchanges only, and both wait
 for ``finish`` first, where the waiting thread helps. Should a script change a tensor at another time all the same, torch
 has counted that: the copy is then ``torn``, and nobody may use it.
+
+On a GPU with room for it, the copy is made there first, at the speed of its memory, and nobody waits for the way to the
+host.
 """
 
 from __future__ import annotations
@@ -18,8 +21,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from taut.worker.gpu_copy import cloned, from_gpu
+
 if TYPE_CHECKING:
     import torch
+
+    from taut.worker.gpu_copy import Pairs
 
 SMALL_NBYTES = 1 << 16  # what is smaller is copied faster than it is handed to another thread
 PIECE_NBYTES = 1 << 22
@@ -31,11 +38,10 @@ NICENESS = 5
 
 class Memory:
     """Host memory for a copy of ``nbytes``. Its pages are made by ``touch``, beside training: a first write to memory
-    takes longer than the copy itself. ``pinned``: a GPU writes to it without a detour. Of 0 bytes, it is ``ready`` as it
-    is, and all room is made when it is asked for."""
+    takes longer than the copy itself. Of 0 bytes, it is ``ready`` as it is, and all room is made when it is asked for."""
 
-    def __init__(self, nbytes: int, pinned: bool = False) -> None:
-        self.nbytes, self.pinned = nbytes, pinned
+    def __init__(self, nbytes: int) -> None:
+        self.nbytes = nbytes
         self.ready = nbytes == 0
         self.failure = ""
         self._slab: torch.Tensor | None = None
@@ -47,9 +53,9 @@ class Memory:
 
         give_way()
         try:
-            slab = torch.empty(self.nbytes, dtype=torch.uint8, pin_memory=self.pinned)
+            slab = torch.empty(self.nbytes, dtype=torch.uint8)
             pages = slab.numpy()
-            for lo in range(0, 0 if self.pinned else self.nbytes, PIECE_NBYTES):
+            for lo in range(0, self.nbytes, PIECE_NBYTES):
                 pages[lo : lo + PIECE_NBYTES : PAGE_NBYTES] = 0
             self._slab = slab
         except (RuntimeError, MemoryError) as error:
@@ -91,9 +97,10 @@ def needed_nbytes(sources: Mapping[str, torch.Tensor]) -> int:
 
 
 class Copy:
-    """A copy of ``sources`` in ``tensors``, complete when ``done`` is set. Small tensors, and those whose name begins
-    with one of ``now``, are in it when the constructor returns; for the rest threads call ``work``. ``watched``: other
-    tensors that share memory with the sources, and are written to instead.
+    """A copy of ``sources`` in ``tensors``. Small tensors, and those whose name begins with one of ``now``, are in it
+    when the constructor returns; for the rest threads call ``work``. When ``done`` is set, the sources may change; after
+    ``collect``, the copy is complete. ``watched``: other tensors that share memory with the sources, and are written to
+    instead. ``staging``: of ``gpu_copy.new_staging``, where sources are on a GPU.
 
     >>> import torch
     >>> w = torch.ones(100_000)
@@ -108,6 +115,7 @@ class Copy:
         memory: Memory,
         now: Collection[str] = (),
         watched: Sequence[torch.Tensor] = (),
+        staging: torch.Tensor | None = None,
     ) -> None:
         self.tensors: dict[str, torch.Tensor] = {}
         self.torn = False
@@ -115,7 +123,8 @@ class Copy:
         self._pieces: deque[Callable[[], None]] = deque()
         self._lock = threading.Lock()
         self._failure: BaseException | None = None
-        on_gpus: dict[Any, list[tuple[torch.Tensor, torch.Tensor]]] = {}
+        self._way_home: list[Callable[[], None]] = []
+        on_gpus: dict[Any, Pairs] = {}
         self._watched = list(watched)
         for name, source in sources.items():
             large = source.numel() * source.element_size() >= SMALL_NBYTES
@@ -129,7 +138,9 @@ class Copy:
             else:
                 self._pieces.extend(_pieces(target, source))
         for device, pairs in on_gpus.items():
-            self._pieces.append(_from_gpu(device, pairs))
+            there = cloned(device, pairs)
+            way = self._pieces if there is None else self._way_home
+            way.append(from_gpu(device, there or pairs, staging))
         self._versions = _versions(self._watched)
         self._left = len(self._pieces)
         if not self._left:
@@ -157,10 +168,13 @@ class Copy:
         self.work()
         self.done.wait()
 
-    def check(self) -> None:
-        """Raises what went wrong."""
+    def collect(self) -> None:
+        """Have it all in host memory. Raises what went wrong."""
+        self.finish()
         if self._failure is not None:
             raise self._failure
+        for bring in self._way_home:
+            bring()
 
     def copiers(self) -> int:
         """How many threads to copy with, where there are cores for them."""
@@ -184,26 +198,6 @@ def _pieces(target: torch.Tensor, source: torch.Tensor) -> list[Callable[[], Non
 
 def _whole(target: torch.Tensor, source: torch.Tensor) -> None:
     target.copy_(source)
-
-
-def _from_gpu(device: Any, pairs: list[tuple[torch.Tensor, torch.Tensor]]) -> Callable[[], None]:
-    """On a stream of its own, behind what the present one has been given so far."""
-    import torch
-
-    with torch.cuda.device(device):
-        before: Any = torch.cuda.Event()  # type: ignore[no-untyped-call]
-        before.record()
-
-    def piece() -> None:
-        with torch.cuda.device(device):
-            beside: Any = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-            beside.wait_event(before)
-            with torch.cuda.stream(beside):
-                for target, source in pairs:
-                    target.copy_(source.detach(), non_blocking=True)
-            beside.synchronize()
-
-    return piece
 
 
 def _versions(tensors: Sequence[torch.Tensor]) -> list[int]:
