@@ -173,8 +173,8 @@ class Copy:
         self.finish()
         if self._failure is not None:
             raise self._failure
-        for bring in self._way_home:
-            bring()
+        while self._way_home:
+            self._way_home.pop()()  # and let go of what is on the GPU
 
     def copiers(self) -> int:
         """How many threads to copy with, where there are cores for them."""
