@@ -3,8 +3,8 @@
 One worker (AdamW, tether: 16 bytes of state per parameter), a checkpoint every few seconds. Every step is timed from
 batch to batch. A step *with* a checkpoint is one during which memory was made ready, the state copied, or the file
 written; of each checkpoint the longest such step counts, less the median of the nearest steps without: what it cost more
-than usual. The bar is one step, for every checkpoint, the first included. ``all cores``: torch computes on all of them, so that there is
-none to spare.
+than usual. The bar is one step, for every checkpoint, the first included. ``all cores``: torch computes on all of them,
+so that there is none to spare.
 
 On a machine that others use, a step may be long for no reason of ours: the longest one without a checkpoint says how
 much that is, and what is above the bar by no more than that is theirs.

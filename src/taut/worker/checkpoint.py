@@ -155,7 +155,8 @@ class Keeper:
                 self._give_up(str(error))
                 return False
             nbytes = needed_nbytes(sources)
-            self._memory = Memory(nbytes if nbytes >= LARGE_NBYTES else 0)
+            device = self.seat.arena.tensor.device if self.seat.arena.tensor.is_cuda else None
+            self._memory = Memory(nbytes if nbytes >= LARGE_NBYTES else 0, device)
             if not self._memory.ready:
                 threading.Thread(target=self._memory.touch, name="taut-checkpoint-memory", daemon=True).start()
         if self._memory.failure:
@@ -184,24 +185,24 @@ class Keeper:
         self.taken = number
         holds = self.seat.leases.unfinished(self.worker.progress())
         node.say(CheckpointBegun(number, holds, self.seat.phases.number, self.worker.steps))
-        self._start(copy, number, document)
+        self._start(copy, memory, number, document)
         self._copy = copy
         if not beside or self._changes_elsewhere:
             copy.finish()
         self._pause_s = watch.charge("encode")
 
-    def _start(self, copy: Copy, number: int, document: dict[str, Any]) -> None:
+    def _start(self, copy: Copy, memory: Memory, number: int, document: dict[str, Any]) -> None:
         """The threads that copy; one of them then writes."""
         assert self.folder is not None
         path = self.folder / str(number) / part_name(self.seat.node.rank)
         self._writer = threading.Thread(
-            target=self._write, args=(copy, path, number, document), name="taut-checkpoint", daemon=True
+            target=self._write, args=(copy, memory, path, number, document), name="taut-checkpoint", daemon=True
         )
         self._writer.start()
         for _ in range(copy.copiers() - 1):
             threading.Thread(target=copy.work, name="taut-checkpoint-copy", daemon=True).start()
 
-    def _write(self, copy: Copy, path: Path, number: int, document: dict[str, Any]) -> None:
+    def _write(self, copy: Copy, memory: Memory, path: Path, number: int, document: dict[str, Any]) -> None:
         nbytes, digest, error = 0, "", ""
         try:
             copy.finish()
@@ -215,4 +216,5 @@ class Keeper:
             nbytes, digest = write_part(path, document, copy.tensors)
         except (TautError, OSError, RuntimeError, MemoryError) as failure:
             error = (str(failure) or type(failure).__name__)[:4000]
+        memory.release()
         self.seat.node.say(CheckpointDone(number, nbytes, digest, error, self._pause_s))

@@ -12,6 +12,7 @@ host.
 from __future__ import annotations
 
 import contextlib
+import mmap
 import os
 import sys
 import threading
@@ -21,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from taut.worker.gpu_copy import cloned, from_gpu
+from taut.worker.gpu_copy import cloned, from_gpu, make_room
 
 if TYPE_CHECKING:
     import torch
@@ -34,16 +35,19 @@ ALIGNMENT_NBYTES = 64
 PAGE_NBYTES = 4096
 MOST_COPIERS = 4
 NICENESS = 5
+PRIVATE: dict[str, int] = {} if sys.platform == "win32" else {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS}
 
 
 class Memory:
     """Host memory for a copy of ``nbytes``. Its pages are made by ``touch``, beside training: a first write to memory
-    takes longer than the copy itself. Of 0 bytes, it is ``ready`` as it is, and all room is made when it is asked for."""
+    takes longer than the copy itself. Of 0 bytes, it is ``ready`` as it is, and all room is made when it is asked for.
+    ``device``: a GPU on which there will be a copy, too."""
 
-    def __init__(self, nbytes: int) -> None:
-        self.nbytes = nbytes
+    def __init__(self, nbytes: int, device: torch.device | None = None) -> None:
+        self.nbytes, self.device = nbytes, device
         self.ready = nbytes == 0
         self.failure = ""
+        self._map: mmap.mmap | None = None
         self._slab: torch.Tensor | None = None
         self._used = 0
 
@@ -53,14 +57,25 @@ class Memory:
 
         give_way()
         try:
-            slab = torch.empty(self.nbytes, dtype=torch.uint8)
-            pages = slab.numpy()
+            if self.device is not None:
+                make_room(self.device, self.nbytes)
+            self._map = mmap.mmap(-1, self.nbytes, **PRIVATE)
+            _advise(self._map, "MADV_HUGEPAGE", 0, self.nbytes)
+            self._slab = torch.frombuffer(self._map, dtype=torch.uint8)
+            pages = self._slab.numpy()
             for lo in range(0, self.nbytes, PIECE_NBYTES):
                 pages[lo : lo + PIECE_NBYTES : PAGE_NBYTES] = 0
-            self._slab = slab
-        except (RuntimeError, MemoryError) as error:
+        except (RuntimeError, MemoryError, OSError, ValueError) as error:
+            self._slab = None
             self.failure = f"no memory for a copy of {self.nbytes / 1e6:.0f} MB ({error})"
         self.ready = True
+
+    def release(self) -> None:
+        """Nobody needs what is in it: give it back piece by piece. To free all at once would hold the interpreter."""
+        if self._map is not None:
+            for lo in range(0, self.nbytes, PIECE_NBYTES):
+                _advise(self._map, "MADV_DONTNEED", lo, min(PIECE_NBYTES, self.nbytes - lo))
+        self._map = self._slab = None
 
     def like(self, tensor: torch.Tensor) -> torch.Tensor:
         """Room for a contiguous copy: from here as long as there is some, else made now."""
@@ -72,11 +87,19 @@ class Memory:
         return room.view(tensor.dtype).view(tensor.shape)
 
 
+def _advise(area: mmap.mmap, word: str, lo: int, length: int) -> None:
+    """Tell the system about a part of it, where it understands that."""
+    if hasattr(mmap, word):
+        with contextlib.suppress(OSError):
+            area.madvise(getattr(mmap, word), lo, length)
+
+
 def give_way() -> None:
     """This thread is in no hurry: on Linux, where a thread has a priority of its own, others go first from now on."""
     if sys.platform == "linux":
         with contextlib.suppress(OSError):
-            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
+            thread = threading.get_native_id()
+            os.setpriority(os.PRIO_PROCESS, thread, os.getpriority(os.PRIO_PROCESS, thread) + NICENESS)
 
 
 def _room(tensor: torch.Tensor) -> torch.Tensor:

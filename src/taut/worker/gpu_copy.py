@@ -6,6 +6,7 @@ to the host     n bytes through the bus, and once more from pinned memory to whe
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -26,13 +27,29 @@ def new_staging() -> torch.Tensor:
     return torch.empty(STAGING_NBYTES, dtype=torch.uint8, pin_memory=True)
 
 
+def make_room(device: torch.device, nbytes: int) -> None:
+    """Ask for what ``cloned`` will need, from another thread: torch keeps it, and need not ask the driver then."""
+    import torch
+
+    if 2 * nbytes <= free_nbytes(device):
+        with contextlib.suppress(torch.OutOfMemoryError):
+            torch.empty(nbytes, dtype=torch.uint8, device=device)
+
+
+def free_nbytes(device: torch.device) -> int:
+    """Of the GPU, and of what torch holds without using it."""
+    import torch
+
+    unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    return int(torch.cuda.mem_get_info(device)[0]) + unused
+
+
 def cloned(device: Any, pairs: Pairs) -> Pairs | None:
     """The same with copies of the sources on the GPU, if half of what is free there holds them."""
     import torch
 
     needed = sum(source.numel() * source.element_size() for _, source in pairs)
-    unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-    if 2 * needed > torch.cuda.mem_get_info(device)[0] + unused:
+    if 2 * needed > free_nbytes(device):
         return None
     try:
         layout = torch.contiguous_format
