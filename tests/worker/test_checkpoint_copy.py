@@ -74,6 +74,9 @@ def test_there_is_room_for_what_was_asked_for() -> None:
     storages = [memory.like(sources[name]).untyped_storage().data_ptr() for name in ("a", "c")]
     assert storages == [slab.untyped_storage().data_ptr()] * 2
     assert memory.like(sources["a"]).untyped_storage().data_ptr() != storages[0], "no room is left"
+    slab.fill_(7)
+    memory.release()
+    assert not slab[::4096].any(), "its pages went back"
 
 
 def test_what_is_written_to_meanwhile_is_torn() -> None:

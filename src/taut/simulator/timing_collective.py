@@ -21,7 +21,8 @@ from taut.core.messages import Note
 from taut.simulator.timing_rounds import Table, relative, table, whole
 from taut.strategies.gathering import Gathering
 from taut.strategies.group import OWN_NUMBERS, Group
-from taut.strategies.method import Method, Place, Tell
+from taut.strategies.method import Method, Place, Refuse, Tell
+from taut.strategies.robust_group import RobustGroup
 
 if TYPE_CHECKING:
     from taut.simulator.timing_methods import MethodTiming
@@ -79,6 +80,9 @@ class Gathered:
     def placed(self, place: Place) -> list[Tell]:
         return []
 
+    def refused(self) -> list[Refuse]:
+        return []
+
     def mean(self, out: Vector) -> float:
         assert self._result is not None, "no round is done"
         total = float(self._result[self.length])
@@ -110,15 +114,16 @@ class Together:
         self._lanes, self._length = 1, 0
 
     def take_over(self, state: Any) -> None:
-        """Put ``Gathered`` machines where the method has made groups. Compressed shares go from everybody to everybody,
-        and are simulated as the messages that they are."""
+        """Put ``Gathered`` machines where the method has made groups. Shares that are compressed, or of a robust mean,
+        go from everybody to everybody, and are simulated as the messages that they are."""
         lanes = getattr(state, "lanes", ())
         self._lanes = max(1, len(lanes))
         for number, lane in enumerate(lanes):
             if isinstance(lane.machine, Group) and not isinstance(lane.machine, Gathering):
                 self._length = lane.machine.length
                 lane.machine = Gathered(lane.machine.length, number, self._completed.get(number, 0))
-        if isinstance(getattr(state, "group", None), Group):
+        group = getattr(state, "group", None)
+        if isinstance(group, Group) and not isinstance(group, RobustGroup):
             self._length = state.group.length
             state.group = Gathered(state.group.length, state.group.lane, self._completed.get(state.group.lane, 0))
 

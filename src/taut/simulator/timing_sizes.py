@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 FRAME_NBYTES = 48  # of a message's record: its kind, its round, its numbers
 PLAIN_ELEMENTS = 48  # of the stand-in where nothing is cut into as many parts as there are workers
 MOST_LANES = 16  # buckets of gradients; beyond, larger ones stand for several
-SUMMED = ("piece", "result", "gradient", "mean")  # kinds of messages that hold what is summed, and its numbers
+SUMMED = ("piece", "result", "gradient", "mean", "share")  # kinds of messages that hold what is summed, and its numbers
 
 
 class StandIn:

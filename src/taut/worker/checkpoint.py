@@ -27,6 +27,7 @@ from taut.worker.checkpoint_contents import contents, unsteady
 from taut.worker.checkpoint_copy import Copy, Memory, give_way, needed_nbytes
 from taut.worker.checkpoint_file import write_part
 from taut.worker.checkpoint_tree import fold
+from taut.worker.gpu_copy import new_staging
 from taut.worker.random_states import put_back_random_states, random_states
 from taut.worker.resumption import Resumption
 
@@ -66,6 +67,7 @@ class Keeper:
         self._memory: Memory | None = None  # for the next copy
         self._copy: Copy | None = None  # which may not be complete yet
         self._writer: threading.Thread | None = None
+        self._staging = new_staging() if folder is not None and seat.arena.tensor.is_cuda else None
         self._pause_s = 0.0  # for the last one
         self._stepped = False  # the optimizer's step was called of late, and so will wait for the copy
         self._changes_elsewhere = False  # the script changes weights at other times too: training must stop for the copy
@@ -152,9 +154,9 @@ class Keeper:
             except Misuse as error:
                 self._give_up(str(error))
                 return False
-            pinned = any(source.device.type == "cuda" for source in sources.values())
             nbytes = needed_nbytes(sources)
-            self._memory = Memory(nbytes if nbytes >= LARGE_NBYTES else 0, pinned)
+            device = self.seat.arena.tensor.device if self.seat.arena.tensor.is_cuda else None
+            self._memory = Memory(nbytes if nbytes >= LARGE_NBYTES else 0, device)
             if not self._memory.ready:
                 threading.Thread(target=self._memory.touch, name="taut-checkpoint-memory", daemon=True).start()
         if self._memory.failure:
@@ -176,36 +178,36 @@ class Keeper:
         sources: dict[str, torch.Tensor] = {}
         try:
             document = {"number": number, **contents(self.worker, self.seat, self.also, states, sources)}
-            copy = Copy(sources, memory, unsteady(self.seat), self.seat.arena.parameters)
+            copy = Copy(sources, memory, unsteady(self.seat), self.seat.arena.parameters, self._staging)
         except (Misuse, RuntimeError, MemoryError) as error:  # something odd in an optimizer's state; no memory
             self._give_up(str(error))
             return
         self.taken = number
         holds = self.seat.leases.unfinished(self.worker.progress())
         node.say(CheckpointBegun(number, holds, self.seat.phases.number, self.worker.steps))
-        self._start(copy, number, document)
+        self._start(copy, memory, number, document)
         self._copy = copy
         if not beside or self._changes_elsewhere:
             copy.finish()
         self._pause_s = watch.charge("encode")
 
-    def _start(self, copy: Copy, number: int, document: dict[str, Any]) -> None:
+    def _start(self, copy: Copy, memory: Memory, number: int, document: dict[str, Any]) -> None:
         """The threads that copy; one of them then writes."""
         assert self.folder is not None
         path = self.folder / str(number) / part_name(self.seat.node.rank)
         self._writer = threading.Thread(
-            target=self._write, args=(copy, path, number, document), name="taut-checkpoint", daemon=True
+            target=self._write, args=(copy, memory, path, number, document), name="taut-checkpoint", daemon=True
         )
         self._writer.start()
         for _ in range(copy.copiers() - 1):
             threading.Thread(target=copy.work, name="taut-checkpoint-copy", daemon=True).start()
 
-    def _write(self, copy: Copy, path: Path, number: int, document: dict[str, Any]) -> None:
+    def _write(self, copy: Copy, memory: Memory, path: Path, number: int, document: dict[str, Any]) -> None:
         nbytes, digest, error = 0, "", ""
         try:
             copy.finish()
-            copy.check()
             give_way()
+            copy.collect()
             if copy.torn:
                 self._changes_elsewhere = True
                 raise TautError(
@@ -214,4 +216,5 @@ class Keeper:
             nbytes, digest = write_part(path, document, copy.tensors)
         except (TautError, OSError, RuntimeError, MemoryError) as failure:
             error = (str(failure) or type(failure).__name__)[:4000]
+        memory.release()
         self.seat.node.say(CheckpointDone(number, nbytes, digest, error, self._pause_s))

@@ -4,11 +4,15 @@ script is at its next forward and backward pass.
 That is no race: weights and the optimizer's state change in the optimizer's step and in exchanges only, and both wait
 for ``finish`` first, where the waiting thread helps. Should a script change a tensor at another time all the same, torch
 has counted that: the copy is then ``torn``, and nobody may use it.
+
+On a GPU with room for it, the copy is made there first, at the speed of its memory, and nobody waits for the way to the
+host.
 """
 
 from __future__ import annotations
 
 import contextlib
+import mmap
 import os
 import sys
 import threading
@@ -18,8 +22,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from taut.worker.gpu_copy import cloned, from_gpu, make_room
+
 if TYPE_CHECKING:
     import torch
+
+    from taut.worker.gpu_copy import Pairs
 
 SMALL_NBYTES = 1 << 16  # what is smaller is copied faster than it is handed to another thread
 PIECE_NBYTES = 1 << 22
@@ -27,17 +35,19 @@ ALIGNMENT_NBYTES = 64
 PAGE_NBYTES = 4096
 MOST_COPIERS = 4
 NICENESS = 5
+PRIVATE: dict[str, int] = {} if sys.platform == "win32" else {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS}
 
 
 class Memory:
     """Host memory for a copy of ``nbytes``. Its pages are made by ``touch``, beside training: a first write to memory
-    takes longer than the copy itself. ``pinned``: a GPU writes to it without a detour. Of 0 bytes, it is ``ready`` as it
-    is, and all room is made when it is asked for."""
+    takes longer than the copy itself. Of 0 bytes, it is ``ready`` as it is, and all room is made when it is asked for.
+    ``device``: a GPU on which there will be a copy, too."""
 
-    def __init__(self, nbytes: int, pinned: bool = False) -> None:
-        self.nbytes, self.pinned = nbytes, pinned
+    def __init__(self, nbytes: int, device: torch.device | None = None) -> None:
+        self.nbytes, self.device = nbytes, device
         self.ready = nbytes == 0
         self.failure = ""
+        self._map: mmap.mmap | None = None
         self._slab: torch.Tensor | None = None
         self._used = 0
 
@@ -47,14 +57,25 @@ class Memory:
 
         give_way()
         try:
-            slab = torch.empty(self.nbytes, dtype=torch.uint8, pin_memory=self.pinned)
-            pages = slab.numpy()
-            for lo in range(0, 0 if self.pinned else self.nbytes, PIECE_NBYTES):
+            if self.device is not None:
+                make_room(self.device, self.nbytes)
+            self._map = mmap.mmap(-1, self.nbytes, **PRIVATE)
+            _advise(self._map, "MADV_HUGEPAGE", 0, self.nbytes)
+            self._slab = torch.frombuffer(self._map, dtype=torch.uint8)
+            pages = self._slab.numpy()
+            for lo in range(0, self.nbytes, PIECE_NBYTES):
                 pages[lo : lo + PIECE_NBYTES : PAGE_NBYTES] = 0
-            self._slab = slab
-        except (RuntimeError, MemoryError) as error:
+        except (RuntimeError, MemoryError, OSError, ValueError) as error:
+            self._slab = None
             self.failure = f"no memory for a copy of {self.nbytes / 1e6:.0f} MB ({error})"
         self.ready = True
+
+    def release(self) -> None:
+        """Nobody needs what is in it: give it back piece by piece. To free all at once would hold the interpreter."""
+        if self._map is not None:
+            for lo in range(0, self.nbytes, PIECE_NBYTES):
+                _advise(self._map, "MADV_DONTNEED", lo, min(PIECE_NBYTES, self.nbytes - lo))
+        self._map = self._slab = None
 
     def like(self, tensor: torch.Tensor) -> torch.Tensor:
         """Room for a contiguous copy: from here as long as there is some, else made now."""
@@ -66,11 +87,19 @@ class Memory:
         return room.view(tensor.dtype).view(tensor.shape)
 
 
+def _advise(area: mmap.mmap, word: str, lo: int, length: int) -> None:
+    """Tell the system about a part of it, where it understands that."""
+    if hasattr(mmap, word):
+        with contextlib.suppress(OSError):
+            area.madvise(getattr(mmap, word), lo, length)
+
+
 def give_way() -> None:
     """This thread is in no hurry: on Linux, where a thread has a priority of its own, others go first from now on."""
     if sys.platform == "linux":
         with contextlib.suppress(OSError):
-            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
+            thread = threading.get_native_id()
+            os.setpriority(os.PRIO_PROCESS, thread, os.getpriority(os.PRIO_PROCESS, thread) + NICENESS)
 
 
 def _room(tensor: torch.Tensor) -> torch.Tensor:
@@ -91,9 +120,10 @@ def needed_nbytes(sources: Mapping[str, torch.Tensor]) -> int:
 
 
 class Copy:
-    """A copy of ``sources`` in ``tensors``, complete when ``done`` is set. Small tensors, and those whose name begins
-    with one of ``now``, are in it when the constructor returns; for the rest threads call ``work``. ``watched``: other
-    tensors that share memory with the sources, and are written to instead.
+    """A copy of ``sources`` in ``tensors``. Small tensors, and those whose name begins with one of ``now``, are in it
+    when the constructor returns; for the rest threads call ``work``. When ``done`` is set, the sources may change; after
+    ``collect``, the copy is complete. ``watched``: other tensors that share memory with the sources, and are written to
+    instead. ``staging``: of ``gpu_copy.new_staging``, where sources are on a GPU.
 
     >>> import torch
     >>> w = torch.ones(100_000)
@@ -108,6 +138,7 @@ class Copy:
         memory: Memory,
         now: Collection[str] = (),
         watched: Sequence[torch.Tensor] = (),
+        staging: torch.Tensor | None = None,
     ) -> None:
         self.tensors: dict[str, torch.Tensor] = {}
         self.torn = False
@@ -115,7 +146,8 @@ class Copy:
         self._pieces: deque[Callable[[], None]] = deque()
         self._lock = threading.Lock()
         self._failure: BaseException | None = None
-        on_gpus: dict[Any, list[tuple[torch.Tensor, torch.Tensor]]] = {}
+        self._way_home: list[Callable[[], None]] = []
+        on_gpus: dict[Any, Pairs] = {}
         self._watched = list(watched)
         for name, source in sources.items():
             large = source.numel() * source.element_size() >= SMALL_NBYTES
@@ -129,7 +161,9 @@ class Copy:
             else:
                 self._pieces.extend(_pieces(target, source))
         for device, pairs in on_gpus.items():
-            self._pieces.append(_from_gpu(device, pairs))
+            there = cloned(device, pairs)
+            way = self._pieces if there is None else self._way_home
+            way.append(from_gpu(device, there or pairs, staging))
         self._versions = _versions(self._watched)
         self._left = len(self._pieces)
         if not self._left:
@@ -157,10 +191,13 @@ class Copy:
         self.work()
         self.done.wait()
 
-    def check(self) -> None:
-        """Raises what went wrong."""
+    def collect(self) -> None:
+        """Have it all in host memory. Raises what went wrong."""
+        self.finish()
         if self._failure is not None:
             raise self._failure
+        while self._way_home:
+            self._way_home.pop()()  # and let go of what is on the GPU
 
     def copiers(self) -> int:
         """How many threads to copy with, where there are cores for them."""
@@ -184,26 +221,6 @@ def _pieces(target: torch.Tensor, source: torch.Tensor) -> list[Callable[[], Non
 
 def _whole(target: torch.Tensor, source: torch.Tensor) -> None:
     target.copy_(source)
-
-
-def _from_gpu(device: Any, pairs: list[tuple[torch.Tensor, torch.Tensor]]) -> Callable[[], None]:
-    """On a stream of its own, behind what the present one has been given so far."""
-    import torch
-
-    with torch.cuda.device(device):
-        before: Any = torch.cuda.Event()  # type: ignore[no-untyped-call]
-        before.record()
-
-    def piece() -> None:
-        with torch.cuda.device(device):
-            beside: Any = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-            beside.wait_event(before)
-            with torch.cuda.stream(beside):
-                for target, source in pairs:
-                    target.copy_(source.detach(), non_blocking=True)
-            beside.synchronize()
-
-    return piece
 
 
 def _versions(tensors: Sequence[torch.Tensor]) -> list[int]:

@@ -1,0 +1,190 @@
+"""Robust averages: wrong weights, and lies about rounds and results, move nobody's model; all agree to the bit."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from taut.core.messages import Note
+from taut.errors import MalformedMessage, Misuse
+from taut.simulator.links import Link, Links
+from taut.simulator.numeric import simulate_script
+from taut.simulator.result import Simulated
+from taut.simulator.scenario import Scenario
+from taut.simulator.speeds import Speeds
+from taut.strategies.latecomers import KIND
+from taut.strategies.method import Draining, Heard, Place, Tell
+from taut.strategies.registry import parse
+from taut.strategies.robust import trimmed_count
+from taut.strategies.robust_group import RobustGroup
+from taut.testing.method_world import Actor, MethodWorld
+from taut.topologies.registry import parse as parse_topology
+
+KINDS = ("median", "trimmed", "clip")
+SHAPE = parse_topology("complete")
+SIZE = 3
+VALUES = st.lists(st.floats(-1e6, 1e6, width=32), min_size=SIZE, max_size=SIZE)
+WILD = st.lists(st.floats(width=32), min_size=SIZE, max_size=SIZE)
+
+
+def members(kind: str, count: int) -> list[RobustGroup]:
+    ranks = tuple(range(count))
+    return [RobustGroup(Place(rank, ranks, SHAPE, 1), SIZE, kind) for rank in ranks]
+
+
+def deliver(groups: list[RobustGroup], under_way: list[tuple[int, Tell]], seed: int = 0) -> None:
+    """In order per pair, else in any."""
+    dice = random.Random(seed)
+    while under_way:
+        pairs = sorted({(sender, tell.to) for sender, tell in under_way})
+        pair = dice.choice(pairs)
+        place = next(n for n, (sender, tell) in enumerate(under_way) if (sender, tell.to) == pair)
+        sender, tell = under_way.pop(place)
+        more = groups[tell.to].heard(sender, tell.note, bytes(tell.payload))
+        under_way += [(tell.to, one) for one in more]
+
+
+def merged(kind: str, vectors: list[list[float]], seed: int = 0) -> list[np.ndarray]:
+    groups = members(kind, len(vectors))
+    under_way = []
+    for rank, group in enumerate(groups):
+        under_way += [(rank, tell) for tell in group.begin(np.float32(vectors[rank]), weight=float(rank), extra=(1.0,))]
+    deliver(groups, under_way, seed)
+    found = [np.zeros(SIZE, np.float32) for _ in groups]
+    for group, out in zip(groups, found, strict=True):
+        assert group.done and group.mean(out) == group.contributors == group.extra[0]
+    return found
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@given(data=st.data(), honest=st.lists(VALUES, min_size=1, max_size=6), seed=st.integers(0, 99))
+@settings(max_examples=40, deadline=None)
+def test_liars_move_nobody_and_all_agree(kind: str, data: st.DataObject, honest: list, seed: int) -> None:
+    """Weights that are not finite are left out; of the rest, as many may be wrong as the method allows."""
+    bounds = [trimmed_count(p) if kind == "trimmed" else (p - 1) // 2 for p in range(12)]
+    count = data.draw(st.integers(0, 5).filter(lambda f: f <= bounds[len(honest) + f]), label="liars")
+    liars = [data.draw(WILD) for _ in range(count)]
+    finite = sum(np.isfinite(np.float32(liar)).all() for liar in liars)
+    if kind == "trimmed" and finite > trimmed_count(len(honest) + finite):
+        return
+    everybody = data.draw(st.permutations(honest + liars))
+    found = merged(kind, everybody, seed)
+    assert len({x.tobytes() for x in found}) == 1, "the same bits everywhere"
+    rows = np.float32(honest)
+    if kind != "clip":
+        assert (rows.min(axis=0) <= found[0]).all() and (found[0] <= rows.max(axis=0)).all()
+        return
+    middle = merged("median", everybody)[0].astype(np.float64)
+    furthest = max(np.linalg.norm(row - middle) for row in rows)
+    assert np.linalg.norm(found[0] - middle) <= furthest * (1 + 1e-5) + 1e-3
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@given(VALUES, st.integers(1, 7))
+@settings(max_examples=20, deadline=None)
+def test_of_equal_weights_it_is_those_and_of_two_their_mean(kind: str, values: list[float], count: int) -> None:
+    assert all(np.array_equal(x, np.float32(values)) for x in merged(kind, [values] * count))
+    other = [1.0, -2.0, 1e5]
+    assert merged(kind, [values, other])[0] == pytest.approx(np.mean([values, other], axis=0), rel=1e-5, abs=1e-2)
+
+
+def test_everybody_sends_its_weights_to_everybody() -> None:
+    """p / 2 times what a ring sends."""
+    sent = {}
+    for written in ("averaging:every=2,robust=median", "averaging:every=2"):
+        world = MethodWorld(parse(written).method(), [np.zeros(1000, np.float32)] * 5)
+        world.run(2)
+        sent[written] = world.sent_nbytes
+    assert sent["averaging:every=2,robust=median"] == 5 * 4 * 4 * (1000 + 5)
+    assert sent["averaging:every=2,robust=median"] / sent["averaging:every=2"] == pytest.approx(5 / 2, rel=0.01)
+
+
+def test_a_share_that_is_refused_does_not_hold_the_others_up() -> None:
+    def step(actor: Actor) -> int:
+        actor.x[:] = np.nan if actor.rank == 2 else float(actor.rank)
+        return 1
+
+    world = MethodWorld(parse("averaging:every=2,robust=median").method(), [np.zeros(2, np.float32)] * 4, step=step)
+    world.run(4)
+    assert [world.actors[rank].x.tolist() for rank in (0, 1, 3)] == [[1.0, 1.0]] * 3
+    assert {sender for sender, _ in world.refused} == {2} and len(world.refused) == 6  # by three, in two rounds
+    world.finish()
+
+
+@pytest.mark.parametrize(("robust", "taken"), [("none", True), ("median", False)])
+def test_nobody_hands_a_model_to_those_who_took_part(robust: str, taken: bool) -> None:
+    world = MethodWorld(parse(f"averaging:every=1,robust={robust}").method(), [np.zeros(2, np.float32)] * 4)
+    world.run(1)
+    for rank in (1, 2, 3):
+        world.tell(rank, Draining())
+        world.tell(rank, Heard(0, Note(KIND), np.float32([7, 7]).tobytes()))
+    assert all((world.actors[rank].x == 7).any() == taken for rank in (1, 2, 3))
+
+
+def test_a_latecomer_believes_more_than_half_of_those_before_it() -> None:
+    world = MethodWorld(parse("averaging:every=1,robust=median").method(), [np.zeros(2, np.float32)] * 3)
+    world.run(1)
+    world.finish()
+    late = world.join()
+    world.queues.clear()  # what they hand on; we say it here
+    world.tell(late, Draining())
+    world.tell(late, Heard(0, Note(KIND), np.float32([7, 7]).tobytes()))
+    world.tell(late, Heard(1, Note(KIND), np.float32([3, 3]).tobytes()))
+    with pytest.raises(MalformedMessage, match="not finite"):
+        world.tell(late, Heard(2, Note(KIND), np.float32([3, np.nan]).tobytes()))
+    assert not world.actors[late].finished
+    world.tell(late, Heard(2, Note(KIND), np.float32([3, 3]).tobytes()))
+    assert world.actors[late].finished and world.actors[late].x.tolist() == [3.0, 3.0]
+
+
+def test_a_lie_about_where_one_stands_brings_no_result_and_no_harm() -> None:
+    """Worker 0 says that it has completed the round; when it is gone, the others complete it."""
+    groups = members("median", 4)
+    under_way = [(rank, tell) for rank in range(4) for tell in groups[rank]._take_stand()]
+    deliver(groups, under_way)
+    tells = {rank: groups[rank].begin(np.float32([rank] * SIZE)) for rank in (1, 2, 3)}
+    assert all(tells.values())  # under way when the members change, and then void
+    for rank in (1, 2, 3):
+        place = Place(rank, (0, 1, 2, 3), SHAPE, 2)
+        under_way += [(rank, tell) for tell in groups[rank].placed(place) if tell.to]
+        under_way.append((0, Tell(rank, Note("stand", 2, 0, [2, 0.0]))))
+    deliver(groups, under_way)
+    assert not any(group.done for group in groups)
+    assert not groups[1].hears(Note("result", 1, 0, [2]))
+    for rank in (1, 2, 3):
+        under_way += [(rank, tell) for tell in groups[rank].placed(Place(rank, (1, 2, 3), SHAPE, 3))]
+    deliver(groups, under_way)
+    out = np.zeros(SIZE, np.float32)
+    assert all(groups[rank].done and groups[rank].mean(out) == 3.0 and out[0] == 2.0 for rank in (1, 2, 3))
+
+
+def simulated(strategy: str) -> Simulated:
+    job = str(Path(__file__).parents[1] / "simulator" / "poisoned_job.py")
+    links = Links(Link(1e9, 1e-4))
+    return simulate_script(
+        Scenario(script=job, args=("--epochs=2",), workers=5, strategy=strategy, speeds=Speeds(step_s=0.01), links=links)
+    )
+
+
+def test_a_run_with_a_hostile_worker_learns_all_the_same() -> None:
+    """One of five says that its weights are -30 times what they are."""
+    robust = simulated("averaging:every=4,robust=median")
+    assert robust.error == "" and robust.identical
+    assert robust.validation is not None and robust.validation.chosen is not None and robust.validation.chosen > 0.9
+
+
+@pytest.mark.filterwarnings("ignore:.*(overflow|invalid value).*:RuntimeWarning")
+def test_without_it_it_does_not() -> None:
+    plain = simulated("averaging:every=4")
+    assert plain.validation is None or plain.validation.chosen is None or plain.validation.chosen < 0.6
+
+
+@pytest.mark.parametrize("written", ["averaging:robust=medain", "averaging:robust=median,schedule=tree"])
+def test_what_cannot_be_asked_for_is_refused(written: str) -> None:
+    with pytest.raises(Misuse):
+        parse(written)
