@@ -18,6 +18,7 @@ from typing import NoReturn
 from taut.engines.zygote import Plan
 
 STARTS = ("zygote", "spawn")
+CLOSE_S = 10.0  # for the zygote to end after its workers were killed, which takes it milliseconds
 
 # Without the current folder in sys.path: a user's file named like a module of ours must not come first.
 _ZYGOTE = "import sys; sys.path.pop(0); from taut.engines.zygote import main; main()"
@@ -165,7 +166,11 @@ class LocalEngine:
             self._process.stdin.close()
         if not self.pids and self._process.poll() is None and self._expected:
             self._process.kill()  # still importing: nobody was started yet
-        self._process.wait()
+        try:
+            self._process.wait(CLOSE_S)
+        except subprocess.TimeoutExpired:  # stopped, or stuck: its workers die with it
+            self._process.kill()
+            self._process.wait()
         if self._reader is not None:
             self._reader.join()
         self._process.stdout.close()

@@ -100,6 +100,7 @@ class Injection:
             entrance = self.run.entrances[place]
             entrance.transport.close()
             entrance.fiber.kill()
+            self.run.supervisor.hung_up(entrance.transport)
             self._tell_of(entrance)
 
     def _tell_of(self, entrance: VirtualEntrance) -> None:

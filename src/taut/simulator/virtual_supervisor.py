@@ -78,6 +78,18 @@ class VirtualSupervisor:
             for frames in queue:
                 self.heard(transport, frames)
 
+    def hung_up(self, transport: VirtualTransport) -> None:
+        """A worker's process ended, and its connection with it; that is heard after what it had sent before, and not
+        where the network is cut."""
+        now_ns, connection = self.world.now_ns, transport.address.encode()
+
+        def closed() -> None:
+            parted = self.switch.disruption.parted(transport.place, SUPERVISOR, self.world.now_ns)
+            if not self.away and not parted:
+                self.cluster.closed(connection, self.world.now())
+
+        self.world.at(self.network.arrival(transport.place, SUPERVISOR, 0, now_ns), closed)
+
     def exited(self, pid: int, reason: str) -> None:
         """Whoever started this process saw it end."""
         self._do(self.cluster.exited(pid, reason, False, self.world.now()))

@@ -46,6 +46,7 @@ class Contribution:
     values: Vector
     weight: float
     numbers: Sequence[float]
+    kept: bool = False  # by who gave it: ``values`` are its own
 
 
 class Group(Standing):
@@ -84,6 +85,7 @@ class Group(Standing):
         self._reduction: Reduction | None = None
         self._program: Program | None = None
         self._result: Vector | None = None
+        self._before: tuple[Stand, Contribution, Vector | None] | None = None  # the round that is done
 
     @property
     def completed(self) -> int:
@@ -107,7 +109,7 @@ class Group(Standing):
             raise Misuse(f"a vector of {len(values)} elements", f"{self.length}, the length of this group's vectors")
         self.done = False
         numbers = (weight, float(ending), 1.0, *extra)
-        self._contribution = Contribution(values if keeps else values.copy(), weight, numbers)
+        self._contribution = Contribution(values if keeps else values.copy(), weight, numbers, keeps)
         return self._take_stand() + self._run()
 
     def placed(self, place: Place) -> list[Tell]:
@@ -119,6 +121,14 @@ class Group(Standing):
     def refused(self) -> list[Refuse]:
         """What was refused since the last call, though the round goes on without it."""
         return []
+
+    def reopen(self) -> None:
+        """The members are about to change, and of what belongs together with the round that is done not all is: forget
+        its result. It is handed to us again, or the round is run again, with what was given to ``begin``, which must
+        have been kept."""
+        assert self.done and self._before is not None, "nothing to open again"
+        self.stand, self._contribution, self._result = self._before
+        self.done, self._before = False, None
 
     @property
     def finite(self) -> bool:
@@ -208,6 +218,9 @@ class Group(Standing):
         return tells
 
     def _complete(self, buffer: Vector) -> None:
+        assert self._contribution is not None
+        kept = self._contribution.kept
+        self._before = (self.stand, self._contribution, self._result) if kept else None
         self.stand = Stand(self.stand.round + 1, False)
         self._reduction = self._contribution = None
         self._result, self.done = buffer, True

@@ -65,7 +65,11 @@ class Lane:
     last: int
     machine: Group | Quorum
     launched: bool = False
-    taken: bool = False
+
+    @property
+    def done(self) -> bool:
+        """Its part of this step is: the mean is here."""
+        return self.launched and self.machine.done
 
 
 @dataclass
@@ -178,6 +182,7 @@ class Sync(Method):
                     raise MalformedMessage(f"{note.kind!r} is no message of sync's")
                 tells += lanes[0].machine.heard(sender, note, payload)
             case Placed(place):
+                self._reopen(state, place.version)
                 for lane in state.lanes:
                     tells += lane.machine.placed(place)
             case Ended():
@@ -194,29 +199,39 @@ class Sync(Method):
         extra = (samples * rate, samples * state.clip_norm, *present)
         return lane.machine.begin(state.local.x[lane.lo : lane.hi], samples, state.draining, extra, keeps=True)
 
+    def _reopen(self, state: Averaging, version: int) -> None:
+        """Somebody went in mid-step: its gradient must not be in some lanes and not in others. Who has all lanes has the
+        step, and hands it on; who has not gives all lanes up, and if nobody has, the survivors make the step again."""
+        if all(lane.done for lane in state.lanes):
+            return
+        for machine in [lane.machine for lane in state.lanes if lane.done]:
+            if isinstance(machine, Group) and machine.place.version != version:
+                machine.reopen()
+
     def _take(self, state: Averaging, tells: list[Tell]) -> list[MethodAction]:
-        """What came to an end is written to x; when all has, the worker goes on."""
-        for lane in state.lanes:
-            if lane.launched and not lane.taken and lane.machine.done:
-                lane.taken = True
-                total = lane.machine.mean(state.local.x[lane.lo : lane.hi])
-                rates = [number / total for number in lane.machine.extra[:2]] if total else [None, 0.0]
-                if lane is state.lanes[-1]:  # the last to be begun: until then the wish must stand
-                    state.rate, state.clip_norm = rates[0], rates[1] or 0.0
-                if state.present is not None:
-                    state.present[lane.first : lane.last] = lane.machine.extra[2:] if total else 0.0
+        """When all lanes have come to their end, the mean is written to x, not before (see ``_reopen``), and the worker
+        goes on."""
         actions: list[MethodAction] = [*tells]
-        if state.waiting and all(lane.taken for lane in state.lanes):
+        if state.waiting and all(lane.done for lane in state.lanes):
             state.waiting = False
             state.rounds += 1
             for lane in state.lanes:
-                lane.launched = lane.taken = False
+                self._write(state, lane)
+                lane.launched = False
             actions.append(Proceed())
             machine = state.lanes[0].machine
             if machine.ending == machine.contributors and not state.finished:
                 state.finished = True
                 actions.append(Finished())
         return actions
+
+    def _write(self, state: Averaging, lane: Lane) -> None:
+        total = lane.machine.mean(state.local.x[lane.lo : lane.hi])
+        if lane is state.lanes[-1]:
+            rates = [number / total for number in lane.machine.extra[:2]] if total else [None, 0.0]
+            state.rate, state.clip_norm = rates[0], rates[1] or 0.0
+        if state.present is not None:
+            state.present[lane.first : lane.last] = lane.machine.extra[2:] if total else 0.0
 
     def agreed_rate(self, state: Averaging) -> float | None:
         return state.rate

@@ -39,6 +39,7 @@ from taut.worker.stage import Protocol, Stage
 from taut.worker.state import State
 
 AGAIN_S = 5.0  # far beyond any round trip to a supervisor whose pulse is still felt
+LONGER = 4.0  # times the longest wait for others so far: then they are given up, if nobody can say that they live
 
 
 class Node(Courier):
@@ -70,6 +71,7 @@ class Node(Courier):
         self._pumped_s = float("-inf")  # when the training thread last did the work
         self._pump_wanted = threading.Event()
         self._rested = threading.Event()
+        self._longest_s = 0.0  # wait for the others that came to its end
         self._thread = threading.Thread(target=self._run, name="taut-communication", daemon=True)
 
     # ------------------------------------------------------------------------------------- the training thread
@@ -203,8 +205,10 @@ class Node(Courier):
         needs_supervisor: bool = True,
     ) -> None:
         """Wait for a fact, calling ``idle`` (which includes what arrives, and serves snapshots) meanwhile, and ``again``
-        now and then: what was asked for may have been lost. Raises what went wrong if the fact can no longer come."""
-        facts, asked_s = self.facts, self.clock.now()
+        now and then: what was asked for may have been lost. Raises what went wrong if the fact can no longer come.
+        ``needs_supervisor``: it is to come from there; else from the other workers."""
+        facts = self.facts
+        began_s = asked_s = self.clock.now()
         self._take_over()
         while True:
             idle()
@@ -214,13 +218,23 @@ class Node(Courier):
                 asked_s = self.clock.now()
             with facts.changed:
                 if until(facts):
-                    return
+                    break
                 if facts.failure is not None:
                     raise facts.failure
-                if needs_supervisor and self.supervisor_lost():
-                    raise SupervisorLost("the supervisor fell silent while this worker needed an answer of it")
+                if self.supervisor_lost():
+                    self._despair(began_s, needs_supervisor)
                 if self._mail() == left:
                     facts.changed.wait(TICK_S)
+        if not needs_supervisor:
+            self._longest_s = max(self._longest_s, self.clock.now() - began_s)
+
+    def _despair(self, began_s: float, needs_supervisor: bool) -> None:
+        """There is no supervisor any more. The others are waited for still, but not for ever: nobody says who died."""
+        waited_s = self.clock.now() - began_s
+        if needs_supervisor:
+            raise SupervisorLost("the supervisor fell silent while this worker needed an answer of it")
+        if waited_s > max(self.supervisor_patience_s, LONGER * self._longest_s):
+            raise SupervisorLost(f"nothing came from the others for {waited_s:.0f} s, and no supervisor says who lives")
 
     def _mail(self) -> int:
         """How much is here for the method. What ``idle`` leaves (all, before the start) is not waited for again."""

@@ -8,7 +8,9 @@ from dataclasses import dataclass, field
 from taut.core.messages import StateChunk, StateRequest
 
 CHUNK_NBYTES = 4 << 20
-PATIENCE_S = 1.0  # before asking again, doubled each time; an answered request starts anew
+# Before asking again, doubled each time up to the longest: a donor that was cut off is asked soon after it is back. An
+# answered request starts anew.
+PATIENCE_S, LONGEST_S = 1.0, 16.0
 
 
 @dataclass
@@ -65,7 +67,7 @@ class Fetch:
         if self.complete or now - self.asked_s < self.patience_s:
             return None
         if self.asked_s > float("-inf"):
-            self.patience_s *= 2
+            self.patience_s = min(LONGEST_S, 2 * self.patience_s)
         self.asked_s = now
         return StateRequest(self.offset)
 
