@@ -104,6 +104,7 @@ def test_who_was_silent_is_welcome_back_and_is_no_failure() -> None:
     run.pass_time(DETECTION_S, 0, 1)
     assert run.heard(2, Expulsion)[-1].welcome
     assert run.cluster.ledger.failures
+    assert run.cluster.members.has_key("k" * 40), "should its token have expired, its key lets it in"
     returning(run, 7, was=2)
     assert run.heard(7, Welcome)[-1].rank == 3
     assert "worker 3 is back (it was worker 2: silent for" in run.told("back")
@@ -137,6 +138,13 @@ def test_another_process_cannot_take_the_place_of_one_that_was_given_up() -> Non
     assert run.heard(7, Welcome)[-1].rank == 2, "it is admitted as any newcomer"
     assert not run.told("back")
     assert run.cluster.ledger.failures
+
+
+def test_nobody_loses_its_place_to_one_who_claims_it() -> None:
+    run = training(2)
+    returning(run, 7, was=1)
+    assert live(run) == [0, 1, 2]
+    assert not run.told("back")
 
 
 def test_one_that_comes_back_again_and_again_without_a_step_is_turned_away() -> None:

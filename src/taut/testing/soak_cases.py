@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 JOB = Path(__file__).with_name("soak_job.py")
 STEP_S = 0.1
 LONG_STEP_S = 2.0  # in one of so many runs, which then last till somebody who was given up is back
-LONG_STEPS_OF = 4
+LONG_STEPS_OF = 6
 STEPS = 16  # of each worker, about
 BATCH = 4
 EPOCHS = 2
