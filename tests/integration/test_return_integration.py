@@ -1,4 +1,4 @@
-"""A process that is stopped until the others have gone on without it, and then goes on: it is back, and nothing is lost."""
+"""A process that is stopped until the others go on without it, and then goes on: it is back, and nothing is lost."""
 
 from __future__ import annotations
 

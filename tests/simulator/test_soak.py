@@ -88,6 +88,25 @@ def test_a_broken_law_is_seen(what: str, outcome: dict[str, object], missing: di
     assert any(re.search(what, law) for law in broken), broken
 
 
+def test_two_ranks_at_once_and_one_who_is_not_back_are_seen() -> None:
+    from taut.core.messages import Statistics
+    from taut.simulator.faults import Pause
+    from taut.supervisor.view import WorkerRow
+
+    def rows(*states: str) -> dict[int, WorkerRow]:
+        return {rank: WorkerRow(rank, "", 1, state, Statistics(), 0.0, "silent") for rank, state in enumerate(states)}  # type: ignore[arg-type]
+
+    cut = replace(Scenario(strategy="async", workers=1), faults=(Pause(0, at_s=1.0, for_s=20.0),))
+    for states, wall_s, law in (
+        (("gone", "finished"), 50.0, ""),
+        (("finished", "finished"), 50.0, "several ranks at once"),
+        (("gone",), 50.0, "heard again at 21 s, and is not back"),
+        (("gone",), 25.0, ""),
+    ):
+        broken = broken_laws(replace(found(workers=rows(*states)), scenario=cut, wall_s=wall_s), tally(), 8, 2)
+        assert [law in one for one in broken] == [True] * bool(law), (states, broken)
+
+
 def test_a_run_that_cannot_end_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("taut.testing.soak_cases.LIMIT_S", 10.0)

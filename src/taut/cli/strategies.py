@@ -19,11 +19,11 @@ def strategies(
         typer.echo(json.dumps({"strategies": listed}))
         return
     table = Table(box=None, padding=(0, 2, 0, 0))
-    for heading in ("strategy", "does", "waits", "parameters"):
+    for heading in ("strategy", "does", "waits", "returns", "parameters"):
         table.add_column(heading, overflow="fold", no_wrap=heading == "strategy")
     for one in listed:
         parameters = ", ".join(f"{key}={value}" for key, value in one["parameters"].items())
-        table.add_row(one["name"], one["does"], one["waits"], parameters)
+        table.add_row(one["name"], one["does"], one["waits"], one["returns"], parameters)
     Console().print(table)
     typer.echo('for example: taut run --workers 4 --strategy ssp:3 SCRIPT; phases: "sync for 200 steps, then async"')
 
@@ -53,6 +53,7 @@ def _described(name: str) -> dict[str, Any]:
         "replicas_agree": bool(kind.consensus) if method else bool(kind.complete),
         "codecs": list(kind.codecs if method else CODECS),
         "topologies": list(kind.topologies) if method else [],
+        "returns": kind.returns if not method or kind.admits_late else "no",
         "paper": getattr(kind, "paper", ""),
         "parameters": parameters(name),
     }

@@ -19,6 +19,7 @@ MEMBER_NBYTES = 120  # of a roster, about
 ROSTER_BYTES_PER_S = 40e6  # at most, for rosters
 MOST_FRUITLESS = 3  # times running that a worker may come back without making a step before it is given up again
 PATIENCE_S = 120.0  # where the user says nothing else; workers have as much with a supervisor
+RESUME = "`taut resume` continues the run from a checkpoint with as many workers as you like"
 MOST_REFUSED = 1024  # processes of which is remembered why they were not admitted
 
 
@@ -109,7 +110,7 @@ class Roll:
         worker = self.members.admit(connection, hello, now)
         self.outbox.add(Joined(worker.rank, hello.host, hello.pid))
         former = self._former(hello)
-        if former is None:
+        if former is None or not former.may_return:
             self.outbox.record("joined", f"worker {worker.rank} (process {hello.pid} on {hello.host})")
         else:
             self._back(worker, former)
@@ -179,21 +180,22 @@ class Roll:
         flaps = worker.fruitless >= MOST_FRUITLESS and not worker.statistics.steps
         welcome = worker.may_return and not self.ending.begun and not flaps
         reason = f"{worker.reason}; it came back {worker.fruitless} times and made no step" if flaps else worker.reason
-        self.outbox.send(worker.connection, Expulsion(reason, welcome))
+        if not self.plan.admits_late and not self.ending.begun:
+            reason += f"; strategy {self.plan.strategy!r} takes nobody back in mid-run (async does): {RESUME}"
+        self.outbox.send(worker.connection, Expulsion(reason[:4000], welcome))
 
     def superseded(self, hello: Hello, now: float) -> None:
         """A process asks for another place while, for a supervisor that came back from what it kept, it still has the
-        one that it was told to leave."""
-        former = self._former(hello, live=True)
-        if former is not None:
+        one that it was told to leave. Nobody's place is lost that way who has spoken to this supervisor."""
+        former = self._former(hello)
+        if former is not None and former.live and not former.connection:
             self.given_up(former, "it was given up before the supervisor came back", now, may_return=True)
 
-    def _former(self, hello: Hello, live: bool = False) -> Worker | None:
+    def _former(self, hello: Hello) -> Worker | None:
         """The worker that this process says it was, if that can be."""
         former = self.members.workers.get(hello.was)
-        if former is None or former.live is not live or former.successor is not None:
-            return None
-        return former if (former.hello.host, former.hello.pid) == (hello.host, hello.pid) else None
+        same = former is not None and (former.hello.host, former.hello.pid) == (hello.host, hello.pid)
+        return former if same and former is not None and former.successor is None else None
 
     def _back(self, worker: Worker, former: Worker) -> None:
         """A process that was given up has another place: that was no failure of the run's."""

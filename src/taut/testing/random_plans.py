@@ -9,6 +9,7 @@ from taut.testing.fault_plan import FaultPlan
 
 MOST_FAULTS = 4
 LONG_S = 40.0  # a silence for which anybody is given up
+AWAY_S = (14.0, 20.0)  # another, from which one is back while a run of more than that goes on
 SHORT_S = 4.0  # one for which nobody is
 SPARED = 2
 KINDS = (
@@ -129,8 +130,11 @@ class _Draw:
         return plan.between(from_s, round(from_s + for_s, 3))
 
     def _while_s(self) -> float:
-        """Mostly short; sometimes so long that anybody is given up."""
-        return LONG_S if self.dice.random() < 0.2 else self._tenths(0.2, SHORT_S)
+        """Mostly short; sometimes so long that anybody is given up, more often in runs that last till it is back."""
+        drawn = self.dice.random()
+        if drawn < 0.6 and self.duration_s > AWAY_S[1]:
+            return self._tenths(*AWAY_S)
+        return LONG_S if drawn < 0.2 else self._tenths(0.2, SHORT_S)
 
     def _tenths(self, low: float, high: float) -> float:
         """A multiple of 0.05, evenly from ``low`` to ``high``: easily read."""

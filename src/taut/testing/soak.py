@@ -10,6 +10,7 @@ Exit code 1 if a law was broken; the seeds are printed, each with the command th
 from __future__ import annotations
 
 import argparse
+import logging
 import multiprocessing
 import os
 import signal
@@ -125,6 +126,7 @@ def _checked(seeds: range, jobs: int) -> Iterator[Checked]:
 def _settle_in() -> None:
     """Ctrl-C is the parent's; what a lost worker saves goes to a folder that is thrown away."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    logging.getLogger("taut").setLevel(logging.ERROR)  # who was given up and is back says so
     os.chdir(tempfile.gettempdir())
 
 

@@ -20,10 +20,13 @@ if TYPE_CHECKING:
 
 JOB = Path(__file__).with_name("soak_job.py")
 STEP_S = 0.1
+LONG_STEP_S = 2.0  # in one of so many runs, which then last till somebody who was given up is back
+LONG_STEPS_OF = 6
 STEPS = 16  # of each worker, about
 BATCH = 4
 EPOCHS = 2
 LIMIT_S = 200.0  # of virtual time: far beyond any silence that is waited for
+LONG_LIMIT_S = 1000.0  # where steps are long
 SHORTER = {"diloco": "diloco:every=5", "easgd": "easgd:every=4", "codistillation": "codistillation:every=5"}
 MIXED = ("sync for 5 steps, then async", "ssp:2")
 STRATEGIES = tuple(SHORTER.get(name, name) for name in sorted(REGISTRY)) + MIXED
@@ -41,12 +44,13 @@ class Case:
     codec: str
     workers: int
     plan: FaultPlan
+    step_s: float = STEP_S
 
     def __str__(self) -> str:
         wired = "".join(
             f" --{what} {word}" for what, word in (("topology", self.topology), ("codec", self.codec)) if word
         )
-        return f"--workers {self.workers} --strategy {self.strategy!r}{wired}: {self.plan}"
+        return f"--workers {self.workers} --strategy {self.strategy!r}{wired}, steps of {self.step_s:g} s: {self.plan}"
 
 
 @dataclass(frozen=True)
@@ -76,7 +80,9 @@ def case_of(seed: int) -> Case:
         except Misuse:
             continue  # those do not go together
         break
-    return Case(seed, strategy, topology, codec, workers, FaultPlan.random(seed, workers, STEPS * STEP_S, strategy))
+    step_s = LONG_STEP_S if Dice(seed, "pace").randrange(LONG_STEPS_OF) == 0 else STEP_S
+    plan = FaultPlan.random(seed, workers, STEPS * step_s, strategy)
+    return Case(seed, strategy, topology, codec, workers, plan, step_s)
 
 
 def check_case(case: Case, trace: Trace | None = None) -> Checked:
@@ -93,8 +99,8 @@ def check_case(case: Case, trace: Trace | None = None) -> Checked:
             workers=case.workers,
             strategy=case.strategy,
             args=("--samples", str(samples), "--epochs", str(EPOCHS)),
-            step_s=STEP_S,
-            limit_s=LIMIT_S,
+            step_s=case.step_s,
+            limit_s=LIMIT_S if case.step_s == STEP_S else LONG_LIMIT_S,
             trace=trace,
             topology=case.topology,
             codec=case.codec,

@@ -6,16 +6,29 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 
 from taut.core.messages import SUPERVISOR
-from taut.simulator.faults import Fail, KillSupervisor, Leave, Loss, Partition, Pause, Restart, newcomers
+from taut.simulator.faults import Fail, KillSupervisor, Leave, Loss, Partition, Pause, Restart, Slow, Throttle, newcomers
 from taut.simulator.result import Simulated
 from taut.strategies.combination import combine
 from taut.testing.random_plans import SHORT_S
 from taut.testing.soak_tally import Tally
 
+BACK_S = 15.0  # after it was heard again, anybody is back by then
+
 
 def broken_laws(found: Simulated, tally: Tally, samples: int, epochs: int) -> list[str]:
     """Which laws the run broke, in words; none if all is well."""
-    return [*_ended(found), *_agree(found), *_trained(found, tally, samples, epochs), *_nobody_wronged(found)]
+    if _no_majority(found):
+        return [*_nobody_wronged(found)]
+    laws = [*_ended(found), *_agree(found), *_trained(found, tally, samples, epochs), *_nobody_wronged(found)]
+    return [*laws, *_all_back(found)]
+
+
+def _no_majority(found: Simulated) -> bool:
+    """A run in lock-step waited in vain for a majority, as it must where that was lost."""
+    outcome, workers = found.outcome, found.scenario.workers
+    assert outcome is not None
+    heard = workers - len(_out_of_sight(found))
+    return "goes on only with a majority" in outcome.error and 2 * (heard + 1) <= workers + 1
 
 
 def _ended(found: Simulated) -> Iterator[str]:
@@ -65,20 +78,49 @@ def _makes_uncertain(fault: object) -> bool:
 
 
 def _nobody_wronged(found: Simulated) -> Iterator[str]:
-    """No process has two ranks, no rank two processes, and nobody is given up who was never out of the supervisor's sight
-    for long."""
+    """No process has two ranks at once, and nobody is given up who was never out of the supervisor's sight for long."""
     outcome = found.outcome
     assert outcome is not None
     if sorted(outcome.workers) != list(range(len(outcome.workers))):
         yield f"ranks with gaps: {sorted(outcome.workers)}"
-    places = Counter(row.pid - 1 for row in outcome.workers.values())
-    if max(places.values()) > 1:
-        yield f"a process with several ranks: {places}"
+    places = Counter(row.pid - 1 for row in outcome.workers.values() if row.state != "gone")
+    if places and max(places.values()) > 1:
+        yield f"a process with several ranks at once: {places}"
     may_go = _out_of_sight(found)
     for rank, row in outcome.workers.items():
         late = not row.statistics.steps and "takes no worker after that" in row.reason
         if row.state == "gone" and row.pid - 1 not in may_go and not late:
             yield f"worker {rank} was given up though it was there all the time: {row.reason}"
+
+
+def _all_back(found: Simulated) -> Iterator[str]:
+    """Who was given up for its silence alone is back, if the run went on for long enough after it."""
+    given, outcome = found.scenario, found.outcome
+    assert outcome is not None
+    chosen = combine(given.strategy, given.topology or None, given.codec or None, given.finish or None, given.workers)
+    if chosen.returns == "no" or any(isinstance(fault, Slow | Throttle | KillSupervisor) for fault in given.faults):
+        return  # it cannot, or nobody knows how long anything takes
+    ended = {fault.rank for fault in given.faults if isinstance(fault, Fail | Restart | Leave)}
+    silences = {place: until_s for place, until_s in _healed(found).items() if place not in ended}
+    seen = {row.pid - 1 for row in outcome.workers.values() if row.state != "gone"}
+    for place, until_s in silences.items():
+        if until_s + BACK_S < found.wall_s and place not in seen:
+            yield f"the worker at {place} was heard again at {until_s:g} s, and is not back"
+
+
+def _healed(found: Simulated) -> dict[int, float]:
+    """When each worker was heard again, of those who were silent at a time that is known."""
+    until: defaultdict[int, float] = defaultdict(float)
+    for fault in found.scenario.faults:
+        match fault:
+            case Pause(rank, for_s=for_s):
+                until[rank] = max(until[rank], 1e9 if fault.at_step is not None else fault.at_s + for_s)
+            case Partition(until_s=until_s) | Loss(until_s=until_s):
+                for place in range(found.scenario.workers):
+                    until[place] = max(until[place], until_s or 1e9)
+            case _:
+                pass
+    return dict(until)
 
 
 def _out_of_sight(found: Simulated) -> set[int]:

@@ -38,8 +38,8 @@ SPENT = ("steps", "samples", "wall_s", "compute_s", "encode_s", "send_s", "wait_
 
 @dataclass(frozen=True)
 class Carried:
-    """``rank``: what it was. ``talk``: as it was left; it knows what a relay has not passed on. ``stream``: its side of the
-    broadcast, None where the strategy is a method."""
+    """``rank``: what it was. ``talk``: as it was left; it knows what a relay has not passed on. ``stream``: its side
+    of the broadcast, None where the strategy is a method."""
 
     rank: int
     returns: str

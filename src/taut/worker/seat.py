@@ -82,6 +82,8 @@ class Seat:
             sketch=self._take_sketch,
             state_limit_nbytes=8 * state_nbytes + (256 << 20),
         )
+        if carried is not None:  # it knows the supervisor, which may be coming back itself
+            self.node.patience_s = float(self._settings.get("patience_s", self.node.supervisor_patience_s))
         self.node.start()
         try:
             self._admit(entrance, carried)
