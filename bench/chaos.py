@@ -5,7 +5,7 @@ Steps take 50 ms of sleep, so that the workers do not fight for cores. The capac
 workers spent in training and were not stopped, times the rate of a quiet run with the same workers. A worker that was
 killed is replaced. In the end everything must be accounted for: replicas equal by hash, no sample of any pass left out.
 Where the time of the workers went (computing, waiting for data or for others, ...) is told for both runs, by their own
-account; while a worker is stopped, its clock runs on.
+account, without the time for which they were stopped (that is taken off what they computed).
 """
 
 from __future__ import annotations
@@ -145,6 +145,7 @@ class Room:
         """What the workers' time went into, as shares."""
         latest = self.record().latest().values()
         spent = {kind: sum(getattr(one, f"{kind}_s") for one in latest) for kind in KINDS}
+        spent["compute"] -= sum(self.stopped_s.values())
         return {kind: seconds / max(1e-9, sum(spent.values())) for kind, seconds in spent.items()}
 
 

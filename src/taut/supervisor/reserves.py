@@ -1,7 +1,7 @@
 """Places set aside for single workers, to be taken without asking: for when the supervisor is away, or slow.
 
-Of what is left of a pass, a half is shared out like this, by how fast each worker is, but no more than it needs for
-``RESERVE_S``; the other half is dealt in leases. What was set aside for one worker is given to no other before that
+Of what is left of a pass, three quarters are shared out like this, by how fast each worker is, but no more than it
+needs for ``RESERVE_S``; the rest is dealt in leases. What was set aside for one worker is given to no other before that
 worker has said that it saw the smaller offer (``ReserveSeen``), and everything it said before that has come. So no place
 is ever in the hands of two workers that are in the run, whatever is lost or late. Pure; lending.py drives it.
 """
@@ -16,27 +16,27 @@ from taut.core.spans import Span, count, joined, without
 from taut.supervisor.leases import Leases
 
 RESERVE_S = 120.0  # so long workers wait for a supervisor that is gone, where nothing else was said
-FRACTION = 0.5  # of what is left
+FRACTION = 0.75  # of what is left
 LEAST_BATCHES = 2  # fewer are not worth a message
 PASSES_AHEAD = 8
 MOST_SPANS = 32
+MOST_UNSEEN = 64  # offers to one worker: one that answers none of so many is being given up anyway
 LATE_S = 1.0  # an answer that takes longer is not waited for by those who have other data
 
 
 @dataclass(slots=True)
 class Offer:
-    """What a worker was told: these places of passes of ``length`` places, under this version; ``seen``: the last version
-    that it answered; ``told_s``: when it was told what it has not answered."""
+    """What a worker was told: these places of passes of ``length`` places; ``unseen``: the versions that it has not
+    answered, each with its places; ``told_s``: when it was told the first of them."""
 
     length: int
     spans: list[Span] = field(default_factory=list)
-    version: int = 0
-    seen: int = 0
+    unseen: dict[int, list[Span]] = field(default_factory=dict)
     told_s: float = 0.0
 
     @property
     def pending(self) -> bool:
-        return self.seen != self.version
+        return bool(self.unseen)
 
     def late(self, now: float) -> bool:
         return self.pending and now - self.told_s > LATE_S
@@ -80,7 +80,8 @@ class Reserves:
                     offer.length = ask.length
                 shares = self._shares(ask, rates[rank], total, left) if offer.length == ask.length else {}
                 spans = self._adjusted(rank, offer, shares, ask.batch)
-                if spans != offer.spans or offer.late(now):  # the offer or its answer may have been lost
+                again = offer.late(now) and len(offer.unseen) < MOST_UNSEEN  # the offer or its answer may be lost
+                if spans != offer.spans or again:
                     told[rank] = self._tell(offer, spans, now)
         return told
 
@@ -115,10 +116,11 @@ class Reserves:
     def seen(self, rank: int, version: int) -> int:
         """The worker has seen this version, and everything it said before has come; how many places are free by that."""
         offer = self.offers.get(rank)
-        if offer is None or version != offer.version or rank in self.doubtful:
+        if offer is None or version not in offer.unseen or rank in self.doubtful:
             return 0
-        offer.seen = version
-        return self.leases.give_back(rank, offer.spans)
+        may_take = [span for later, spans in offer.unseen.items() if later >= version for span in spans]
+        offer.unseen = {later: spans for later, spans in offer.unseen.items() if later > version}
+        return self.leases.give_back(rank, [*may_take, *offer.spans])
 
     def renewed(self, rank: int, now: float) -> Reserve | None:
         """The worker has said where it stands: what is its own, told again."""
@@ -138,9 +140,10 @@ class Reserves:
 
     def _tell(self, offer: Offer, spans: list[Span], now: float) -> Reserve:
         self._versions += 1
+        version = (self.term << 32) + self._versions
         offer.told_s = offer.told_s if offer.pending else now
-        offer.spans, offer.version = spans, (self.term << 32) + self._versions
-        return Reserve(offer.version, offer.length, spans)
+        offer.spans = offer.unseen[version] = spans
+        return Reserve(version, offer.length, spans)
 
     def _left(self) -> dict[int, int]:
         """Places of each pass that are neither in a lease nor trained on."""

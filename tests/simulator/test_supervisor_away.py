@@ -1,0 +1,46 @@
+"""The supervisor dies and stays away for long: training goes on, and every sample is trained on exactly once."""
+
+from __future__ import annotations
+
+import pytest
+
+from taut.testing import FaultPlan, run_with_faults
+from taut.testing.soak_cases import JOB
+from taut.testing.soak_tally import TALLY
+
+SAMPLES, EPOCHS, WORKERS, STEP_S = 160, 4, 4, 0.5  # batches of 4: 20 s of training
+
+
+@pytest.mark.parametrize(
+    ("strategy", "at_s", "away_s", "moved"),
+    [("async", 3.1, 20.0, False), ("async", 8.25, 20.0, True), ("gossip", 3.4, 20.0, True), ("sync", 3.1, 8.0, False)],
+)
+def test_training_goes_on_without_it_and_nothing_is_trained_on_twice(
+    strategy: str, at_s: float, away_s: float, moved: bool
+) -> None:
+    plan = FaultPlan(seed=1).kill_supervisor(back_after_s=away_s, moved=moved).at(at_s)
+    TALLY.clear()
+    found = run_with_faults(
+        JOB,
+        plan,
+        workers=WORKERS,
+        strategy=strategy,
+        args=("--samples", str(SAMPLES), "--epochs", str(EPOCHS)),
+        step_s=STEP_S,
+    )
+    outcome = found.outcome
+    assert outcome is not None and outcome.exit_code == 0
+    assert (outcome.samples_undone, outcome.samples_again) == (0, 0)
+    assert [TALLY.ended[sample] for sample in range(SAMPLES)] == [EPOCHS] * SAMPLES
+    alone_s = SAMPLES * EPOCHS / 4 / WORKERS * STEP_S
+    stood_still_s = away_s + alone_s  # the end of a run whose workers wait for it
+    assert outcome.wall_s < stood_still_s - 0.5 * min(away_s, alone_s - at_s), "they stood still while it was away"
+
+
+def test_a_lone_worker_goes_on_once_it_takes_the_supervisor_for_gone() -> None:
+    plan = FaultPlan(seed=1).kill_supervisor(back_after_s=60.0).at(6.0)
+    TALLY.clear()
+    found = run_with_faults(JOB, plan, workers=1, args=("--samples", "320", "--epochs", "1"), step_s=0.5)
+    assert found.outcome is not None and found.outcome.samples_again == 0
+    assert set(TALLY.ended.values()) == {1} and len(TALLY.ended) == 320
+    assert found.outcome.wall_s < 6.0 + 60.0 + 10.0  # of 40 s of training

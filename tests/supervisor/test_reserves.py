@@ -1,0 +1,295 @@
+"""What is set aside for workers: no place is ever in two hands, and each is trained on exactly once, whenever the
+supervisor dies and whatever is lost on the way. The worker's own code against the supervisor's, without a socket."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter, deque
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scripted import Restarted
+
+from taut.core.messages import (
+    Heartbeat,
+    Lease,
+    LeaseDone,
+    LeaseRequest,
+    LeaseTaken,
+    Message,
+    NoLease,
+    Pulse,
+    Reserve,
+    ReserveSeen,
+    Returned,
+    Statistics,
+    own_lease,
+)
+from taut.core.spans import Span, count, joined, overlap
+from taut.supervisor.actions import Send
+from taut.supervisor.leases import Leases
+from taut.supervisor.reserves import Reserves, trimmed
+from taut.worker.batches import Plan
+from taut.worker.facts import Facts
+from taut.worker.supervisor_leases import SupervisorLeases
+
+LENGTH, BATCH, PASSES = 300, 5, 2
+PLAN = Plan(LENGTH, BATCH, 0, PASSES, last=True, shuffle=False, drop_last=False)
+
+
+class Trainee:
+    """A worker as its two threads behave: one queue to the supervisor and one from it, which break as links do."""
+
+    def __init__(self, rank: int, chance: random.Random) -> None:
+        self.rank, self.chance = rank, chance
+        self.facts, self.said, self.told, self.term, self.version = Facts(), 2, 0, 0, 0
+        self.out: deque[Message] = deque()
+        self.inbox: deque[Message] = deque()
+        node = SimpleNamespace(facts=self.facts, rank=rank, workers=2, renewals=0, say=self.say)
+        node.clock = SimpleNamespace(now=lambda: 0.0)
+        seat: Any = SimpleNamespace(node=node, statistics=lambda: Statistics(steps=10, wall_s=1.0))
+        self.leases = SupervisorLeases(seat)
+        self.leases.length = LENGTH
+        self.holds: list[Lease] = []
+        self.samples = 0
+
+    def say(self, message: Message) -> None:
+        self.said += 1
+        self.out.append(message)
+
+    def beat(self, now: float) -> None:
+        self.out.append(Heartbeat(Statistics(samples=max(1, self.samples), wall_s=now), [], said=self.said))
+
+    def take(self) -> None:
+        """As ``SupervisorLeases.take`` does: a lease that is at hand, else one of its own."""
+        if self.facts.leases:
+            lease = self.facts.leases.popleft()
+            self.leases._held[lease.lease] = lease
+            self.holds.append(lease)
+        elif (own := self.leases._take_own(PLAN)) is not None:
+            self.holds.append(own)
+
+    def hear(self) -> None:
+        """The courier's part."""
+        message = self.inbox.popleft()
+        if isinstance(message, Pulse):
+            self._hear_pulse(message)
+            return
+        self.told += 1
+        self.facts.learn(message, [])  # type: ignore[arg-type]  # of this family
+        if isinstance(message, Reserve) and self.facts.reserve.version > self.version:
+            self.version = self.facts.reserve.version
+            self.out.append(ReserveSeen(self.version, self.said))
+
+    def _hear_pulse(self, pulse: Pulse) -> None:
+        back = pulse.term > self.term
+        if back or pulse.lost or pulse.told != self.told:
+            self.term, self.told = pulse.term, pulse.told
+            if back:  # what was not sent yet was not counted either
+                self.said -= sum(not isinstance(message, Heartbeat | ReserveSeen) for message in self.out)
+                self.out.clear()
+            self.say(Returned(self.rank, "ready", 0, *self.leases.standing(), LENGTH, pulse.issued))
+
+    def hands(self) -> list[Span]:
+        """Everything that it holds or may take."""
+        held = [*self.leases._held.values(), *self.facts.leases]
+        return [*((each.epoch, each.lo, each.hi) for each in held), *self.facts.reserve.spans]
+
+
+class Play:
+    """Some trainees and a supervisor that dies; links break."""
+
+    def __init__(self, seed: int, workers: int, deaths: int, breaks: int) -> None:
+        self.chance, self.deaths, self.breaks = random.Random(seed), deaths, breaks
+        self.run = Restarted(workers=workers)
+        self.run.train(*range(workers))
+        self.team = [Trainee(rank, self.chance) for rank in range(workers)]
+        self.trained: Counter[tuple[int, int]] = Counter()
+        for one in self.team:
+            one.told = len(self.run.sent[b"%d" % one.rank])
+
+    def deliver(self, actions: list[Any]) -> None:
+        for action in actions:
+            if isinstance(action, Send) and action.connection:
+                self.team[int(action.connection)].inbox.append(action.message)
+
+    def step(self) -> None:
+        run, chance = self.run, self.chance
+        one, act = chance.choice(self.team), chance.random()
+        if act < 0.03:
+            run.now += 0.5
+            for each in self.team:
+                each.beat(run.now)
+            self.deliver(run.take(run.cluster.tick(run.now)))
+        elif act < 0.05:
+            run.keep()
+        elif act < 0.06 and self.deaths:
+            self.die()
+        elif act < 0.08 and self.breaks:
+            self.breaks -= 1
+            one.out.clear()
+            one.inbox.clear()
+        elif act < 0.35 and one.out:
+            self.deliver(run.say(one.rank, one.out.popleft()))  # type: ignore[arg-type]
+        elif act < 0.62 and one.inbox:
+            one.hear()
+        elif act < 0.67:
+            one.say(LeaseRequest(0, LENGTH, BATCH, True, PASSES))
+        elif act < 0.8:
+            one.take()
+        elif one.holds:
+            self.train(one, one.holds.pop(0))
+
+    def die(self) -> None:
+        self.deaths -= 1
+        for each in self.team:
+            each.inbox.clear()
+            if self.chance.random() < 0.5:
+                each.out.clear()  # else it waited in a queue, and reaches the next one
+        self.run.come_back()
+
+    def train(self, one: Trainee, lease: Lease) -> None:
+        self.trained.update((lease.epoch, place) for place in range(lease.lo, lease.hi))
+        one.samples += lease.hi - lease.lo
+        one.leases.done(lease)
+
+    def check(self) -> None:
+        """No place is in two hands, and none that was trained on is in any."""
+        every = [span for one in self.team for span in one.hands()]
+        assert count(joined(every)) == count(every), "two have the same places"
+        assert not any((epoch, place) in self.trained for epoch, lo, hi in every for place in range(lo, hi))
+
+    @property
+    def over(self) -> bool:
+        leases = self.run.cluster.leases
+        return len(leases.passes) == PASSES and not leases.samples_undone
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 2**32 - 1), st.integers(1, 4), st.integers(0, 3), st.integers(0, 3))
+def test_each_sample_exactly_once_whenever_the_supervisor_dies(seed: int, workers: int, deaths: int, breaks: int) -> None:
+    play = Play(seed, workers, deaths, breaks)
+    for number in range(30_000):
+        play.step()
+        if number % 20 == 0:
+            play.check()
+        if play.over:
+            break
+    leases = play.run.cluster.leases
+    assert play.over, (leases.samples_undone, leases.returned, leases.reserved, leases.open, play.run.cluster.roll.held)
+    assert set(play.trained.values()) == {1} and len(play.trained) == LENGTH * PASSES
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 2**32 - 1), st.integers(2, 4), st.integers(50, 600))
+def test_what_a_dead_supervisor_set_aside_is_trained_on_without_it(seed: int, workers: int, life: int) -> None:
+    """It dies after so many events and does not come back for long: its workers go on until they have nothing left, and
+    what they did is done when it is back."""
+    play = Play(seed, workers, 0, 0)
+    for _ in range(life):
+        play.step()
+    for one in play.team:
+        one.inbox.clear()
+        for _ in range(1000):
+            one.take()
+            if one.holds:
+                play.train(one, one.holds.pop(0))
+        assert not one.facts.reserve.spans and not one.facts.leases
+    play.check()
+    play.die()
+    for number in range(30_000):
+        play.step()
+        if number % 20 == 0:
+            play.check()
+        if play.over:
+            break
+    assert play.over and set(play.trained.values()) == {1}
+    assert play.run.cluster.leases.samples_again == 0
+
+
+def busy(run: Restarted, *ranks: int) -> None:
+    for rank in ranks:
+        run.say(rank, LeaseRequest(0, LENGTH, BATCH, True, PASSES))
+        run.say(rank, Heartbeat(Statistics(samples=100, wall_s=1.0), [], said=run.cluster.members.workers[rank].heard))
+    run.pass_time(0.6)
+    for rank in ranks:
+        see(run, rank)
+
+
+def see(run: Restarted, rank: int, missing: int = 0) -> None:
+    run.say(rank, ReserveSeen(run.heard(rank, Reserve)[-1].version, run.cluster.members.workers[rank].heard + missing))
+
+
+def test_of_what_is_left_three_quarters_are_set_aside_and_told():
+    run = Restarted(workers=2)
+    run.train(0, 1)
+    busy(run, 0, 1)
+    told = [run.heard(rank, Reserve)[-1] for rank in (0, 1)]
+    places = [count(each.spans) for each in told]
+    left = LENGTH * PASSES - sum(lease.hi - lease.lo for rank in (0, 1) for lease in run.heard(rank, Lease))
+    assert 0.65 * left <= sum(places) <= 0.75 * left
+    assert not any(overlap(one, other) for one in told[0].spans for other in told[1].spans)
+    assert all(each.length == LENGTH for each in told)
+
+
+def test_nothing_is_taken_away_before_the_worker_has_seen_it():
+    run = Restarted(workers=2)
+    run.train(0, 1)
+    busy(run, 0, 1)
+    theirs = run.heard(1, Reserve)[-1]
+    while not run.cluster.roll.held:
+        run.say(0, LeaseRequest(0, LENGTH, BATCH, False, PASSES))
+    assert not run.heard(0, NoLease)
+    smaller = run.heard(1, Reserve)[-1]
+    assert smaller.version > theirs.version and count(smaller.spans) < count(theirs.spans)
+    dealt = [(lease.epoch, lease.lo, lease.hi) for lease in run.heard(0, Lease)]
+    assert not any(overlap(one, other) for one in dealt for other in theirs.spans)
+    before = len(dealt)
+    see(run, 1, missing=1)  # something that it said before has not come
+    assert len(run.heard(0, Lease)) == before
+    see(run, 1)
+    assert len(run.heard(0, Lease)) > before
+
+
+def test_only_what_is_set_aside_for_it_can_a_worker_take():
+    run = Restarted(workers=2)
+    run.train(0, 1)
+    busy(run, 0, 1)
+    epoch, lo, _ = run.heard(1, Reserve)[-1].spans[0]
+    open_before = dict(run.cluster.leases.open)
+    for number in (
+        own_lease(0, 0),
+        own_lease(1, 0),
+        5,
+    ):  # another's places, another's number, one of a lease that is dealt
+        run.say(0, LeaseTaken(Lease(number, epoch, lo, lo + BATCH), LENGTH))
+    run.say(1, LeaseTaken(Lease(own_lease(1, 0), epoch, lo, lo + BATCH), LENGTH + 1))
+    assert run.cluster.leases.open == open_before
+    assert run.cluster.ledger.oddities == 4
+    run.say(1, LeaseTaken(Lease(own_lease(1, 0), epoch, lo, lo + BATCH), LENGTH))
+    run.say(1, LeaseDone([own_lease(1, 0)]))
+    assert run.cluster.leases.passes[epoch].done == BATCH
+
+
+def test_one_who_is_given_up_leaves_what_it_may_have_begun_counted_and_the_rest_untouched():
+    leases = Leases()
+    reserves = Reserves(leases)
+    ask = LeaseRequest(0, 1000, 10, True, 1)
+    told = reserves.balance({0: ask, 1: ask}, {0: 100.0, 1: 100.0}, 0.0)
+    places = count(told[0].spans)
+    assert places == 370
+    assert leases.release(0, doubt=40) == 40
+    while isinstance(lease := leases.request(1, 0, 1000, batch=10, live_workers=1), Lease):
+        leases.done(1, [lease.lease])
+    assert leases.samples_again == 40
+
+
+@pytest.mark.parametrize("places", [0, 10, 35, 80, 200])
+def test_a_reserve_is_cut_between_batches(places: int):
+    spans = [(0, 20, 100), (0, 200, 230), (1, 0, 50)]
+    left = trimmed(spans, 0, places, 10)
+    assert count(span for span in left if span[0] == 0) <= places or places >= 110
+    assert all(lo % 10 == 0 for _, lo, _ in left) and left[-1] == (1, 0, 50)
