@@ -111,7 +111,8 @@ def _write_eighths(v, block, scales, eighths, q):  # type: ignore[no-untyped-def
 @_kernel(types.void(_vector, _vector, _vector, types.float32, _index, types.float32, _vector, _bytes))
 def _update_eighths(w, b, r, share, block, cap, scales, eighths):  # type: ignore[no-untyped-def]
     """A whole update, block by block, each while it is in the nearest cache. The scale of a block in which something is
-    not finite is NaN, and nothing of it moves."""
+    not finite is NaN, and nothing of it moves. Loops over few vectors each vectorize best."""
+    room = np.empty(block, np.float32)
     for place in range(scales.size):
         start, stop = place * block, (place + 1) * block
         live, base, left, out = w[start:stop], b[start:stop], r[start:stop], eighths[start:stop]
@@ -137,9 +138,11 @@ def _update_eighths(w, b, r, share, block, cap, scales, eighths):  # type: ignor
             code = (np.float32(lifted).view(np.uint32) - _bits_of_magic) if small else ((bits >> _20) - _bias_eighth)
             value = (lifted - _magic_eighth) if small else np.uint32(bits & _cut_20).view(np.float32)
             out[i] = np.uint8(code | (sign >> _24))
-            q = np.uint32(np.float32(value).view(np.uint32) | sign).view(np.float32) * scale
-            left[i] -= q
-            base[i] += q
+            room[i] = np.uint32(np.float32(value).view(np.uint32) | sign).view(np.float32) * scale
+        for i in range(left.size):
+            left[i] -= room[i]
+        for i in range(left.size):
+            base[i] += room[i]
             live[i] = base[i]
 
 

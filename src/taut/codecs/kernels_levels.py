@@ -57,7 +57,8 @@ def _round_blocks(v, block, scales, most, numbers, q):  # type: ignore[no-untype
 @_kernel(types.void(_vector, _vector, _vector, _f32, _index, _f32, _f32, _vector, _numbers))
 def _update_blocks(w, b, r, share, block, most, cap, scales, numbers):  # type: ignore[no-untyped-def]
     """A whole update, block by block, each while it is in the nearest cache. The scale of a block in which something is
-    not finite is NaN, and nothing of it moves."""
+    not finite is NaN, and nothing of it moves. Loops over few vectors each vectorize best."""
+    room = np.empty(block, np.float32)
     for place in range(scales.size):
         start, stop = place * block, (place + 1) * block
         live, base, left, out = w[start:stop], b[start:stop], r[start:stop], numbers[start:stop]
@@ -75,9 +76,11 @@ def _update_blocks(w, b, r, share, block, most, cap, scales, numbers):  # type: 
         for i in range(left.size):
             number = min(max(np.rint(left[i] / divisor), -most), most) + _zero
             out[i] = np.int8(np.int32(number))
-            q = number * scale
-            left[i] -= q
-            base[i] += q
+            room[i] = number * scale
+        for i in range(left.size):
+            left[i] -= room[i]
+        for i in range(left.size):
+            base[i] += room[i]
             live[i] = base[i]
 
 
