@@ -123,7 +123,7 @@ def test_a_part_is_not_cut_again():
 
 def test_the_first_error_is_the_one_that_is_told():
     parallel.set_threads(3)
-    for spec in ("int8", "topk", "dgc"):
+    for spec in ("int8", "fp8", "bf16", "topk", "dgc"):
         codec, w = parse(spec), np.zeros(4 * PIECE, np.float32)
         state = codec.start(w, 1)
         w[[70_000, 150_000, 4 * PIECE - 1]] = [np.nan, np.inf, np.nan]

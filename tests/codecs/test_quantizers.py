@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from taut.codecs import QSGD, Bf16, Fp8, Fp16, Int8, Memory, TernGrad, parse, validate
+from taut.codecs import QSGD, Bf16, Fp8, Fp16, Int8, Memory, TernGrad, kernels_cpu, parse, validate
 from taut.codecs.dice import uniform
 from taut.codecs.forms import FORMS
 from taut.codecs.forms.eighths import table
@@ -477,3 +477,24 @@ def test_misuse_is_told_with_its_value(written_down, told):
     with pytest.raises(Misuse, match=r".") as caught:
         parse(written_down)
     assert told in str(caught.value)
+
+
+@pytest.mark.parametrize("spec", ["int8", "fp8"])
+@given(data=st.data(), workers=st.sampled_from([1, 3]))
+@settings(max_examples=40, deadline=None)
+def test_one_pass_over_memory_gives_the_same_bits(spec, data, workers):
+    """As the kernels one after the other, of any magnitudes, with a residual from the update before."""
+    size = data.draw(st.integers(1, 700))
+    updates = [heavy(size, data.draw(st.integers(0, 2**32 - 1))) for _ in range(2)]
+    found = []
+    for fuses in (True, False):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(kernels_cpu, "FUSES", fuses)
+            codec, w = parse(spec), np.zeros(size, F32)
+            state = codec.start(w, workers)
+            payloads = []
+            for update in updates:
+                w += update
+                payloads.append(codec.emit(state, 0, size))
+            found.append((payloads, w.tobytes(), state.b.tobytes(), state.r.tobytes()))
+    assert found[0] == found[1]

@@ -87,7 +87,7 @@ class Compressor(ABC):
         """Q(v) for elements ``lo..lo+len(v)-1`` of the vector. ``v`` is only read. None: nothing is worth sending."""
 
     def fused(self, w: Vector, b: Vector, r: Vector, share: float, lo: int, memory: Memory) -> Piece | None:
-        """The whole update in one pass, for tensors on a GPU: r += (w - b) share, Q(r) moves from r to b, and
+        """The whole update in one pass, where there is a kernel for it: r += (w - b) share, Q(r) moves from r to b, and
         w = b. The piece was applied then: it has no q. None: there is no such pass, and nothing was done. Where something
         is not finite, so is a number of the body. Not asked where the compressor has a ``grow`` of its own."""
         return None

@@ -18,7 +18,7 @@ from taut.codecs.compressor import Compressor, Memory, Piece, Vector
 from taut.codecs.facts import Facts
 from taut.codecs.forms.eighths import BLOCK, GREATEST
 from taut.codecs.payload import Kind
-from taut.codecs.quantization import on_host, quotients, scales_of
+from taut.codecs.quantization import on_host, quotients, scale_cap, scales_of
 
 
 @dataclass(frozen=True)
@@ -59,3 +59,11 @@ class Fp8(Compressor):
         x = quotients(v, BLOCK, scales).clamp_(-GREATEST, GREATEST).to(torch.float8_e4m3fn)
         q = (x.to(torch.float32) * scales[:, None]).view(-1)[: len(v)]
         return Piece(on_host(scales, x.view(torch.uint8).view(-1)[: len(v)]), q)
+
+    def fused(self, w: Vector, b: Vector, r: Vector, share: float, lo: int, memory: Memory) -> Piece | None:
+        if not isinstance(w, np.ndarray):
+            return None
+        from taut.codecs.kernels_halves import update_eighths
+
+        body = update_eighths(w, b, r, share, BLOCK, float(scale_cap(GREATEST)))
+        return Piece(body, None, elements=len(w))

@@ -11,10 +11,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
+
 from taut.codecs.compressor import Array, Compressor, Memory, Piece, Vector
 from taut.codecs.facts import Facts
 from taut.codecs.forms.levels import preamble
 from taut.codecs.payload import Kind
+from taut.codecs.quantization import MOST, rounded, scale_cap
 
 BLOCK = 256
 
@@ -42,11 +45,14 @@ class Int8(Compressor):
         )
 
     def compress(self, v: Vector, lo: int, memory: Memory) -> Piece | None:
-        from taut.codecs.quantization import rounded
-
         return rounded(v, BLOCK)
 
     def fused(self, w: Vector, b: Vector, r: Vector, share: float, lo: int, memory: Memory) -> Piece | None:
+        if isinstance(w, np.ndarray):
+            from taut.codecs.kernels_levels import update_blocks
+
+            scales, numbers = update_blocks(w, b, r, share, BLOCK, MOST, float(scale_cap(MOST)))
+            return Piece((scales, numbers.view(np.uint8)), None, elements=len(w))
         from taut.codecs import kernels_gpu
 
         return Piece(kernels_gpu.levels8(w, b, r, share, BLOCK), None, elements=len(w))

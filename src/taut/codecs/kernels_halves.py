@@ -30,7 +30,7 @@ _index = types.int64
 
 _zero, _one, _half = np.float32(0.0), np.float32(1.0), np.float32(0.5)
 _1, _13, _16, _20, _24 = (np.uint32(number) for number in (1, 13, 16, 20, 24))
-_sign, _magnitude = np.uint32(0x80000000), np.uint32(0x7FFFFFFF)
+_sign, _magnitude, _infinite = np.uint32(0x80000000), np.uint32(0x7FFFFFFF), np.uint32(0x7F800000)
 
 _greatest_half, _normal_half = np.float32(65504.0), np.float32(2.0**-14)
 _bits_of_half = np.uint32(0x3F000000)  # of 0.5, whose step is 2^-24, the finest of a float16
@@ -108,6 +108,44 @@ def _write_eighths(v, block, scales, eighths, q):  # type: ignore[no-untyped-def
             into[i] = np.uint32(np.float32(value).view(np.uint32) | sign).view(np.float32) * scale
 
 
+@_kernel(types.void(_vector, _vector, _vector, types.float32, _index, types.float32, _vector, _bytes))
+def _update_eighths(w, b, r, share, block, cap, scales, eighths):  # type: ignore[no-untyped-def]
+    """A whole update, block by block, each while it is in the nearest cache. The scale of a block in which something is
+    not finite is NaN, and nothing of it moves. Loops over few vectors each vectorize best."""
+    room = np.empty(block, np.float32)
+    for place in range(scales.size):
+        start, stop = place * block, (place + 1) * block
+        live, base, left, out = w[start:stop], b[start:stop], r[start:stop], eighths[start:stop]
+        top = np.uint32(0)
+        for i in range(left.size):
+            grown = left[i] + (live[i] - base[i]) * share
+            left[i] = grown
+            top = max(top, np.float32(grown).view(np.uint32) & _magnitude)
+        if top >= _infinite:
+            scales[place] = np.nan
+            continue
+        scale = min(np.uint32(top).view(np.float32) / _greatest_eighth, cap)
+        scales[place] = scale
+        divisor = scale if scale > _zero else _one
+        for i in range(left.size):
+            x = left[i] / divisor
+            sign = np.float32(x).view(np.uint32) & _sign
+            a = min(abs(x), _greatest_eighth)
+            bits = np.float32(a).view(np.uint32)
+            bits = bits + (_under_20 + ((bits >> _20) & _1))
+            lifted = a + _magic_eighth
+            small = a < _normal_eighth
+            code = (np.float32(lifted).view(np.uint32) - _bits_of_magic) if small else ((bits >> _20) - _bias_eighth)
+            value = (lifted - _magic_eighth) if small else np.uint32(bits & _cut_20).view(np.float32)
+            out[i] = np.uint8(code | (sign >> _24))
+            room[i] = np.uint32(np.float32(value).view(np.uint32) | sign).view(np.float32) * scale
+        for i in range(left.size):
+            left[i] -= room[i]
+        for i in range(left.size):
+            base[i] += room[i]
+            live[i] = base[i]
+
+
 @_kernel(types.void(_bytes_in, _values_in, _index, _values_in, _vector))
 def _read_eighths(eighths, table, block, scales, values):  # type: ignore[no-untyped-def]
     for place in range(scales.size):
@@ -142,6 +180,15 @@ def write_eighths(v: F32, block: int, scales: F32) -> tuple[U8, F32]:
     eighths, q = np.empty(v.size, np.uint8), np.empty(v.size, np.float32)
     _write_eighths(v, block, scales, eighths, q)
     return eighths, q
+
+
+def update_eighths(w: F32, b: F32, r: F32, share: float, block: int, cap: float) -> tuple[F32, U8]:
+    """r += (w - b) share;  scales = max|r| / 448, ``cap`` at most;  e4m3(r / scale) moves from r to b;  w = b. As
+    ``kernels_levels.tops``, ``write_eighths`` and the kernels of error feedback would, in one pass over memory."""
+    f32 = np.float32
+    scales, eighths = np.empty(-(-r.size // block), f32), np.empty(r.size, np.uint8)
+    _update_eighths(w, b, r, f32(share), block, f32(cap), scales, eighths)
+    return scales, eighths
 
 
 def read_eighths(eighths: U8, table: F32, block: int, scales: F32) -> F32:

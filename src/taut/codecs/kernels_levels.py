@@ -28,7 +28,7 @@ _bytes = types.Array(types.uint8, 1, "C")
 _bytes_in = types.Array(types.uint8, 1, "C", readonly=True)
 _f32, _index = types.float32, types.int64
 _zero, _one = np.float32(0.0), np.float32(1.0)
-_magnitude = np.int32(0x7FFFFFFF)
+_magnitude, _infinite = np.int32(0x7FFFFFFF), np.int32(0x7F800000)
 
 
 @_kernel(types.void(_floats, _index, _vector))
@@ -52,6 +52,36 @@ def _round_blocks(v, block, scales, most, numbers, q):  # type: ignore[no-untype
             number = min(max(np.rint(x[i] / divisor), -most), most) + _zero  # no -0: there is none among whole numbers
             out[i] = np.int8(np.int32(number))
             into[i] = number * scale
+
+
+@_kernel(types.void(_vector, _vector, _vector, _f32, _index, _f32, _f32, _vector, _numbers))
+def _update_blocks(w, b, r, share, block, most, cap, scales, numbers):  # type: ignore[no-untyped-def]
+    """A whole update, block by block, each while it is in the nearest cache. The scale of a block in which something is
+    not finite is NaN, and nothing of it moves. Loops over few vectors each vectorize best."""
+    room = np.empty(block, np.float32)
+    for place in range(scales.size):
+        start, stop = place * block, (place + 1) * block
+        live, base, left, out = w[start:stop], b[start:stop], r[start:stop], numbers[start:stop]
+        top = np.int32(0)
+        for i in range(left.size):
+            grown = left[i] + (live[i] - base[i]) * share
+            left[i] = grown
+            top = max(top, np.float32(grown).view(np.int32) & _magnitude)
+        if top >= _infinite:
+            scales[place] = np.nan
+            continue
+        scale = min(np.int32(top).view(np.float32) / most, cap)
+        scales[place] = scale
+        divisor = scale if scale > _zero else _one
+        for i in range(left.size):
+            number = min(max(np.rint(left[i] / divisor), -most), most) + _zero
+            out[i] = np.int8(np.int32(number))
+            room[i] = number * scale
+        for i in range(left.size):
+            left[i] -= room[i]
+        for i in range(left.size):
+            base[i] += room[i]
+            live[i] = base[i]
 
 
 @_kernel(types.void(_values_in, _values_in, _index, _values_in, _f32, _numbers, _vector))
@@ -163,6 +193,15 @@ def round_blocks(v: F32, block: int, scales: F32, most: int) -> tuple[I8, F32]:
     numbers, q = _room(v)
     _round_blocks(v, block, scales, np.float32(most), numbers, q)
     return numbers, q
+
+
+def update_blocks(w: F32, b: F32, r: F32, share: float, block: int, most: int, cap: float) -> tuple[F32, I8]:
+    """r += (w - b) share;  scales = max|r| / most, ``cap`` at most;  numbers = round(r / scale), which moves from r to b;
+    w = b. As ``tops``, ``round_blocks`` and the kernels of error feedback would, in one pass over memory."""
+    f32 = np.float32
+    scales, numbers = np.empty(-(-r.size // block), f32), np.empty(r.size, np.int8)
+    _update_blocks(w, b, r, f32(share), block, f32(most), f32(cap), scales, numbers)
+    return scales, numbers
 
 
 def roll_blocks(v: F32, u: F32, block: int, scales: F32, most: int) -> tuple[I8, F32]:

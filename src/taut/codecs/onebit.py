@@ -82,7 +82,7 @@ class OneBit(Compressor):
         return Piece((preamble(runs), plus, minus, bits), q) if plus.any() or minus.any() else None
 
     def fused(self, w: Vector, b: Vector, r: Vector, share: float, lo: int, memory: Memory) -> Piece | None:
-        if not 0 < self.column <= LONGEST_FUSED:
+        if isinstance(w, np.ndarray) or not 0 < self.column <= LONGEST_FUSED:
             return None
         from taut.codecs import kernels_gpu
 

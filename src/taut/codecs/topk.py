@@ -15,6 +15,8 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
+
 from taut.codecs.compressor import Compressor, Memory, Piece, Vector
 from taut.codecs.facts import Facts
 from taut.codecs.payload import Kind
@@ -58,7 +60,7 @@ class TopK(Compressor):
 
     def fused(self, w: Vector, b: Vector, r: Vector, share: float, lo: int, memory: Memory) -> Piece | None:
         wanted = self._wanted(len(w))
-        if wanted * MUCH_FUSED > len(w):
+        if isinstance(w, np.ndarray) or wanted * MUCH_FUSED > len(w):
             return None
         from taut.codecs import kernels_gpu
 
@@ -71,8 +73,6 @@ class TopK(Compressor):
 
 def sparse_piece(places: Vector, values: Vector) -> Piece:
     """The piece that holds ``values`` at the rising ``places``."""
-    import numpy as np
-
     if isinstance(values, np.ndarray):
         return Piece((places.astype(np.uint32), values), values, places)
     return Piece((places.cpu().numpy().astype(np.uint32), values.cpu().numpy()), values, places)
