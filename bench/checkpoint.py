@@ -83,7 +83,7 @@ def _nearest(usual: Collection[int], place: int) -> list[int]:
 
 
 def main(args: argparse.Namespace) -> None:
-    seconds, every_s = (6.0, 1.5) if args.quick else (30.0, 3.0)
+    seconds, every_s = (9.0, 3.0) if args.quick else (30.0, 3.0)
     measured: list[Row] = []
     with tempfile.TemporaryDirectory(dir=args.folder) as folder:
         for case in CASES:

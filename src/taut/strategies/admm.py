@@ -57,6 +57,8 @@ class ADMM(Periodic):
     name: ClassVar[str] = "admm"
     paper: ClassVar[str] = "Boyd et al. 2011"
     shapes_gradient: ClassVar[bool] = True
+    keeps_common: ClassVar[tuple[str, ...]] = ("z",)
+    keeps_own: ClassVar[tuple[str, ...]] = ("u",)
 
     rho: float = 0.1
     every: int = 10

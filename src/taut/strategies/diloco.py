@@ -79,6 +79,7 @@ class DiLoCo(Periodic):
     name: ClassVar[str] = "diloco"
     paper: ClassVar[str] = "Douillard et al. 2023"
     concurrent: ClassVar[bool] = True  # an overlapped average goes on while the worker trains
+    keeps_common: ClassVar[tuple[str, ...]] = ("theta", "momentum", "fragments")
 
     every: int = 100
     outer_rate: float = 0.7

@@ -58,6 +58,7 @@ class DPSGD(NeighbourRounds[Mixing]):
     name: ClassVar[str] = "dpsgd"
     paper: ClassVar[str] = "Lian et al. 2017"
     returns: ClassVar[Literal["sum", "mix", "take"]] = "mix"
+    keeps_own: ClassVar[tuple[str, ...]] = ("momentum.m",)
     mixing: str = "metropolis"
     momentum: str = "none"
     mu: float = 0.9

@@ -77,6 +77,7 @@ class EASGD(Centred):
 
     name: ClassVar[str] = "easgd"
     paper: ClassVar[str] = "Zhang et al. 2015"
+    keeps_own: ClassVar[tuple[str, ...]] = ("velocity",)
 
     every: int = 10
     alpha: float = 0.0

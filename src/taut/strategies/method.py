@@ -210,6 +210,10 @@ class Method(ABC):
     # Even while it drains, because the last turn is agreed upon by taking it.
     turns_until_finished: ClassVar[bool] = False
     shapes_gradient: ClassVar[bool] = False
+    # Of its state, in a run of several workers that goes on from a checkpoint with the mean of their weights: what all
+    # have alike, and what is each one's own. The rest begins anew.
+    keeps_common: ClassVar[tuple[str, ...]] = ()
+    keeps_own: ClassVar[tuple[str, ...]] = ()
 
     @abstractmethod
     def start(self, place: Place, local: Local) -> Any:

@@ -64,9 +64,13 @@ def contents(
 
 def _method(seat: Seat, tensors: dict[str, Any]) -> dict[str, Any]:
     """What the method remembers, of a worker that is alone. Of several, each is at another point of a round: they start
-    from a point that all can agree on, the weights."""
+    from a point that all can agree on, the weights, and keep only what can go on from there."""
     state = getattr(seat.talk, "method_state", None)
-    return remembered(state, tensors, "method") if state is not None and seat.node.workers == 1 else {}
+    if state is None:
+        return {}
+    kind = seat.phases.choice.kind
+    only = None if seat.node.workers == 1 else (*kind.keeps_common, *kind.keeps_own)
+    return remembered(state, tensors, "method", only)
 
 
 def _coder(seat: Seat, tensors: dict[str, Any]) -> dict[str, Any]:

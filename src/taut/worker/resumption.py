@@ -160,12 +160,22 @@ class Resumption:
 
     def restore_talk(self, talk: Any) -> None:
         part = self._own
-        if part is None:
+        if part is not None:
+            talk.restore(part.document["talk"])
+            self._restore_coder(talk, part)
+        if self.choice.is_method and self.ranks:
+            self._restore_method(talk.method_state, part)
+
+    def _restore_method(self, state: Any, part: Part | None) -> None:
+        """All of it for one worker alone. Else what all have alike, from the first part, whoever it is for; and, if there
+        are as many as before, what was each one's own."""
+        kind, first = self.choice.kind, self.part(self.ranks[0])
+        if self.workers == len(self.ranks) == 1:
+            recall(state, first.document["method"], first.tensor)
             return
-        talk.restore(part.document["talk"])
-        self._restore_coder(talk, part)
-        if part.document["method"] and self.workers == len(self.ranks) == 1:
-            recall(talk.method_state, part.document["method"], part.tensor)
+        recall(state, first.document["method"], first.tensor, only=kind.keeps_common)
+        if part is not None and self.workers == len(self.ranks):
+            recall(state, part.document["method"], part.tensor, only=kind.keeps_own)
 
     def _restore_coder(self, talk: Any, part: Part) -> None:
         """What a codec of gradients had not sent yet; of fewer workers, each takes over others', too."""

@@ -11,7 +11,7 @@ import numpy as np
 from taut.worker.checkpoint_tree import fold, unfold
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     import torch
 
@@ -19,8 +19,11 @@ if TYPE_CHECKING:
 _NEVER = ("w", "b", "r", "kernels", "grid", "words", "workers", "local", "place", "members")
 
 
-def remembered(state: Any, tensors: dict[str, torch.Tensor], name: str = "codec") -> dict[str, Any]:
-    """Numbers and vectors, and records and lists of them, folded. What is anything else is left out.
+def remembered(
+    state: Any, tensors: dict[str, torch.Tensor], name: str = "codec", only: Collection[str] | None = None
+) -> dict[str, Any]:
+    """Numbers and vectors, and records and lists of them, folded. What is anything else is left out. ``only``: these
+    fields (``momentum``) and fields of records (``momentum.m``).
 
     >>> from taut.codecs import parse
     >>> codec = parse("threshold")
@@ -34,10 +37,11 @@ def remembered(state: Any, tensors: dict[str, torch.Tensor], name: str = "codec"
     kept: dict[str, Any] = {}
     for each in dataclasses.fields(state):
         value, full = getattr(state, each.name), f"{name}.{each.name}"
-        if each.name in _NEVER:
+        within = _within(each.name, only)
+        if each.name in _NEVER or within == ():
             continue
         if _record(value):
-            kept[each.name] = {"$record": remembered(value, tensors, full)}
+            kept[each.name] = {"$record": remembered(value, tensors, full, within)}
         elif isinstance(value, list) and value and all(_record(item) for item in value):
             items = [remembered(item, tensors, f"{full}.{place}") for place, item in enumerate(value)]
             kept[each.name] = {"$records": items}
@@ -48,18 +52,25 @@ def remembered(state: Any, tensors: dict[str, torch.Tensor], name: str = "codec"
     return kept
 
 
-def recall(state: Any, kept: dict[str, Any], tensor: Callable[[str], torch.Tensor], w: Any = None) -> None:
+def recall(
+    state: Any,
+    kept: dict[str, Any],
+    tensor: Callable[[str], torch.Tensor],
+    w: Any = None,
+    only: Collection[str] | None = None,
+) -> None:
     """Put back into ``state`` what was remembered; fields that it does not have any more are passed over. ``w``: the
-    weights, to whose device tensors go."""
+    weights, to whose device tensors go. ``only``: as for ``remembered``."""
     w = getattr(state, "w", w)
     for name, folded in kept.items():
-        if not hasattr(state, name):
+        within = _within(name, only)
+        if not hasattr(state, name) or within == ():
             continue
         held = getattr(state, name)
         match folded:
             case {"$record": record}:
                 if _record(held):
-                    recall(held, record, tensor, w)
+                    recall(held, record, tensor, w, within)
             case {"$records": records}:
                 for item, record in zip(held or (), records, strict=False):
                     recall(item, record, tensor, w)
@@ -68,6 +79,17 @@ def recall(state: Any, kept: dict[str, Any], tensor: Callable[[str], torch.Tenso
                     held.stand = type(held.stand)(completed, True)  # the result of that round is not here
             case _:
                 _put(state, name, _like(w, unfold(folded, tensor)))
+
+
+def _within(name: str, only: Collection[str] | None) -> Collection[str] | None:
+    """Which fields of a field are wanted: None for all of it, () for nothing.
+
+    >>> [_within(name, ("a", "b.c")) for name in ("a", "b", "c")], _within("c", None)
+    ([None, ('c',), ()], None)
+    """
+    if only is None or name in only:
+        return None
+    return tuple(each.removeprefix(f"{name}.") for each in only if each.startswith(f"{name}."))
 
 
 def _put(state: Any, name: str, value: Any) -> None:
