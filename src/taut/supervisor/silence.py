@@ -35,7 +35,7 @@ class Silence:
                 return None
             for worker in silent:
                 reason = f"silent for {worker.detector.silence_s(now):.1f} s"
-                self.roll.given_up(worker, reason, now, may_return=self.roll.plan.admits_late)
+                self.roll.given_up(worker, reason, now, may_return=True)
             return None
         why = f"{len(silent)} of {len(live)} workers are silent: {self._needs()}"
         patience_s = self.roll.plan.patience_s
