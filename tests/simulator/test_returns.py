@@ -67,6 +67,15 @@ def test_one_that_stood_still_for_a_minute_comes_back(strategy: str) -> None:
     assert found.outcome is not None and found.outcome.samples_undone == 0 and found.identical
 
 
+@pytest.mark.parametrize("at_s", [0.0, 0.0505])
+def test_one_that_stands_still_while_it_joins_begins_anew(at_s: float) -> None:
+    """Before it is admitted, and when it waits for the start."""
+    plan = FaultPlan(1).pause(2, for_s=20).at(at_s).slow(0, times=3).slow(1, times=3).slow(3, times=3)
+    found = run(plan, "async")
+    assert found.error == "" and members(found) == [1, 2, 3, 4] and found.identical
+    assert found.outcome is not None and found.outcome.samples_undone == 0
+
+
 def test_lockstep_waits_for_a_majority_and_loses_nothing() -> None:
     plan = FaultPlan(1).partition({0, SUPERVISOR}, {1, 2, 3}).between(3.0, 30.0)
     found = run(plan, "sync")

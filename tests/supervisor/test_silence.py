@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -10,8 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scripted import Scripted, hello
 
+from taut.communication.door import Door
+from taut.communication.framing import encode
+from taut.communication.keys import RunKeys
 from taut.core.messages import Complaint, Expulsion, Heartbeat, Ready, Refusal, Statistics, Welcome
 from taut.supervisor.cluster import Cluster
+from taut.supervisor.control import Control, RevokeToken
 from taut.supervisor.memory import keep, recall
 from taut.supervisor.roll import MOST_FRUITLESS
 
@@ -175,3 +180,19 @@ def test_a_supervisor_that_forgot_that_it_gave_one_up_still_takes_it_back() -> N
     run.pass_time(0.1)
     kept = keep(run.cluster, run.now)
     assert recall(run.cluster.plan, kept, 2, run.now).members.workers[1].may_return
+
+
+def test_a_revoked_token_bars_the_way_back_where_its_workers_are_to_go(tmp_path: Path) -> None:
+    """Not where they may stay. A worker that came back belongs to the token that it first came with."""
+    for expel in (False, True):
+        run = training(4)
+        run.pass_time(DETECTION_S, 0, 1)
+        returning(run, 7, was=3)
+        door = Door(RunKeys.generate().issue("guests", None))
+        guests = {b"2": "guests", b"3": "guests"}
+        control = Control(run.cluster, door, tmp_path / "keys", guests.get)
+        _, actions = control.obey(encode(RevokeToken("guests", expel), ()), run.now)
+        run.take(actions)
+        run.beat(2)
+        assert run.heard(2, Expulsion)[-1].welcome is not expel
+        assert live(run) == ([0, 1] if expel else [0, 1, 4])

@@ -68,7 +68,7 @@ def test_what_was_made_while_cut_off_is_in_everybodys_weights_once(codec: str) -
         stepped(donor, seq)
     before = left(away)
     back = Replica(away.arena, away.codec)
-    carried = Carried(2, "sum", away, None, log)  # type: ignore[arg-type]
+    carried = Carried("sum", away, None, log)  # type: ignore[arg-type]
     added = carried.merge(back, copy(donor.state()), {2: 3, 0: 3}, gone=[2, 3])
     assert [(item.origin, item.lo) for item in added] == [(2, seq) for seq in range(4, 9)] + [(3, 1), (3, 2)]
     for item in added:
@@ -89,7 +89,7 @@ def test_of_the_living_nothing_is_taken_from_an_old_log() -> None:
     log.log_of(0).append(1, 1, payload)
     away.absorb(payload, 0)
     back = Replica(away.arena, away.codec)
-    assert Carried(2, "sum", away, None, log).merge(back, copy(donor.state()), {}, gone=[2]) == []  # type: ignore[arg-type]
+    assert Carried("sum", away, None, log).merge(back, copy(donor.state()), {}, gone=[2]) == []  # type: ignore[arg-type]
     assert back.digest() == donor.digest()
 
 
@@ -100,7 +100,7 @@ def test_where_replicas_are_averaged_it_keeps_its_weights_else_it_takes_the_dono
     away.arena.vector += np.float32(1.0)
     own = away.arena.vector.copy()
     back = Replica(away.arena, away.codec, talks=False)
-    assert Carried(2, rule, away, None).merge(back, copy(donor.state()), {}, gone=[2]) == []  # type: ignore[arg-type]
+    assert Carried(rule, away, None).merge(back, copy(donor.state()), {}, gone=[2]) == []  # type: ignore[arg-type]
     np.testing.assert_array_equal(back.arena.vector, own if kept else donor.arena.vector)
 
 

@@ -26,6 +26,7 @@ from taut.supervisor.former import Former
 if TYPE_CHECKING:
     from taut.communication.door import Door
     from taut.supervisor.cluster import Cluster
+    from taut.supervisor.membership import Worker
 
 LONGEST_S = 10 * 365.25 * 86400.0
 
@@ -151,14 +152,25 @@ class Control:
 
     def _revoke(self, name: str, expel: bool, actions: list[Action], now: float) -> Obeyed:
         self._keep(self._door.keys.revoke(name))
-        gone = [worker for worker in self._cluster.members.live() if self._came_with(worker.connection) == name]
+        came = [worker for worker in self._cluster.members.workers.values() if self._token(worker) == name]
+        gone = [worker for worker in came if worker.live]
         if not expel:
             stay = f"; {len(gone)} workers that came with it stay in the run" if gone else ""
             return Obeyed(f"token {name} is void from now on{stay}", tokens=self._lines(name))
+        for worker in came:
+            worker.may_return = False  # also who is silent just now
         for worker in gone:
             actions += self._cluster.dismiss(worker.rank, f"its token ({name}) was revoked", now, expel=True)
         said = f"token {name} is void from now on, and {len(gone)} workers that came with it were expelled"
         return Obeyed(said, tokens=self._lines(name))
+
+    def _token(self, worker: Worker) -> str | None:
+        """The name of the token that a worker came with, at its first place in the run."""
+        name = self._came_with(worker.connection)
+        if name is not None:
+            return name
+        former = next((one for one in self._cluster.members.workers.values() if one.successor == worker.rank), None)
+        return None if former is None else self._token(former)
 
     def _keep(self, keys: RunKeys) -> None:
         """On disk first: what was revoked must not come back with a supervisor that does."""
@@ -167,7 +179,7 @@ class Control:
 
     def _lines(self, name: str | None = None) -> tuple[TokenLine, ...]:
         keys, now = self._door.keys, self._clock()
-        used = Counter(self._came_with(worker.connection) for worker in self._cluster.members.live())
+        used = Counter(self._token(worker) for worker in self._cluster.members.live())
         return tuple(
             TokenLine(one.name, one.expires_at, one.name in keys.revoked, one.expired(now), used[one.name])
             for one in keys.join_secrets

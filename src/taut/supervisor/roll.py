@@ -178,9 +178,10 @@ class Roll:
         """Tell it that it was given up, and whether it may come back: not to a run that is ending, nor any more where it
         came back several times running and did not get anywhere."""
         flaps = worker.fruitless >= MOST_FRUITLESS and not worker.statistics.steps
-        welcome = worker.may_return and not self.ending.begun and not flaps
+        late = self.ledger.started_s is not None and not self.plan.admits_late
+        welcome = worker.may_return and not late and not self.ending.begun and not flaps
         reason = f"{worker.reason}; it came back {worker.fruitless} times and made no step" if flaps else worker.reason
-        if not self.plan.admits_late and not self.ending.begun:
+        if worker.may_return and late and not self.ending.begun:
             reason += f"; strategy {self.plan.strategy!r} takes nobody back in mid-run (async does): {RESUME}"
         self.outbox.send(worker.connection, Expulsion(reason[:4000], welcome))
 

@@ -36,7 +36,7 @@ class Silence:
             for worker in silent:
                 closed = "its connection was closed; " if worker.detector.is_closed else ""
                 reason = f"{closed}silent for {worker.detector.silence_s(now):.1f} s"
-                self.roll.given_up(worker, reason, now, may_return=self.roll.plan.admits_late)
+                self.roll.given_up(worker, reason, now, may_return=True)
             return None
         why = f"{len(silent)} of {len(live)} workers are silent: {self._needs()}"
         patience_s = self.roll.plan.patience_s

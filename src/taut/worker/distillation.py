@@ -40,7 +40,12 @@ class Distillation:
         self._repeating = False
         self._loaded: dict[int, tuple[Teacher, dict[str, torch.Tensor]]] = {}
         self._names = _parameter_names(model, arena)
-        model.register_forward_hook(self._watch, with_kwargs=True)
+        self._hook = model.register_forward_hook(self._watch, with_kwargs=True)
+
+    def close(self) -> None:
+        """Watch no more: another phase, or another place in the run, has its own."""
+        self._hook.remove()
+        self._seen = None
 
     def _watch(self, module: nn.Module, args: Any, kwargs: Mapping[str, Any], output: Any) -> None:
         import torch

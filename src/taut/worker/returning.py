@@ -38,10 +38,9 @@ SPENT = ("steps", "samples", "wall_s", "compute_s", "encode_s", "send_s", "wait_
 
 @dataclass(frozen=True)
 class Carried:
-    """``rank``: what it was. ``talk``: as it was left; it knows what a relay has not passed on. ``stream``: its side
-    of the broadcast, None where the strategy is a method."""
+    """``talk``: as it was left; it knows what a relay has not passed on. ``stream``: its side of the broadcast; None for
+    methods."""
 
-    rank: int
     returns: str
     replica: Replica
     talk: Talk
@@ -66,7 +65,7 @@ def carried(seat: Seat) -> Carried:
     replica, talk = seat.replica, seat.talk
     stage = node.retire()
     stream = stage.state if isinstance(stage.state, BroadcastState) else None
-    return Carried(node.rank, str(choice.kind.returns), replica, talk, stream)
+    return Carried(str(choice.kind.returns), replica, talk, stream)
 
 
 def less(made: Statistics, before: Statistics) -> Statistics:

@@ -69,10 +69,17 @@ class Seat:
         self._before = Statistics()  # what was counted at former places
         self._merged = False  # the run's state is in the model
         self.returned: Callable[[], None] = _nothing  # called when this worker has come back
-        self._sit(None)
+        was = -1
+        while True:
+            try:
+                self._sit(None, was)
+                break
+            except GivenUp:  # it stood still while it joined: it begins anew
+                was = self.node.rank
+                entrance.renew()
 
-    def _sit(self, carried: Carried | None) -> None:
-        """Take a place; ``carried``: another one, after it was given up."""
+    def _sit(self, carried: Carried | None, was: int) -> None:
+        """Take a place; another one, with what it ``carried`` from there, if it ``was`` in the run before."""
         entrance, arena = self._entrance, self.arena
         state_nbytes = 4 * arena.size + len(arena.still_bytes())
         self._state, self._merged = "joining", False
@@ -86,7 +93,7 @@ class Seat:
             self.node.patience_s = float(self._settings.get("patience_s", self.node.supervisor_patience_s))
         self.node.start()
         try:
-            self._admit(entrance, carried)
+            self._admit(entrance, carried, was)
             entrance.seated(self)
         except BaseException:
             self.node.close()
@@ -120,9 +127,8 @@ class Seat:
             )
         return finish
 
-    def _admit(self, entrance: Entrance, carried: Carried | None) -> None:
+    def _admit(self, entrance: Entrance, carried: Carried | None, was: int) -> None:
         node, who = self.node, (entrance.host, entrance.pid)
-        was = -1 if carried is None else carried.rank
         hello = Hello(PROTOCOL_VERSION, self.arena.specs(), entrance.address, entrance.public_key, *who, was)
         node.say(hello)
         node.wait(lambda facts: facts.welcome is not None, _nothing, again=lambda: node.say(hello))
@@ -175,7 +181,10 @@ class Seat:
 
     def train(self) -> None:
         """Wait for the start."""
-        self._start()
+        try:
+            self._start()
+        except GivenUp as error:
+            self.come_back(error)
         self.watch.restart()
         if self.resumption is not None:
             self.resumption.restore_phase(self.phases)
@@ -217,14 +226,14 @@ class Seat:
     def come_back(self, error: GivenUp) -> None:
         """This worker was silent for so long that the others went on without it, and would take it back: take another
         place, with the same model and optimizer. ``Expelled`` where that cannot be any more."""
-        was = self.node.rank
+        first = was = self.node.rank
         brought = carried(self)
         talks = [brought.talk]
         while True:
             self._before = together(self._before, self.node.acknowledged)
             self._entrance.renew()
             try:
-                self._sit(brought)
+                self._sit(brought, was)
                 if self._optimizer is not None:
                     self.talk.attach(self._optimizer)
                 self._start()
@@ -233,14 +242,14 @@ class Seat:
                 if self._merged:
                     brought = carried(self)
                     talks.append(brought.talk)
-                error = again
+                was, error = max(was, self.node.rank), again
             except Refused as refusal:
                 raise Expelled(f"{error}; and it could not come back: {refusal}") from None
         self.talk.welcomed([payload for talk in talks for payload in talk.unsent(self._gone())])
         self.bytes_dense = 0
         self.returned()
         self.watch.charge("wait")
-        log.warning("worker %d was given up, and is back as worker %d (%s)", was, self.node.rank, error)
+        log.warning("worker %d was given up, and is back as worker %d (%s)", first, self.node.rank, error)
 
     def _gone(self) -> list[int]:
         roster = self.node.facts.roster

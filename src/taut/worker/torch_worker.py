@@ -15,7 +15,7 @@ from taut.core.messages import Failed, Statistics
 from taut.errors import Misuse, NonFiniteLoss, PeerLost, Stopping, SupervisorLost
 from taut.worker.accounting import Stopwatch
 from taut.worker.batches import Dealer, OwnLeases, Plan, reader
-from taut.worker.distillation import distillation_of
+from taut.worker.distillation import Distillation, distillation_of
 from taut.worker.returning import SeatLeases
 from taut.worker.seat import Seat
 from taut.worker.validation import Validation
@@ -71,6 +71,7 @@ class TorchWorker:
                 raise
             seat.phases.changed = self._meet_talk
             seat.returned = self._came_back
+        self._distillation: Distillation | None = None
         self._meet_talk()
         self._keeper = self._keep(seat, also or {}) if seat else None
 
@@ -109,6 +110,8 @@ class TorchWorker:
     def _meet_talk(self) -> None:
         """The first of the run, or that of a new phase."""
         seat = self._seat
+        if self._distillation is not None:
+            self._distillation.close()
         self._distillation = distillation_of(seat.talk, seat.arena, self.model) if seat else None
 
     @property
