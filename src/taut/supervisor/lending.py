@@ -26,6 +26,7 @@ class Lending:
     sharers: int = 1
     asks: dict[int, LeaseRequest] = field(default_factory=dict)  # the last request of each worker
     balanced_s: float = -1e9
+    reached: int = 0  # of the passes before this one, nothing is set aside
 
     def request(self, worker: Worker, request: LeaseRequest, now: float) -> None:
         """Answer now, or hold the request. Another length than the first worker's costs the place in the
@@ -36,8 +37,15 @@ class Lending:
             return
         final = max(request.epoch, request.until - 1)
         self.asks[worker.rank] = request
+        epoch = roll.leases.earliest(request.epoch, final)
+        if epoch > self.reached and self.reserves.before(epoch):
+            self._tell(self.reserves.call_in(epoch - 1, now, request.batch))
+            if self.sharers == 1 and not roll.leases.returned:  # one by one, so that a run of one repeats itself
+                self._hold(worker, request)
+                return
+        else:
+            self.reached = max(epoch, self.reached)
         try:
-            epoch = roll.leases.earliest(request.epoch, final)
             answer = roll.leases.request(
                 worker.rank,
                 epoch,
@@ -60,7 +68,10 @@ class Lending:
         if answer is None and not roll.awaited and not self.reserves.outstanding(final, now, patient=request.last):
             roll.outbox.send(worker.connection, NoLease(final))
             return
-        held = roll.held.setdefault(worker.rank, [])
+        self._hold(worker, request)
+
+    def _hold(self, worker: Worker, request: LeaseRequest) -> None:
+        held = self.roll.held.setdefault(worker.rank, [])
         if len(held) < MOST_HELD:
             held.append(request)
 
