@@ -68,20 +68,22 @@ class Lending:
         if answer is None and not roll.awaited and not self.reserves.outstanding(final, now, patient=request.last):
             roll.outbox.send(worker.connection, NoLease(final))
             return
-        self._hold(worker, request)
+        # of the last data, which the dead may leave, nobody is to have more than its turn
+        self._hold(worker, request, 1 if answer == HOLD else MOST_HELD)
 
-    def _hold(self, worker: Worker, request: LeaseRequest) -> None:
+    def _hold(self, worker: Worker, request: LeaseRequest, most: int = MOST_HELD) -> None:
         held = self.roll.held.setdefault(worker.rank, [])
-        if len(held) < MOST_HELD:
+        if len(held) < most:
             held.append(request)
 
     def serve(self, now: float) -> None:
-        """Try the held requests again: somebody may be done, or gone, or the run is being drained."""
+        """Try the held requests again, in turns: somebody may be done, or gone, or the run is being drained."""
         held = dict(self.roll.held)
         self.roll.held.clear()
-        for rank, requests in held.items():
-            for request in requests:
-                self.request(self.roll.members.workers[rank], request, now)
+        for turn in range(MOST_HELD):
+            for rank, requests in held.items():
+                if turn < len(requests) and self.roll.members.workers[rank].live:
+                    self.request(self.roll.members.workers[rank], requests[turn], now)
 
     def balance(self, now: float) -> None:
         """Set places aside for those who train, as fits what is left and how fast they are."""
