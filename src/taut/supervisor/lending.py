@@ -18,8 +18,8 @@ BALANCE_S = 0.5
 
 @dataclass(slots=True)
 class Lending:
-    """The counter at which data are dealt. ``sharers``: how many workers share them. While somebody has not said where it
-    stands, since the supervisor came back, nobody is told that all is dealt: what it held may have to be dealt again."""
+    """The counter at which data are dealt. ``sharers``: how many workers share them. Who has other data is told at once
+    that a pass is dealt out, though somebody may be dead who holds a part of it: that is dealt again in the next one."""
 
     roll: Roll
     reserves: Reserves
@@ -65,7 +65,7 @@ class Lending:
             roll.outbox.send(worker.connection, answer)
             return
         self._tell(self.reserves.call_in(final, now, request.batch))
-        if answer is None and not roll.awaited and not self.reserves.outstanding(final, now, patient=request.last):
+        if answer is None and not self.reserves.outstanding(final, now, patient=request.last):
             roll.outbox.send(worker.connection, NoLease(final))
             return
         # of the last data, which the dead may leave, nobody is to have more than its turn
