@@ -101,10 +101,12 @@ def test_who_has_spoken_gets_leases_at_once_and_what_the_silent_hold_stays_their
     run.say(0, Returned(0, "ready", 0, [], [], LENGTH, run.cluster.leases.issued))
     dealt = []
     while not run.cluster.roll.held:
-        run.say(0, LeaseRequest(0, LENGTH, 10, False))
+        run.say(0, LeaseRequest(0, LENGTH, 10, True))
         dealt = [(lease.lo, lease.hi) for lease in run.heard(0, Lease)]
     assert run.cluster.recovering and not run.heard(0, NoLease)
     assert sorted(place for lo, hi in dealt for place in range(lo, hi)) == list(range(theirs.hi, LENGTH))
+    run.say(0, LeaseRequest(0, LENGTH, 10, False))
+    assert run.heard(0, NoLease), "who has other passes to go on with does not wait for one that may be dead"
 
 
 def test_one_who_died_with_the_supervisor_is_given_up_as_fast_as_by_the_old_one():

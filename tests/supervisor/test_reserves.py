@@ -293,3 +293,34 @@ def test_a_reserve_is_cut_between_batches(places: int):
     left = trimmed(spans, 0, places, 10)
     assert count(span for span in left if span[0] == 0) <= places or places >= 110
     assert all(lo % 10 == 0 for _, lo, _ in left) and left[-1] == (1, 0, 50)
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_passes_are_trained_on_one_after_the_other(workers: int):
+    """Alone, place after place; of several, few places of the next pass come before the last of this one."""
+    play = Play(0, workers, 0, 0)
+    order: list[tuple[int, int]] = []
+    for _ in range(10_000):
+        play.run.now += 0.1
+        for one in play.team:
+            if not any(isinstance(message, LeaseRequest) for message in one.out) and not one.facts.leases:
+                one.say(LeaseRequest(0, LENGTH, BATCH, True, PASSES))
+            one.beat(play.run.now)
+            while one.out:
+                play.deliver(play.run.say(one.rank, one.out.popleft()))
+            while one.inbox:
+                one.hear()
+            if one.facts.leases or workers > 1:
+                one.take()
+            if one.holds:
+                lease = one.holds.pop(0)
+                order += [(lease.epoch, place) for place in range(lease.lo, lease.hi)]
+                play.train(one, lease)
+        play.deliver(play.run.take(play.run.cluster.tick(play.run.now)))
+        if play.over:
+            break
+    assert play.over and len(order) == len(set(order)) == LENGTH * PASSES
+    early = sum(epoch > 0 for epoch, _ in order[: 1 + max(i for i, (epoch, _) in enumerate(order) if epoch == 0)])
+    if workers == 1:
+        assert order == sorted(order)
+    assert early <= LENGTH // 10

@@ -18,14 +18,15 @@ BALANCE_S = 0.5
 
 @dataclass(slots=True)
 class Lending:
-    """The counter at which data are dealt. ``sharers``: how many workers share them. While somebody has not said where it
-    stands, since the supervisor came back, nobody is told that all is dealt: what it held may have to be dealt again."""
+    """The counter at which data are dealt. ``sharers``: how many workers share them. Who has other data is told at once
+    that a pass is dealt out, though somebody may be dead who holds a part of it: that is dealt again in the next one."""
 
     roll: Roll
     reserves: Reserves
     sharers: int = 1
     asks: dict[int, LeaseRequest] = field(default_factory=dict)  # the last request of each worker
     balanced_s: float = -1e9
+    reached: int = 0  # of the passes before this one, nothing is set aside
 
     def request(self, worker: Worker, request: LeaseRequest, now: float) -> None:
         """Answer now, or hold the request. Another length than the first worker's costs the place in the
@@ -36,8 +37,15 @@ class Lending:
             return
         final = max(request.epoch, request.until - 1)
         self.asks[worker.rank] = request
+        epoch = roll.leases.earliest(request.epoch, final)
+        if epoch > self.reached and self.reserves.before(epoch):
+            self._tell(self.reserves.call_in(epoch - 1, now, request.batch))
+            if self.sharers == 1 and not roll.leases.returned:  # one by one, so that a run of one repeats itself
+                self._hold(worker, request)
+                return
+        else:
+            self.reached = max(epoch, self.reached)
         try:
-            epoch = roll.leases.earliest(request.epoch, final)
             answer = roll.leases.request(
                 worker.rank,
                 epoch,
@@ -57,20 +65,25 @@ class Lending:
             roll.outbox.send(worker.connection, answer)
             return
         self._tell(self.reserves.call_in(final, now, request.batch))
-        if answer is None and not roll.awaited and not self.reserves.outstanding(final, now, patient=request.last):
+        if answer is None and not self.reserves.outstanding(final, now, patient=request.last):
             roll.outbox.send(worker.connection, NoLease(final))
             return
-        held = roll.held.setdefault(worker.rank, [])
-        if len(held) < MOST_HELD:
+        # of the last data, which the dead may leave, nobody is to have more than its turn
+        self._hold(worker, request, 1 if answer == HOLD else MOST_HELD)
+
+    def _hold(self, worker: Worker, request: LeaseRequest, most: int = MOST_HELD) -> None:
+        held = self.roll.held.setdefault(worker.rank, [])
+        if len(held) < most:
             held.append(request)
 
     def serve(self, now: float) -> None:
-        """Try the held requests again: somebody may be done, or gone, or the run is being drained."""
+        """Try the held requests again, in turns: somebody may be done, or gone, or the run is being drained."""
         held = dict(self.roll.held)
         self.roll.held.clear()
-        for rank, requests in held.items():
-            for request in requests:
-                self.request(self.roll.members.workers[rank], request, now)
+        for turn in range(MOST_HELD):
+            for rank, requests in held.items():
+                if turn < len(requests) and self.roll.members.workers[rank].live:
+                    self.request(self.roll.members.workers[rank], requests[turn], now)
 
     def balance(self, now: float) -> None:
         """Set places aside for those who train, as fits what is left and how fast they are."""

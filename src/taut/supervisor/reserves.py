@@ -99,6 +99,10 @@ class Reserves:
                 told[rank] = self._tell(offer, spans, now)
         return told
 
+    def before(self, epoch: int) -> bool:
+        """Whether places of earlier passes are set aside. They come first: passes are trained on one after the other."""
+        return any(span[0] < epoch for spans in self.leases.reserved.values() for span in spans)
+
     def outstanding(self, final: int, now: float, patient: bool) -> bool:
         """Whether places of passes up to ``final`` are set aside; not ``patient``: for somebody who answers in time."""
         for rank, spans in self.leases.reserved.items():

@@ -54,9 +54,7 @@ def _trained(found: Simulated, tally: Tally, samples: int, epochs: int) -> Itera
     uncertain."""
     outcome, faults = found.outcome, found.scenario.faults
     assert outcome is not None
-    # What a worker reported in the last second of a supervisor's life, nobody knows of where both died.
-    forgotten = any(isinstance(fault, KillSupervisor) for fault in faults) and bool(_out_of_sight(found))
-    if outcome.samples_undone < 0 or (outcome.samples_undone and not forgotten):
+    if outcome.samples_undone:
         yield f"{outcome.samples_undone} samples were not trained on, by the supervisor's account"
     cut_short = {sample for sample in tally.begun if tally.begun[sample] > tally.ended[sample]}
     missed = [sample for sample in range(samples) if tally.ended[sample] < epochs and sample not in cut_short]
