@@ -18,18 +18,18 @@ class DetectorSettings:
     """Shape of the judgement. None of these is a time limit: the limit follows the intervals that were
     seen.
 
-    The window begins with ``prior_weight`` intervals of ``prior_s``, which real ones push out: twice the
-    rate, since imports and the first compilation hold the interpreter in a worker's first seconds (of four
-    workers on two busy cores, for 1.6 s at most). ``floor`` keeps the deviation at no less than that share of
-    the mean: a worker that was punctual for a minute may still be hit by a long garbage collection or a
-    loaded machine, and to expel it wrongly costs more than to notice a death late. ``closed_s``: the least
+    The window begins with ``prior_weight`` intervals of ``prior_s``, which real ones push out: four times the
+    rate, since imports hold the interpreter in a worker's first seconds (1.6 s were seen of four workers on
+    two cores, 6.5 s where twenty processes shared them). ``floor`` keeps the deviation at no less than that
+    share of the mean: a worker that was punctual for a minute may still be hit by a long garbage collection or
+    a loaded machine, and to expel it wrongly costs more than to notice a death late. ``closed_s``: the least
     time for who lost its connection to speak by a new one, three heartbeats.
     """
 
     threshold: float = 16.0
     window: int = 64
     floor: float = 1.0
-    prior_s: float = 2 * HEARTBEAT_S
+    prior_s: float = 4 * HEARTBEAT_S
     prior_weight: int = 4
     closed_s: float = 3 * HEARTBEAT_S
 
