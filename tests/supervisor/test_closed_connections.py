@@ -11,7 +11,7 @@ from taut.core.detector import HEARTBEAT_S
 from taut.core.messages import Expulsion
 
 
-def trained(workers: int, seconds: float = 10.0) -> Scripted:
+def trained(workers: int, seconds: float = 20.0) -> Scripted:
     run = Scripted(workers=workers)
     run.train(*range(workers))
     run.pass_time(seconds, *range(workers))
@@ -22,13 +22,13 @@ def gone(run: Scripted) -> list[int]:
     return sorted(one.rank for one in run.roster(0).gone)
 
 
-@pytest.mark.parametrize("seconds", [0.5, 10.0, 60.0])
-def test_a_closed_connection_is_a_death_after_three_or_four_heartbeats_whatever_was_learnt(seconds: float) -> None:
+@pytest.mark.parametrize("seconds", [20.0, 60.0])
+def test_a_closed_connection_is_a_death_after_three_heartbeats_whatever_was_learnt(seconds: float) -> None:
     run = trained(3, seconds)
     run.cluster.closed(b"1", run.now)
     run.pass_time(3 * HEARTBEAT_S - 0.2, 0, 2)
     assert gone(run) == []
-    run.pass_time(HEARTBEAT_S + 0.4, 0, 2)
+    run.pass_time(0.4, 0, 2)
     assert gone(run) == [1]
     assert "its connection was closed" in run.told("gone")
 
@@ -50,7 +50,7 @@ def test_where_most_were_closed_silence_alone_decides(workers: int, data: st.Dat
     closed = data.draw(st.sets(st.integers(0, workers - 1), min_size=1))
     for rank in closed:
         run.cluster.closed(b"%d" % rank, run.now)
-    run.pass_time(2.2, *(rank for rank in range(workers) if rank not in closed))
+    run.pass_time(2.0, *(rank for rank in range(workers) if rank not in closed))
     given_up = {rank for rank in range(workers) if run.heard(rank, Expulsion)}
     assert given_up == (closed if 2 * len(closed) <= workers else set())
 
