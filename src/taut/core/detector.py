@@ -7,6 +7,7 @@ Hayashibara, Défago, Yared, Katayama: The phi accrual failure detector, SRDS 20
 from __future__ import annotations
 
 import math
+import statistics
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,20 +20,20 @@ class DetectorSettings:
     """Shape of the judgement. None of these is a time limit: the limit follows the intervals that were
     seen.
 
-    The window begins with ``prior_weight`` intervals of ``prior_s``, which real ones push out: twice the
-    rate, since imports and the first compilation hold the interpreter in a worker's first seconds (of four
-    workers on two busy cores, for 1.6 s at most). ``floor`` keeps the deviation at no less than that share of
-    the mean: a worker that was punctual for a minute may still be hit by a long garbage collection or a
-    loaded machine, and to expel it wrongly costs more than to notice a death late. ``closed_s``: the least
-    time for who lost its connection to speak by a new one, three heartbeats.
+    The window begins with ``prior_weight`` intervals of ``prior_s``, which real ones push out: four times the
+    rate, since imports hold the interpreter in a worker's first seconds (1.6 s were seen of four workers on
+    two cores, 6.5 s where twenty processes shared them). ``floor`` keeps the deviation at no less than that
+    share of the mean: a worker that was punctual for a minute may still be hit by a long garbage collection or
+    a loaded machine, and to expel it wrongly costs more than to notice a death late. ``closed_beats``:
+    who lost its connection has so many heartbeats to speak by a new one.
     """
 
     threshold: float = 16.0
     window: int = 64
     floor: float = 1.0
-    prior_s: float = 2 * HEARTBEAT_S
+    prior_s: float = 4 * HEARTBEAT_S
     prior_weight: int = 4
-    closed_s: float = 3 * HEARTBEAT_S
+    closed_beats: float = 3.0
 
 
 def phi(silence_s: float, mean_s: float, deviation_s: float) -> float:
@@ -148,5 +149,8 @@ class Detector:
 
     def abandoned(self, now: float) -> bool:
         """Whether its connection was closed for so long that it would have spoken by a new one: three
-        heartbeats, or the longest interval of the window, where that is more."""
-        return self._closed_s is not None and now - self._closed_s > max(self.settings.closed_s, *self._intervals)
+        heartbeats, as they usually come (the median, which one stall does not change)."""
+        if self._closed_s is None:
+            return False
+        usual_s = max(HEARTBEAT_S, statistics.median(self._intervals))
+        return now - self._closed_s > self.settings.closed_beats * usual_s
