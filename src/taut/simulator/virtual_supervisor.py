@@ -13,7 +13,7 @@ from taut.errors import MalformedMessage, Misuse
 from taut.simulator.fibers import NS, World
 from taut.simulator.network import Network
 from taut.simulator.virtual_node import Switchboard, VirtualTransport
-from taut.supervisor.actions import Action, Finished, Joined, Measured, Record, Save, SaveIndex, Send
+from taut.supervisor.actions import Action, Departed, Finished, Joined, Measured, Record, Save, SaveIndex, Send
 from taut.supervisor.cluster import Cluster
 from taut.supervisor.memory import keep, recall
 from taut.supervisor.roll import RunPlan
@@ -113,8 +113,8 @@ class VirtualSupervisor:
                         self.switch.ranks[address] = message.rank
                     if address:  # else it has not spoken since the supervisor came back
                         self._send(self.switch.transports[address], encode(message, payloads))
-                case Joined():
-                    self._keep()  # a rank is never given twice
+                case Joined() | Departed():
+                    self._keep()  # a rank is never given twice, and who was given up is never a member again
                 case Record(kind, text):
                     self.noted(kind, text)
                 case Measured(rank, statistics):

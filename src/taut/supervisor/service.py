@@ -274,6 +274,7 @@ class Supervisor:
                     self._journal.flush(now, self._remember, at_once=True)  # a rank is never given twice
                 case Departed(rank, reason):
                     self._journal.departed(rank, reason, now)
+                    self._journal.flush(now, self._remember, at_once=True)  # who was given up is never a member again
                 case Measured(rank, statistics, final):
                     self._journal.measured(rank, statistics, final, now)
                 case Save(data, name):
