@@ -19,3 +19,11 @@ from taut.testing.strategy_check import check_strategy, merge_sets
 def test_every_update_reaches_everybody_once(seed: int, budget: int, window: int) -> None:
     strategy = Broadcast(merge=merge_sets, budget_nbytes=budget, window_nbytes=window)
     check_strategy(strategy, seed)
+
+
+def test_what_was_made_while_cut_off_reaches_everybody_once() -> None:
+    """By the same law: these histories have workers that are cut off, given up, and come back with their logs."""
+    strategy = Broadcast(merge=merge_sets, budget_nbytes=64, window_nbytes=24)
+    worlds = [check_strategy(strategy, seed) for seed in range(40)]
+    assert sum(len(world.back) for world in worlds) >= 5
+    assert sum(sum(world.back.values()) for world in worlds) > 50, "and they had something to say"
