@@ -16,8 +16,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
-from taut.core.messages import OWN_LEASES, Lease
-from taut.core.spans import Span, common, count, joined, overlap, without
+from taut.core.messages import Lease
+from taut.core.spans import Span, common, count, joined, without
 from taut.errors import Misuse
 from taut.supervisor.ahead import Dealt, Entry, SetAside, Trained
 from taut.supervisor.passes import Pass, chunk
@@ -194,7 +194,7 @@ class Leases:
             spans = without(spans, span)
         for span in spans:
             self.reserved[rank] = without(self.reserved[rank], span)
-        self._spare(spans)
+        self.spare(spans)
         return count(spans)
 
     def taken(self, rank: int, lease: Lease, length: int) -> bool:
@@ -205,51 +205,8 @@ class Leases:
         if lease.lease in self.open or self.passes[lease.epoch].length != length:
             return False
         self.reserved[rank] = without(self.reserved[rank], span)
-        self._hold(rank, lease, length)
+        self.hold(rank, lease, length)
         return True
-
-    # ----------------------------------------------------------------------------------- after the supervisor's death
-
-    def replay(self, entry: Entry) -> None:
-        """What was written down after all else: wherever these places are in our memory, they went on from there."""
-        match entry:
-            case Trained(rank, ids):
-                self.done(rank, ids)
-            case SetAside(rank, spans, length):
-                for span in spans:
-                    self.passes.setdefault(span[0], Pass(length))
-                    self._withdraw(span)
-                self.reserved[rank] = joined([*self.reserved.get(rank, []), *spans])
-            case Dealt(rank, lease, length):
-                self.put(rank, lease, length)
-
-    def put(self, rank: int, lease: Lease, length: int) -> None:
-        """From now on ``rank`` has this lease, wherever its places were."""
-        self.passes.setdefault(lease.epoch, Pass(length))
-        self._count_again(self._withdraw((lease.epoch, lease.lo, lease.hi)))
-        self._hold(rank, lease, length)
-        if lease.lease < OWN_LEASES:
-            self.issued = max(self.issued, lease.lease + 1)
-
-    def _withdraw(self, span: Span) -> int:
-        """These places are in nobody's hands; how many of them were to be dealt again."""
-        epoch, lo, hi = span
-        for number, (_, old) in list(self.open.items()):
-            if overlap((old.epoch, old.lo, old.hi), span):  # it never came to its worker, and was dealt to another
-                del self.open[number]
-                self._spare(without([(old.epoch, old.lo, old.hi)], span))
-        again = count(common(self.returned, span))
-        self.returned = without(self.returned, span)
-        for rank, spans in self.reserved.items():
-            self.reserved[rank] = without(spans, span)
-        current = self.passes[epoch]
-        if overlap((epoch, current.dealt, current.end), span):
-            if hi >= current.end:
-                current.end = max(current.dealt, lo)
-            else:
-                self._spare([(epoch, current.dealt, lo)] if current.dealt < lo else [])
-                current.dealt = hi
-        return again
 
     # ------------------------------------------------------------------------------------------------------- figures
 
@@ -276,26 +233,30 @@ class Leases:
         left = self.passes[epoch].left + count(other for other in self.returned if other[0] == epoch)
         middle = min(hi, lo + chunk(left, batch, live_workers))
         self.returned = without(self.returned, (epoch, lo, middle))
-        self._count_again(middle - lo)
+        self.count_again(middle - lo)
         return self._issue(rank, epoch, lo, middle)
 
     def _issue(self, rank: int, epoch: int, lo: int, hi: int) -> Lease:
         lease = Lease(lease=self.issued, epoch=epoch, lo=lo, hi=hi)
         self.issued += 1
-        self._hold(rank, lease, self.passes[epoch].length)
+        self.hold(rank, lease, self.passes[epoch].length)
         return lease
 
-    def _hold(self, rank: int, lease: Lease, length: int) -> None:
+    # ------------------------------------------------------------------------------------------- places change hands
+
+    def hold(self, rank: int, lease: Lease, length: int) -> None:
+        """``rank`` has this lease from now on."""
         self.passes[lease.epoch].begun = True
         self.open[lease.lease] = (rank, lease)
         self.log.append(Dealt(rank, lease, length))
 
-    def _count_again(self, places: int) -> None:
+    def count_again(self, places: int) -> None:
+        """So many that had been returned are dealt."""
         fresh = min(self.untouched, places)
         self.untouched -= fresh
         self.samples_again += places - fresh
 
-    def _spare(self, spans: Iterable[Span]) -> None:
+    def spare(self, spans: Iterable[Span]) -> None:
         """To be dealt again, though nobody has begun them."""
         spans = list(spans)
         self.untouched += count(spans)

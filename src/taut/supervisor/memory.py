@@ -19,6 +19,7 @@ from taut.supervisor.cluster import Cluster
 from taut.supervisor.leases import Leases
 from taut.supervisor.membership import Worker, name_hash
 from taut.supervisor.passes import Pass
+from taut.supervisor.recovery import replay
 from taut.supervisor.roll import Ledger, RunPlan
 from taut.supervisor.view import WorkerState
 
@@ -185,7 +186,7 @@ def _recall_leases(leases: Leases, kept: KeptLeases, ahead: Sequence[bytes]) -> 
     leases.samples_again, leases.issued, leases.untouched = kept.samples_again, kept.issued, kept.untouched
     for entries in ahead:
         for entry in unpack(entries):
-            leases.replay(entry)
+            replay(entry, leases)
     leases.log.clear()  # it is written down
     leases.issued += UNKNOWN
 

@@ -15,7 +15,49 @@ So nothing is dealt twice that was finished by a worker that is still there.
 from __future__ import annotations
 
 from taut.core.messages import OWN_LEASES, Returned
+from taut.core.spans import Span, common, count, joined, overlap, without
+from taut.supervisor.ahead import Dealt, Entry, SetAside, Trained
 from taut.supervisor.leases import Leases
+from taut.supervisor.passes import Pass
+
+
+def replay(entry: Entry, leases: Leases) -> None:
+    """What was written down after all else: wherever these places are in our memory, they went on from there."""
+    match entry:
+        case Trained(rank, ids):
+            leases.done(rank, ids)
+        case SetAside(rank, spans, length):
+            for span in spans:
+                leases.passes.setdefault(span[0], Pass(length))
+                _withdraw(span, leases)
+            leases.reserved[rank] = joined([*leases.reserved.get(rank, []), *spans])
+        case Dealt(rank, lease, length):
+            leases.passes.setdefault(lease.epoch, Pass(length))
+            leases.count_again(_withdraw((lease.epoch, lease.lo, lease.hi), leases))
+            leases.hold(rank, lease, length)
+            if lease.lease < OWN_LEASES:
+                leases.issued = max(leases.issued, lease.lease + 1)
+
+
+def _withdraw(span: Span, leases: Leases) -> int:
+    """These places are in nobody's hands; how many of them were to be dealt again."""
+    epoch, lo, hi = span
+    for number, (_, old) in list(leases.open.items()):
+        if overlap((old.epoch, old.lo, old.hi), span):  # it never came to its worker, and was dealt to another
+            del leases.open[number]
+            leases.spare(without([(old.epoch, old.lo, old.hi)], span))
+    again = count(common(leases.returned, span))
+    leases.returned = without(leases.returned, span)
+    for rank, spans in leases.reserved.items():
+        leases.reserved[rank] = without(spans, span)
+    current = leases.passes[epoch]
+    if overlap((epoch, current.dealt, current.end), span):
+        if hi >= current.end:
+            current.end = max(current.dealt, lo)
+        else:
+            leases.spare([(epoch, current.dealt, lo)] if current.dealt < lo else [])
+            current.dealt = hi
+    return again
 
 
 def reconcile(rank: int, message: Returned, leases: Leases, certain: bool = True) -> int:

@@ -21,7 +21,7 @@ LEAST_BATCHES = 2  # fewer are not worth a message
 PASSES_AHEAD = 8
 MOST_SPANS = 32
 MOST_UNSEEN = 64  # offers to one worker: one that answers none of so many is being given up anyway
-LATE_S = 1.0  # an answer that takes longer is not waited for by those who have other data
+LATE_S = 0.3  # an answer that takes longer is not waited for by those who have other data
 
 
 @dataclass(slots=True)
