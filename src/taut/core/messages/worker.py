@@ -1,0 +1,180 @@
+"""From a worker to the supervisor."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import Meta, Struct, field
+
+from taut.core.messages.data import Lease, LeaseDone, LeaseRequest, LeaseTaken, ReserveSeen
+from taut.core.messages.root import MAX_WORKERS, Count, Message, Name, Rank, Text
+
+
+class TensorSpec(Struct, frozen=True, array_like=True):
+    """A tensor's name, shape, type and part: trained, frozen or buffer."""
+
+    name: Name
+    shape: Annotated[list[Count], Meta(max_length=16)]
+    dtype: Annotated[str, Meta(max_length=32)]
+    part: Annotated[str, Meta(max_length=16)]
+
+
+class Hello(Message, frozen=True):
+    """A process asks to be admitted as a worker. It is answered by ``Welcome`` or ``Refusal``."""
+
+    version: Count
+    model: Annotated[list[TensorSpec], Meta(max_length=100_000)]
+    address: Name  # where its peers reach it
+    public_key: Annotated[str, Meta(max_length=40)]
+    host: Name
+    pid: Count
+    was: Annotated[int, Meta(ge=-1, le=2**31 - 1)] = -1  # its rank before it was given up; -1: it is new
+
+
+class Ready(Message, frozen=True):
+    """The worker has the run's state and can start."""
+
+
+class Statistics(Struct, frozen=True, array_like=True):
+    """What one worker did so far. Seconds are since it started training; their split sums to the wall time."""
+
+    steps: Count = 0
+    samples: Count = 0
+    loss: float | None = None
+    bytes_sent: Count = 0  # payload and header bytes handed to the transport, over all peers
+    bytes_dense: Count = 0  # what dense float32 updates at every step, to the same peers, would have taken
+    updates_sent: Count = 0
+    updates_included: Count = 0
+    staleness: float = 0.0  # own steps between an update's making and its reaching the others, smoothed
+    density: float = 0.0  # share of parameters sent per step, smoothed
+    tau: float = 0.0
+    wall_s: float = 0.0
+    compute_s: float = 0.0
+    encode_s: float = 0.0
+    send_s: float = 0.0
+    wait_s: float = 0.0
+    merge_s: float = 0.0
+    data_s: float = 0.0
+    counted: Annotated[str, Meta(max_length=1024)] = ""  # what the strategy counts, as in "rounds=40 dropped=3"
+
+
+class Complaint(Struct, frozen=True, array_like=True):
+    """So many messages of worker ``rank`` were refused here, since this worker came; ``excess``: beyond what a worker may
+    send in a second, and dropped unread. ``why``: of the last one that was refused."""
+
+    rank: Rank
+    refused: Count
+    excess: Count = 0
+    why: Annotated[str, Meta(max_length=256)] = ""
+
+
+class Heartbeat(Message, frozen=True):
+    """I am alive; this is what I did. ``sketch`` (may be empty) is a linear sketch of the weights, for the consensus
+    distance; ``complaints`` are about the worst of those whose messages make no sense."""
+
+    statistics: Statistics
+    sketch: Annotated[list[float], Meta(max_length=1024)]
+    complaints: Annotated[list[Complaint], Meta(max_length=16)] = field(default_factory=list)
+    said: Count = 0  # messages to the supervisor before this one, without heartbeats: fewer came? some were lost
+
+
+class Done(Message, frozen=True):
+    """The worker's loop is over. ``leaving``: it goes now and does not wait for the end of the run."""
+
+    leaving: bool = False
+
+
+class PhaseDone(Message, frozen=True):
+    """The worker has made the steps of all phases before ``phase``; it goes on in the present one until ``NextPhase``."""
+
+    phase: Count
+
+
+class Failed(Message, frozen=True):
+    """The worker ends by an error of its own (its script raised, the loss is not finite)."""
+
+    reason: Text
+
+
+class Digest(Message, frozen=True):
+    """After the drain: the hash of the weights that this worker ends with, and its last statistics. One payload frame:
+    its float32 buffers (batch-norm statistics), to be averaged. ``exact``: hashes must be equal everywhere.
+
+    The rest is about the replica as it was trained, before any averaging: ``score``, what the user's validation says of
+    it (None: there is none), ``distance`` from the mean relative to the mean's norm (-1: not measured), or else a
+    ``sketch`` to estimate that from, and a ``note`` of what went wrong, for the record."""
+
+    digest: Annotated[str, Meta(max_length=128)]
+    exact: bool
+    have: Annotated[dict[Rank, Count], Meta(max_length=MAX_WORKERS)]
+    statistics: Statistics
+    score: float | None = None
+    lower_is_better: bool = False
+    distance: float = -1.0
+    sketch: Annotated[list[float], Meta(max_length=1024)] = field(default_factory=list)
+    note: Text = ""
+
+
+class Upload(Message, frozen=True):
+    """Part of a final model, a safetensors file; one payload frame. ``score`` (the same in all parts): of this model,
+    after averaging and recalibration; ``note``: what went wrong with that, for the record."""
+
+    offset: Count
+    total: Count
+    score: float | None = None
+    note: Text = ""
+
+
+class Returned(Message, frozen=True):
+    """To a supervisor that came back (its term is higher than the one known), or after a connection broke: this is where
+    I stand, whatever was lost on the way. ``state``: joining, ready or done, as the worker sees it; ``holds``: leases
+    that it has and has not trained on yet; ``done``: leases that it trained on of late; ``length``: of the data set, 0
+    while unknown; ``issued``: leases when the last pulse was sent: what the supervisor sent before is here or lost."""
+
+    rank: Rank
+    state: Annotated[str, Meta(max_length=16)]
+    phase: Count
+    holds: Annotated[list[Lease], Meta(max_length=65_536)]
+    done: Annotated[list[Lease], Meta(max_length=65_536)]
+    length: Count
+    issued: Count = 0
+
+
+class CheckpointBegun(Message, frozen=True):
+    """This worker's part of checkpoint ``number`` is copied. ``holds``: leases that it has, from the first place that is
+    not trained on in that copy. Whatever it reports as done after this is not in the checkpoint."""
+
+    number: Count
+    holds: Annotated[list[Lease], Meta(max_length=65_536)]
+    phase: Count = 0  # of a run that changes its strategy: the one that this worker is in
+    steps: Count = 0  # that it has made
+
+
+class CheckpointDone(Message, frozen=True):
+    """The worker's part is on disk: so many bytes, with this hash; or it is not, because of ``error``. ``pause_s``: how
+    long training stopped for it."""
+
+    number: Count
+    nbytes: Count
+    digest: Annotated[str, Meta(max_length=128)]
+    error: Text = ""
+    pause_s: float = 0.0
+
+
+WorkerMessage = (
+    Hello
+    | Returned
+    | Ready
+    | Heartbeat
+    | LeaseRequest
+    | LeaseTaken
+    | ReserveSeen
+    | LeaseDone
+    | PhaseDone
+    | Done
+    | Failed
+    | Digest
+    | Upload
+    | CheckpointBegun
+    | CheckpointDone
+)
