@@ -9,7 +9,7 @@ from collections.abc import Callable
 import numpy as np
 
 from taut.core.events import Ended
-from taut.strategies.method import Draining, Heard, Method, MethodEvent, Placed
+from taut.strategies.method import Draining, Heard, HeldUp, Method, MethodEvent, Placed
 from taut.testing.method_world import Actor, MethodWorld, Vector
 
 
@@ -35,10 +35,10 @@ def starts(workers: int, size: int = 5) -> list[Vector]:
 
 
 def live_through(method: Method, seed: int, *, workers: int = 4, lossy: bool = False, size: int = 5) -> MethodWorld:
-    """Steps, deliveries, deaths, joins and ends of data in any order; then all that have data must get on; then the
+    """Steps, deliveries, deaths, joins, rounds held up and ends of data in any order; then all that have data must get on; then the
     drain, with more deaths and joins; then a latecomer. Fails if anybody is left waiting."""
     dice = random.Random(seed)
-    world = Watched(method, starts(workers, size), seed=seed, step=wander, lossy=lossy)
+    world = Watched(method, starts(workers, size), seed=seed, step=wander, lossy=lossy, hold_ups=0.03)
     for _ in range(200):
         happen(world, dice)
     go_on(world, 3)
@@ -96,6 +96,8 @@ def happen(
     elif chance < 0.2:
         if world.lossy:
             world.tick()
+        elif world.method.drifts and not (actor.proceed or actor.finished):
+            world.tell(rank, HeldUp())
     elif chance < 0.6:
         world.deliver()
     elif not actor.ended or (world.method.turns_until_finished if rank in drained else world.method.lockstep):

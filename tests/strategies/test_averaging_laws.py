@@ -19,7 +19,7 @@ from taut.strategies.diloco import DiLoCo
 from taut.strategies.dynamic import Dynamic
 from taut.strategies.easgd import EASGD
 from taut.strategies.fedavg import FedAvg
-from taut.strategies.method import Heard, Method, Place
+from taut.strategies.method import Heard, HeldUp, Method, Place
 from taut.strategies.registry import parse
 from taut.testing.method_world import Actor, MethodWorld
 from taut.topologies.registry import parse as parse_topology
@@ -48,6 +48,58 @@ def test_averaging_every_step_is_synchronous_training(seed: int, workers: int, w
         x -= 0.2 * np.mean([problem.gradient(rank, x) for rank in range(workers)], axis=0)
     for mine in world.vectors():
         np.testing.assert_allclose(mine, x, rtol=1e-4, atol=1e-6)
+
+
+@settings(max_examples=30)
+@given(SEEDS, st.integers(2, 5), st.integers(1, 6), st.sampled_from(["none", "median"]))
+def test_a_round_that_is_held_up_holds_up_nobody(seed: int, workers: int, more: int, robust: str) -> None:
+    """One dies in mid-round: the others train on from what they contributed, and add that to the survivors' mean."""
+    rng = np.random.default_rng(seed)
+    start = [rng.standard_normal(3).astype(np.float32) for _ in range(workers)]
+    moves = rng.standard_normal((workers, 64, 3)).astype(np.float32)
+
+    def step(actor: Actor) -> int:
+        actor.x += moves[actor.rank, actor.steps]
+        return 1
+
+    world = MethodWorld(Averaging(every=2, robust=robust), start, step=step, seed=seed)
+    survivors = range(1, workers)
+    for _ in range(2):
+        for rank in survivors:
+            world.take_step(rank)
+    while world.deliver():
+        pass
+    contributed = [world.actors[rank].x.copy() for rank in survivors]
+    assert not any(world.actors[rank].proceed for rank in survivors)  # worker 0 never came
+    for rank in survivors:
+        world.tell(rank, HeldUp())
+    for _ in range(more):
+        for rank in survivors:
+            assert world.actors[rank].proceed
+            world.take_step(rank)
+    drifts = [world.actors[rank].x - x for rank, x in zip(survivors, contributed, strict=True)]
+    moved = [world.actors[rank].x.copy() for rank in survivors]
+    world.kill(0)
+    while world.deliver() or world.held:
+        for rank in survivors:
+            world.catch_up(rank)
+    for rank, x in zip(survivors, moved, strict=True):
+        np.testing.assert_array_equal(world.actors[rank].x, x)  # it is the worker's own until its next turn
+    mean = np.mean(contributed, axis=0) if robust == "none" else np.median(contributed, axis=0)
+    for rank, drift in zip(survivors, drifts, strict=True):
+        world.take_step(rank)
+        at = 2 + more
+        np.testing.assert_allclose(world.actors[rank].x, mean + drift + moves[rank, at], rtol=1e-4, atol=1e-5)
+
+
+def test_only_who_waits_for_a_round_drifts() -> None:
+    world = MethodWorld(Averaging(every=2), [np.zeros(1, np.float32)] * 2)
+    state = world.actors[0].method_state
+    world.tell(0, HeldUp())
+    assert not world.method.drifting(state)  # it trains
+    world.run(2)
+    world.tell(0, HeldUp())
+    assert not world.method.drifting(state)  # the round is over
 
 
 def test_samples_weigh() -> None:

@@ -13,6 +13,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+import numpy as np
+
 from taut.collectives import named
 from taut.errors import Misuse
 from taut.strategies.group import Group
@@ -34,6 +36,9 @@ class Averaging(Periodic):
     ``trimmed`` or ``clip``, against workers whose weights are wrong: everybody then sends its weights to everybody, and
     all count alike, whether they trained or not (robust_group.py).
 
+    A round that is held up (somebody has died, and nobody knows yet) holds up nobody's training: with d what a worker has
+    moved by since it contributed, x <- mean + d when the round is over.
+
     A worker that is out of data goes on joining rounds, but does not hold the mean back: it counts for nothing until it
     trains again. When nobody has trained, all x are equal already and stay.
 
@@ -48,6 +53,7 @@ class Averaging(Periodic):
     name: ClassVar[str] = "averaging"
     paper: ClassVar[str] = "Stich 2018"
     returns: ClassVar[Literal["sum", "mix", "take"]] = "mix"
+    drifts: ClassVar[bool] = True
 
     every: int = 8
     weights: str = "samples"
@@ -78,10 +84,13 @@ class Averaging(Periodic):
 
     def conclude(self, state: Period) -> None:
         """One weight that is not finite spoils the mean of all. All have the same bits of it, and all go on without."""
+        drift = self.drift(state)
         if not (state.trained or state.newcomers):
             return
         if state.group.finite:
             state.group.mean(state.local.x)
+            if drift is not None:
+                np.add(state.local.x, drift, out=state.local.x)
         else:
             state.spoilt += 1
 

@@ -18,7 +18,7 @@ nobody completes a round without everybody's contribution, nor contributes to on
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -118,6 +118,13 @@ class Group(Standing):
             self._reduction = self._program = None
         return super().placed(place)
 
+    def let_go(self) -> Vector:
+        """Whoever kept its ``values`` for the round under way needs them before it is done: from now on the round has a
+        copy of its own, which is given back."""
+        assert self._contribution is not None, "no round is under way"
+        self._contribution = replace(self._contribution, values=self._contribution.values.copy(), kept=False)
+        return self._contribution.values
+
     def refused(self) -> list[Refuse]:
         """What was refused since the last call, though the round goes on without it."""
         return []
@@ -203,7 +210,7 @@ class Group(Standing):
             self._program = self._schedule.program(len(members), members.index(self.place.rank), len(buffer))
         fitting = min(SEGMENT_ELEMENTS, max(LEAST_SEGMENT_ELEMENTS, len(buffer) // (PIPELINE * len(members))))
         segment = self.segment_elements or fitting
-        self._reduction = Reduction(self._program, buffer, segment, partial(_fill, mine, buffer))
+        self._reduction = Reduction(self._program, buffer, segment, partial(self._fill, buffer))
         return self._sent(self._reduction.begin()) + self._retake()
 
     def _sent(self, pieces: list[Piece]) -> list[Tell]:
@@ -235,14 +242,15 @@ class Group(Standing):
             self._buffers = [np.empty(size, np.float32) for _ in range(2)]
         return self._buffers[round % 2]
 
-
-def _fill(mine: Contribution, buffer: Vector, lo: int, hi: int) -> None:
-    """Write elements ``lo..hi`` of the contribution, weighted, to ``buffer``."""
-    length = len(mine.values)
-    end = min(hi, length)
-    if mine.weight:
-        np.multiply(mine.values[lo:end], np.float32(mine.weight), out=buffer[lo:end])
-    else:
-        buffer[lo:end] = 0.0  # also where a value is not finite
-    if hi > length:
-        buffer[max(lo, length) : hi] = mine.numbers[max(lo, length) - length : hi - length]
+    def _fill(self, buffer: Vector, lo: int, hi: int) -> None:
+        """Write elements ``lo..hi`` of the contribution, weighted, to ``buffer``."""
+        mine = self._contribution
+        assert mine is not None
+        length = len(mine.values)
+        end = min(hi, length)
+        if mine.weight:
+            np.multiply(mine.values[lo:end], np.float32(mine.weight), out=buffer[lo:end])
+        else:
+            buffer[lo:end] = 0.0  # also where a value is not finite
+        if hi > length:
+            buffer[max(lo, length) : hi] = mine.numbers[max(lo, length) - length : hi - length]

@@ -144,7 +144,13 @@ class Leaving:
     keeps beyond that is handed on by the shell (``inheritance.py``)."""
 
 
-MethodEvent = Stepped | Heard | Placed | Ended | Draining | Leaving
+@dataclass(frozen=True, slots=True)
+class HeldUp:
+    """This worker has waited in its turn for far longer than it ever does: somebody may have died. Only methods that
+    ``drifts`` are told."""
+
+
+MethodEvent = Stepped | Heard | Placed | Ended | Draining | Leaving | HeldUp
 
 # ------------------------------------------------------------------------------------------------------ actions
 
@@ -207,6 +213,7 @@ class Method(ABC):
     majority: ClassVar[bool] = False  # in lock-step: of two halves that cannot hear each other one at most may go on
     # Others may wait for this worker's turn: when it has no data left, it goes on taking turns for their sake.
     lockstep: ClassVar[bool] = True
+    drifts: ClassVar[bool] = False  # a worker whose round is held up trains on meanwhile
     # Even while it drains, because the last turn is agreed upon by taking it.
     turns_until_finished: ClassVar[bool] = False
     shapes_gradient: ClassVar[bool] = False
@@ -258,6 +265,10 @@ class Method(ABC):
 
     def dispensable(self, state: Any) -> bool:
         """Nothing of this worker's training is in what it waits for: it may leave without waiting for it."""
+        return False
+
+    def drifting(self, state: Any) -> bool:
+        """Whether the worker trains on while its round is held up."""
         return False
 
     def figures(self, state: Any) -> dict[str, float]:

@@ -7,6 +7,8 @@ What `averaging`, `fedavg`, `diloco` and `admm` have in common, and all of their
 - A worker without data joins at once, with next to no weight; the others come after their steps. So nobody waits for
   more than one round, and a round in which nobody trained is the plain mean of all. (It lets one turn pass before, for
   its next data may just be on the way, and what it has done by then would make a short contribution.)
+- A round may be held up: somebody has died, and nobody knows yet, or is cut off. A method that ``drifts`` lets its worker
+  train on then, from what it has contributed; when the round is over, what it has moved since is added to the outcome.
 - A worker that drains says so in its contribution. The first round in which all contributors drain is the last one:
   everybody sees it, and ends with the same bits. Who comes still later is handed the model.
 
@@ -27,6 +29,7 @@ from taut.strategies.method import (
     Draining,
     Finished,
     Heard,
+    HeldUp,
     Local,
     Method,
     MethodAction,
@@ -67,6 +70,7 @@ class Period:
     rounds: int = 0
     spoilt: int = 0  # whose sum was not finite
     late: Latecomers = field(default_factory=Latecomers)
+    contributed: Vector | None = None  # to the round that is held up: what the worker has trained on from
 
     @property
     def newcomers(self) -> bool:
@@ -108,7 +112,17 @@ class Periodic(Method):
 
     def waits(self, state: Any) -> bool:
         """Whether a worker with data has to wait for the round under way before its next step."""
-        return True
+        waits: bool = state.contributed is None or state.group.done
+        return waits
+
+    def drifting(self, state: Any) -> bool:
+        return state.contributed is not None
+
+    def drift(self, state: Any) -> Vector | None:
+        """What x has moved by since the worker contributed to the round that is over, where it did not wait for it."""
+        contributed, state.contributed = state.contributed, None
+        drift: Vector | None = None if contributed is None else state.local.x - contributed
+        return drift
 
     def agreed(self, state: Any) -> bool:
         """Whether the round that is over was the last one, as everybody can see."""
@@ -150,12 +164,18 @@ class Periodic(Method):
                 state.ended = True
             case Draining():
                 state.draining = True
+            case HeldUp() if self.drifts and self._held_up(state):
+                state.contributed = state.group.let_go()
             case Heard():
                 pass
         self._go_on(state, actions)
         if state.finished:
             actions += state.late.hand_on(state.place, state.local.x)
         return actions
+
+    def _held_up(self, state: Any) -> bool:
+        """Whether the worker waits for a round, and has data to train on instead."""
+        return bool(state.turn and state.begun and not state.idle and not state.group.done and state.contributed is None)
 
     def _count(self, state: Any, samples: int) -> None:
         """A turn begins. One without data is let pass: most likely data is on its way. The second one is idle."""

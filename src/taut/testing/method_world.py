@@ -22,6 +22,7 @@ from taut.strategies.method import (
     Draining,
     Finished,
     Heard,
+    HeldUp,
     Method,
     MethodEvent,
     Place,
@@ -117,6 +118,7 @@ class MethodWorld:
         repeat: float = 0.1,
         speeds: Sequence[float] | None = None,
         rate: float = 0.1,
+        hold_ups: float = 0.0,
         actor: Callable[[int, Vector, ChannelsState], Actor] | None = None,
     ) -> None:
         actor = actor or _with_own_codec(method, len(vectors))
@@ -125,6 +127,7 @@ class MethodWorld:
         self.step = step or (lambda actor: 1)
         self.rate = rate  # the learning rate that methods are told
         self.lossy, self.loss, self.repeat = lossy, loss, repeat
+        self.hold_ups = hold_ups  # how often somebody who waits is told that it takes too long
         self.channels = Channels()
         self.now = 0.0
         self.version = 1
@@ -254,6 +257,11 @@ class MethodWorld:
 
     def _happen(self, ranks: Sequence[int]) -> bool:
         """One event: a step of somebody who may, or a delivery."""
+        if self.hold_ups and self.method.drifts and self.random.random() < self.hold_ups:
+            waiting = [rank for rank, actor in sorted(self.actors.items()) if not (actor.proceed or actor.finished)]
+            if waiting:
+                self.tell(self.random.choice(waiting), HeldUp())
+                return True
         able = [rank for rank in ranks if self.actors[rank].proceed]
         if able and self.random.random() < 0.5:
             weights = [self.speeds.get(rank, 1.0) for rank in able]

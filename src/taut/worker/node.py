@@ -39,7 +39,7 @@ from taut.worker.stage import Protocol, Stage
 from taut.worker.state import State
 
 AGAIN_S = 5.0  # far beyond any round trip to a supervisor whose pulse is still felt
-LONGER = 4.0  # times the longest wait for others so far: then they are given up, if nobody can say that they live
+LONGER = 4.0  # times the longest wait for others so far: something must have happened to them
 
 
 class Node(Courier):

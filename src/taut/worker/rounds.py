@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ from taut.strategies.method import (
     Draining,
     Finished,
     Heard,
+    HeldUp,
     Leaving,
     Method,
     MethodAction,
@@ -27,12 +29,15 @@ from taut.worker.accounting import Stopwatch
 from taut.worker.bequest import Bequest
 from taut.worker.facts import Facts
 from taut.worker.local_vector import Gradients, Weights
-from taut.worker.node import AGAIN_S, Node
+from taut.worker.node import AGAIN_S, LONGER, Node
 from taut.worker.replica import Replica
 from taut.worker.talk import Talk
 
 if TYPE_CHECKING:
     import torch
+
+HELD_UP_S = 0.25  # at least, before a round counts as held up: a busy machine takes so long at times
+LAST_WAITS = 64
 
 
 class Rounds(Talk):
@@ -53,6 +58,8 @@ class Rounds(Talk):
         self._early: list[Deliver] = []  # what others, who started before, told a concurrent method
         self.stage = node.stage  # of the phase that this is the talk of
         self.bequest = Bequest(node, self._inherit)
+        self._waits: deque[float] = deque(maxlen=LAST_WAITS)  # in seconds, of turns with data
+        self._held: tuple[float, int] | None = None  # since when a round is held up, and among which members
         if method.concurrent:
             self.stage.on_deliver = self._deliver
 
@@ -139,10 +146,37 @@ class Rounds(Talk):
         self._tell(Stepped(samples, rate))
         self.watch.charge("send")
         if not self.proceed:
-            self.node.wait(self._may_go_on, self.catch_up, needs_supervisor=False)
+            self._await_turn(samples > 0)
             self.watch.charge("wait")
+        self._see_drift()
         self.local.put_back()
         self.watch.charge("merge")
+
+    def _await_turn(self, trained: bool) -> None:
+        """Until the method lets the worker go on. One that can train on instead is told when it takes too long: several
+        times the longest of the last waits."""
+        clock, began_s, version = self.node.clock, self.node.clock.now(), self._version
+        if trained and self.method.drifts and self._waits:
+            due_s = began_s + max(HELD_UP_S, LONGER * max(self._waits))
+            self._wait_on(lambda: clock.now() > due_s)
+            if not self.proceed:
+                self._tell(HeldUp())
+                self._held = (began_s, version) if self.method.drifting(self._state) else None
+        if not self.proceed:
+            self._wait_on(lambda: False)
+        if trained and self._held is None:
+            self._waits.append(clock.now() - began_s)
+
+    def _wait_on(self, enough: Callable[[], bool]) -> None:
+        self.node.wait(lambda facts: self._may_go_on(facts) or enough(), self.catch_up, needs_supervisor=False)
+
+    def _see_drift(self) -> None:
+        """A round that was held up is over. Where nobody has come or gone it was only slow: the next one may be, too."""
+        if self._held is not None and not self.method.drifting(self._state):
+            began_s, version = self._held
+            if version == self._version:
+                self._waits.append(self.node.clock.now() - began_s)
+            self._held = None
 
     def _may_go_on(self, facts: Facts) -> bool:
         """Also a worker that is to leave, and has nothing to lose by it."""
