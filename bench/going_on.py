@@ -41,7 +41,7 @@ LIMIT_S = 120.0  # a run that hangs must say so
 GO_ON_S = 1.5  # three heartbeats
 MORE_S = 0.5  # than the longest pause of the quiet stretch, where nobody waits
 TAUT = [sys.executable, "-m", "taut.cli.main"]
-NEVER_WAIT = ("async", "gossip", "adpsgd", "server")  # easgd does, for an answer of who holds its centre
+NEVER_WAIT = ("async", "gossip", "adpsgd", "server", "averaging")  # easgd does, for an answer of who holds its centre
 STRATEGIES = ("sync", "sync:backup=1", "ssp:3", "averaging:every=4", "dpsgd", "async", "gossip", "easgd")
 
 

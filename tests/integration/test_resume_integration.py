@@ -72,7 +72,8 @@ def test_killed_and_resumed_it_ends_with_the_same_bits(tmp_path: Path, taut: Sta
     until(lambda: (folder / "3" / MANIFEST).exists() or cut.poll() is not None, "a checkpoint")
     os.killpg(cut.pid, signal.SIGKILL)
     cut.wait()
-    assert len([number for number in numbers(folder) if (folder / str(number) / MANIFEST).exists()]) == 2
+    kept = [number for number in numbers(folder) if (folder / str(number) / MANIFEST).exists()]
+    assert len(kept) in (2, 3)  # killed before or after the oldest of three was removed
     torn = folder / "99"  # as a kill in the middle of a write leaves it
     torn.mkdir()
     (torn / ".worker-0.safetensors.77.part").write_bytes(b"half")

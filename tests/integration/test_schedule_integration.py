@@ -16,7 +16,7 @@ JOB = Path(__file__).with_name("job.py")
     [
         ("sync for 10 steps, then async for 20 steps, then averaging:every=4", []),
         ("dpsgd for 10 steps, then sync", ["--optimizer", "AdamW", "--own-loop"]),
-        ("async for 10 steps, then adpsgd for 10 steps, then async", ["--batch-norm"]),
+        ("async for 10 steps, then adpsgd for 10 steps, then async", ["--batch-norm", "--epochs", "12"]),
     ],
 )
 def test_a_run_changes_its_strategy(tmp_path: Path, schedule: str, args: list[str]) -> None:
@@ -26,7 +26,8 @@ def test_a_run_changes_its_strategy(tmp_path: Path, schedule: str, args: list[st
     assert outcome.exit_code == 0, (outcome, cluster.logs())
     assert outcome.identical
     assert outcome.samples_undone == 0
-    assert sum(row.statistics.samples for row in outcome.workers.values()) == 3 * 2000
+    passes = int(args[args.index("--epochs") + 1]) if "--epochs" in args else 3
+    assert sum(row.statistics.samples for row in outcome.workers.values()) == passes * 2000
 
 
 def test_a_death_does_not_stop_the_change(tmp_path: Path) -> None:

@@ -80,7 +80,7 @@ def test_a_round_that_is_held_up_holds_up_nobody(seed: int, workers: int, more: 
     drifts = [world.actors[rank].x - x for rank, x in zip(survivors, contributed, strict=True)]
     moved = [world.actors[rank].x.copy() for rank in survivors]
     world.kill(0)
-    while world.deliver() or world.held:
+    while world.deliver() or any(world.held.get(rank) for rank in survivors):
         for rank in survivors:
             world.catch_up(rank)
     for rank, x in zip(survivors, moved, strict=True):

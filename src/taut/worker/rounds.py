@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 HELD_UP_S = 0.25  # at least, before a round counts as held up: a busy machine takes so long at times
 LAST_WAITS = 64
+LULL_S = 0.5  # of a relay that leaves, for a moment in which nothing is under way
 
 
 class Rounds(Talk):
@@ -234,6 +235,14 @@ class Rounds(Talk):
                 self.bequest.hand_on(holder.bequest(), self.node.place(self.shape).neighbours(), self.idle)
         self.node.pass_on(self.idle)
         self.node.pass_on(self.idle)  # what waited for an answer to the first
+        if self.method.streams:
+            self._await_lull()
+
+    def _await_lull(self) -> None:
+        """A relay that goes takes with it what others send it in that moment: go when nothing is under way. There may
+        never be such a moment; what is lost is mended at the end."""
+        due_s = self.node.clock.now() + LULL_S
+        self.node.wait(lambda _: self.node.settled() or self.node.clock.now() > due_s, self.idle)
 
     def _inherit(self, part: bytes) -> None:
         holder = self.replica if self.method.streams else self.local.coder
