@@ -225,11 +225,11 @@ class Cluster:
                 worker.statistics, worker.sketch = message.statistics, message.sketch
                 self.discipline.complained(worker, message.complaints, now)
                 self.outbox.add(Measured(worker.rank, message.statistics))
-                lost, worker.heard = message.said != worker.heard, message.said
-                if lost:
+                if message.said != worker.heard:
+                    worker.heard, worker.lost = message.said, worker.lost + 1
                     self.lending.reserves.doubtful.add(worker.rank)
                 told = self.outbox.told.get(worker.connection, 0)
-                self.outbox.send(worker.connection, Pulse(self.term, told, lost, self.leases.issued))
+                self.outbox.send(worker.connection, Pulse(self.term, told, worker.lost, self.leases.issued))
             case Returned():
                 self._returned(worker, message, now)
             case Ready() if worker.state == "joining":

@@ -37,6 +37,7 @@ class Worker:
     leave: str | None = None  # it was told to go, for this reason
     refused: int = 0  # messages of it that others could not take
     heard: int = 0  # messages of it that came, without heartbeats
+    lost: int = 0  # how often some did not come, in this life of the supervisor's
     ended: bool = False  # its process is known to have ended after the verdict
     expelled: bool = False  # given up while it might still live: it is told so when it speaks
     may_return: bool = False  # it was given up for its silence alone

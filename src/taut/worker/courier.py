@@ -136,6 +136,7 @@ class Courier:
         self._unsaid: deque[list[bytes]] = deque()  # for the supervisor, when it has no room
         self._seen = 0  # version of what is set aside for this worker, as the supervisor was told
         self._said = self._told = 0  # messages to and from the supervisor, without heartbeats and pulses
+        self._lost = 0  # how often some to it did not come, as far as is known here
         self._last_words: list[bytes] | None = None  # how the replica ended
         self._donation = Donation()
         self._fetch: Fetch | None = None
@@ -251,7 +252,8 @@ class Courier:
         else:
             self._detector.seen(now)
             self._told += not isinstance(message, Moved)
-        self.facts.silent_since_s = None
+        if self.facts.silent_since_s is not None:
+            self.facts.heard_again_s, self.facts.silent_since_s = now, None
         if isinstance(message, Moved):
             self._follow(message)
         if isinstance(message, Welcome) and self._stage is None:
@@ -265,10 +267,10 @@ class Courier:
     def _hear_pulse(self, pulse: Pulse) -> None:
         """A supervisor that came back does not know what was said last, and a connection that broke may have taken
         something with it, either way: say where we stand, and our last words again."""
-        back, lost = pulse.term > self.term, pulse.lost or pulse.told != self._told
+        back, lost = pulse.term > self.term, (pulse.told, pulse.lost) != (self._told, self._lost)
         if pulse.term < self.term or not (back or lost) or self.standing is None:
             return
-        self.term, self._told = pulse.term, pulse.told
+        self.term, self._told, self._lost = pulse.term, pulse.told, pulse.lost
         self.renewals += 1
         if back:
             self._unsaid.clear()  # what was on its way to the one before

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections import deque
 from dataclasses import dataclass, field
@@ -26,7 +27,7 @@ from taut.core.messages import (
     SupervisorMessage,
     Welcome,
 )
-from taut.core.spans import Span, common, joined, without
+from taut.core.spans import Span, without
 from taut.errors import Expelled, GivenUp, Refused
 
 
@@ -46,7 +47,7 @@ class Facts:
     leases: deque[Lease] = field(default_factory=deque)
     dealt_out: set[int] = field(default_factory=set)
     reserve: Reserve = field(default_factory=lambda: Reserve(0, 0, []))  # set aside for this worker, and not taken yet
-    taken: list[Span] = field(default_factory=list)  # from there, and perhaps not known to the supervisor yet
+    taken: list[Span] = field(default_factory=list)  # from there, while the supervisor may not know of it
     finish: tuple[Finish, bytes] | None = None
     saved: Saved | None = None
     phase: int = 0  # of a run that changes its strategy, as announced
@@ -54,6 +55,7 @@ class Facts:
     state: tuple[memoryview, dict[int, int]] | None = None  # a donor's, complete
     answered_s: float | None = None  # when the supervisor last said anything
     silent_since_s: float | None = None  # the supervisor is, for so long that it must be taken for gone; it may come back
+    heard_again_s: float = -math.inf  # when the last such silence ended
 
     @property
     def stopping(self) -> bool:
@@ -104,11 +106,11 @@ class Facts:
             self.changed.notify_all()
 
     def _adopt(self, reserve: Reserve) -> None:
-        """What is set aside, without what was taken already: the supervisor may not have heard of that."""
+        """What is set aside, without what was taken already: the supervisor may not have heard of that. A place that an
+        offer leaves out may be in the next one again (``Reserves.renewed``), so this is no sign that it has."""
         if reserve.version <= self.reserve.version:
             return
         spans: list[Span] = list(reserve.spans)
-        self.taken = joined(span for one in self.taken for span in common(spans, one))
         for span in self.taken:
             spans = without(spans, span)
         self.reserve = Reserve(reserve.version, reserve.length, spans)

@@ -134,7 +134,16 @@ class SupervisorLeases(LeaseSource):
         now = node.clock.now()
         with node.facts.changed:
             self._finished.append((now, self._held.pop(lease.lease, lease)))
-            # A supervisor's store is a second behind: what is older it has, unless it has been away.
-            while node.facts.silent_since_s is None and now - self._finished[0][0] > REMEMBER_S:
-                self._finished.popleft()
+            self._forget(now)
         self._seat.node.say(LeaseDone([lease.lease]))
+
+    def _forget(self, now: float) -> None:
+        """What the supervisor must know by now. Its store is a second behind, and what was lost it asks for at the next
+        heartbeat. If it has been away, it must first have heard where this worker stands, perhaps at the second try."""
+        facts = self._seat.node.facts
+        while self._finished and facts.silent_since_s is None:
+            finished_s, lease = self._finished[0]
+            if now - max(finished_s, facts.heard_again_s) <= REMEMBER_S:
+                return
+            self._finished.popleft()
+            facts.taken = without(facts.taken, (lease.epoch, lease.lo, lease.hi))

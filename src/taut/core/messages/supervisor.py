@@ -105,12 +105,13 @@ class Saved(Message, frozen=True):
 
 class Pulse(Message, frozen=True):
     """Answer to a heartbeat: the supervisor is alive. ``term`` counts its lives; ``told`` what it told this worker in the
-    present one, without pulses. ``lost``: not all came of what the worker said. Where either count does not fit, a broken
-    connection took something with it, and the worker says where it stands (``Returned``). ``issued``: leases, so far."""
+    present one, without pulses; ``lost`` how often in it not all came of what the worker said. Where either count is not
+    the one that the worker has, a broken connection took something with it, perhaps also the pulses that said so, and the
+    worker says where it stands (``Returned``). ``issued``: leases, so far."""
 
     term: Count = 0
     told: Count = 0
-    lost: bool = False
+    lost: Count = 0
     issued: Count = 0
 
 
