@@ -17,6 +17,7 @@ from taut.supervisor.leases import Leases
 
 RESERVE_S = 120.0  # so long workers wait for a supervisor that is gone, where nothing else was said
 FRACTION = 0.75  # of what is left
+END_S = 2.0  # before the end of all data nothing is set aside: to call it in again would take a part of that
 LEAST_BATCHES = 2  # fewer are not worth a message
 PASSES_AHEAD = 8
 MOST_SPANS = 32
@@ -161,7 +162,11 @@ class Reserves:
         """How many places of each pass this worker should have set aside: of the earliest passes first."""
         final = max(ask.epoch, ask.until - 1)
         first = next((epoch for epoch in sorted(left) if left[epoch] and ask.epoch <= epoch), ask.epoch)
-        wanted, shares = rate * RESERVE_S, {}
+        known = [left[epoch] for epoch in left if first <= epoch <= final]
+        if sum(known) + (final + 1 - first - len(known)) * ask.length < total * END_S:
+            return {}
+        wanted = rate * RESERVE_S
+        shares: dict[int, int] = {}
         for epoch in range(first, min(final, first + PASSES_AHEAD) + 1):
             places = min(wanted, FRACTION * left.get(epoch, ask.length) * rate / total)
             shares[epoch] = int(places) // ask.batch * ask.batch
