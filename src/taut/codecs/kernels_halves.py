@@ -10,13 +10,15 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
-from numba import types
+from numba import njit, types
 
 from taut.codecs.kernels_cpu import _kernel
 
 F32 = npt.NDArray[np.float32]
 U16 = npt.NDArray[np.uint16]
 U8 = npt.NDArray[np.uint8]
+
+_part = njit(nogil=True, error_model="numpy")  # compiled and kept with the kernels that call it
 
 _vector = types.Array(types.float32, 1, "C")
 _values_in = types.Array(types.float32, 1, "C", readonly=True)
@@ -87,6 +89,20 @@ def _write_brains(v, brains, q):  # type: ignore[no-untyped-def]
         q[i] = a
 
 
+@_part
+def _eighth(x):  # type: ignore[no-untyped-def]
+    """The nearest number of 8 bits: its code, and its value."""
+    sign = np.float32(x).view(np.uint32) & _sign
+    a = min(abs(x), _greatest_eighth)
+    bits = np.float32(a).view(np.uint32)
+    bits = bits + (_under_20 + ((bits >> _20) & _1))
+    lifted = a + _magic_eighth
+    small = a < _normal_eighth
+    code = (np.float32(lifted).view(np.uint32) - _bits_of_magic) if small else ((bits >> _20) - _bias_eighth)
+    value = (lifted - _magic_eighth) if small else np.uint32(bits & _cut_20).view(np.float32)
+    return np.uint8(code | (sign >> _24)), np.uint32(np.float32(value).view(np.uint32) | sign).view(np.float32)
+
+
 @_kernel(types.void(_values_in, _index, _values_in, _bytes, _vector))
 def _write_eighths(v, block, scales, eighths, q):  # type: ignore[no-untyped-def]
     for place in range(scales.size):
@@ -95,17 +111,9 @@ def _write_eighths(v, block, scales, eighths, q):  # type: ignore[no-untyped-def
         start, stop = place * block, (place + 1) * block
         some, out, into = v[start:stop], eighths[start:stop], q[start:stop]
         for i in range(some.size):
-            x = some[i] / divisor
-            sign = np.float32(x).view(np.uint32) & _sign
-            a = min(abs(x), _greatest_eighth)
-            bits = np.float32(a).view(np.uint32)
-            bits = bits + (_under_20 + ((bits >> _20) & _1))
-            lifted = a + _magic_eighth
-            small = a < _normal_eighth
-            code = (np.float32(lifted).view(np.uint32) - _bits_of_magic) if small else ((bits >> _20) - _bias_eighth)
-            value = (lifted - _magic_eighth) if small else np.uint32(bits & _cut_20).view(np.float32)
-            out[i] = np.uint8(code | (sign >> _24))
-            into[i] = np.uint32(np.float32(value).view(np.uint32) | sign).view(np.float32) * scale
+            code, value = _eighth(some[i] / divisor)
+            out[i] = code
+            into[i] = value * scale
 
 
 @_kernel(types.void(_vector, _vector, _vector, types.float32, _index, types.float32, _vector, _bytes))
@@ -128,17 +136,9 @@ def _update_eighths(w, b, r, share, block, cap, scales, eighths):  # type: ignor
         scales[place] = scale
         divisor = scale if scale > _zero else _one
         for i in range(left.size):
-            x = left[i] / divisor
-            sign = np.float32(x).view(np.uint32) & _sign
-            a = min(abs(x), _greatest_eighth)
-            bits = np.float32(a).view(np.uint32)
-            bits = bits + (_under_20 + ((bits >> _20) & _1))
-            lifted = a + _magic_eighth
-            small = a < _normal_eighth
-            code = (np.float32(lifted).view(np.uint32) - _bits_of_magic) if small else ((bits >> _20) - _bias_eighth)
-            value = (lifted - _magic_eighth) if small else np.uint32(bits & _cut_20).view(np.float32)
-            out[i] = np.uint8(code | (sign >> _24))
-            room[i] = np.uint32(np.float32(value).view(np.uint32) | sign).view(np.float32) * scale
+            code, value = _eighth(left[i] / divisor)
+            out[i] = code
+            room[i] = value * scale
         for i in range(left.size):
             left[i] -= room[i]
         for i in range(left.size):
