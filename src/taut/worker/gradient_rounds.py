@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from taut.errors import Misuse
 from taut.strategies.gathering import Gathering, pays
-from taut.strategies.sync import Averaging, Sync
+from taut.strategies.lanes import Averaging
+from taut.strategies.sync import Sync
 from taut.worker.facts import Facts
 from taut.worker.gradient_buckets import GradientBuckets
 from taut.worker.local_vector import Gradients
