@@ -176,6 +176,7 @@ class Quorum(Standing):
         number = self.stand.round + 1
         self.stand = Stand(number, False)
         self._means[number] = buffer
+        self._said, self._ending, self._sum = {}, 0, None  # of that round, where somebody else had closed it before
         self._shared = max(self._shared, min(shared, number))
         tells: list[Tell] = []
         if self._contribution is not None and number == self.taken + 1:
@@ -239,7 +240,6 @@ class Quorum(Standing):
             return []
         total = self._sum if self._sum is not None else np.zeros(self.length + OWN_NUMBERS, np.float32)
         total[self.length + 1 : self.length + 3] = self._ending, len(said)
-        self._said, self._ending, self._sum = {}, 0, None
         number, included = self.stand.round + 1, said.get(self.place.rank, False)
         self._means[number] = total
         self._shared = max(self._shared, shared)

@@ -237,7 +237,8 @@ class Roll:
 
     def _welcome(self, worker: Worker) -> None:
         plan = self.plan
-        welcome = Welcome(worker.rank, plan.run, plan.seed, plan.workers, plan.settings, self.term)
+        started = self.ledger.started_s is not None
+        welcome = Welcome(worker.rank, plan.run, plan.seed, plan.workers, plan.settings, self.term, started)
         self.outbox.send(worker.connection, welcome)
         self.outbox.send(worker.connection, self.members.roster())
 

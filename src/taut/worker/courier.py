@@ -140,6 +140,7 @@ class Courier:
         self._last_words: list[bytes] | None = None  # how the replica ended
         self._donation = Donation()
         self._fetch: Fetch | None = None
+        self.fetches = True  # a donor's state; else the strategy sees to it
         self._fetched = False
         self._state_limit_nbytes = state_limit_nbytes
         self._ticked_s = self._beat_s = float("-inf")
@@ -378,7 +379,7 @@ class Courier:
     def _fetch_on(self, now: float) -> None:
         """Go on with taking over the donor's state, if there is one to take and every neighbour holds for us."""
         donor = self.facts.donor
-        if self._fetched or donor is None or donor < 0:
+        if self._fetched or not self.fetches or donor is None or donor < 0:
             return
         if self._fetch is None or self._fetch.donor != donor:
             self._fetch = Fetch(donor, self._state_limit_nbytes)

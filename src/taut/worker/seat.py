@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -68,6 +68,9 @@ class Seat:
         self._entrance = entrance
         self._before = Statistics()  # what was counted at former places
         self._merged = False  # the run's state is in the model
+        self._late = False  # it comes in mid-run, and the strategy gives it the state when it starts
+        self.started = False
+        self.also: Mapping[str, Any] = {}  # that the script has, beside model and optimizer
         self.returned: Callable[[], None] = _nothing  # called when this worker has come back
         was = -1
         while True:
@@ -102,6 +105,8 @@ class Seat:
     def _strategy(self, welcome: Welcome) -> Protocol:
         """What the communication thread runs from the welcome on."""
         self.phases = Phases(json.loads(welcome.settings), self.arena, self._codec_of_script)
+        self._late = welcome.started and self.phases.hands_over
+        self.node.fetches = not self._late
         return self.phases.protocol()
 
     @property
@@ -114,7 +119,12 @@ class Seat:
 
     def attach(self, optimizer: torch.optim.Optimizer) -> None:
         self._optimizer = optimizer
+        self._attach(optimizer)
+
+    def _attach(self, optimizer: torch.optim.Optimizer) -> None:
+        self.phases.also = self.also
         self.talk.attach(optimizer)
+        self.talk.accompany(self.also)
 
     def _finish(self) -> str:
         """How the model is chosen at the end."""
@@ -142,6 +152,10 @@ class Seat:
         self.phases.begin(node, self.watch)
         self.leases = SupervisorLeases(self)
         node.standing = self._standing
+        if self._late:
+            self.talk.lacks_state = True
+            node.synced({}, ())
+            return
         node.wait(lambda facts: facts.donor == -1 or facts.state is not None, _nothing)
         workers = max(1, welcome.workers)
         if node.facts.state is None:
@@ -180,7 +194,20 @@ class Seat:
         return Returned(self.node.rank, self._state, self.phases.number, holds, done, self.leases.length)
 
     def train(self) -> None:
-        """Wait for the start."""
+        """Wait for the start. Who comes in mid-run, and would hold up the others until its first step, starts when its
+        script is at that (``enter``)."""
+        if self._late:
+            return
+        self._begin()
+
+    def enter(self) -> bool:
+        """The script is about to train. True: this worker has started only now, with the weights of the others."""
+        if self.started:
+            return False
+        self._begin()
+        return True
+
+    def _begin(self) -> None:
         try:
             self._start()
         except GivenUp as error:
@@ -191,8 +218,12 @@ class Seat:
             self.resumption.restore_talk(self.talk)
 
     def _start(self) -> None:
+        if self._late:
+            self._state = "ready"
+            self.node.say(Ready())
         self.node.wait(lambda facts: facts.started or facts.stopping, self.talk.idle)
         self.talk.start()
+        self.started = self._merged = True
 
     @property
     def stopping(self) -> bool:
@@ -206,9 +237,15 @@ class Seat:
 
     def before_step(self, samples: int, rate: float) -> None:
         """The gradients are there, the optimizer has not moved yet."""
-        if not isinstance(self.node.facts.failure, GivenUp):  # then ``exchange`` sees to it, when the step is over
-            self._check()
-        self.talk.before_step(samples, rate)
+        while True:
+            try:
+                if self.talk.exchanges_gradients or not isinstance(self.node.facts.failure, GivenUp):
+                    self._check()  # else ``exchange`` sees to it, when the step is over
+                self.talk.before_step(samples, rate)
+                return
+            except GivenUp as error:  # the gradients are of weights that it has no longer: the step is the others'
+                self.come_back(error)
+                samples = 0
 
     def exchange(self, samples: int, rate: float) -> None:
         """After a local step: include what arrived, send what changed."""
@@ -228,6 +265,7 @@ class Seat:
         place, with the same model and optimizer. ``Expelled`` where that cannot be any more."""
         first = was = self.node.rank
         brought = carried(self)
+        brought.talk.abandon()
         talks = [brought.talk]
         while True:
             self._before = together(self._before, self.node.acknowledged)
@@ -235,12 +273,13 @@ class Seat:
             try:
                 self._sit(brought, was)
                 if self._optimizer is not None:
-                    self.talk.attach(self._optimizer)
+                    self._attach(self._optimizer)
                 self._start()
                 break
             except GivenUp as again:
                 if self._merged:
                     brought = carried(self)
+                    brought.talk.abandon()
                     talks.append(brought.talk)
                 was, error = max(was, self.node.rank), again
             except Refused as refusal:
@@ -295,6 +334,7 @@ class Seat:
     def finish(self) -> None:
         """Drain, agree on the model, hand it in if asked to, and go."""
         try:
+            self.enter()
             self._say_done()
             self._end()
             self._agree()
