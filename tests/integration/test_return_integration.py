@@ -35,3 +35,31 @@ def test_a_stopped_process_is_given_up_and_comes_back_by_itself(tmp_path: Path) 
     assert outcome.exact
     assert outcome.samples_undone == 0
     assert "worker 2 was given up, and is back as worker 3" in told
+
+
+def test_synchronous_training_takes_newcomers_and_takes_back_who_was_stopped(tmp_path: Path) -> None:
+    """With the others' weights and Adam's averages: all make the same steps, to the last bit."""
+    gate, settings = tmp_path / "gate", {"strategy": "sync:bucket_mib=0.001", "codec": "dense"}
+    args = ["--gate", str(gate), "--optimizer", "AdamW", "--batch-norm"]
+    with LocalCluster(JOB, 3, tmp_path / "run", args=args, settings=settings) as cluster:
+        cluster.until(lambda v: len(v.workers) == 3 and all(r.statistics.steps > 20 for r in v.workers), "steps")
+        cluster.signal(2, signal.SIGSTOP)
+        try:
+            cluster.add(1)
+            cluster.until(lambda _: cluster.row(2).reason.startswith("silent for"), "it to be given up")
+        finally:
+            cluster.signal(2, signal.SIGCONT)
+        back = {3, 4}  # the newcomer, and who was stopped
+        cluster.until(lambda v: sum(r.rank in back and r.statistics.steps > 20 for r in v.workers) == 2, "both to train")
+        assert [row.rank for row in cluster.poll().workers if row.state != "gone"] == [0, 1, 3, 4]
+        gate.touch()
+        outcome = cluster.outcome()
+        exits = cluster.until_exits(4)
+        told = cluster.logs()
+    assert outcome.exit_code == 0, outcome
+    assert all(each.clean for each in exits)
+    assert not outcome.failures
+    assert outcome.identical and outcome.exact
+    assert outcome.samples_undone == 0
+    assert sum("taken_over=1" in row.statistics.counted for row in outcome.workers.values()) == 2
+    assert "worker 2 was given up, and is back as worker " in told
