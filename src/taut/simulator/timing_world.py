@@ -38,6 +38,7 @@ class TimingWorld(ABC):
     """The clock, and what happens to workers whatever they do. ``density``: the share of parameters sent per step."""
 
     density = 0.0
+    hands_over = False  # a newcomer gets the state when it is a member
     noise: Noise | None = None
 
     def __init__(self, setting: Setting) -> None:
@@ -302,6 +303,9 @@ class TimingWorld(ABC):
         if rank is None:
             rank, self._next_rank = self._next_rank, self._next_rank + 1
             self._note(rank, "joins", now_ns)
+        if self.hands_over:  # when it is among the members
+            self._joined(now_ns, None, (rank, donor))
+            return
         arrives_ns = self.network.arrival(donor, rank, 4 * self.scenario.parameters, now_ns)
         self.at(arrives_ns, self._joined, None, (rank, donor))
 

@@ -125,7 +125,7 @@ class Handover:
 
     def takers(self, machine: Standing, completed: int) -> list[int]:
         """Who may be given the state now: it is ours after round ``completed``, and that is what they ask for."""
-        if not machine.settled or machine.bare:
+        if not self.wanted or not machine.settled or machine.bare:
             return []
         version = machine.place.version
         return [rank for rank, one in self.wanted.items() if (one.version, one.round) == (version, completed)]
