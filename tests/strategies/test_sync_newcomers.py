@@ -7,12 +7,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from taut.core.events import PeerGone, PeerJoined
+from taut.core.messages import Note
+from taut.errors import MalformedMessage
+from taut.strategies.handover import Asked, Handover
 from taut.strategies.lanes import Averaging
-from taut.strategies.method import Placed
+from taut.strategies.method import Placed, Stepped
 from taut.strategies.sync import Sync
 from taut.testing.codec_actor import CoderActor
 from taut.testing.method_world import Actor, MethodWorld
@@ -140,7 +144,7 @@ CHANGES = st.lists(st.tuples(st.integers(0, 400), st.booleans()), min_size=1, ma
     how=st.sampled_from(["ring", "tree", "lanes", "backup", "codec"]),
     changes=CHANGES,
 )
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=120, deadline=None)
 def test_who_joins_makes_the_same_steps(seed: int, workers: int, how: str, changes: list[tuple[int, bool]]) -> None:
     method = Sync(
         schedule="tree" if how == "tree" else "ring",
@@ -173,3 +177,92 @@ def test_who_joins_makes_the_same_steps(seed: int, workers: int, how: str, chang
         assert len({one.history[number] for one in everybody if number in one.history}) <= 1, f"round {number}"
     world.finish()
     assert len({one.pack() for one in everybody}) == 1
+
+
+def world_of(workers: int, **settings: int) -> Comings:
+    vectors = [np.zeros((SIZE + MOST) * LANES, np.float32)] * workers
+    world = Comings(Sync(bucket_mib=0.0, **settings), vectors, step=step, actor=DenseLearner)
+    world.unaware = set()
+    return world
+
+
+def test_a_newcomer_is_told_when_nobody_is_left_who_has_the_state() -> None:
+    world = world_of(1)
+    world.run(3)
+    world.enter()
+    world.die(0)
+    world.learn(1)
+    method, state = world.method, world.actors[1].method_state
+    world.tell(1, Placed(world.place(1)))
+    assert isinstance(method, Sync) and method.bare(state) and method.forsaken(state)
+
+
+def test_who_comes_when_all_have_finished_has_what_they_have() -> None:
+    world = world_of(2)
+    world.run(3)
+    world.finish()
+    late = world.join()
+    world.finish()
+    assert world.actors[late].finished
+    assert len({one.pack() for one in world.actors.values()}) == 1
+
+
+def test_what_cannot_be_read_is_asked_of_another() -> None:
+    world = world_of(3)
+    world.run(2)
+    late = world.join()
+    method, state = world.method, world.actors[late].method_state
+    assert isinstance(method, Sync)
+    seen: list[bytes] = []
+
+    def unpack(data: bytes) -> None:
+        seen.append(data)
+        if len(seen) == 1:
+            raise MalformedMessage("for once")
+
+    world.actors[late].unpack = unpack  # type: ignore[method-assign]
+    givers = []
+    for _ in range(2_000):
+        if state.handover.asked is not None:
+            givers.append(state.handover.asked.giver)
+        if not method.bare(state) or not world._happen([0, 1, 2]):
+            break
+    assert sorted(set(givers)) == [0, 1] and len(seen) == 2 and not method.bare(state)
+
+
+def test_rates_of_newcomers_do_not_count_beside_others() -> None:
+    def rated(rates: dict[int, float]) -> float | None:
+        world = world_of(2)
+        world.run(1)
+        late = world.join()
+        world.run(1)
+        if 0 not in rates:
+            world.kill(0)
+            world.kill(1)
+        for rank, rate in rates.items():
+            actor = world.actors[rank]
+            actor.proceed = False
+            world.tell(rank, Stepped(step(actor), rate))
+        world._quiet()
+        state: Averaging = world.actors[late].method_state
+        return state.rate
+
+    assert rated({0: 0.1, 1: 0.1, 2: 0.9}) == pytest.approx(0.1)
+    assert rated({2: 0.9}) == pytest.approx(0.9)
+
+
+@pytest.mark.parametrize(
+    "note",
+    [Note("state", 3, 0, [0, 1, 0]), Note("state", 3, 0, [0, 1]), Note("want", 3, 0, []), Note("want", 3, 0, [-1])],
+)
+def test_a_state_that_nobody_asked_for_is_refused(note: Note) -> None:
+    with pytest.raises(MalformedMessage):
+        Handover().heard(1, note, b"")
+
+
+@pytest.mark.parametrize("numbers", [[1, 2, 0], [0, 0, 0], [0, 2**40, 0], [0, 1, 0]])
+def test_pieces_come_in_order_and_within_bounds(numbers: list[float]) -> None:
+    taker = Handover(limit_nbytes=4, asked=Asked(1, 3, 9), asks=1)
+    with pytest.raises(MalformedMessage):
+        taker.heard(1, Note("state", 3, 0, numbers), b"12345" if numbers == [0, 1, 0] else b"1")
+    assert taker.asked is None and taker.came is None

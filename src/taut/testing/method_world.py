@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from taut.core.events import Arrived, Deliver, Ended, PeerGone, PeerJoined, Post, Send, Tick
+from taut.errors import MalformedMessage
 from taut.strategies.channels import Channels, ChannelsState
 from taut.strategies.method import (
     Draining,
@@ -189,7 +190,11 @@ class MethodWorld:
             self._carry_out(rank, method.give(actor.method_state, taker, actor.pack()))
         state = method.handed(actor.method_state, starting=actor.since == NEW)
         if state is not None:
-            actor.unpack(state)
+            try:
+                actor.unpack(state)
+            except MalformedMessage:
+                self._carry_out(rank, method.refuse(actor.method_state))
+                return
             actions = method.took(actor.method_state, votes=False)
             if actor.since == NEW:
                 actor.since, actor.proceed = 0, Proceed() not in actions

@@ -84,7 +84,7 @@ def _load_optimizer(state: dict[str, Any], optimizer: torch.optim.Optimizer, sch
     own = [{name: group[name] for name in OWN if name in group} for group in optimizer.param_groups]
     try:
         optimizer.load_state_dict(state)
-    except (ValueError, KeyError, TypeError, RuntimeError) as error:
+    except (ValueError, LookupError, TypeError, RuntimeError, AttributeError) as error:
         raise _other(f"{type(optimizer).__name__} ({error})", "the optimizer of the other workers") from None
     if not scheduled:
         for group, rates in zip(optimizer.param_groups, own, strict=True):
