@@ -90,7 +90,7 @@ class Seat:
             state_limit_nbytes=8 * state_nbytes + (256 << 20),
         )
         if carried is not None:  # it knows the supervisor, which may be coming back itself
-            self.node.patience_s = float(self._settings.get("patience_s", self.node.supervisor_patience_s))
+            self.node.supervisor.admission_s = float(self._settings.get("patience_s", self.node.supervisor.patience_s))
         self.node.start()
         try:
             self._admit(entrance, carried, was)
@@ -136,12 +136,12 @@ class Seat:
         assert welcome is not None
         self.seed, self.run = welcome.seed, welcome.run
         self.settings = self._settings = json.loads(welcome.settings)
-        node.supervisor_patience_s = float(self._settings.get("patience_s", node.supervisor_patience_s))
+        node.supervisor.patience_s = float(self._settings.get("patience_s", node.supervisor.patience_s))
         self.resumption = self._resumption(welcome)
         self.finish_policy = self._finish()
         self.phases.begin(node, self.watch)
         self.leases = SupervisorLeases(self)
-        node.standing = self._standing
+        node.supervisor.standing = self._standing
         node.wait(lambda facts: facts.donor == -1 or facts.state is not None, _nothing)
         workers = max(1, welcome.workers)
         if node.facts.state is None:
@@ -230,7 +230,7 @@ class Seat:
         brought = carried(self)
         talks = [brought.talk]
         while True:
-            self._before = together(self._before, self.node.acknowledged)
+            self._before = together(self._before, self.node.supervisor.acknowledged)
             self._entrance.renew()
             try:
                 self._sit(brought, was)
