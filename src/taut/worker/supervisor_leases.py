@@ -57,7 +57,7 @@ class SupervisorLeases(LeaseSource):
 
         def something(facts: Facts) -> bool:
             wanted = seat.keeper is not None and seat.keeper.can_take
-            return answered(facts) or seat.announced or seat.node.renewals != self._renewals or wanted
+            return answered(facts) or seat.announced or seat.node.supervisor.renewals != self._renewals or wanted
 
         self._ask(plan)
         while not answered(facts):
@@ -112,8 +112,8 @@ class SupervisorLeases(LeaseSource):
     def _ask(self, plan: Plan) -> None:
         """Keep ``LEASES_AHEAD`` answers under way or at hand. What was asked of a supervisor that died, or
         over a connection that broke, is asked again."""
-        if self._seat.node.renewals != self._renewals:
-            self._renewals, self._asked = self._seat.node.renewals, len(self._seat.node.facts.leases)
+        if self._seat.node.supervisor.renewals != self._renewals:
+            self._renewals, self._asked = self._seat.node.supervisor.renewals, len(self._seat.node.facts.leases)
         while self._asked < LEASES_AHEAD:
             self._asked += 1
             least = self._least_batches()
