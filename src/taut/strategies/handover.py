@@ -22,7 +22,7 @@ from taut.errors import MalformedMessage
 from taut.strategies.method import Tell
 from taut.strategies.standing import Standing
 
-PIECE_NBYTES = 4 << 20
+PIECE_NBYTES = 1 << 20  # a channel takes no less, however small the model
 MOST_PIECES = 1 << 24
 
 
@@ -58,6 +58,7 @@ class Handover:
     wanted: dict[int, Asked] = field(default_factory=dict)  # of us, by whom
     _given: dict[int, int] = field(default_factory=dict)  # to whom, after which round
     _pieces: list[bytes] = field(default_factory=list)
+    _nbytes: int = 0  # of them
     _shunned: set[int] = field(default_factory=set)  # who gave what was no state
 
     # --------------------------------------------------------------------------------------------- the one that takes
@@ -72,7 +73,7 @@ class Handover:
         if not able or (going_on and before is not None and (self._pieces or before.version == version)):
             return []
         if not going_on:
-            self.came, self._pieces = None, []
+            self._drop()
         giver = before.giver if going_on and before is not None else able[0]
         self.asked = Asked(giver, round, version)
         self.asks += 1
@@ -95,20 +96,25 @@ class Handover:
         if asked is None or (sender, note.round) != (asked.giver, asked.round) or self.came is not None:
             return
         piece, pieces = int(note.numbers[0]), int(note.numbers[1])
-        nbytes = len(payload) + sum(map(len, self._pieces))
-        if piece != len(self._pieces) or not piece < pieces <= MOST_PIECES or nbytes > self.limit_nbytes:
+        self._nbytes += len(payload)
+        if piece != len(self._pieces) or not piece < pieces <= MOST_PIECES or self._nbytes > self.limit_nbytes:
             self.shun()
-            raise MalformedMessage(f"piece {piece} of {pieces} of a state, after {len(self._pieces)} pieces")
+            raise MalformedMessage(f"piece {piece} of {pieces} of a state, where another one was due, or none so large")
         self._pieces.append(payload)
         if len(self._pieces) == pieces:
-            self.came, self._pieces = b"".join(self._pieces), []
-            self.over = bool(note.numbers[2])
+            whole = b"".join(self._pieces)
+            self._drop()
+            self.came, self.over = whole, bool(note.numbers[2])
 
     def shun(self) -> None:
         """What came cannot be read: another one is to be asked."""
         assert self.asked is not None
         self._shunned.add(self.asked.giver)
-        self.asked, self.came, self._pieces = None, None, []
+        self.asked = None
+        self._drop()
+
+    def _drop(self) -> None:
+        self.came, self._pieces, self._nbytes = None, [], 0
 
     def done(self) -> int:
         """The state is where it belongs. The round that it is after."""
@@ -162,4 +168,5 @@ class Handover:
             for rank in [rank for rank in held if rank not in members]:
                 del held[rank]
         if self.asked is not None and self.asked.giver not in members and self.came is None:
-            self.asked, self._pieces = None, []
+            self.asked = None
+            self._drop()

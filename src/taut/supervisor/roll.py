@@ -102,8 +102,8 @@ class Roll:
         if self.ledger.started_s is None or self.plan.admits_late:
             return None
         return (
-            f"the run has started, and strategy {self.plan.strategy!r} takes no worker after that; "
-            "start a new run with more workers, or use async, which lets workers come and go"
+            f"the run has started, and strategy {self.plan.strategy!r}, as it is set, takes no worker after that; "
+            "start a new run with more workers; in one phase, async, or sync without gloo and nccl, lets them come and go"
         )
 
     def started(self, now: float) -> None:

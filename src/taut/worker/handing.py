@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from taut.worker.gradient_rounds import GradientRounds
 
 log = logging.getLogger("taut")
+STATES = 8  # times the weights and buffers: no optimizer's state is larger
 
 
 class Handing:
@@ -34,7 +35,9 @@ class Handing:
 
     def start(self) -> None:
         """Wait for the state, where this worker lacks it."""
-        talk = self.talk
+        talk, arena = self.talk, self.talk.replica.arena
+        still_nbytes = len(arena.still_bytes())
+        talk.method_state.handover.limit_nbytes = STATES * (4 * arena.size + still_nbytes) + (256 << 20)
         if not talk.method.bare(talk.method_state):
             return
         self._starting, began_s = True, talk.node.clock.now()
@@ -46,11 +49,11 @@ class Handing:
         """Give the state to whom it is due now, and take over what came."""
         talk = self.talk
         method, state = talk.method, talk.method_state
-        for rank in method.takers(state):
-            given = replace(talk.replica.state(), training=pack_training(optimizer, self.also))
-            data = pack(given)
-            talk.carry_out(lambda rank=rank, data=data: method.give(state, rank, data))  # type: ignore[misc]
-            log.info("gave the run's state to worker %d: %.1f MB", rank, len(data) / 1e6)
+        takers = method.takers(state)
+        if takers:
+            data = pack(replace(talk.replica.state(), training=pack_training(optimizer, self.also)))
+            talk.carry_out(lambda: [each for rank in takers for each in method.give(state, rank, data)])
+            log.info("gave the run's state to %s: %.1f MB", ", ".join(map(str, takers)), len(data) / 1e6)
         came = method.handed(state, self._starting)
         if came is not None:
             self._take_over(came, optimizer)
