@@ -77,6 +77,20 @@ def write_part(path: Path, document: Mapping[str, Any], tensors: Tensors) -> tup
     return nbytes, hashed.hexdigest()
 
 
+def packed(document: Mapping[str, Any], tensors: Tensors) -> bytes:
+    """The same as bytes; the tensors are in host memory."""
+    header, views = _header(document, tensors)
+    return b"".join([header, *views])
+
+
+def unpacked(data: bytes | memoryview) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
+    """What was ``packed``. Any of several errors, where ``data`` is something else (``_checked``)."""
+    from safetensors.torch import load
+
+    whole = bytes(data)
+    return _checked(whole, None), load(whole)
+
+
 def _header(document: Mapping[str, Any], tensors: Tensors) -> tuple[bytes, list[memoryview]]:
     """The file up to the first tensor, and the tensors' bytes."""
     import torch
@@ -143,7 +157,7 @@ def read_part(path: Path, digest: str | None = None) -> Part:
         raise StorageFailed(f"{path} is damaged ({str(error) or type(error).__name__})") from None
 
 
-def _checked(data: mmap.mmap, digest: str | None) -> dict[str, Any]:
+def _checked(data: mmap.mmap | bytes, digest: str | None) -> dict[str, Any]:
     """The document in the file, whose checksum is right; any of several errors where it is not."""
     if digest is not None:
         hashed = hashlib.blake2b(digest_size=DIGEST_NBYTES)

@@ -273,8 +273,12 @@ class Rounds(Talk):
                 self.node.refusals.add(item.sender, str(error))
 
     def _tell(self, event: MethodEvent) -> None:
+        self.carry_out(lambda: self.method.on(self._state, event, self.node.clock.now()))
+
+    def carry_out(self, asked: Callable[[], list[MethodAction]]) -> None:
+        """Ask the method, and do what it answers."""
         with self._lock:
-            self._do(self.method.on(self._state, event, self.node.clock.now()))
+            self._do(asked())
 
     def _do(self, actions: list[MethodAction]) -> None:
         for action in actions:
