@@ -13,6 +13,9 @@ is under way and includes it t steps later: x <- a x + (1 - a) theta on that fra
 
 **Delayed Nesterov** (``delayed=true``): nobody waits for anybody; see ``diloco_delayed.py``.
 
+**Held up**, a worker trains on, and x <- theta + d (or, streaming, a x_then + (1 - a) theta + d) when the round is over,
+d = x - x_then being what it has moved by since it should have been (``drift.py``). The outer step is of what was given.
+
 theta and m become common in somebody's first round, not before: such a round is a plain average (theta <- mean, m <- 0)
 for all. That is so at the start of a run, and whenever somebody joined.
 Papers: Douillard et al. 2023, "DiLoCo"; Douillard et al. 2025, "Streaming DiLoCo with overlapping communication".
@@ -136,6 +139,9 @@ class DiLoCo(Periodic):
             return self._delayed.on(state, event, now)
         return super().on(state, event, now)
 
+    def drifting(self, state: Any) -> bool:
+        return self._delayed.drifting(state) if isinstance(state, Pushing) else super().drifting(state)
+
     def figures(self, state: Any) -> dict[str, float]:
         return self._delayed.figures(state) if isinstance(state, Pushing) else super().figures(state)
 
@@ -144,6 +150,9 @@ class DiLoCo(Periodic):
 
     def waits(self, state: Outer) -> bool:
         return state.moved >= self.overlap
+
+    def hold(self, state: Outer) -> Vector:
+        return state.local.x.copy()
 
     def join(self, state: Outer) -> list[Tell]:
         for fragment in state.fragments:

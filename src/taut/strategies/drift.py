@@ -56,6 +56,10 @@ class Drift:
         self.then = then
         self.held_up += 1
 
+    def stepped(self) -> None:
+        """The worker made a step."""
+        self.steps += self.under_way
+
     def drop(self) -> None:
         """There is no round to wait for any more: x is as it is."""
         self.then = None

@@ -158,6 +158,7 @@ class NeighbourRounds(Method, Generic[S]):
             state.steps += 1
             state.samples += turn.samples
             state.rate += turn.rate
+            state.drift.stepped()
         if not state.drift.under_way:
             self._join(state, actions)
 
@@ -185,7 +186,6 @@ class NeighbourRounds(Method, Generic[S]):
             else:
                 self._proceed(state, actions)
         if state.drift.under_way and state.turn is not None and state.turn.samples:
-            state.drift.steps += 1
             self._proceed(state, actions)
 
     def _take(self, state: S, heard: Heard, actions: list[MethodAction]) -> None:
