@@ -137,7 +137,7 @@ def test_a_centre_whose_holder_dies_is_asked_again_with_what_was_given() -> None
     np.testing.assert_array_equal(world.actors[0].x, before)
     state = world.actors[0].method_state
     world.take_step(0)
-    # 2 steps, then half of the way back to 0; 11 steps, then half of the way to the centre, which the first moved to 1.
+    # 2 steps, then half of the way back to 0; 11 steps, then half of the way to the centre, which is at 1 since.
     assert state.exchanges == 2 and world.actors[0].x.tolist() == [6.5, 6.5] and state.centre.view.tolist() == [6.5, 6.5]
 
 

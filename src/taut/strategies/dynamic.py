@@ -48,6 +48,7 @@ class Watch(Period):
     called: int = 0  # somebody is in this average of all
     callers: set[int] = field(default_factory=set)  # they are in their first one, whichever it is
     announced: set[int] = field(default_factory=set)  # who knows that we call for the next one
+    noted: bool = False  # the average that we are in is over, though we train, and have not taken it
     met: set[int] = field(default_factory=set)  # with whom we have averaged
     balance: Balance = field(default_factory=Balance)  # the coordinator's
     early: dict[int, Vector] = field(default_factory=dict)  # strays from after an average that we are still in
@@ -56,7 +57,7 @@ class Watch(Period):
     @property
     def next(self) -> int:
         """The number of the next average of all."""
-        return self.group.completed + 1 if self.rounds else 0
+        return self.group.completed + 1 if self.rounds or self.noted else 0
 
     @property
     def call(self) -> bool:
@@ -107,6 +108,8 @@ class Dynamic(Periodic):
         elif isinstance(event, Placed):
             actions += self._move(state, event.place)
         actions += super().on(state, event, now)
+        if state.begun and state.group.done:
+            self._note(state)
         if state.place.rank == state.place.members[0] and not state.begun and not state.call:
             self._judge(state, actions)
             self._go_on(state, actions)
@@ -152,12 +155,20 @@ class Dynamic(Periodic):
     def join(self, state: Watch) -> list[Tell]:
         state.strayed = False
         state.drift.drop()  # from the x that strayed: all of it is in this average
+        state.noted = False
         return _announce(state) + self.begin(state, state.local.x, float(state.samples), keeps=True)
 
     def conclude(self, state: Watch) -> None:
         if state.trained or state.newcomers:
             state.group.mean(state.local.x)
         state.reference[:] = state.local.x
+        self._note(state)
+
+    def _note(self, state: Watch) -> None:
+        """An average of all is over: who was in it, and what is void. At once, for the members may change."""
+        if state.noted:
+            return
+        state.noted = True
         everybody = state.group.contributors == len(state.place.members)
         state.met |= set(state.place.members if everybody else state.late.began_with)
         state.callers -= state.met
