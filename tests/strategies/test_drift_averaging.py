@@ -116,7 +116,7 @@ def test_easgd_conserves_the_sum_whoever_was_held_up(seed: int, workers: int, ev
 
 
 def test_a_centre_whose_holder_dies_is_asked_again_with_what_was_given() -> None:
-    """Worker 1 never answers. Worker 0 trains on for ten steps, and then gets the pull that it asked for, and no other."""
+    """Worker 1 never answers. Worker 0 trains on for ten steps, then gets the pull that it asked for, and no other."""
     moves: list[float] = []
 
     def step(actor: Actor) -> int:

@@ -63,6 +63,9 @@ class Centred(Method):
     def drifting(self, state: Any) -> bool:
         return bool(state.centre.drift.under_way)
 
+    def rounds_over(self, state: Any) -> int:
+        return int(state.exchanges - state.centre.asking)
+
     def on(self, state: Any, event: MethodEvent, now: float) -> list[MethodAction]:
         actions: list[MethodAction] = []
         centre: Centre = state.centre

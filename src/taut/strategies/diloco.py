@@ -142,6 +142,9 @@ class DiLoCo(Periodic):
     def drifting(self, state: Any) -> bool:
         return self._delayed.drifting(state) if isinstance(state, Pushing) else super().drifting(state)
 
+    def rounds_over(self, state: Any) -> int:
+        return self._delayed.rounds_over(state) if isinstance(state, Pushing) else super().rounds_over(state)
+
     def figures(self, state: Any) -> dict[str, float]:
         return self._delayed.figures(state) if isinstance(state, Pushing) else super().figures(state)
 

@@ -124,6 +124,9 @@ class NeighbourRounds(Method, Generic[S]):
     def drifting(self, state: S) -> bool:
         return state.drift.under_way
 
+    def rounds_over(self, state: S) -> int:
+        return state.rounds
+
     # ---------------------------------------------------------------------------------------------- the rounds
 
     def on(self, state: S, event: MethodEvent, now: float) -> list[MethodAction]:

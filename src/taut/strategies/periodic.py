@@ -125,6 +125,9 @@ class Periodic(Method):
     def drifting(self, state: Any) -> bool:
         return bool(state.drift.under_way)
 
+    def rounds_over(self, state: Any) -> int:
+        return int(state.rounds)
+
     def agreed(self, state: Any) -> bool:
         """Whether the round that is over was the last one, as everybody can see."""
         ending: bool = state.group.ending == state.group.contributors
