@@ -31,8 +31,11 @@ import numpy as np
 from taut.errors import Misuse
 from taut.strategies.diloco_delayed import Delayed, Pushing
 from taut.strategies.group import Group
+from taut.strategies.latecomers import Latecomers
 from taut.strategies.method import Local, MethodAction, MethodEvent, Place, Tell, check_share, check_whole
 from taut.strategies.periodic import Period, Periodic
+from taut.strategies.robust import check_robust
+from taut.strategies.robust_group import RobustGroup
 
 if TYPE_CHECKING:
     from taut.strategies.method import Vector
@@ -69,7 +72,8 @@ class DiLoCo(Periodic):
     """``--strategy diloco:every=100,outer_rate=0.7,outer_momentum=0.9``.
 
     ``every``: H. ``outer_rate``: eta. ``outer_momentum``: mu. ``fragments``, ``overlap``, ``mixing``: the streaming form
-    (1 and 0: not streaming). ``delayed``: the asynchronous form.
+    (1 and 0: not streaming). ``delayed``: the asynchronous form. ``robust``: ``median``, ``trimmed`` or ``clip`` in place
+    of the mean, against workers whose weights are wrong: all count alike then, and send to all (robust_group.py).
 
     >>> import numpy as np
     >>> from taut.testing.method_world import MethodWorld
@@ -91,6 +95,7 @@ class DiLoCo(Periodic):
     overlap: int = 0
     mixing: float = 0.5
     delayed: bool = False
+    robust: str = "none"
 
     def __post_init__(self) -> None:
         check_whole(self, "every", 1, "the paper takes 500, small models do well with 20 to 100")
@@ -113,17 +118,24 @@ class DiLoCo(Periodic):
                 "one of the two forms",
                 "delayed=true waits for nobody anyway",
             )
+        check_robust(self.name, self.robust)
+        if self.robust != "none" and (self.delayed or self.fragments > 1):
+            given = "delayed" if self.delayed else f"fragments={self.fragments}"
+            remedy = "a holder's word and a listener's zeros cannot be outvoted: drop " + given
+            raise Misuse(f"diloco: robust={self.robust} with {given}", "one of them", remedy)
 
     def start(self, place: Place, local: Local) -> Outer | Pushing:
         if self.delayed:
             return self._delayed.start(place, local)
         length = len(local.x)
         size = -(-length // self.fragments)
+        plain = self.robust == "none"
         parts = [Fragment(min(lo, length), min(lo + size, length)) for lo in range(0, size * self.fragments, size or 1)]
         return Outer(
             local,
             place,
-            Group(place, size),
+            Group(place, size) if plain else RobustGroup(place, size, self.robust),
+            late=Latecomers(by_majority=not plain),
             theta=local.x.copy(),
             momentum=np.zeros_like(local.x),
             scratch=np.zeros(size, np.float32),
