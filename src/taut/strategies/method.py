@@ -278,6 +278,11 @@ class Method(ABC):
         """Whether the worker trains on while its round is held up."""
         return False
 
+    def rounds_over(self, state: Any) -> int:
+        """How many rounds, or other exchanges that are waited for, this worker has behind it. Of a method that
+        ``drifts``: how long they take, as a rule, tells when one is held up."""
+        return 0
+
     def figures(self, state: Any) -> dict[str, float]:
         """What this method counts (dropped gradients, rounds, ...), for the statistics."""
         return {}
