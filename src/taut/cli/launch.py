@@ -34,6 +34,7 @@ class Ended:
     late: list[Exit] = field(default_factory=list)  # after the outcome: the supervisor did not judge these
     interrupted: bool = False
     joined: bool = False
+    asked: bool = False  # the workers were asked to end: how they end from there on is no news
 
     @property
     def exit_code(self) -> int:
@@ -79,10 +80,11 @@ def conduct(supervisor: Supervisor, engine: LocalEngine | None, display: Display
         for index, line in follower.lines():
             display.note(f"[{index}] {line}")
         for each in exits:
-            ended.exits.append(each)
+            if not ended.asked:
+                ended.exits.append(each)
             if ended.outcome is None:
                 supervisor.exited(each.pid, each.reason, each.clean)
-            else:
+            elif not ended.asked:
                 ended.late.append(each)
 
     try:
@@ -139,17 +141,20 @@ def _until_gone(
 ) -> None:
     """Scripts may go on after the training, as long as they like; after a failure they get a few seconds."""
     before, deadline = interrupts.count, time.monotonic() + GRACE_S
-    asked = False
+    failed = outcome.state == "failed"
+    if failed and before and not any(row.statistics.steps for row in outcome.workers.values()):
+        ended.asked = True  # stopped before anything was trained: scripts that are still starting are not waited for
+        return
     while engine.running:
         look(engine.poll(TICK_S))
         if interrupts.count > before:
             ended.interrupted = True
             return
-        if outcome.state == "failed" and time.monotonic() > deadline:
-            if asked:
+        if failed and time.monotonic() > deadline:
+            if ended.asked:
                 return
             engine.terminate()
-            asked, deadline = True, time.monotonic() + GRACE_S
+            ended.asked, deadline = True, time.monotonic() + GRACE_S
 
 
 def report_failures(ended: Ended, engine: LocalEngine, display: Display) -> None:
