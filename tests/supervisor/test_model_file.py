@@ -59,7 +59,7 @@ FULL_DISK = """
 
 @pytest.mark.parametrize("limit", [20_000, 40_100])
 def test_a_full_disk_leaves_nothing_half_written(tmp_path: Path, limit: int) -> None:
-    """At 20,000 bytes the first file does not fit, at 40,100 the first does and the second does not: then the first, which
+    """At 20,000 bytes the first file does not fit, at 40,100 the first does and the second not: then the first, which
     has all that was trained, is put where there is room."""
     run_dir, elsewhere = tmp_path / "run", tmp_path / "elsewhere"
     run_dir.mkdir()

@@ -34,7 +34,7 @@ def write_model(run_dir: Path, data: bytes, name: str = "model") -> Path:
 
     Each goes to a temporary file first, is synced, and takes its name only when both are complete. Raises
     MalformedMessage when ``data`` is no safetensors file, StorageFailed when the disk is full or not
-    writable: then the former is in a new folder of the system's temporary one, if that has room, and the error says where.
+    writable: then the former is in a new folder of the temporary one, if that has room, and the error says where.
     """
     from safetensors import SafetensorError
     from safetensors.torch import load  # imports torch: only here, once a run has its model
