@@ -40,7 +40,7 @@ from taut.cli.options import (
 )
 from taut.cli.run_folder import find_run, new_supervisor
 from taut.config import Settings, resolve
-from taut.errors import Misuse
+from taut.errors import Misuse, Superseded
 
 if TYPE_CHECKING:
     from taut.supervisor.service import Supervisor
@@ -151,22 +151,33 @@ def _returned(
 ) -> tuple[str, Path, Supervisor] | None:
     """The supervisor of a run that has lost its own; None where a standby is not needed any more."""
     from taut.supervisor.service import Supervisor
-    from taut.supervisor.standby import LOOK_S, Standby
 
     record = find_run(settings.runs_dir, recover or standby or "")
-    folder, flagged = record.summary.path, settings.sources
+    folder, flagged, run = record.summary.path, settings.sources, record.summary.name
     bind = settings.bind if flagged["bind"] != "default" else None
     port = settings.port if flagged["port"] != "default" else None
-    if standby is not None:
-        watch = Standby(folder)
-        display.note(f"standing by for {record.summary.name}; Ctrl-C to stop")
-        while (seen := watch.look()) != "gone":
-            if seen == "over":
-                display.note(f"{record.summary.name} is over: nothing to take over")
-                return None
-            time.sleep(LOOK_S)
-        display.note(f"the supervisor of {record.summary.name} is gone: taking over", "yellow")
-        # Its port may be held by one that is only stopped: any free one will do, the workers are told.
-        port = 0 if port is None and bind is None else port
-    service = Supervisor.recover(folder, bind=bind, port=port, advertise=settings.advertise)
-    return record.summary.name, folder, service
+    if standby is None:
+        return run, folder, Supervisor.recover(folder, bind=bind, port=port, advertise=settings.advertise)
+    display.note(f"standing by for {run}; Ctrl-C to stop")
+    # Its port may be held by one that is only stopped: any free one will do, the workers are told.
+    port = 0 if port is None and bind is None else port
+    while _needed(folder):
+        display.note(f"the supervisor of {run} is gone: taking over", "yellow")
+        try:
+            return run, folder, Supervisor.recover(folder, bind=bind, port=port, advertise=settings.advertise)
+        except Superseded:
+            display.note("another one was quicker: standing by again")
+    display.note(f"{run} is over: nothing to take over")
+    return None
+
+
+def _needed(folder: Path) -> bool:
+    """Wait until the run's supervisor is gone (True), or the run is over."""
+    from taut.supervisor.standby import LOOK_S, Standby
+
+    watch = Standby(folder)
+    while (seen := watch.look()) != "gone":
+        if seen == "over":
+            return False
+        time.sleep(LOOK_S)
+    return True

@@ -102,7 +102,13 @@ class Supervisor:
         self._clock = clock
         now = clock.now()
         self._began_s = now if former is None else now - max(0.0, time.time() - former.began_at)  # the run did
-        self._journal, term = _journal(self.run_dir, run, self._began_s, command, settings, former, resume is not None)
+        try:
+            self._journal, term = _journal(
+                self.run_dir, run, self._began_s, command, settings, former, resume is not None
+            )
+        except Superseded:
+            self._socket.close()
+            raise
         self._launch = remember_launch(self.run_dir, launch)
         self._knocking: Knocking | None = None
         self._superseded = False
@@ -440,7 +446,7 @@ def _journal(
     resumed: bool,
 ) -> tuple[Journal, int]:
     """With a store, or without one when the disk does not let us: training needs none. Also the supervisor's term, where
-    it begins anew."""
+    it begins anew. Raises ``Superseded`` where somebody else came back for ``former``."""
     began_at = time.time() if former is None else former.began_at
     term = 0
     try:
@@ -448,12 +454,17 @@ def _journal(
     except StorageFailed as error:
         return Journal(None, now, began_at, str(error)), term
     try:
+        if former is not None:
+            store.claim(former.term)
         if resumed:
             term = store.resumed(began_at)
         store.begin(began_at, command, settings, _versions())
     except StorageFailed as error:
         store.close()
         return Journal(None, now, began_at, str(error)), term
+    except Superseded:
+        store.close()
+        raise
     return Journal(store, now, began_at), term
 
 
