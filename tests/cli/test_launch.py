@@ -11,7 +11,7 @@ from typing import Any
 from rich.console import Console
 
 from taut.cli.display import Display
-from taut.cli.launch import conduct, report_failures
+from taut.cli.launch import check_joined, conduct, report_failures
 from taut.engines.local import Exit
 from taut.supervisor.view import Outcome
 
@@ -24,6 +24,7 @@ class Supervisor:
 
     drained: list[str] = field(default_factory=list)
     stopped: bool = False
+    superseded: bool = False
 
     def wait(self, timeout_s: float) -> Outcome | None:
         if not self.drained:
@@ -78,3 +79,29 @@ def test_ctrl_c_before_anything_was_trained_waits_for_no_worker_and_shows_no_fai
     assert ended.exit_code == 1
     report_failures(ended, engine, display)  # type: ignore[arg-type]
     assert ended.exits == []
+
+
+class Replaced(Supervisor):
+    """One that was stopped for a while, and finds that another one has taken over."""
+
+    def wait(self, timeout_s: float) -> Outcome | None:
+        assert not self.superseded, "it goes on although it is over"
+        self.superseded = True
+        return None
+
+
+def test_a_supervisor_that_was_replaced_ends_and_lets_its_workers_finish(tmp_path: Path) -> None:
+    class Finishing(Engine):
+        def poll(self, timeout_s: float = 0.0) -> list[Exit]:
+            if not timeout_s:
+                return []
+            self.running = False
+            return [Exit(7, "finished", True, 0, 0)]
+
+    console = Console(file=io.StringIO(), width=200)
+    supervisor, engine = Replaced(), Finishing([tmp_path / "worker-0.log"])
+    ended = conduct(supervisor, engine, Shown(console, quiet=False))  # type: ignore[arg-type]
+    assert [each.pid for each in ended.exits] == [7]
+    assert ended.exit_code == 0
+    check_joined(ended, tmp_path / "train.py")
+    assert "another supervisor has taken over" in console.file.getvalue()  # type: ignore[attr-defined]

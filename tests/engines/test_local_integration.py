@@ -271,9 +271,13 @@ def test_what_a_script_left_open_is_written_although_the_process_ends_at_once(tm
 
 
 NOT_TAKEN = """
+    from torch.nn import Identity  # what raises is called by torch, as taut is by an optimizer
     from taut.errors import Refused
-    def join(): raise Refused("the supervisor does not take this token")
-    join()
+    def refused(*_): raise Refused("the supervisor does not take this token")
+    refused.__code__ = refused.__code__.replace(co_filename="/elsewhere/site-packages/another.py")
+    layer = Identity()
+    layer.forward = refused
+    layer(1)
 """
 
 
@@ -284,4 +288,4 @@ def test_an_error_of_taut_is_one_line_with_the_place_in_the_script(tmp_path: Pat
     with running(engine):
         (ended,) = exits(engine)
     assert ended.code == 2
-    assert engine.logs[0].read_text() == f"error: {script}, line 3: the supervisor does not take this token\n"
+    assert engine.logs[0].read_text() == f"error: {script}, line 8: the supervisor does not take this token\n"

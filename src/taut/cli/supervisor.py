@@ -123,9 +123,6 @@ def supervisor(
     join = f"taut worker --join {service.address} --token-file {shlex.quote(str(service.token_file))} SCRIPT"
     display.note(f"on every machine: {join}")
     ended = conduct(service, None, display)
-    if service.superseded:
-        display.note(f"another supervisor has taken over {run}: this one ends, the run goes on", "yellow")
-        raise typer.Exit(0)
     if ended.outcome is not None:
         if as_json:
             print_json(outcome_record(run, str(folder), shared, ended.outcome))

@@ -121,12 +121,11 @@ def _of_the_script(trace: TracebackType | None) -> TracebackType | None:
 
 
 def _where(script: str, trace: TracebackType | None) -> str:
-    """The last line that is not taut's own, as ``train.py, line 12: ``."""
-    found = ""
-    trace = _of_the_script(trace)
+    """The last line of the user's own, as ``train.py, line 12: ``; not of taut or of another package."""
+    found, folder = "", str(Path(script).absolute().parent) + os.sep
     while trace is not None:
         name = trace.tb_frame.f_code.co_filename
-        if name == script or not str(Path(name).absolute()).startswith(_OURS):
+        if name == script or (name.startswith(folder) and "site-packages" not in name and not name.startswith(_OURS)):
             found = f"{name}, line {trace.tb_lineno}: "
         trace = trace.tb_next
     return found
