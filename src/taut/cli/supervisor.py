@@ -158,23 +158,25 @@ def _returned(
     display.note(f"standing by for {run}; Ctrl-C to stop")
     # Its port may be held by one that is only stopped: any free one will do, the workers are told.
     port = 0 if port is None and bind is None else port
-    while _needed(folder):
+    while (term := _gone(folder)) is not None:
         display.note(f"the supervisor of {run} is gone: taking over", "yellow")
         try:
-            return run, folder, Supervisor.recover(folder, bind=bind, port=port, advertise=settings.advertise)
+            back = Supervisor.recover(folder, bind=bind, port=port, advertise=settings.advertise, term=term)
         except Superseded:
             display.note("another one was quicker: standing by again")
+        else:
+            return run, folder, back
     display.note(f"{run} is over: nothing to take over")
     return None
 
 
-def _needed(folder: Path) -> bool:
-    """Wait until the run's supervisor is gone (True), or the run is over."""
+def _gone(folder: Path) -> int | None:
+    """Wait until the run's supervisor is gone: the term of the one that is. None where the run is over."""
     from taut.supervisor.standby import LOOK_S, Standby
 
     watch = Standby(folder)
     while (seen := watch.look()) != "gone":
         if seen == "over":
-            return False
+            return None
         time.sleep(LOOK_S)
-    return True
+    return watch.term

@@ -108,6 +108,8 @@ class RunStore:
         with _storage(self.path), self._database:  # one transaction: to look first and write then would let two through
             found = self._database.execute("update memory set term = term + 1 where term = ?", (former_term,))
             mine = found.rowcount == 1
+            if mine:  # who looks now must not find the process that is gone
+                self._database.execute("update run set host = ?, pid = ?", (socket.gethostname(), os.getpid()))
         if not mine:
             raise Superseded(f"another supervisor has taken over from that of term {former_term}")
 

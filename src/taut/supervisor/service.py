@@ -95,11 +95,20 @@ class Supervisor:
 
     @classmethod
     def recover(
-        cls, run_dir: Path, *, bind: str | None = None, port: int | None = None, advertise: str | None = None
+        cls,
+        run_dir: Path,
+        *,
+        bind: str | None = None,
+        port: int | None = None,
+        advertise: str | None = None,
+        term: int | None = None,
     ) -> Supervisor:
         """The supervisor of the run in ``run_dir``, which died, comes back: at its old address, or, if ``bind`` or
-        ``port`` say so, at another one, which it tells the workers."""
+        ``port`` say so, at another one, which it tells the workers. ``Superseded`` where another one comes back at the
+        same time, or has since its life ``term`` was judged to be over."""
         former = recall_former(Path(run_dir))
+        if term is not None and former.term != term:
+            raise Superseded(f"a supervisor of term {former.term} has taken over from that of term {term}")
         settings = former.settings
         same = port is None and bind is None
         return cls(
