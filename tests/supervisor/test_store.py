@@ -16,8 +16,10 @@ from pathlib import Path
 
 import pytest
 
+from taut.communication.keys import RunKeys, write_token_file
 from taut.core.messages import Statistics
 from taut.errors import Misuse, StorageFailed, Superseded
+from taut.supervisor.former import KEYS_FILE
 from taut.supervisor.journal import Journal
 from taut.supervisor.names import new_run, run_name
 from taut.supervisor.service import Supervisor
@@ -235,6 +237,7 @@ def test_of_all_who_take_over_at_once_one_does(tmp_path: Path) -> None:
     assert (watch.look(), watch.term) == ("living", 4), "the others must not take over from the one that did"
     with pytest.raises(Superseded, match="of term 4"):
         former.append(3, b"and more")
+    write_token_file(folder / KEYS_FILE, RunKeys.generate().text)
     with pytest.raises(Superseded, match="of term 4"):
         Supervisor.recover(folder, term=3)
     former.close()
