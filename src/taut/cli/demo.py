@@ -159,7 +159,8 @@ def finished(ended: Ended) -> Outcome:
     """The outcome of a training that ended well; anything else ends the demo."""
     if ended.interrupted:
         raise typer.Exit(ended.exit_code)
-    assert ended.outcome is not None
+    if ended.outcome is None:
+        raise RunFailed("another supervisor has taken over")
     if ended.outcome.model is None or ended.exit_code:
         why = ended.outcome.error or "; ".join(ended.outcome.failures) or "the run failed"
         raise RunFailed(why)
