@@ -10,7 +10,7 @@ Training stands still for what is small, and before the optimizer's next step, i
     at the next batch    what is small is copied, and what a forward pass changes
     forward, backward    the rest is copied beside them (``checkpoint_copy.py``)
     optimizer's step     waits for the end of the copy
-    after that           the file is written, beside training, by a thread that lets others go first
+    after that           the file is written, beside training, by a process that lets others go first
 """
 
 from __future__ import annotations
@@ -24,9 +24,11 @@ from taut.core.checkpoints import part_name
 from taut.core.messages import CheckpointBegun, CheckpointDone
 from taut.errors import Misuse, TautError
 from taut.worker.checkpoint_contents import contents, unsteady
-from taut.worker.checkpoint_copy import Copy, Memory, give_way, needed_nbytes
+from taut.worker.checkpoint_copy import Copy, Memory, needed_nbytes
 from taut.worker.checkpoint_file import write_part
+from taut.worker.checkpoint_scribe import Scribe
 from taut.worker.checkpoint_tree import fold
+from taut.worker.checkpoint_writing import wake_gently
 from taut.worker.gpu_copy import new_staging
 from taut.worker.random_states import put_back_random_states, random_states
 from taut.worker.resumption import Resumption
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
     from taut.worker.torch_worker import TorchWorker
 
 LARGE_NBYTES = 1 << 24  # for less, memory is not worth waiting for
+PATIENCE = 0.25  # of the time between two checkpoints: how long the writer gives way to others
 
 
 def check_also(also: Mapping[str, Any]) -> None:
@@ -67,6 +70,9 @@ class Keeper:
         self._memory: Memory | None = None  # for the next copy
         self._copy: Copy | None = None  # which may not be complete yet
         self._writer: threading.Thread | None = None
+        self._scribe = Scribe() if folder is not None else None
+        self._since_s = seat.node.clock.now()  # of the last one
+        self._nbytes: int | None = None  # of memory that the last one needed
         self._staging = new_staging() if folder is not None and seat.arena.tensor.is_cuda else None
         self._pause_s = 0.0  # for the last one
         self._stepped = False  # the optimizer's step was called of late, and so will wait for the copy
@@ -148,13 +154,9 @@ class Keeper:
     def _ready(self) -> bool:
         """Whether there is memory for the copy; if not, it is being made ready."""
         if self._memory is None:
-            sources: dict[str, torch.Tensor] = {}
-            try:
-                contents(self.worker, self.seat, self.also, {}, sources)
-            except Misuse as error:
-                self._give_up(str(error))
+            nbytes = self._needed() if self._nbytes is None else self._nbytes
+            if nbytes is None:
                 return False
-            nbytes = needed_nbytes(sources)
             device = self.seat.arena.tensor.device if self.seat.arena.tensor.is_cuda else None
             self._memory = Memory(nbytes if nbytes >= LARGE_NBYTES else 0, device)
             if not self._memory.ready:
@@ -163,6 +165,17 @@ class Keeper:
             self._give_up(self._memory.failure)
             return False
         return self._memory.ready
+
+    def _needed(self) -> int | None:
+        """How much memory the first one needs; None: there will be none. (What grows later gets its room when it is
+        copied.)"""
+        sources: dict[str, torch.Tensor] = {}
+        try:
+            contents(self.worker, self.seat, self.also, {}, sources)
+        except Misuse as error:
+            self._give_up(str(error))
+            return None
+        return needed_nbytes(sources)
 
     def _give_up(self, why: str) -> None:
         """This one will not be; training goes on."""
@@ -182,7 +195,7 @@ class Keeper:
         except (Misuse, RuntimeError, MemoryError) as error:  # something odd in an optimizer's state; no memory
             self._give_up(str(error))
             return
-        self.taken = number
+        self.taken, self._nbytes = number, needed_nbytes(sources)
         holds = self.seat.leases.unfinished(self.worker.progress())
         node.say(CheckpointBegun(number, holds, self.seat.phases.number, self.worker.steps))
         self._start(copy, memory, number, document)
@@ -204,16 +217,18 @@ class Keeper:
 
     def _write(self, copy: Copy, memory: Memory, path: Path, number: int, document: dict[str, Any]) -> None:
         nbytes, digest, error = 0, "", ""
+        now_s = self.seat.node.clock.now()
+        hurry_after_s, self._since_s = PATIENCE * (now_s - self._since_s), now_s
         try:
             copy.finish()
-            give_way()
+            wake_gently()
             copy.collect()
             if copy.torn:
                 self._changes_elsewhere = True
                 raise TautError(
                     "the script changed tensors before its optimizer's step; from now on, training is stopped"
                 )
-            nbytes, digest = write_part(path, document, copy.tensors)
+            nbytes, digest = write_part(path, document, copy.tensors, self._scribe, hurry_after_s)
         except (TautError, OSError, RuntimeError, MemoryError) as failure:
             error = (str(failure) or type(failure).__name__)[:4000]
         memory.release()
