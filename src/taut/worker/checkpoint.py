@@ -28,7 +28,7 @@ from taut.worker.checkpoint_copy import Copy, Memory, needed_nbytes
 from taut.worker.checkpoint_file import write_part
 from taut.worker.checkpoint_scribe import Scribe
 from taut.worker.checkpoint_tree import fold
-from taut.worker.checkpoint_writing import wake_gently
+from taut.worker.errands import Errand, Errands
 from taut.worker.gpu_copy import new_staging
 from taut.worker.random_states import put_back_random_states, random_states
 from taut.worker.resumption import Resumption
@@ -69,7 +69,8 @@ class Keeper:
         self._accumulating = False
         self._memory: Memory | None = None  # for the next copy
         self._copy: Copy | None = None  # which may not be complete yet
-        self._writer: threading.Thread | None = None
+        self._writing = False  # from the copy's beginning on
+        self._errands = Errands("taut-checkpoint") if folder is not None else None
         self._scribe = Scribe() if folder is not None else None
         self._since_s = seat.node.clock.now()  # of the last one
         self._nbytes: int | None = None  # of memory that the last one needed
@@ -85,12 +86,12 @@ class Keeper:
     def wanted(self) -> bool:
         """The supervisor asks for a checkpoint that was not taken yet."""
         asked = self.folder is not None and self.seat.node.facts.checkpoint > self.taken
-        return asked and (self._writer is None or not self._writer.is_alive())
+        return asked and not self._writing
 
     @property
     def busy(self) -> bool:
         """One is being made."""
-        return self._memory is not None or (self._writer is not None and self._writer.is_alive())
+        return self._memory is not None or self._writing
 
     @property
     def can_take(self) -> bool:
@@ -160,7 +161,7 @@ class Keeper:
             device = self.seat.arena.tensor.device if self.seat.arena.tensor.is_cuda else None
             self._memory = Memory(nbytes if nbytes >= LARGE_NBYTES else 0, device)
             if not self._memory.ready:
-                threading.Thread(target=self._memory.touch, name="taut-checkpoint-memory", daemon=True).start()
+                self._hand(self._memory.touch)
         if self._memory.failure:
             self._give_up(self._memory.failure)
             return False
@@ -205,23 +206,23 @@ class Keeper:
         self._pause_s = watch.charge("encode")
 
     def _start(self, copy: Copy, memory: Memory, number: int, document: dict[str, Any]) -> None:
-        """The threads that copy; one of them then writes."""
+        """Copy, then write, in another thread."""
         assert self.folder is not None
         path = self.folder / str(number) / part_name(self.seat.node.rank)
-        self._writer = threading.Thread(
-            target=self._write, args=(copy, memory, path, number, document), name="taut-checkpoint", daemon=True
-        )
-        self._writer.start()
-        for _ in range(copy.copiers() - 1):
-            threading.Thread(target=copy.work, name="taut-checkpoint-copy", daemon=True).start()
+        self._writing = True
+        self._hand(lambda: self._write(copy, memory, path, number, document))
+
+    def _hand(self, errand: Errand) -> None:
+        assert self._errands is not None
+        self._errands.hand(errand)
 
     def _write(self, copy: Copy, memory: Memory, path: Path, number: int, document: dict[str, Any]) -> None:
         nbytes, digest, error = 0, "", ""
         now_s = self.seat.node.clock.now()
         hurry_after_s, self._since_s = PATIENCE * (now_s - self._since_s), now_s
         try:
-            copy.finish()
-            wake_gently()
+            for _ in range(copy.copiers() - 1):
+                threading.Thread(target=copy.work, name="taut-checkpoint-copy", daemon=True).start()
             copy.collect()
             if copy.torn:
                 self._changes_elsewhere = True
@@ -231,5 +232,7 @@ class Keeper:
             nbytes, digest = write_part(path, document, copy.tensors, self._scribe, hurry_after_s)
         except (TautError, OSError, RuntimeError, MemoryError) as failure:
             error = (str(failure) or type(failure).__name__)[:4000]
-        memory.release()
+        finally:
+            memory.release()
+            self._writing = False
         self.seat.node.say(CheckpointDone(number, nbytes, digest, error, self._pause_s))

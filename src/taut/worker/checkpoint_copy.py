@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from taut.worker.checkpoint_writing import wake_gently
 from taut.worker.gpu_copy import cloned, from_gpu, make_room
 
 if TYPE_CHECKING:
@@ -56,10 +55,9 @@ class Memory:
         self._used = 0
 
     def touch(self) -> None:
-        """Make it, wholly, in a thread of its own: what goes wrong is said in ``failure``."""
+        """Make it, wholly, in another thread: what goes wrong is said in ``failure``."""
         import torch
 
-        wake_gently()
         try:
             if self.device is not None:
                 make_room(self.device, self.nbytes)
