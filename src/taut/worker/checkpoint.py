@@ -16,7 +16,7 @@ Training stands still for what is small, and before the optimizer's next step, i
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +25,7 @@ from taut.core.messages import CheckpointBegun, CheckpointDone
 from taut.errors import Misuse, TautError
 from taut.worker.checkpoint_contents import contents, unsteady
 from taut.worker.checkpoint_copy import Copy, Memory, needed_nbytes
-from taut.worker.checkpoint_file import write_part
+from taut.worker.checkpoint_file import part_views, write_views
 from taut.worker.checkpoint_scribe import Scribe
 from taut.worker.checkpoint_tree import fold
 from taut.worker.errands import Errand, Errands
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from taut.worker.seat import Seat
     from taut.worker.torch_worker import TorchWorker
 
+Views = Callable[[], list[memoryview]]
 LARGE_NBYTES = 1 << 24  # for less, memory is not worth waiting for
 PATIENCE = 0.25  # of the time between two checkpoints: how long the writer gives way to others
 
@@ -193,30 +194,33 @@ class Keeper:
         try:
             document = {"number": number, **contents(self.worker, self.seat, self.also, states, sources)}
             copy = Copy(sources, memory, unsteady(self.seat), self.seat.arena.parameters, self._staging)
-        except (Misuse, RuntimeError, MemoryError) as error:  # something odd in an optimizer's state; no memory
+            views = (
+                part_views(document, copy.tensors) if copy.complete else None
+            )  # small: not worth another thread's turn
+        except (TautError, RuntimeError, MemoryError) as error:  # something odd in an optimizer's state; no memory
             self._give_up(str(error))
             return
         self.taken, self._nbytes = number, needed_nbytes(sources)
         holds = self.seat.leases.unfinished(self.worker.progress())
         node.say(CheckpointBegun(number, holds, self.seat.phases.number, self.worker.steps))
-        self._start(copy, memory, number, document)
+        self._start(copy, memory, number, lambda: views or part_views(document, copy.tensors))
         self._copy = copy
         if not beside or self._changes_elsewhere:
             copy.finish()
         self._pause_s = watch.charge("encode")
 
-    def _start(self, copy: Copy, memory: Memory, number: int, document: dict[str, Any]) -> None:
+    def _start(self, copy: Copy, memory: Memory, number: int, views: Views) -> None:
         """Copy, then write, in another thread."""
         assert self.folder is not None
         path = self.folder / str(number) / part_name(self.seat.node.rank)
         self._writing = True
-        self._hand(lambda: self._write(copy, memory, path, number, document))
+        self._hand(lambda: self._write(copy, memory, path, number, views))
 
     def _hand(self, errand: Errand) -> None:
         assert self._errands is not None
         self._errands.hand(errand)
 
-    def _write(self, copy: Copy, memory: Memory, path: Path, number: int, document: dict[str, Any]) -> None:
+    def _write(self, copy: Copy, memory: Memory, path: Path, number: int, views: Views) -> None:
         nbytes, digest, error = 0, "", ""
         now_s = self.seat.node.clock.now()
         hurry_after_s, self._since_s = PATIENCE * (now_s - self._since_s), now_s
@@ -229,7 +233,7 @@ class Keeper:
                 raise TautError(
                     "the script changed tensors before its optimizer's step; from now on, training is stopped"
                 )
-            nbytes, digest = write_part(path, document, copy.tensors, self._scribe, hurry_after_s)
+            nbytes, digest = write_views(path, views(), self._scribe, hurry_after_s)
         except (TautError, OSError, RuntimeError, MemoryError) as failure:
             error = (str(failure) or type(failure).__name__)[:4000]
         finally:

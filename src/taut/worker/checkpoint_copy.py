@@ -211,6 +211,11 @@ class Copy:
         while self._way_home:
             self._way_home.pop()()  # and let go of what is on the GPU
 
+    @property
+    def complete(self) -> bool:
+        """It is all in host memory already."""
+        return self.done.is_set() and not self._way_home
+
     def copiers(self) -> int:
         """How many threads to copy with, where there are cores for them."""
         return min(MOST_COPIERS, max(1, (os.cpu_count() or 1) // 4), max(1, self._left))

@@ -66,8 +66,19 @@ def write_part(
     >>> part.document["steps"], part.tensor("w").tolist()
     (3, [1.0, 1.0])
     """
+    return write_views(path, part_views(document, tensors), by, hurry_after_s)
+
+
+def part_views(document: Mapping[str, Any], tensors: Tensors) -> list[memoryview]:
+    """What the file will contain, one after the other. The tensors' bytes are not looked at yet."""
     header, views = _header(document, tensors)
-    views = [memoryview(header), *views]
+    return [memoryview(header), *views]
+
+
+def write_views(
+    path: Path, views: list[memoryview], by: Scribe | None = None, hurry_after_s: float | None = None
+) -> tuple[int, str]:
+    """As ``write_part``."""
     nbytes = sum(map(len, views))
     if by is not None:
         with contextlib.suppress(ScribeLost):
@@ -98,10 +109,12 @@ def _header(document: Mapping[str, Any], tensors: Tensors) -> tuple[bytes, list[
     views: list[memoryview] = []
     offset = 0
     for name, tensor in tensors.items():
-        flat = tensor.detach().contiguous().reshape(-1)
+        flat = tensor.detach().reshape(-1)
         raw: Any = flat.view(torch.uint8).numpy() if flat.numel() else b""
         view = memoryview(raw)
-        dtype = _TYPES[str(tensor.dtype).removeprefix("torch.")]
+        dtype = _TYPES.get(str(tensor.dtype).removeprefix("torch."))
+        if dtype is None:
+            raise StorageFailed(f"tensor {name!r} is of type {tensor.dtype}, which safetensors does not hold")
         entries[name] = {"dtype": dtype, "shape": list(tensor.shape), "data_offsets": [offset, offset + len(view)]}
         offset += len(view)
         views.append(view)
