@@ -51,7 +51,7 @@ class Case:
     layers: int
     batch: int
     threads: int = 1
-    every_s: float = 3.0
+    every_s: float = 4.0
 
     def run(self, folder: Path, checkpoints: int) -> Made:
         seconds = self.every_s * (checkpoints + 0.8)

@@ -194,9 +194,8 @@ class Keeper:
         try:
             document = {"number": number, **contents(self.worker, self.seat, self.also, states, sources)}
             copy = Copy(sources, memory, unsteady(self.seat), self.seat.arena.parameters, self._staging)
-            views = (
-                part_views(document, copy.tensors) if copy.complete else None
-            )  # small: not worth another thread's turn
+            # of a small state, here: two threads that take turns at the interpreter cost more
+            views = part_views(document, copy.tensors) if copy.complete else None
         except (TautError, RuntimeError, MemoryError) as error:  # something odd in an optimizer's state; no memory
             self._give_up(str(error))
             return
