@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from taut.worker.torch_worker import TorchWorker
 
 Views = Callable[[], list[memoryview]]
-LARGE_NBYTES = 1 << 24  # for less, memory is not worth waiting for
+LARGE_NBYTES = 1 << 20  # for less, memory is not worth waiting for
 PATIENCE = 0.25  # of the time between two checkpoints: how long the writer gives way to others
 
 
