@@ -89,6 +89,9 @@ class App:
 
     def _admit(self, scope: Scope) -> None:
         """Declined unless the request is for us, from our page, and carries the secret where that is needed."""
+        head = [part for pair in scope["headers"] for part in pair]
+        if sum(map(len, (scope["raw_path"], scope["query_string"], *head))) > self._limits.head_nbytes:
+            raise Declined(431, f"a request of more than {self._limits.head_nbytes} bytes before its body")
         asked = Asked.parse(scope["method"], scope["path"], neighbourhood(scope["server"][0]), scope["headers"])
         check(asked, self._hosts)
         looks = asked.path.startswith("/api/") and self._secret_for_all

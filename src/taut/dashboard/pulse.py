@@ -24,7 +24,8 @@ class Pulse:
 
     def __init__(self, source: Source, history: History, every_s: float, idle_s: float) -> None:
         self._source, self._every_s, self._idle_s = source, every_s, idle_s
-        self.history, self.seen = history, source.look()
+        self.seen = source.look()
+        self.history = history if self.seen.over else history.grown(self.seen.mark)
         self._next = asyncio.Event()
         self._closed = False
 
@@ -53,25 +54,21 @@ class Pulse:
     async def looks(self, after: int) -> AsyncGenerator[bytes, None]:
         """Server-sent events: a `Look` at once, and one whenever there is a newer one. A client that reads slowly misses
         some, since each is made when the one before is gone; nothing piles up."""
-        events = _latest(self.seen, after)
-        points, halvings = self.history.points, self.history.halvings
-        fresh = True
+        sent: History | None = None
         while True:
-            awaited, ending = self._next, self._closed
-            yield _message(Look(self.seen.run, self.seen.workers, events, points, fresh))
+            awaited, ending, seen, history = self._next, self._closed, self.seen, self.history
+            fresh = sent is None or history.halvings != sent.halvings
+            points = history.points if sent is None or fresh else history.points[len(sent.points) :]
+            events = _latest(seen, after) if sent is None else seen.events_after(after)
+            yield _message(Look(seen.run, seen.workers, events, points, fresh))
             if ending:
                 return
-            number, count = events.events[-1].number if events.events else after, len(self.history.points)
-            after = max(after, number)
+            sent, after = history, max([after, *(event.number for event in events.events)])
             while not awaited.is_set():
                 with suppress(TimeoutError):
                     await asyncio.wait_for(awaited.wait(), self._idle_s)
                 if not awaited.is_set():
                     yield COMMENT
-            events = self.seen.events_after(after)
-            fresh = self.history.halvings != halvings
-            points = self.history.points if fresh else self.history.points[count:]
-            halvings = self.history.halvings
 
 
 def _latest(seen: Seen, after: int) -> Events:
