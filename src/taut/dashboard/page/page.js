@@ -36,10 +36,15 @@ const time = (seconds) => {
     : `${Math.floor(whole / 3600)}:${two(Math.floor(whole / 60) % 60)}:${two(whole % 60)}`;
 };
 
-const notice = (text) => {
-  $("notice").textContent = text;
-  $("notice").hidden = !text;
-};
+// Above the figures: what came of the last order, and what is wrong with the run or the connection just now.
+const notices = {order: "", run: "", connection: ""};
+
+function notice(what, text) {
+  notices[what] = text;
+  const told = Object.values(notices).filter(Boolean).join(" · ");
+  if ($("notice").textContent !== told) $("notice").textContent = told;
+  $("notice").hidden = !told;
+}
 
 // ---------------------------------------------------------------------------------------------- what is shown
 
@@ -69,7 +74,7 @@ function showRun(run) {
     card.append(make("b", value), make("span", label));
     return card;
   }));
-  if (run.error) notice(run.error);
+  notice("run", run.error);
 }
 
 // Rows are kept and changed in place: a button that is replaced between press and release is never clicked.
@@ -77,7 +82,10 @@ const rows = new Map();
 
 function workerRow(rank) {
   const row = make("tr");
-  for (const kind of ["n", "text", "text", "n", "n", "n", "n", "n", "n"]) row.append(make("td", "", kind));
+  for (const head of document.querySelectorAll("th")) {
+    row.append(make("td", "", head.className || "text"));
+    if (head.className) row.lastChild.dataset.label = head.textContent;  // shown where there is no room for a table
+  }
   const button = make("button", "Drain");
   button.type = "button";
   button.dataset.rank = rank;
@@ -156,7 +164,7 @@ function drawAll() {
 
 function show(look) {
   secretForAll = look.run.secret_for === "everything";
-  notice("");
+  notice("connection", "");
   showRun(look.run);
   showWorkers(look.workers);
   showEvents(look.events);
@@ -203,9 +211,9 @@ async function drain(rank) {
       method: "POST", headers: {"Content-Type": "application/json"}, body: "{}",
     });
     if (answer.status === 401) sessionStorage.removeItem(STORED);
-    notice(answer.ok ? (await answer.json()).said : await problem(answer));
+    notice("order", answer.ok ? (await answer.json()).said : await problem(answer));
   } catch {
-    notice("the server does not answer");
+    notice("order", "the server does not answer");
   }
 }
 
@@ -217,13 +225,13 @@ async function watch() {
     secretForAll = true;
     if (sent) sessionStorage.removeItem(STORED);
     if (sessionStorage.getItem(STORED) === null) {
-      notice(await problem(answer));
+      notice("connection", await problem(answer));
       await ask("This dashboard is open to other machines, so looking needs the secret too.", true);
     }
     return 0;
   }
   if (!answer.ok) {
-    notice(await problem(answer));
+    notice("connection", await problem(answer));
     return 5;
   }
   const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
@@ -246,7 +254,7 @@ async function keepWatching() {
     } catch {
       wait = 2;
     }
-    if (wait === 2) notice(over ? "The run is over, and its server has ended: taut dashboard RUN shows it again."
+    if (wait === 2) notice("connection", over ? "The run is over, and its server has ended: taut dashboard RUN shows it again."
       : "The server does not answer; trying again.");
     await new Promise((resolve) => setTimeout(resolve, 1000 * wait + 200));
   }
