@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -42,6 +43,36 @@ def supervisor(tmp_path: Path) -> Iterator[Supervisor]:
     supervisor.stop()
 
 
+class Beating:
+    """Two workers, in a thread of their own: they beat whatever the test waits for."""
+
+    def __init__(self, supervisor: Supervisor) -> None:
+        self.workers = [hostile.HostileWorker(supervisor.address, supervisor.token, MODEL) for _ in range(2)]
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._beat)
+
+    def _beat(self) -> None:
+        for worker in self.workers:
+            worker.join()
+        while not self._over.is_set():
+            for worker in self.workers:
+                worker.listen(0.01)
+
+    def __enter__(self) -> list[hostile.HostileWorker]:
+        self._thread.start()
+        return self.workers
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+        for worker in self.workers:
+            worker.close()
+
+
+def ranks(client: Client) -> list[int]:
+    return [line["rank"] for line in client.ask("/api/workers").json["workers"] if line["state"] != "gone"]
+
+
 def client_of(url: str, folder: Path) -> Client:
     place, secret = urlsplit(url), read_secret(folder)
     assert place.hostname is not None and place.port is not None and secret is not None
@@ -60,25 +91,17 @@ def test_beside_a_supervisor(
         client = client_of(listening.url, folder)
         assert client.ask("/api/run").json["state"] == "waiting"
         monkeypatch.setattr(hostile.socket, "gethostname", lambda: EVIL)
-        workers = [hostile.HostileWorker(supervisor.address, supervisor.token, MODEL) for _ in range(2)]
+        beating = Beating(supervisor)
         monkeypatch.undo()
-        for worker in workers:
-            stack.callback(worker.close)
-            worker.join()
-
-        def ranks() -> list[int]:
-            workers[0].listen(0.0)
-            workers[1].listen(0.0)
-            return [line["rank"] for line in client.ask("/api/workers").json["workers"] if line["state"] != "gone"]
-
-        until(lambda: ranks() == [0, 1], "both workers to be shown")
+        workers = stack.enter_context(beating)
+        until(lambda: ranks(client) == [0, 1], "both workers to be shown")
         assert {line["host"] for line in client.ask("/api/workers").json["workers"]} == {EVIL}
         wrong = client.drain(1, Authorization=f"Bearer {supervisor.token}")
         assert wrong.status == 401, "a worker's token does not steer"
         assert client.drain(1, b'{"expel": true}').json == {"said": "worker 1 was expelled"}
-        workers[1].until(lambda: workers[1].expelled is not None)
+        until(lambda: workers[1].expelled is not None, "worker 1 to be told")
         assert workers[1].expelled == "expelled from the dashboard, by 127.0.0.1"
-        until(lambda: ranks() == [0], "worker 1 to be shown as gone")
+        until(lambda: ranks(client) == [0], "worker 1 to be shown as gone")
         assert "is gone" in client.drain(1).json["error"]
         last = client.drain(0)
         assert (last.status, "the last one" in str(last.json)) == (409, True), "as `taut drain` says it"
@@ -103,7 +126,7 @@ def _holds_nobody_up(supervisor: Supervisor, client: Client, worker: hostile.Hos
             raw = stack.enter_context(socket.create_connection((client.host, client.port)))
             raw.sendall(f"GET /api/stream HTTP/1.1\r\nHost: localhost:{client.port}\r\n\r\n".encode())
         before = supervisor.view().wall_s
-        worker.until(lambda: supervisor.view().wall_s > before + 0.3)
+        until(lambda: supervisor.view().wall_s > before + 0.3, "the supervisor to go on")
         assert worker.expelled is None
         assert supervisor.wait(0.0) is None
 
@@ -112,10 +135,7 @@ def test_a_run_in_another_process(supervisor: Supervisor, tmp_path: Path) -> Non
     """`taut dashboard`: through the store and the owner's link, with a link on the terminal that was asked for."""
     folder = supervisor.run_dir
     with ExitStack() as stack:
-        workers = [hostile.HostileWorker(supervisor.address, supervisor.token, MODEL) for _ in range(2)]
-        for worker in workers:
-            stack.callback(worker.close)
-            worker.join()
+        stack.enter_context(Beating(supervisor))
         mine, its = pty.openpty()
         command = [sys.executable, "-m", "taut.cli.main", "dashboard", "owl", "--link"]
         process = subprocess.Popen(command, cwd=tmp_path, stdout=its, stderr=subprocess.PIPE, text=True)
@@ -129,15 +149,10 @@ def test_a_run_in_another_process(supervisor: Supervisor, tmp_path: Path) -> Non
         assert client.secret == secret
         assert (folder / SECRET_FILE).stat().st_mode & 0o777 == 0o600
 
-        def ranks() -> list[int]:
-            for worker in workers:
-                worker.listen(0.0)
-            return [line["rank"] for line in client.ask("/api/workers").json["workers"] if line["state"] != "gone"]
-
-        until(lambda: ranks() == [0, 1], "both workers to be shown")
+        until(lambda: ranks(client) == [0, 1], "both workers to be shown")
         assert client.ask("/api/run").json["source"] == "store"
         assert client.drain(1, b'{"expel": true}').json == {"said": "worker 1 was expelled"}
-        until(lambda: ranks() == [0], "worker 1 to be shown as gone")
+        until(lambda: ranks(client) == [0], "worker 1 to be shown as gone")
         assert secret not in Path(f"/proc/{process.pid}/cmdline").read_text()
         process.send_signal(signal.SIGINT)
         _, told = process.communicate(timeout=30)

@@ -82,7 +82,7 @@ def test_a_browser_shows_the_run_and_runs_nothing_of_it(browser: Browser, tmp_pa
 def test_a_page_of_another_site_can_neither_look_nor_steer(browser: Browser, tmp_path: Path) -> None:
     """In a real browser, from another origin, even one that has got hold of the secret."""
     source = Played(view(row(0), row(1)))
-    elsewhere = http.server.HTTPServer(("127.0.0.1", 0), _Blank)
+    elsewhere = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Blank)
     serving = threading.Thread(target=elsewhere.serve_forever, kwargs={"poll_interval": 0.01})
     serving.start()
     try:
@@ -111,6 +111,8 @@ def test_a_page_of_another_site_can_neither_look_nor_steer(browser: Browser, tmp
 
 
 class _Blank(http.server.BaseHTTPRequestHandler):
+    timeout = 1.0  # browsers connect ahead of need
+
     def do_GET(self) -> None:
         self.send_response(200)
         self.send_header("Content-Type", "text/html")

@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 
 import msgspec
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from played import SETTINGS, row, view
 
@@ -23,6 +23,8 @@ anything = st.floats(allow_nan=True, allow_infinity=True)
 
 
 @settings(max_examples=40)
+@example("<b>\n\n", math.nan, math.inf, 5e-324)
+@example("x" * 2000, 1.0, math.nan, math.nan)
 @given(st.text(max_size=20) | st.text(max_size=20).map(lambda text: text * 200), anything, anything, anything)
 def test_whatever_a_worker_says_is_a_bounded_record(host: str, loss: float, staleness: float, wall_s: float) -> None:
     told = row(0, host, reason=host, loss=loss, staleness=staleness, wall_s=wall_s, samples=2**62)

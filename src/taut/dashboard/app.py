@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from importlib import resources
 
 import msgspec
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route, Router
 from starlette.types import Message, Receive, Scope, Send
@@ -81,6 +81,8 @@ class App:
             await self._router(scope, receive, armoured)
         except Declined as declined:
             await _declined(declined)(scope, receive, armoured)
+        except ClientDisconnect:
+            return  # in the middle of its own request
         except Exception:
             _LOG.exception("a bug in the dashboard; the run is not touched by it")
             if started:
