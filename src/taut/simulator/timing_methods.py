@@ -13,8 +13,8 @@ from taut.simulator.timing_collective import TOGETHER, Together
 from taut.simulator.timing_noise import Noise
 from taut.simulator.timing_sizes import in_stand_in_units, sizes_for
 from taut.simulator.timing_streams import encode_ns
-from taut.simulator.timing_worker import Setting, Worker
-from taut.simulator.timing_world import SECOND_NS, TimingWorld
+from taut.simulator.timing_worker import SECOND_NS, Setting, Worker
+from taut.simulator.timing_world import TimingWorld
 from taut.strategies.method import Draining, Finished, Heard, MethodAction, Place, Placed, Proceed, Stepped, Tell
 from taut.strategies.sync import Sync
 from taut.topologies.registry import parse as parse_topology

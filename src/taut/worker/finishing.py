@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import cast
+from pathlib import Path
+from typing import Any, cast
 
 import msgspec
 import numpy as np
 
 from taut.codecs import sketch
 from taut.core.messages import Digest, Statistics, Upload
-from taut.errors import MalformedMessage, ReplicasDiffer, RunFailed
+from taut.errors import MalformedMessage, Misuse, ReplicasDiffer, RunFailed
+from taut.strategies.combination import default_finish
 from taut.strategies.method import Draining, Finished, Heard, Local, MethodEvent, Placed, Tell
+from taut.strategies.registry import Choice
 from taut.strategies.settlement import Settlement
 from taut.topologies.elementary import Complete
 from taut.worker.facts import Facts
@@ -196,3 +199,27 @@ class Finishing:
         for offset in range(0, max(1, len(data)), UPLOAD_NBYTES):
             part = data[offset : offset + UPLOAD_NBYTES]
             self.node.say(Upload(offset, len(data), score, note), [part])
+
+
+def finish_policy(settings: Mapping[str, Any], last: Choice, validation: Validation) -> str:
+    """How the model is chosen at the end of a run whose ``last`` strategy this is."""
+    finish: str = settings.get("finish") or default_finish(last)
+    if finish == "best" and validation.validate is None and "finish" in settings.get("explicit", ()):
+        raise Misuse(
+            "finish=best in a script without a validation function",
+            "taut.join(model, optimizer, validate=...), a function that takes the model and gives a number",
+            "or --finish average",
+        )
+    return finish
+
+
+def save_here(replica: Replica, name: str) -> Path:
+    """The model as this worker has it, under this name in the present folder."""
+    from safetensors.torch import save_file
+
+    replica.settle()
+    path = Path(name).absolute()
+    temporary = path.with_suffix(".part")
+    save_file(replica.arena.state_dict(), temporary)
+    temporary.replace(path)
+    return path
