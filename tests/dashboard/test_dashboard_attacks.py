@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -78,8 +79,6 @@ def test_dns_rebinding(client: Client, source: Played) -> None:
 
 
 def test_a_request_without_a_host_is_not_heard(client: Client) -> None:
-    import socket
-
     with socket.create_connection((client.host, client.port), timeout=10) as raw:
         raw.sendall(b"GET /api/run HTTP/1.0\r\n\r\n")
         assert b" 421 " in raw.makefile("rb").readline()
@@ -211,4 +210,17 @@ def test_a_browser_like_client_is_served(client: Client) -> None:
             assert answer.status_code == 200
             assert answer.headers["content-type"].startswith(kind)
         assert not browser.cookies
-        assert browser.head("/api/run").status_code == 200
+        assert browser.head("/api/run").status_code == browser.head("/api/stream").status_code == 200
+
+
+def test_over_ipv6(source: Played, tmp_path: Path) -> None:
+    if not socket.has_ipv6:
+        pytest.skip("no IPv6 here")
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        pytest.skip("no address ::1 here")
+    with served(source, tmp_path, bind="::1") as client:
+        six = Client("::1", client.port, client.secret)
+        for host, status in (("[::1]", 200), ("localhost", 200), ("[::2]", 421), ("::1", 421)):
+            assert six.ask("/api/run", Host=f"{host}:{client.port}").status == status

@@ -169,6 +169,9 @@ def test_names_of_the_server() -> None:
     assert not everywhere.loopback
     assert everywhere.hosts >= {"localhost", "127.0.0.1", "[::1]", "trainer.example", socket.gethostname().lower()}
     assert everywhere.url.startswith("http://trainer.example:")
+    one = listen("0.0.0.0", 0, advertise="trainer.example:7000")
+    one.socket.close()
+    assert one.url.startswith("http://trainer.example:") and ":7000" not in one.url, "that port is the supervisor's"
     local = listen("localhost", 0)
     local.socket.close()
     assert local.loopback

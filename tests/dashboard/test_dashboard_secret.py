@@ -36,14 +36,14 @@ def test_the_file_is_for_its_user_alone(tmp_path: Path) -> None:
 
 def test_only_the_secret_is_good(tmp_path: Path) -> None:
     keep, _, good = keeper(tmp_path)
-    assert keep.verdict(good, "a") == "good"
-    assert keep.verdict(good.replace("Bearer", "bearer") + " ", "a") == "good"
+    assert keep.verdict(good, "10.0.0.1") == "good"
+    assert keep.verdict(good.replace("Bearer", "bearer") + " ", "10.1.0.1") == "good"
     for missing in (None, "", "Bearer", "Bearer ", f"Basic {good[7:]}", good[7:]):
-        assert keep.verdict(missing, "a") == "missing"
+        assert keep.verdict(missing, "10.1.0.1") == "missing"
     for number, wrong in enumerate(
         (good[:-1], good + "x", "Bearer x", f"Bearer {RunKeys.generate().token}", "Bearer é\0")
     ):
-        assert keep.verdict(wrong, f"b{number}") == "wrong"
+        assert keep.verdict(wrong, f"10.2.0.{number}") == "wrong"
 
 
 @pytest.mark.parametrize("left", [None, "", "taut1-dashboard-", "taut1-dashboard-short", "é"])
@@ -54,23 +54,23 @@ def test_without_a_secret_nobody_gets_in(tmp_path: Path, left: str | None) -> No
         (tmp_path / SECRET_FILE).unlink()
     else:
         (tmp_path / SECRET_FILE).write_text(left, encoding="utf-8")
-    assert keep.verdict(good, "a") == "wrong"
-    assert keep.verdict("Bearer \0", "b") == "wrong"
-    assert keep.verdict(f"Bearer {left or 'x'}", "c") in ("wrong", "missing")
+    assert keep.verdict(good, "10.1.0.1") == "wrong"
+    assert keep.verdict("Bearer \0", "10.1.0.2") == "wrong"
+    assert keep.verdict(f"Bearer {left or 'x'}", "10.1.0.3") in ("wrong", "missing")
 
 
 def test_a_new_secret_voids_the_old_one(tmp_path: Path) -> None:
     keep, _, good = keeper(tmp_path)
     new_secret(tmp_path)
-    assert keep.verdict(good, "a") == "wrong"
-    assert keep.verdict(f"Bearer {read_secret(tmp_path)}", "a") == "good"
+    assert keep.verdict(good, "10.1.0.1") == "wrong"
+    assert keep.verdict(f"Bearer {read_secret(tmp_path)}", "10.1.0.1") == "good"
 
 
 def test_it_is_compared_in_constant_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     keep, _, good = keeper(tmp_path)
     compared: list[tuple[bytes, bytes]] = []
     monkeypatch.setattr(secrets, "compare_digest", lambda a, b: compared.append((a, b)) or False)
-    assert keep.verdict(good, "a") == "wrong", "nothing else decides"
+    assert keep.verdict(good, "10.1.0.1") == "wrong", "nothing else decides"
     assert compared == [(good[7:].encode(), good[7:].encode())]
 
 
@@ -95,7 +95,7 @@ def test_no_more_wrong_ones_are_compared_than_the_limit_allows(tries: list[tuple
     compared = 0
     for pause_s, _ in tries:
         clock.advance(pause_s)
-        compared += keep.verdict("Bearer x", "a") == "wrong"
+        compared += keep.verdict("Bearer x", "10.1.0.1") == "wrong"
         assert compared <= LIMITS.attempts + clock.now() / LIMITS.attempt_every_s + 1e-6
 
 
@@ -109,4 +109,4 @@ def test_what_is_remembered_is_bounded(tmp_path: Path) -> None:
 def test_an_ipv6_network_is_one_address() -> None:
     assert neighbourhood("2001:db8::1") == neighbourhood("2001:db8::ffff") != neighbourhood("2001:db8:0:1::1")
     assert neighbourhood("fe80::1%eth0") == "fe80::"
-    assert neighbourhood("rubbish") == "rubbish"
+    assert neighbourhood("rubbish") == neighbourhood("") == "?"

@@ -20,7 +20,7 @@ from taut.dashboard.history import History
 from taut.dashboard.limits import Limits
 from taut.dashboard.pulse import Pulse
 from taut.dashboard.records import Done, Drain, Problem
-from taut.dashboard.secret import Keeper, neighbourhood
+from taut.dashboard.secret import Keeper, unmapped
 from taut.dashboard.sources import Source
 from taut.errors import Misuse, NetworkError
 
@@ -94,7 +94,7 @@ class App:
         head = [part for pair in scope["headers"] for part in pair]
         if sum(map(len, (scope["raw_path"], scope["query_string"], *head))) > self._limits.head_nbytes:
             raise Declined(431, f"a request of more than {self._limits.head_nbytes} bytes before its body")
-        asked = Asked.parse(scope["method"], scope["path"], neighbourhood(scope["server"][0]), scope["headers"])
+        asked = Asked.parse(scope["method"], scope["path"], unmapped(scope["server"][0]), scope["headers"])
         check(asked, self._hosts)
         looks = asked.path.startswith("/api/") and self._secret_for_all
         if not looks and asked.method != "POST":
@@ -133,6 +133,8 @@ class App:
         return _json(self.pulse.seen.events_after(_after(request)))
 
     async def _stream(self, request: Request) -> Response:
+        if request.method == "HEAD":
+            return Response(media_type="text/event-stream")
         return _Stream(self._seats, self.pulse.looks(_after(request)))
 
     async def _drain(self, request: Request) -> Response:

@@ -93,12 +93,19 @@ def neighbourhood(address: str) -> str:
     >>> neighbourhood("10.0.0.7"), neighbourhood("2001:db8::17:1"), neighbourhood("::ffff:10.0.0.7")
     ('10.0.0.7', '2001:db8::', '10.0.0.7')
     """
+    plain = unmapped(address)
+    return str(ipaddress.ip_network((plain, 64), strict=False).network_address) if ":" in plain else plain
+
+
+def unmapped(address: str) -> str:
+    """An address as people write it, without its interface; as IPv4 where it is one in IPv6's clothes.
+
+    >>> unmapped("::ffff:10.0.0.7"), unmapped("fe80::1%eth0")
+    ('10.0.0.7', 'fe80::1')
+    """
     try:
         parsed = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:
-        return address
-    if isinstance(parsed, ipaddress.IPv4Address):
-        return str(parsed)
-    if parsed.ipv4_mapped is not None:
-        return str(parsed.ipv4_mapped)
-    return str(ipaddress.ip_network((parsed, 64), strict=False).network_address)
+        return "?"
+    mapped = parsed.ipv4_mapped if isinstance(parsed, ipaddress.IPv6Address) else None
+    return str(mapped or parsed)

@@ -19,7 +19,7 @@ from typing import Self
 
 import uvicorn
 
-from taut.communication.endpoint import own_address
+from taut.communication.endpoint import own_address, split
 from taut.core.clock import MonotonicClock
 from taut.dashboard.app import App
 from taut.dashboard.connection import bounded
@@ -64,10 +64,17 @@ def listen(host: str, port: int, advertise: str | None = None, send_nbytes: int 
         raise _bind_error(error, host, port) from None
     bound, port = listener.getsockname()[:2]
     place = ipaddress.ip_address(bound.partition("%")[0])
-    outside = (advertise or (own_address() if place.is_unspecified else str(place))) if not place.is_loopback else bound
+    outside = bound if place.is_loopback else _outside(place, advertise)
     names = LOOPBACK if place.is_loopback or place.is_unspecified else frozenset()
     given = {_bracket(one.lower()) for one in (host, bound, outside, "" if place.is_loopback else socket.gethostname())}
     return Listening(listener, f"http://{_bracket(outside)}:{port}/", place.is_loopback, names | (given - {""}))
+
+
+def _outside(place: ipaddress.IPv4Address | ipaddress.IPv6Address, advertise: str | None) -> str:
+    """The name that others reach this host by. The port that ``advertise`` may have is the supervisor's."""
+    if advertise:
+        return split(advertise, "advertise")[0]
+    return own_address() if place.is_unspecified else str(place)
 
 
 class Dashboard:
