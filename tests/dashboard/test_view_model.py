@@ -113,15 +113,16 @@ def test_a_run_is_followed_through_its_store(tmp_path: Path) -> None:
     seen = source.look()
     assert (seen.run.samples, seen.run.workers, seen.run.ranks, seen.run.loss) == (1000, 1, 2, None)
     assert [event.number for event in seen.events_after(1).events] == [2]
+    assert {line.refused for line in seen.workers.workers} == {None}, "not known, which is not none"
     assert not seen.over
 
     store.finished(114.0, Outcome("finished", 0, True, True, "abc", Path("m"), {0: row(0, state="finished")}))
     store.close()
     seen = source.look()
     assert (seen.run.state, seen.run.wall_s, seen.run.identical, seen.over) == ("finished", 14.0, True, True)
-    assert [(line.rank, line.state, line.reason) for line in seen.workers.workers] == [
-        (0, "finished", ""),
-        (1, "gone", "left"),
+    assert [(line.rank, line.state, line.reason, line.refused) for line in seen.workers.workers] == [
+        (0, "finished", "", 0),
+        (1, "gone", "left", 0),
     ]
     again = StoreSource(tmp_path / "otter", False)
     assert again.look().workers == seen.workers, "the same, whenever it was begun"

@@ -49,7 +49,8 @@ class RunLine(Struct, frozen=True):
 
 
 class WorkerLine(Struct, frozen=True):
-    """One worker. ``suspicion``: -log10 of the chance that it is only late."""
+    """One worker. ``suspicion``: -log10 of the chance that it is only late; null, as is ``refused``, where the store
+    does not tell."""
 
     rank: int
     host: str
@@ -62,7 +63,7 @@ class WorkerLine(Struct, frozen=True):
     loss: float | None
     staleness: float | None
     bytes_sent: int
-    refused: int
+    refused: int | None  # messages of it that others could not take
     suspicion: float | None
 
 

@@ -10,6 +10,8 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from msgspec.structs import replace
+
 from taut.core.messages import Statistics
 from taut.dashboard.history import Mark
 from taut.dashboard.records import EventLine, Events, RunLine, State, WorkerLine, Workers
@@ -110,7 +112,10 @@ def from_store(kept: Kept, secret_for_all: bool) -> Seen:
         EventLine(number, event.time - summary.started, short(event.kind), short(event.text))
         for number, event in kept.events
     )
-    return Seen(line, worker_lines(rows), events)
+    lines = worker_lines(rows)
+    ended = isinstance(kept.outcome.get("workers"), Mapping)  # before that, the store does not know
+    untold = tuple(replace(each, suspicion=None, refused=each.refused if ended else None) for each in lines.workers)
+    return Seen(line, Workers(lines.total, untold), events)
 
 
 def stored_rows(kept: Kept) -> list[WorkerRow]:

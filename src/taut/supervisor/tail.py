@@ -20,6 +20,9 @@ from taut.supervisor.store import (
     summarised,
 )
 
+MOST_STATISTICS = 20_000
+LEAST_STRETCHES = 32  # of time, however many workers
+
 
 @dataclass(frozen=True, slots=True)
 class Fresh:
@@ -35,10 +38,14 @@ class Fresh:
 
 
 class StoreTail:
-    """Of the run in ``run_dir``. The first reading has everything, each further one what came after the one before."""
+    """Of the run in ``run_dir``. The first reading has everything, each further one what came after the one before.
 
-    def __init__(self, run_dir: Path) -> None:
-        self.run_dir = Path(run_dir)
+    A run of days leaves millions of statistics, two a second of each worker. Of more than ``most`` the first reading
+    takes the last ones of equal stretches of time: curves need no more, and the newest of each worker are among them.
+    """
+
+    def __init__(self, run_dir: Path, most: int = MOST_STATISTICS) -> None:
+        self.run_dir, self._most = Path(run_dir), most
         self._statistic = self._event = 0  # the last rows that were read
 
     def read(self) -> Fresh:
@@ -55,10 +62,7 @@ class StoreTail:
         summary = summarised(self.run_dir, database)
         settings, outcome = database.execute("select settings, outcome from run").fetchone()
         workers = database.execute("select rank, host, pid, joined, gone, reason from worker order by rank").fetchall()
-        columns = ", ".join(FIELDS)
-        measured = database.execute(
-            f"select rowid, time, rank, {columns} from statistic where rowid > ? order by rowid", (self._statistic,)
-        ).fetchall()
+        measured = self._measured(database)
         events = database.execute(
             "select rowid, time, kind, text from event where rowid > ? order by rowid", (self._event,)
         ).fetchall()
@@ -72,3 +76,19 @@ class StoreTail:
             statistics=tuple(StatisticRecord(row[1], row[2], statistics_of(row[3:])) for row in measured),
             events=tuple((row[0], EventRecord(*row[1:])) for row in events),
         )
+
+    def _measured(self, database: sqlite3.Connection) -> list[tuple[Any, ...]]:
+        columns = f"time, rank, {', '.join(FIELDS)}"
+        if self._statistic == 0:
+            count, ranks, first, last = database.execute(
+                "select count(*), count(distinct rank), min(time), max(time) from statistic"
+            ).fetchone()
+            if count > self._most:
+                stretch_s = (last - first) / max(LEAST_STRETCHES, self._most // ranks) or 1.0
+                # beside max(), SQLite gives the other columns of the row that has it
+                thinned = (
+                    f"select max(rowid) as row, {columns} from statistic group by rank, cast((time - ?) / ? as integer)"
+                )
+                return database.execute(f"{thinned} order by row", (first, stretch_s)).fetchall()
+        every = f"select rowid, {columns} from statistic where rowid > ? order by rowid"
+        return database.execute(every, (self._statistic,)).fetchall()
