@@ -6,7 +6,7 @@ import secrets
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from taut.communication.keys import RunKeys
@@ -88,12 +88,13 @@ def test_attempts_of_an_address_are_few(tmp_path: Path) -> None:
     assert [keep.verdict("Bearer x", "10.0.0.1") for _ in range(4)] == ["wrong"] * 3 + ["too often"]
 
 
-@given(st.lists(st.tuples(st.floats(0.0, 30.0), st.booleans()), max_size=60))
-def test_no_more_wrong_ones_are_compared_than_the_limit_allows(tries: list[tuple[float, bool]]) -> None:
+@settings(max_examples=40)
+@given(st.lists(st.floats(0.0, 30.0), max_size=40))
+def test_no_more_wrong_ones_are_compared_than_the_limit_allows(pauses_s: list[float]) -> None:
     keep, clock = Keeper(Path("/nowhere"), LIMITS, FakeClock()), FakeClock()
     keep._clock = clock
     compared = 0
-    for pause_s, _ in tries:
+    for pause_s in pauses_s:
         clock.advance(pause_s)
         compared += keep.verdict("Bearer x", "10.1.0.1") == "wrong"
         assert compared <= LIMITS.attempts + clock.now() / LIMITS.attempt_every_s + 1e-6

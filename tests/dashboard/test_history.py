@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from taut.dashboard.history import MOST_POINTS, History, Mark
@@ -18,7 +18,8 @@ def grown(marks: list[Mark], every_s: float = 1.0) -> History:
     return history
 
 
-@given(st.lists(st.tuples(st.floats(0.001, 5.0), st.integers(0, 1000)), min_size=2, max_size=200))
+@settings(max_examples=40)
+@given(st.lists(st.tuples(st.floats(0.001, 5.0), st.integers(0, 1000)), min_size=2, max_size=100))
 def test_points_are_in_order_and_apart_and_account_for_every_sample(moves: list[tuple[float, int]]) -> None:
     time_s, samples, marks = 0.0, 0, []
     for pause_s, more in moves:

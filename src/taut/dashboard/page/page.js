@@ -57,6 +57,7 @@ function showRun(run) {
   $("state").className = `chip ${KIND[run.state] ?? ""}`;
   $("how").textContent = [run.strategy, run.topology, run.codec].filter(Boolean).join(" · ");
   over = run.state === "finished" || run.state === "failed";
+  $("unlock").hidden = over;  // nothing is left to steer
   const share = run.samples_total ? `${Math.floor(100 * run.samples_done / run.samples_total)}%` : "";
   const figures = [
     ["time", time(run.wall_s)],
