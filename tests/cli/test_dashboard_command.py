@@ -9,10 +9,11 @@ import socket
 from pathlib import Path
 
 import pytest
+import typer.main
 from typer.testing import CliRunner
 
 from taut.cli import dashboard as command
-from taut.cli.dashboard import with_value
+from taut.cli.dashboard import WithDashboard, with_value
 from taut.cli.main import app
 from taut.config import resolve
 from taut.errors import Misuse
@@ -55,8 +56,10 @@ def test_the_commands_know_which_flags_take_values(tmp_path: Path) -> None:
     """``--workers`` takes one, ``--json`` does not: what is after --dashboard is still found."""
     with pytest.raises(Misuse, match=r"script '.*absent\.py'"):
         taut("run", "--workers", "2", "--json", "--dashboard", str(tmp_path / "absent.py"))
+    commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
     for name in ("run", "supervisor", "resume"):
-        assert "--dashboard" in taut(name, "--help")
+        assert isinstance(commands[name], WithDashboard)
+        assert "--dashboard" in {flag for each in commands[name].params for flag in each.opts}
 
 
 @pytest.mark.parametrize("given", ["x", ":80", "1:2:3", "65536", "-1", "", "a b:1", "http://a:1", "[]:1", False, 1.5])
