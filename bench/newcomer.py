@@ -1,7 +1,7 @@
 """How long do the others stand still when a worker joins synchronous training? Real processes on this machine: two
-workers, a third one joins in mid-run and is given the weights and Adam's averages (12 bytes per parameter). The longest time
-between two steps of those who were there, around the moment at which the newcomer has the state, against their longest
-before."""
+workers, a third one joins in mid-run and is given the weights and Adam's averages (12 bytes per parameter). The longest
+time between two steps of those who were there, around the moment at which the newcomer has the state, against their
+longest before."""
 
 from __future__ import annotations
 
