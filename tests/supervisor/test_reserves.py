@@ -48,7 +48,9 @@ class Trainee:
         self.facts, self.said, self.told, self.lost, self.term, self.version = Facts(), 2, 0, 0, 0, 0
         self.out: deque[Message] = deque()
         self.inbox: deque[Message] = deque()
-        node = SimpleNamespace(facts=self.facts, rank=rank, workers=2, supervisor=SimpleNamespace(renewals=0), say=self.say)
+        node = SimpleNamespace(
+            facts=self.facts, rank=rank, workers=2, supervisor=SimpleNamespace(renewals=0), say=self.say
+        )
         node.clock = SimpleNamespace(now=lambda: 0.0)
         seat: Any = SimpleNamespace(node=node, statistics=lambda: Statistics(steps=10, wall_s=1.0))
         self.leases = SupervisorLeases(seat)
