@@ -11,7 +11,7 @@ from importlib import metadata
 from pathlib import Path
 
 from taut.communication.keys import RunKeys, write_token_file
-from taut.errors import Misuse, StorageFailed
+from taut.errors import Misuse, StorageFailed, Superseded
 from taut.supervisor.checkpoint_folder import Found
 from taut.supervisor.former import KEYS_FILE, Former
 from taut.supervisor.journal import Journal
@@ -91,7 +91,7 @@ def open_journal(
     resumed: bool,
 ) -> tuple[Journal, int]:
     """With a store, or without one when the disk does not let us: training needs none. Also the supervisor's term, where
-    it begins anew."""
+    it begins anew. Raises ``Superseded`` where somebody else came back for ``former``."""
     began_at = time.time() if former is None else former.began_at
     term = 0
     try:
@@ -99,12 +99,17 @@ def open_journal(
     except StorageFailed as error:
         return Journal(None, now, began_at, str(error)), term
     try:
+        if former is not None:
+            store.claim(former.term)
         if resumed:
             term = store.resumed(began_at)
         store.begin(began_at, command, settings, _versions())
     except StorageFailed as error:
         store.close()
         return Journal(None, now, began_at, str(error)), term
+    except Superseded:
+        store.close()
+        raise
     return Journal(store, now, began_at), term
 
 

@@ -12,6 +12,7 @@ from taut.communication.knocking import Knocking
 from taut.communication.zmq_server import SupervisorSocket
 from taut.core.checkpoints import FOLDER
 from taut.core.clock import Clock, MonotonicClock
+from taut.errors import Superseded
 from taut.supervisor.checkpoint_folder import Found, Launch, numbers, remember_launch
 from taut.supervisor.cluster import Cluster
 from taut.supervisor.control import Control
@@ -66,7 +67,11 @@ class Supervisor:
         self.address = socket.address
         now = clock.now()
         began_s = now if former is None else now - max(0.0, time.time() - former.began_at)  # the run did
-        journal, term = open_journal(self.run_dir, run, began_s, command, settings, former, resume is not None)
+        try:
+            journal, term = open_journal(self.run_dir, run, began_s, command, settings, former, resume is not None)
+        except Superseded:
+            socket.close()
+            raise
         cluster = Cluster(plan, now, term) if former is None else _recalled(plan, former, journal, now)
         cluster.checkpointing.number = max(numbers(checkpoints), default=0)
         if resume is not None:
@@ -90,11 +95,20 @@ class Supervisor:
 
     @classmethod
     def recover(
-        cls, run_dir: Path, *, bind: str | None = None, port: int | None = None, advertise: str | None = None
+        cls,
+        run_dir: Path,
+        *,
+        bind: str | None = None,
+        port: int | None = None,
+        advertise: str | None = None,
+        term: int | None = None,
     ) -> Supervisor:
         """The supervisor of the run in ``run_dir``, which died, comes back: at its old address, or, if ``bind`` or
-        ``port`` say so, at another one, which it tells the workers."""
+        ``port`` say so, at another one, which it tells the workers. ``Superseded`` where another one comes back at the
+        same time, or has since its life ``term`` was judged to be over."""
         former = recall_former(Path(run_dir))
+        if term is not None and former.term != term:
+            raise Superseded(f"a supervisor of term {former.term} has taken over from that of term {term}")
         settings = former.settings
         same = port is None and bind is None
         return cls(
