@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from taut.cli.dashboard import opened, shown
 from taut.cli.display import Display, show_outcome
 from taut.cli.figures import outcome_record
 from taut.cli.launch import conduct
@@ -22,6 +23,7 @@ from taut.cli.options import (
     CheckpointEvery,
     Codec,
     Config,
+    Dashboard,
     Finish,
     Json,
     KeepCheckpoints,
@@ -61,6 +63,7 @@ def supervisor(
     bind: Bind = None,
     port: Port = None,
     advertise: Advertise = None,
+    dashboard: Dashboard = None,
     name: Name = None,
     runs_dir: RunsDir = None,
     config: Config = None,
@@ -96,6 +99,7 @@ def supervisor(
         "bind": bind,
         "port": port,
         "advertise": advertise,
+        "dashboard": dashboard,
         "name": name,
         "runs_dir": runs_dir,
         "log": log,
@@ -106,6 +110,7 @@ def supervisor(
         settings = resolve(flags, config_file=config)
         _check_alone(flags, recover, standby)
         set_up_log(settings.log)
+        listening = opened(settings)
         found = _returned(settings, recover, standby, display)
         if found is None:
             return
@@ -114,6 +119,7 @@ def supervisor(
     else:
         settings = resolve(flags, config_file=config, defaults={"bind": EVERYWHERE}).fitted()
         set_up_log(settings.log)
+        listening = opened(settings)
         run, folder, service = new_supervisor(settings, shlex.join(sys.argv))
         shared = settings.shared()
         display.note(settings.describe(), "dim")
@@ -122,7 +128,8 @@ def supervisor(
     display.note(f"token file: {service.token_file} (copy it; whoever has it may join)")
     join = f"taut worker --join {service.address} --token-file {shlex.quote(str(service.token_file))} SCRIPT"
     display.note(f"on every machine: {join}")
-    ended = conduct(service, None, display)
+    with shown(listening, service, folder, display):
+        ended = conduct(service, None, display)
     if ended.outcome is not None:
         if as_json:
             print_json(outcome_record(run, str(folder), shared, ended.outcome))

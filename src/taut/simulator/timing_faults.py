@@ -89,6 +89,9 @@ class TimingFaults:
         if rank is None:
             rank, self._next_rank = self._next_rank, self._next_rank + 1
             self._note(rank, "joins", now_ns)
+        if world.hands_over:  # when it is among the members
+            self._joined(now_ns, None, (rank, donor))
+            return
         arrives_ns = world.network.arrival(donor, rank, 4 * world.scenario.parameters, now_ns)
         world.at(arrives_ns, self._joined, None, (rank, donor))
 

@@ -36,6 +36,7 @@ class TimingWorld(ABC):
     """The clock, and what happens to workers whatever they do. ``density``: the share of parameters sent per step."""
 
     density = 0.0
+    hands_over = False  # a newcomer gets the state when it is a member
     noise: Noise | None = None
 
     def __init__(self, setting: Setting) -> None:

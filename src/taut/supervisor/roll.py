@@ -102,8 +102,8 @@ class Roll:
         if self.ledger.started_s is None or self.plan.admits_late:
             return None
         return (
-            f"the run has started, and strategy {self.plan.strategy!r} takes no worker after that; "
-            "start a new run with more workers, or use async, which lets workers come and go"
+            f"the run has started, and strategy {self.plan.strategy!r}, as it is set, takes no worker after that; "
+            "start a new run with more workers; in one phase, async, or sync without gloo and nccl, lets them come and go"
         )
 
     def started(self, now: float) -> None:
@@ -217,7 +217,8 @@ class Roll:
 
     def _welcome(self, worker: Worker) -> None:
         plan = self.plan
-        welcome = Welcome(worker.rank, plan.run, plan.seed, plan.workers, plan.settings, self.term)
+        started = self.ledger.started_s is not None
+        welcome = Welcome(worker.rank, plan.run, plan.seed, plan.workers, plan.settings, self.term, started)
         self.outbox.send(worker.connection, welcome)
         self.outbox.send(worker.connection, self.members.roster())
 

@@ -25,6 +25,7 @@ class Admission:
     phases: Phases
     welcome: Welcome
     resumption: Resumption | None = None  # the checkpoint that the run continues, if it does
+    late = False  # it comes in mid-run, and the strategy gives it the state when it starts
 
     def __init__(self, entrance: Entrance, arena: Arena, codec: str | None, statistics: Callable[[], Statistics]) -> None:
         self._entrance, self.arena, self._codec, self._statistics = entrance, arena, codec, statistics
@@ -55,6 +56,10 @@ class Admission:
     def take_over(self, carried: Carried | None) -> None:
         """The run's state: a donor's, with what was ``carried`` from another place, or, of the founder, its own."""
         node, replica = self.node, self.phases.replica
+        if self.late:
+            self.phases.talk.lacks_state = True
+            node.synced({}, ())
+            return
         node.wait(lambda facts: facts.donor == -1 or facts.state is not None, _nothing)
         if node.facts.state is None:
             self._found()
@@ -72,8 +77,14 @@ class Admission:
                 self.resumption.joined(replica, self._workers)
             self.phases.talk.joined(have)
             node.synced(have, tail)
-        self.state, self.merged = "ready", True
-        node.say(Ready())
+        self.merged = True
+        self.get_ready()
+
+    def get_ready(self) -> None:
+        """Tell the others to count on this worker."""
+        if self.state == "joining":
+            self.state = "ready"
+            self.node.say(Ready())
 
     def gone(self) -> list[int]:
         """Who is, of those that ever were in the run."""
@@ -102,6 +113,8 @@ class Admission:
     def _strategy(self, welcome: Welcome) -> Protocol:
         """What it runs from the welcome on."""
         self.phases = Phases(json.loads(welcome.settings), self.arena, self._codec)
+        self.late = welcome.started and self.phases.hands_over
+        self.node.handover.fetches = not self.late
         return self.phases.protocol()
 
     def _count(self) -> Statistics:

@@ -27,6 +27,7 @@ class Handover:
         self.wanted = False
         self._donation = Donation()
         self._asked: Counter[int] = Counter()  # snapshots, per worker
+        self.fetches = True  # else the strategy sees to the state
         self._fetch: Fetch | None = None
         self._fetched = False
 
@@ -70,7 +71,7 @@ class Handover:
     def go_on(self, protocol: Links, now: float) -> None:
         """With taking over the donor's state, if there is one to take and every neighbour holds for us."""
         donor = self._facts.donor
-        if self._fetched or donor is None or donor < 0:
+        if self._fetched or not self.fetches or donor is None or donor < 0:
             return
         if self._fetch is None or self._fetch.donor != donor:
             self._fetch = Fetch(donor, self._limit_nbytes)

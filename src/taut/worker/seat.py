@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -56,6 +56,8 @@ class Seat:
         self._entrance = entrance
         self._home: Admission  # the last place at which the model had the run's state
         self._before = Statistics()  # what was counted at former places
+        self.started = False
+        self.also: Mapping[str, Any] = {}  # that the script has, beside model and optimizer
         self.returned: Callable[[], None] = _nothing  # called when this worker has come back
         was = -1
         while True:
@@ -108,7 +110,12 @@ class Seat:
 
     def attach(self, optimizer: torch.optim.Optimizer) -> None:
         self._optimizer = optimizer
+        self._attach(optimizer)
+
+    def _attach(self, optimizer: torch.optim.Optimizer) -> None:
+        self.phases.also = self.also
         self.talk.attach(optimizer)
+        self.talk.accompany(self.also)
 
     def _standing(self) -> Returned:
         """Where this worker stands, for a supervisor that came back. Asked by the communication thread."""
@@ -116,7 +123,19 @@ class Seat:
         return Returned(self.node.rank, self._place.state, self.phases.number, holds, done, self.leases.length)
 
     def train(self) -> None:
-        """Wait for the start."""
+        """Wait for the start. Who comes in mid-run, and would hold up the others until its first step, starts when its
+        script is at that (``enter``)."""
+        if not self._place.late:
+            self._begin()
+
+    def enter(self) -> bool:
+        """The script is about to train. True: this worker has started only now, with the weights of the others."""
+        if self.started:
+            return False
+        self._begin()
+        return True
+
+    def _begin(self) -> None:
         try:
             self._start()
         except GivenUp as error:
@@ -127,8 +146,10 @@ class Seat:
             self.resumption.restore_talk(self.talk)
 
     def _start(self) -> None:
+        self._place.get_ready()
         self.node.wait(lambda facts: facts.started or facts.stopping, self.talk.idle)
         self.talk.start()
+        self.started = self._place.merged = True
 
     @property
     def stopping(self) -> bool:
@@ -142,9 +163,15 @@ class Seat:
 
     def before_step(self, samples: int, rate: float) -> None:
         """The gradients are there, the optimizer has not moved yet."""
-        if not isinstance(self.node.facts.failure, GivenUp):  # then ``exchange`` sees to it, when the step is over
-            self._check()
-        self.talk.before_step(samples, rate)
+        while True:
+            try:
+                if self.talk.exchanges_gradients or not isinstance(self.node.facts.failure, GivenUp):
+                    self._check()  # else ``exchange`` sees to it, when the step is over
+                self.talk.before_step(samples, rate)
+                return
+            except GivenUp as error:  # the gradients are of weights that it has no longer: the step is the others'
+                self.come_back(error)
+                samples = 0
 
     def exchange(self, samples: int, rate: float) -> None:
         """After a local step: include what arrived, send what changed."""
@@ -164,6 +191,7 @@ class Seat:
         place, with the same model and optimizer. ``Expelled`` where that cannot be any more."""
         first = was = self.node.rank
         brought = carried(self)
+        brought.talk.abandon()
         talks = [brought.talk]
         while True:
             self._before = together(self._before, self.node.supervisor.acknowledged)
@@ -171,12 +199,13 @@ class Seat:
             try:
                 self._sit(brought, was)
                 if self._optimizer is not None:
-                    self.talk.attach(self._optimizer)
+                    self._attach(self._optimizer)
                 self._start()
                 break
             except GivenUp as again:
                 if self._place.merged:
                     brought = carried(self)
+                    brought.talk.abandon()
                     talks.append(brought.talk)
                 was, error = max(was, self.node.rank), again
             except Refused as refusal:
@@ -223,6 +252,7 @@ class Seat:
     def finish(self) -> None:
         """Drain, agree on the model, hand it in if asked to, and go."""
         try:
+            self.enter()
             self._say_done()
             self._end()
             self._agree()
