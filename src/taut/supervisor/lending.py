@@ -58,7 +58,9 @@ class Lending:
                 final=final,
             )
         except Misuse as error:
-            roll.failed(worker, str(error), now)
+            # A latecomer with another data set is turned away, as one with another model is: no failure of the run.
+            late = worker.rank >= roll.plan.workers and not worker.statistics.steps
+            (roll.gone if late else roll.failed)(worker, str(error), now)
             roll.outbox.send(worker.connection, Expulsion(worker.reason))
             return
         if answer is not None and answer != HOLD:
