@@ -41,6 +41,7 @@ from taut.supervisor.checkpointing import Checkpointing
 from taut.supervisor.consensus import relative
 from taut.supervisor.discipline import Discipline
 from taut.supervisor.ending import Ending
+from taut.supervisor.finish import why_differ
 from taut.supervisor.leases import Leases
 from taut.supervisor.lending import Lending
 from taut.supervisor.membership import Membership, Worker
@@ -418,7 +419,7 @@ class Cluster:
     def _finish(self, path: str, error: str, now: float) -> None:
         verdict = self.ending.verdict
         if verdict is not None and verdict.exact and not verdict.identical:
-            error = error or "the replicas differ although equality is promised (a bug in taut)"
+            error = error or why_differ(self.ending.digests, self.discipline.complaints.totals())
         failed = bool(error) or self.ledger.script_failed
         self.outcome = Outcome(
             state="finished" if path else "failed",
