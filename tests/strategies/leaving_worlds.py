@@ -105,7 +105,7 @@ class LeavingWorld(MethodWorld):
     def depart(self) -> None:
         for rank in sorted(self.leaving):
             said = any(queue for (sender, _), queue in self.queues.items() if sender == rank)
-            if self.estates[rank].done and not said:
+            if self.estates[rank].done and not said and not self.method.owing(self.actors[rank].method_state):
                 self.leaving.discard(rank)
                 self.kill(rank)
 

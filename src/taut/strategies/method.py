@@ -263,6 +263,10 @@ class Method(ABC):
         """The learning rate that all use for the step that follows this turn; None: each its own."""
         return None
 
+    def owing(self, state: Any) -> bool:
+        """This worker leaves, and something that it passes on has not been taken yet: it stays until that is so."""
+        return False
+
     def dispensable(self, state: Any) -> bool:
         """Nothing of this worker's training is in what it waits for: it may leave without waiting for it."""
         return False

@@ -8,8 +8,9 @@ makes messages rarer, not queues longer. Nobody waits. A worker relays while it 
 step is over.
 
 This is what ``--strategy async`` becomes on a topology that is not complete. When members change, so does the tree:
-messages carry the key of the tree that they belong to and go on along it. What a dead relay had not passed on is lost to
-those behind it; the replicas then differ, which the end finds out and mends (``relay_ending.py``).
+messages carry the key of the tree that they belong to and go on along it, around those who are gone (``crossings.py``).
+A worker that leaves in order takes nothing with it. What a dead relay had not passed on is lost to those behind it; the
+replicas then differ, which the end finds out and mends (``relay_ending.py``).
 Papers: Strom 2015 (the updates); the relaying is ours, cf. Vogels et al. 2021 (RelaySGD) for relays along trees.
 """
 
@@ -22,6 +23,7 @@ from typing import ClassVar, Literal, cast
 from taut.core.events import Ended
 from taut.core.messages import Note
 from taut.errors import MalformedMessage
+from taut.strategies.crossings import Crossing, Crossings
 from taut.strategies.method import (
     CODECS,
     Draining,
@@ -45,7 +47,6 @@ from taut.strategies.tree import Tree, plant, towards
 
 RETUNE_STEPS = 64
 WAITING_SHARE = 2  # what waits is merged beyond this fraction of a dense update
-TREES_KEPT = 8
 
 
 @dataclass
@@ -57,7 +58,6 @@ class Outbox:
     busy: bool = False
     sent: int = 0  # the step at which the message under way left
     delay: int = 0  # how many steps its oldest had waited by then
-    under_way: list[bytes] = field(default_factory=list)  # what that message carries
 
 
 @dataclass
@@ -68,11 +68,12 @@ class Relaying:
     place: Place
     tree: Tree
     ending: RelayEnding
+    crossings: Crossings
     outboxes: dict[int, Outbox] = field(default_factory=dict)
-    trees: dict[int, Tree] = field(default_factory=dict)
     arrivals: Sheaf = field(default_factory=lambda: Sheaf(b"".join, 0))
     early: list[Heard] = field(default_factory=list)
     draining: bool = False
+    leaving: set[int] | None = None  # those who were told that this worker goes
     steps: int = 0
     included: int = 0  # updates, its own among them
     refused: int = 0
@@ -105,7 +106,7 @@ class Relay(Method):
     def start(self, place: Place, local: Local) -> Relaying:
         tree = plant(place)
         relayed = cast(Relayed, local)
-        state = Relaying(relayed, place, tree, RelayEnding(tree, relayed))
+        state = Relaying(relayed, place, tree, RelayEnding(tree, relayed), Crossings(place))
         state.arrivals = _sheaf(state)
         _root(state, tree)
         return state
@@ -127,23 +128,32 @@ class Relay(Method):
             case Leaving():
                 _flush(state)
                 _send_waiting(state, actions)
+                state.leaving = set()
             case Ended() | Draining():
                 pass
         _pump(state, actions)
-        if state.draining:
+        if state.leaving is not None:
+            _say_going(state, state.leaving, actions)
+        elif state.draining:
             idle = [rank for rank, box in state.outboxes.items() if not box.waiting]
-            actions += state.ending.go_on(idle, lambda: _include(state))
+            actions += state.ending.go_on([] if state.crossings.astray else idle, lambda: _include(state))
             if state.ending.news:
                 state.ending.news = False
                 actions.append(Finished())
         return actions
+
+    def owing(self, state: Relaying) -> bool:
+        return state.crossings.owed
 
     def unsent(self, state: Relaying, gone: Collection[int]) -> list[bytes]:
         """What waits to cross the edge towards those who are still in the run: what this worker made, and what came from
         behind it. The last message under way there was not confirmed, and counts as lost."""
         hop = towards(state.place, set(state.place.members) - set(gone) - {state.place.rank})
         box = state.outboxes.get(hop) if hop is not None else None
-        return [] if box is None else [*box.under_way, *box.waiting.payloads]
+        if box is None or hop is None:
+            return []
+        under_way = [payload for each in state.crossings.under_way.get(hop, []) for payload in each.payloads]
+        return [*under_way, *box.waiting.payloads]
 
     def welcomed(self, state: Relaying, unsent: Sequence[bytes]) -> list[MethodAction]:
         actions: list[MethodAction] = []
@@ -169,9 +179,7 @@ def _sheaf(state: Relaying) -> Sheaf:
 def _root(state: Relaying, tree: Tree) -> None:
     state.tree = tree
     state.outboxes = {other: Outbox(_sheaf(state)) for other in tree.neighbours}
-    state.trees[tree.key] = tree
-    for key in list(state.trees)[:-TREES_KEPT]:
-        del state.trees[key]
+    state.crossings.root(tree)
     state.local.retune(len(tree.members), state.staleness)
 
 
@@ -215,23 +223,42 @@ def _include(state: Relaying) -> None:
 
 def _heard(state: Relaying, event: Heard, actions: list[MethodAction]) -> None:
     note = event.note
-    if note.round not in state.trees:
+    tree = state.crossings.tree(note.round)
+    if note.kind == "tree":
+        state.crossings.introduce(event)
+    elif note.kind == "going":
+        actions += state.crossings.goes(event.sender)
+        if event.sender in state.outboxes:
+            state.outboxes[event.sender].busy = False
+    elif note.kind == "got":
+        _confirm(state, event)
+    elif tree is None:
         state.early.append(event)  # of members that this worker has not been told of yet
     elif note.kind == "update":
-        actions.append(Tell(event.sender, Note("got", note.round)))
-        _pass_on(state, event, state.trees[note.round], actions)
+        _take(state, event, tree, actions)
     elif note.round != state.tree.key:
         pass  # about a tree that is no more
-    elif note.kind == "got":
-        box = state.outboxes.get(event.sender)
-        if box is not None and box.busy:
-            box.busy, box.under_way = False, []
-            state.hop += 0.1 * (box.delay + (state.steps - box.sent) / 2 - state.hop)
     elif note.kind in ENDING_KINDS:
         actions += state.ending.heard(event)
 
 
-def _pass_on(state: Relaying, event: Heard, tree: Tree, actions: list[MethodAction]) -> None:
+def _take(state: Relaying, event: Heard, tree: Tree, actions: list[MethodAction]) -> None:
+    if state.leaving is not None:
+        return  # who sent it was told, and sends it around this worker
+    via = state.crossings.take(event, tree)
+    actions.append(Tell(event.sender, Note("got", tree.key)))
+    _pass_on(state, event, tree, via, actions)
+
+
+def _confirm(state: Relaying, event: Heard) -> None:
+    box = state.outboxes.get(event.sender)
+    found = state.crossings.confirmed(event.sender, event.note.round)
+    if found is not None and found.key == state.tree.key and box is not None:
+        box.busy = False
+        state.hop += 0.1 * (box.delay + (state.steps - box.sent) / 2 - state.hop)
+
+
+def _pass_on(state: Relaying, event: Heard, tree: Tree, via: int, actions: list[MethodAction]) -> None:
     if state.ending.drained:
         return  # from an earlier tree, too late: the sums have been compared
     try:
@@ -246,19 +273,20 @@ def _pass_on(state: Relaying, event: Heard, tree: Tree, actions: list[MethodActi
     for payload in payloads:
         state.arrivals.put(payload, 1)
     for other in tree.neighbours:
-        if other == event.sender:
+        if other == via:
             continue
         if tree.key == state.tree.key:
             for number, payload in enumerate(payloads):
                 _put(state, state.outboxes[other], payload, 0 if number else event.note.part)
-        elif other in state.place.members:
-            actions.append(Tell(other, event.note, event.payload))
+        else:
+            actions += state.crossings.send(other, Crossing(tree.key, state.place.rank, event.note.part, payloads))
 
 
 def _placed(state: Relaying, place: Place, actions: list[MethodAction]) -> None:
     """Another tree. What waits to cross the edges of this one still goes, as it belongs to it."""
     changed = place.members != state.place.members
     state.place = place
+    state.crossings.placed(place)
     if not changed:
         return
     _send_waiting(state, actions)
@@ -268,26 +296,36 @@ def _placed(state: Relaying, place: Place, actions: list[MethodAction]) -> None:
         actions += state.ending.ask_again()
     early, state.early = state.early, []
     for event in early:
-        if event.sender in place.members:
-            _heard(state, event, actions)
+        if event.note.kind == "update" or event.sender in place.members:
+            try:
+                _heard(state, event, actions)
+            except MalformedMessage as error:
+                actions.append(Refuse(event.sender, str(error)))
 
 
 def _pump(state: Relaying, actions: list[MethodAction]) -> None:
     """One message at a time over each edge."""
     for other, box in state.outboxes.items():
         if box.waiting and not box.busy:
-            actions.append(_message(state, other, box))
+            _send(state, other, box, actions)
 
 
 def _send_waiting(state: Relaying, actions: list[MethodAction]) -> None:
     """All that waits to cross an edge goes now: nothing more will come this way."""
     for other, box in state.outboxes.items():
-        if box.waiting and other in state.place.members:
-            actions.append(_message(state, other, box))
+        if box.waiting:
+            _send(state, other, box, actions)
 
 
-def _message(state: Relaying, other: int, box: Outbox) -> Tell:
-    note = Note("update", state.tree.key, box.waiting.count)
-    box.busy, box.sent, box.delay = True, state.steps, state.steps - box.since
-    box.under_way = list(box.waiting.payloads)
-    return Tell(other, note, box.waiting.take())
+def _send(state: Relaying, other: int, box: Outbox, actions: list[MethodAction]) -> None:
+    box.busy, box.sent, box.delay = other not in state.crossings.going, state.steps, state.steps - box.since
+    crossing = Crossing(state.tree.key, state.place.rank, box.waiting.count, list(box.waiting.payloads))
+    box.waiting.clear()
+    actions += state.crossings.send(other, crossing)
+
+
+def _say_going(state: Relaying, told: set[int], actions: list[MethodAction]) -> None:
+    """After all that this worker had to pass on: it takes nothing more."""
+    for other in sorted(set(state.place.others) - told):
+        told.add(other)
+        actions.append(Tell(other, Note("going", state.tree.key)))

@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 
 HELD_UP_S = 0.25  # at least, before a round counts as held up: a busy machine takes so long at times
 LAST_WAITS = 64
-LULL_S = 0.5  # of a relay that leaves, for a moment in which nothing is under way
 
 
 class Rounds(Talk):
@@ -235,14 +234,13 @@ class Rounds(Talk):
                 self.bequest.hand_on(holder.bequest(), self.node.place(self.shape).neighbours(), self.idle)
         self.node.pass_on(self.idle)
         self.node.pass_on(self.idle)  # what waited for an answer to the first
-        if self.method.streams:
-            self._await_lull()
+        if self._owing():
+            self.node.wait(lambda _: not self._owing() or self.node.facts.over(self.stage.phase), self.idle)
+            self.node.pass_on(self.idle)
 
-    def _await_lull(self) -> None:
-        """A relay that goes takes with it what others send it in that moment: go when nothing is under way. There may
-        never be such a moment; what is lost is mended at the end."""
-        due_s = self.node.clock.now() + LULL_S
-        self.node.wait(lambda _: self.node.settled() or self.node.clock.now() > due_s, self.idle)
+    def _owing(self) -> bool:
+        with self._lock:
+            return self._state is not None and self.method.owing(self._state)
 
     def _inherit(self, part: bytes) -> None:
         holder = self.replica if self.method.streams else self.local.coder
