@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from taut.strategies.method import Vector
 
 SHARDS = 16
-KINDS = ("ask", "answer", "shard", "bye", "final", KIND)
+KINDS = ("ask", "answer", "shard", "will", "bye", "final", KIND)
 
 
 class Rule(Protocol):
@@ -61,6 +61,7 @@ class Centre:
     number: float = 0.0  # goes with our question
     missing: dict[int, int] = field(default_factory=dict)  # shards without an answer, and whom we asked
     # the end
+    left: bool = False  # this worker goes, and its shards are with the others
     draining: bool = False
     finished: bool = False
     told: dict[str, set[int]] = field(default_factory=lambda: {"bye": set(), "final": set()})
@@ -130,7 +131,7 @@ class Centre:
             return []
         parts = self._parts(note, payload)
         if note.kind == "ask":
-            return [self._answer(sender, note, parts)]
+            return [] if self.left else [self._answer(sender, note, parts)]  # it asks the heir when it hears of it
         for shard, values in parts:
             if note.kind == "answer":
                 self._take(shard, note.round, values)
@@ -170,6 +171,11 @@ class Centre:
         if not note.numbers or len(parts) != len(note.numbers) - 1 or offset != len(payload):
             raise MalformedMessage(f"{note.kind}: {len(payload)} bytes do not make the shards {note.numbers[1:]}")
         return parts
+
+    def leave(self) -> list[Tell]:
+        """This worker goes: all get its shards as they are, for one of them will hold them."""
+        self.left = True
+        return [self._tell(other, "will", self.held(), self.view) for other in self.place.others]
 
     def placed(self, place: Place) -> list[Tell]:
         """The members changed: hand over what we no longer hold, and ask the heirs of the dead."""

@@ -17,6 +17,7 @@ from taut.strategies.method import (
     Draining,
     Finished,
     Heard,
+    Leaving,
     Local,
     Method,
     MethodAction,
@@ -37,6 +38,7 @@ class Orbit:
     steps: int = 0
     exchanges: int = 0
     turn: bool = False
+    leaving: bool = False
     finished: bool = False
 
 
@@ -52,6 +54,10 @@ class Centred(Method):
     @abstractmethod
     def exchange(self, state: Any) -> list[Tell]:
         """Ask the centre."""
+
+    def owing(self, state: Any) -> bool:
+        """What it did since its last exchange goes into another one, then what it holds of the centre to the others."""
+        return bool(not state.finished and (state.steps or state.centre.missing or not state.centre.left))
 
     def figures(self, state: Any) -> dict[str, float]:
         return {"exchanges": float(state.exchanges)}
@@ -71,10 +77,14 @@ class Centred(Method):
                 actions += centre.placed(place)
             case Ended() if state.steps and not centre.missing:
                 actions += self._exchange(state)
+            case Leaving():
+                state.leaving = True
             case Draining():
                 centre.draining = True
             case Heard() | Ended():
                 pass
+        if state.leaving and not centre.missing and not centre.left:
+            actions += self._exchange(state) if state.steps else centre.leave()
         actions += centre.close()
         # While it drains, a worker has nothing to do but to wait for the end: it is not sent round in idle turns.
         if state.turn and not centre.missing and (centre.finished or not centre.draining):

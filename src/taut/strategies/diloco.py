@@ -136,6 +136,9 @@ class DiLoCo(Periodic):
             return self._delayed.on(state, event, now)
         return super().on(state, event, now)
 
+    def owing(self, state: Any) -> bool:
+        return self._delayed.owing(state) if isinstance(state, Pushing) else super().owing(state)
+
     def figures(self, state: Any) -> dict[str, float]:
         return self._delayed.figures(state) if isinstance(state, Pushing) else super().figures(state)
 

@@ -25,7 +25,18 @@ from taut.core.messages import Note
 from taut.errors import MalformedMessage, Misuse
 from taut.strategies.balance import Adopt, Ask, Balance, Everybody, within
 from taut.strategies.group import Group
-from taut.strategies.method import Heard, Local, MethodAction, MethodEvent, Place, Placed, Tell, check_whole
+from taut.strategies.method import (
+    Heard,
+    Leaving,
+    Local,
+    MethodAction,
+    MethodEvent,
+    Place,
+    Placed,
+    Stepped,
+    Tell,
+    check_whole,
+)
 from taut.strategies.periodic import Period, Periodic
 
 if TYPE_CHECKING:
@@ -42,6 +53,7 @@ class Watch(Period):
 
     reference: Vector = None  # type: ignore[assignment]  # set by start
     strayed: bool = False  # the coordinator has our x, and we wait for its verdict
+    apart: bool = False  # we trained since our x was last in a mean
     asked: int = -1  # it wants our x at our next check, before this average
     called: int = 0  # somebody is in this average of all
     callers: set[int] = field(default_factory=set)  # they are in their first one, whichever it is
@@ -100,6 +112,10 @@ class Dynamic(Periodic):
         actions: list[MethodAction] = []
         if isinstance(event, Heard) and event.note.kind in KINDS:
             self._hear(state, event)
+        elif isinstance(event, Stepped):
+            state.apart = state.apart or event.samples > 0
+        elif isinstance(event, Leaving) and self.owing(state):
+            actions += _call(state)
         elif isinstance(event, Placed):
             actions += self._move(state, event.place)
         actions += super().on(state, event, now)
@@ -142,7 +158,11 @@ class Dynamic(Periodic):
         state.strayed = False
         return _announce(state) + self.begin(state, state.local.x, float(state.samples), keeps=True)
 
+    def owing(self, state: Watch) -> bool:
+        return state.apart and not state.finished and len(state.place.members) > 1
+
     def conclude(self, state: Watch) -> None:
+        state.apart = False
         if state.trained or state.newcomers:
             state.group.mean(state.local.x)
         state.reference[:] = state.local.x
@@ -214,17 +234,23 @@ class Dynamic(Periodic):
                 if state.place.rank in ranks:
                     state.asked = state.next
             case Everybody():
-                actions += _announce(state)
-                state.called = max(state.called, state.next)
-                if not state.next:
-                    state.callers.add(state.place.rank)
+                actions += _call(state)
 
 
 def _adopt(state: Watch, mean: Vector) -> None:
     """Go on from the mean of those who strayed."""
     state.local.x[:] = mean
-    state.strayed = state.idle = False
+    state.strayed = state.idle = state.apart = False
     state.steps = 0
+
+
+def _call(state: Watch) -> list[Tell]:
+    """For an average of all."""
+    tells = _announce(state)
+    state.called = max(state.called, state.next)
+    if not state.next:
+        state.callers.add(state.place.rank)
+    return tells
 
 
 def _announce(state: Watch) -> list[Tell]:

@@ -8,7 +8,7 @@ while it handles an event, and nothing else of the world. The shell (``worker/ro
     Placed     the members changed, and with them the graph
     Ended      the worker has no data left; it goes on taking turns (``Stepped`` with no samples) for the others' sake
     Draining   the run is over, for everybody
-    Leaving    this worker goes, and the others go on; told only to methods that talk in what a codec emits
+    Leaving    this worker goes, and the others go on; it stays, in turns without data, while the method is ``owing``
 
 and carries out its answers: ``Tell`` (post a message), ``Proceed`` (after ``Stepped``: take the next step) and
 ``Finished`` (after ``Draining``: nobody waits for this worker any more, and it waits for nobody).
@@ -264,7 +264,8 @@ class Method(ABC):
         return None
 
     def owing(self, state: Any) -> bool:
-        """This worker leaves, and something that it passes on has not been taken yet: it stays until that is so."""
+        """This worker is ``Leaving``, and something that it did, or passes on, is not with the others yet: it stays until
+        that is so, and takes turns without data, where others wait for turns."""
         return False
 
     def dispensable(self, state: Any) -> bool:

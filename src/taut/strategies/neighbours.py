@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from taut.topologies.shape import Shape
 
 BYE = "bye"
+MOST_ROUNDS = 16  # that a leaving worker stays for
 MOST_EARLY = 64  # messages of one neighbour for versions of the members that this worker has not been told of
 
 
@@ -60,6 +61,8 @@ class Neighbourhood:
     rounds: int = 0  # over all versions
     steps: int = 0  # since the last round, where there is not one after each
     dropped: int = 0  # messages of rounds that a change of the members ended
+    untold: bool = False  # it trained since it last sent something
+    told: int = -MOST_ROUNDS  # in which of ``rounds`` it sent what it had last trained
 
 
 S = TypeVar("S", bound=Neighbourhood)
@@ -101,6 +104,13 @@ class NeighbourRounds(Method, Generic[S]):
     def late(self, state: S, heard: Sequence[Heard]) -> None:
         """This worker drains, and these came for rounds that it takes no part in any more."""
 
+    def owing(self, state: S) -> bool:
+        """What it did last was sent in the round ``told``. That its neighbours have merged it is seen when they take part
+        in the next one; where edges have directions, and those who hear it are others, when that has come around."""
+        around = min(len(state.place.members), MOST_ROUNDS - 3) if state.place.graph(state.round).directed else 0
+        alone = state.left >= set(state.place.others)
+        return not alone and (state.untold or state.rounds < state.told + 2 + min(self.overlap, 1) + around)
+
     def figures(self, state: S) -> dict[str, float]:
         return {"rounds": float(state.rounds), "dropped": float(state.dropped)}
 
@@ -115,9 +125,12 @@ class NeighbourRounds(Method, Generic[S]):
                 else:
                     self._take(state, event, actions)
             case Stepped(samples) if samples and self._trains_on(state) and not state.draining:
+                state.untold = True
                 actions.append(Proceed())
-            case Stepped():
+            case Stepped(samples):
                 state.turn, state.steps = event, 0
+                if samples or state.untold:
+                    state.told, state.untold = state.rounds, False
                 state.owed |= {(state.round, sender) for sender in self.inward(state)}
                 actions += self.send(state)
             case Placed(place):
@@ -198,6 +211,7 @@ class NeighbourRounds(Method, Generic[S]):
             del state.inbox[key]
         state.dropped += len(stale)
         state.round = 0
+        state.untold = self.owing(state)  # what was sent last may have been dropped
         state.owed.clear()
         self.restart(state)
         if state.turn is not None:

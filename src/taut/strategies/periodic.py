@@ -30,6 +30,7 @@ from taut.strategies.method import (
     Finished,
     Heard,
     HeldUp,
+    Leaving,
     Local,
     Method,
     MethodAction,
@@ -132,6 +133,11 @@ class Periodic(Method):
     def figures(self, state: Any) -> dict[str, float]:
         return {"rounds": float(state.rounds)}
 
+    def owing(self, state: Any) -> bool:
+        """What it did since its last round goes into the next one."""
+        contributes = state.begun and not state.lent
+        return bool(not state.finished and len(state.place.members) > 1 and (state.steps or contributes))
+
     def dispensable(self, state: Any) -> bool:
         """Who has not trained since its last round only lends its presence to this one."""
         return bool(state.begun and state.lent)
@@ -160,7 +166,7 @@ class Periodic(Method):
                 state.place = place
                 if state.late.stays(place):
                     actions += state.group.placed(place)
-            case Ended():
+            case Ended() | Leaving():
                 state.ended = True
             case Draining():
                 state.draining = True

@@ -227,16 +227,28 @@ class Rounds(Talk):
         """The others go on without this worker as soon as the supervisor tells them. What its codec keeps for later is
         handed to one of them."""
         if self._state is not None:
-            if self.method.streams:
+            if self.method.vector == "weights":  # gradients are with the others when the step is over
+                self._fetch()
                 self._tell(Leaving())
+                self._share()
             holder = self.replica if self.method.streams else self.local.coder
             if holder is not None:
                 self.bequest.hand_on(holder.bequest(), self.node.place(self.shape).neighbours(), self.idle)
         self.node.pass_on(self.idle)
         self.node.pass_on(self.idle)  # what waited for an answer to the first
-        if self._owing():
-            self.node.wait(lambda _: not self._owing() or self.node.facts.over(self.stage.phase), self.idle)
-            self.node.pass_on(self.idle)
+
+    def _share(self) -> None:
+        """Until what this worker did is with the others, in turns without data where they wait for its turns."""
+
+        def shared(facts: Facts) -> bool:
+            return not self._owing() or facts.over(self.stage.phase)
+
+        while not shared(self.node.facts):
+            if self.method.lockstep:
+                self._idle_turn()
+            if self.node.supervisor_lost():
+                raise SupervisorLost("the supervisor fell silent while this worker was leaving")
+            self._breathe(shared)
 
     def _owing(self) -> bool:
         with self._lock:
