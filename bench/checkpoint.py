@@ -1,23 +1,33 @@
 """How long does training stand still for a checkpoint?
 
 One worker (AdamW, tether: 16 bytes of state per parameter), a checkpoint every few seconds. Every step is timed from
-batch to batch. A step *with* a checkpoint is one during which memory was made ready, the state copied, or the file
-written; of each checkpoint the longest such step counts, less the median of the nearest steps without: what it cost more
-than usual. The bar is one step, for every checkpoint, the first included. ``all cores``: torch computes on all of them,
-so that there is none to spare.
+batch to batch. A checkpoint's steps are all during which memory was made ready, the state copied, or the file written.
+With u, the median of the steps without a checkpoint that come next,
 
-On a machine that others use, a step may be long for no reason of ours: the longest one without a checkpoint says how
-much that is, and what is above the bar by no more than that is theirs.
+    longest     = max(its steps) / u - 1               the worst that any single step had to stand still
+    altogether  = sum(its steps) / u - their number    what it cost, slowing down included; no bar: work takes time
+
+On a machine that others use, steps are long for no reason of ours, and the more steps one looks at, the longer the
+longest. So each checkpoint has its *quiet window*: the next steps without a checkpoint, as many as it had itself. These
+are judged in the same way, and
+
+    standstill  = longest of all checkpoints - longest of all their quiet windows
+
+is what checkpoints add to the machine's own worst. The bar is one step. Both terms are shown: a quiet machine's second
+one is near 0, and then the bar is on the plain worst; where it is not, look at the first one, too. One long step in a
+quiet window could hide what checkpoints do, so there is a second bar that it cannot move: the same difference of medians
+instead of worsts. The first checkpoint counts like any other. ``all cores``: torch computes on all of them, so that there
+is none to spare.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 import statistics
 import tempfile
-from collections import defaultdict
-from collections.abc import Collection
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,8 +35,11 @@ from typing import Any
 from processes import Made, taut_run
 from report import Row, arguments, report, row
 
-NEAREST = 11
-WARM_STEPS = 3  # the first ones are of another length: the optimizer makes its state, kernels are loaded
+NEAREST = 11  # so many steps at least say how long one usually takes
+WARM_S = 1.0  # steps that begin this early are of another length: the optimizer makes its state, kernels are loaded
+CHECKPOINTS = 15
+
+Step = tuple[float, int, bool]  # how long it took; the last checkpoint that was copied; whether one was being made
 
 
 @dataclass(frozen=True)
@@ -38,57 +51,113 @@ class Case:
     layers: int
     batch: int
     threads: int = 1
+    every_s: float = 4.0
 
-    def run(self, folder: Path, seconds: float, every_s: float) -> Made:
+    def run(self, folder: Path, checkpoints: int) -> Made:
+        seconds = self.every_s * (checkpoints + 0.8)
         words = ["--width", self.width, "--layers", self.layers, "--batch", self.batch, "--seconds", seconds]
-        options = ["--checkpoint-every", f"{every_s:g}s", "--keep-checkpoints", "1", "--threads", str(self.threads)]
+        options = ["--checkpoint-every", f"{self.every_s:g}s", "--keep-checkpoints", "1", "--threads", str(self.threads)]
         return taut_run("checkpointed.py", [str(word) for word in words], folder, workers=1, options=options)
 
 
 CORES = os.cpu_count() or 1
 CASES = (
-    Case("4 MB, short steps", 250, 4, 64),
+    Case("4 MB, short steps", 250, 4, 64, every_s=1.5),
     Case("201 MB", 1250, 8, 160),
     Case("201 MB, all cores", 1250, 8, 160, CORES),
     Case("201 MB, short steps", 1250, 8, 8),
 )
 
 
-def rows(case: Case, record: dict[str, Any]) -> list[Row]:
-    steps = [(taken_s, number, busy) for taken_s, number, busy in record["steps"]][WARM_STEPS:]
-    usual = {place: taken_s for place, (taken_s, _, busy) in enumerate(steps) if not busy}
-    if len(usual) < NEAREST:
-        raise SystemExit(f"{case.name}: only {len(usual)} of {len(steps)} steps without a checkpoint")
-    longest: dict[int, tuple[float, int]] = defaultdict(lambda: (0.0, 0))  # of each checkpoint, and where it was
-    asked = 0
-    for place, (taken_s, number, busy) in enumerate(steps):
-        asked = asked if busy else number + 1  # the next one: it is asked for before its number is taken
+@dataclass(frozen=True)
+class Compared:
+    """A checkpoint's steps, and the quiet ones after it: how long each took."""
+
+    steps_s: Sequence[float]
+    quiet_s: Sequence[float]
+    usual_s: float
+
+    @property
+    def longest(self) -> float:
+        return max(self.steps_s) / self.usual_s - 1.0
+
+    @property
+    def quiet_longest(self) -> float:
+        return max(self.quiet_s) / self.usual_s - 1.0
+
+    @property
+    def altogether(self) -> float:
+        return sum(self.steps_s) / self.usual_s - len(self.steps_s)
+
+    @property
+    def quiet_altogether(self) -> float:
+        return sum(self.quiet_s) / self.usual_s - len(self.quiet_s)
+
+
+def warmed(steps: Sequence[Sequence[Any]]) -> list[Step]:
+    """Without those that began in the first moments."""
+    begun_s = itertools.accumulate((taken_s for taken_s, _, _ in steps), initial=0.0)
+    return [(step[0], step[1], step[2]) for at_s, step in zip(begun_s, steps, strict=False) if at_s >= WARM_S]
+
+
+def compared(steps: Sequence[Step]) -> list[Compared]:
+    """Every checkpoint with its quiet window, which goes on after the next checkpoint, or at the run's beginning, where
+    there are too few steps between two.
+
+    >>> one = compared([(1.0, 0, False)] * 6 + [(1.5, 0, True), (1.2, 1, True)] + [(1.0, 1, False), (1.1, 1, False)] * 3)
+    >>> [(round(each.longest, 3), round(each.quiet_longest, 3), round(each.altogether, 3)) for each in one]
+    [(0.5, 0.1, 0.7)]
+    """
+    quiet = [taken_s for taken_s, _, busy in steps if not busy]
+    found: list[Compared] = []
+    own: list[float] = []
+    passed = 0
+    for taken_s, _, busy in [*steps, (0.0, 0, False)]:
         if busy:
-            longest[asked] = max(longest[asked], (taken_s, place))
-    nearby = [statistics.median(usual[at] for at in _nearest(usual, place)) for _, place in longest.values()]
-    over = [taken_s / step_s - 1.0 for (taken_s, _), step_s in zip(longest.values(), nearby, strict=True)]
+            own.append(taken_s)
+            continue
+        if own:
+            around = [*quiet[passed:], *quiet[:passed]]
+            usual_s = statistics.median(around[: max(NEAREST, len(own))])
+            found.append(Compared(own, around[: len(own)], usual_s))
+            own = []
+        passed += 1
+    return found
+
+
+def rows(case: Case, record: dict[str, Any]) -> list[Row]:
+    steps = warmed(record["steps"])
+    quiet = [taken_s for taken_s, _, busy in steps if not busy]
+    if len(quiet) < NEAREST:
+        raise SystemExit(f"{case.name}: only {len(quiet)} of {len(steps)} steps without a checkpoint")
+    each = compared(steps)
+    longest, without = [one.longest for one in each], [one.quiet_longest for one in each]
+    middle, quiet_middle = statistics.median(longest), statistics.median(without)
+    altogether = statistics.median(one.altogether for one in each)
+    quiet_altogether = statistics.median(one.quiet_altogether for one in each)
     return [
-        row(f"{case.name}: median step", 1e3 * statistics.median(usual.values()), "ms"),
-        row(f"{case.name}: longest step without a checkpoint", 1e3 * max(usual.values()), "ms"),
-        row(f"{case.name}: checkpoints", len(over), ""),
-        row(f"{case.name}: extra, median checkpoint", statistics.median(over), "steps"),
-        row(f"{case.name}: extra, first checkpoint", over[0], "steps", at_most=1.0),
-        row(f"{case.name}: extra, worst checkpoint", max(over), "steps", at_most=1.0),
+        row(f"{case.name}: median step", 1e3 * statistics.median(quiet), "ms"),
+        row(f"{case.name}: checkpoints", len(each), ""),
+        row(f"{case.name}: steps during one, median", statistics.median(len(one.steps_s) for one in each), ""),
+        row(f"{case.name}: longest, first checkpoint", longest[0], "steps"),
+        row(f"{case.name}: longest, median checkpoint", middle, "steps"),
+        row(f"{case.name}: longest, median quiet window", quiet_middle, "steps"),
+        row(f"{case.name}: standstill, median", middle - quiet_middle, "steps", at_most=1.0),
+        row(f"{case.name}: longest, worst checkpoint", max(longest), "steps"),
+        row(f"{case.name}: longest, worst quiet window", max(without), "steps"),
+        row(f"{case.name}: standstill, worst", max(longest) - max(without), "steps", at_most=1.0),
+        row(f"{case.name}: altogether, median checkpoint", altogether, "steps"),
+        row(f"{case.name}: altogether, median quiet window", quiet_altogether, "steps"),
     ]
 
 
-def _nearest(usual: Collection[int], place: int) -> list[int]:
-    """The steps without a checkpoint that are nearest: what slows the machine for a while slows them, too."""
-    return sorted(usual, key=lambda at: abs(at - place))[:NEAREST]
-
-
 def main(args: argparse.Namespace) -> None:
-    seconds, every_s = (9.0, 3.0) if args.quick else (30.0, 3.0)
+    checkpoints = 2 if args.quick else CHECKPOINTS
     measured: list[Row] = []
     with tempfile.TemporaryDirectory(dir=args.folder) as folder:
         for case in CASES:
             if not args.only or any(word in case.name for word in args.only):
-                measured += rows(case, case.run(Path(folder) / "run", seconds, every_s).records[0])
+                measured += rows(case, case.run(Path(folder) / "run", checkpoints).records[0])
     report("checkpoint", measured, args)
 
 

@@ -61,7 +61,7 @@ class Some:
             courier.facts.roster = roster = Roster(1, members, [])
             courier._on_supervisor(Welcome(rank, "costs", 0, len(keys), "{}"), [])
             courier._on_roster(roster)
-            courier._tell(Synced({}, []))
+            courier.stages.tell(Synced({}, []))
         self.until(lambda: not any(link.pending for link in self.couriers[0].stage.state.links.values()))
 
     def until(self, done: Callable[[], bool]) -> None:
@@ -78,14 +78,14 @@ class Some:
         send_s = cpu(lambda: sender.work(None)) / len(receivers)
         receive_s = 0.0
         for receiver in receivers:
-            while not receiver._arrivals:
+            while not receiver.stages.arrivals:
                 begun = time.thread_time()
                 receiver.work(0.001)
                 last_s = time.thread_time() - begun
             receive_s += last_s  # of the call that brought it: waiting is not counted
             begun = time.thread_time()
-            items = list(receiver._arrivals)
-            receiver._arrivals.clear()
+            items = list(receiver.stages.arrivals)
+            receiver.stages.arrivals.clear()
             receiver._commands.append(Taken({item.origin: item.hi for item in items}))
             receive_s += time.thread_time() - begun
         return send_s, receive_s / len(receivers)

@@ -7,7 +7,8 @@ anything (``early``), a worker that is ``stopped``, which keeps its connection, 
 is ``dismissed`` (``taut drain RUN WORKER``), which hands everything over and goes.
 
 Detection is the supervisor's "gone" event. Strategies that wait for each other must go on within 1.5 s of it (three
-heartbeats). Where nobody waits, the longest pause between two steps may be 0.5 s longer than in the quiet stretch before.
+heartbeats). Where nobody waits, or whoever waits trains on, the longest pause between two steps may be 0.5 s longer than
+in the quiet stretch before.
 """
 
 from __future__ import annotations
@@ -41,8 +42,19 @@ LIMIT_S = 120.0  # a run that hangs must say so
 GO_ON_S = 1.5  # three heartbeats
 MORE_S = 0.5  # than the longest pause of the quiet stretch, where nobody waits
 TAUT = [sys.executable, "-m", "taut.cli.main"]
-NEVER_WAIT = ("async", "gossip", "adpsgd", "server", "averaging")  # easgd does, for an answer of who holds its centre
-STRATEGIES = ("sync", "sync:backup=1", "ssp:3", "averaging:every=4", "dpsgd", "async", "gossip", "easgd")
+NEVER_WAIT = ("async", "gossip", "adpsgd", "server", "averaging", "dpsgd", "easgd", "diloco")  # not for the dead
+STRATEGIES = (
+    "sync",
+    "sync:backup=1",
+    "ssp:3",
+    "averaging:every=4",
+    "dpsgd",
+    "diloco:every=4",
+    "async",
+    "gossip",
+    "easgd",
+    "easgd:every=2",
+)
 
 
 @dataclass(frozen=True)
@@ -207,7 +219,8 @@ def cases(quick: bool) -> list[Case]:
         Case(strategy, "run") for strategy in ("sync", "async")
     ]
     leaving = [Case(strategy, "joined", "dismissed") for strategy in ("sync", "easgd", "server")]
-    return [*both, Case("sync", "joined", quiet_s=EARLY_S), Case("sync", "joined", "stopped"), *leaving]
+    stopped = [Case(strategy, "joined", "stopped") for strategy in ("sync", "dpsgd")]
+    return [*both, Case("sync", "joined", quiet_s=EARLY_S), *stopped, *leaving]
 
 
 def main(args: argparse.Namespace) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 SOURCE = Path(__file__).resolve().parents[1] / "src"
 HEIGHT = {
-    **dict.fromkeys(("cli", "engines", "testing", "comparison", "adviser"), 3),
+    **dict.fromkeys(("cli", "engines", "testing", "comparison", "adviser", "dashboard"), 3),
     **dict.fromkeys(("worker", "supervisor", "optim", "simulator"), 2),
     **dict.fromkeys(("strategies", "codecs", "topologies", "collectives", "communication", "config"), 1),
     **dict.fromkeys(("core", "errors", "written"), 0),
@@ -22,6 +22,7 @@ SIDEWAYS = {
     ("cli", "engines"),
     ("cli", "comparison"),
     ("cli", "adviser"),
+    ("cli", "dashboard"),
     ("adviser", "comparison"),
     ("comparison", "engines"),
     ("adviser", "engines"),

@@ -15,6 +15,7 @@ or the file given with ``--config``), the default. ``taut.toml`` has three table
     preload = ["torchvision"]        # imported once, before the workers are forked
     checkpoint_every = "5m"          # or "200steps", "1epoch": docs/checkpoints.md
     keep_checkpoints = 3
+    dashboard = 8080                 # [HOST:]PORT, or true for any free port: docs/dashboard.md
     patience_s = 120                 # for a supervisor that is gone, or workers that the run needs: docs/faults.md
 
     [network]
@@ -40,7 +41,7 @@ from types import MappingProxyType
 from typing import Any
 
 from taut.errors import Misuse
-from taut.written import did_you_mean, parse_interval
+from taut.written import did_you_mean, parse_interval, parse_place
 
 LOG_LEVELS = ("debug", "info", "warning", "error")
 FILE_NAME = "taut.toml"
@@ -151,6 +152,11 @@ def _interval(given: object, blame: str) -> str:
     return str(given).strip()
 
 
+def _place(given: object, blame: str) -> str:
+    host, port = parse_place(given, blame)
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
 def _setting(default: Any, table: str, check: Check) -> Any:
     return field(default=default, metadata={"table": table, "check": check})
 
@@ -175,6 +181,7 @@ class Settings:
     checkpoint_every: str | None = _setting(None, "run", _interval)
     keep_checkpoints: int = _setting(3, "run", _whole(1, 10_000))
     patience_s: int = _setting(120, "run", _whole(1, 30 * 86_400))
+    dashboard: str | None = _setting(None, "run", _place)  # HOST:PORT
     bind: str = _setting("127.0.0.1", "network", _text)
     port: int = _setting(0, "network", _whole(0, 65_535))
     advertise: str | None = _setting(None, "network", _text)

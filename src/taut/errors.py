@@ -41,7 +41,10 @@ class SupervisorLost(NetworkError):
 
 
 class Refused(NetworkError):
-    """The supervisor did not admit this worker: another model, another version, a wrong token. Nothing was shared."""
+    """The supervisor did not admit this worker: another model, another version, a wrong token. Nothing was shared. It is
+    for you to mend, as ``Misuse`` is, so that the exit code is the same."""
+
+    exit_code = 2
 
 
 class Expelled(NetworkError):

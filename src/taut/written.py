@@ -12,6 +12,7 @@ from typing import Any
 from taut.errors import Misuse
 
 _AMOUNT = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]+)\s*")
+_PLACE = re.compile(r"(?:(?:\[(?P<six>[0-9A-Fa-f:.%\w]+)\]|(?P<host>[A-Za-z0-9_.-]+)):)?(?P<port>[0-9]{1,5})")
 _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _UNITS = {
     **dict.fromkeys(("s", "sec", "second", "seconds"), "s"),
@@ -86,6 +87,19 @@ class Interval:
     def floor(self, position: float) -> float:
         """The last multiple at or before ``position``."""
         return self.amount * math.floor(position / self.amount)
+
+
+def parse_place(given: object, blame: str = "dashboard") -> tuple[str, int]:
+    """Host and port of ``[HOST:]PORT``, with 127.0.0.1 where no host is given; ``true`` is any free port of it.
+
+    >>> parse_place("8080"), parse_place("0.0.0.0:0"), parse_place("[::1]:80"), parse_place(True)
+    (('127.0.0.1', 8080), ('0.0.0.0', 0), ('::1', 80), ('127.0.0.1', 0))
+    """
+    match = _PLACE.fullmatch("0" if given is True else str(given).strip())
+    if match is None or int(match["port"]) > 65_535:
+        remedy = "8080 is for this machine alone, 0.0.0.0:8080 for others too"
+        raise Misuse(f"{blame} = {given!r}", "[HOST:]PORT with a port up to 65535", remedy)
+    return match["six"] or match["host"] or "127.0.0.1", int(match["port"])
 
 
 def parse_interval(given: object, blame: str = "checkpoint_every") -> Interval:

@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from taut.cli.display import Display, progress_text, replicas_text, show_outcome
-from taut.cli.figures import PARTS, cluster_rate, compression, outcome_record, size, time_split, total
+from taut.cli.figures import compression, outcome_record, size, time_split
 from taut.cli.logs import Follower, failures, last_lines
 from taut.cli.options import plain
 from taut.core.messages import Statistics
+from taut.supervisor.figures import PARTS, cluster_rate, total
 from taut.supervisor.view import ClusterView, Event, Outcome, Validation, WorkerRow
 
 seconds = st.just(0.0) | st.floats(1e-3, 1e6)

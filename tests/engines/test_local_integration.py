@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -230,3 +231,61 @@ def test_a_missing_preload_is_noted_and_the_script_runs(tmp_path: Path) -> None:
         assert [each.clean for each in exits(engine)] == [True]
     assert engine.logs[0].read_text() == "ran\n"
     assert "no_such_module" in engine.own_log.read_text()
+
+
+LEFT_OPEN = """
+    import atexit, io, sys, threading, zipfile
+    from pathlib import Path
+    folder = Path(sys.argv[1])
+    held = open(folder / "held.txt", "w")
+    held.write("never closed, ")
+    sys.modules["another"] = type(sys)("another")  # as a module of the user's would hold it
+    sys.modules["another"].log = open(folder / "log.txt", "w")
+    sys.modules["another"].log.write("of a module")
+    archive = zipfile.ZipFile(folder / "archive.zip", "w")
+    archive.writestr("name", "data")
+    def cycle(): return archive  # so that only the collector finds it
+    def last(): held.write("but at exit, ")
+    def slow():
+        started.wait()
+        held.write("by a thread, ")
+    started = threading.Event()
+    atexit.register(last)
+    threading.Thread(target=slow).start()
+    started.set()
+    print("printed", end="")
+    sys.exit(3)
+"""
+
+
+@pytest.mark.parametrize("start", ["zygote", "spawn"])
+def test_what_a_script_left_open_is_written_although_the_process_ends_at_once(tmp_path: Path, start: str) -> None:
+    engine = LocalEngine(written(tmp_path, LEFT_OPEN), [str(tmp_path)], 1, {}, log_dir=tmp_path, start=start)
+    with running(engine):
+        (ended,) = exits(engine)
+    assert ended.code == 3
+    assert engine.logs[0].read_text() == "printed"
+    assert (tmp_path / "held.txt").read_text() == "never closed, by a thread, but at exit, "
+    assert (tmp_path / "log.txt").read_text() == "of a module"
+    assert zipfile.ZipFile(tmp_path / "archive.zip").read("name") == b"data"
+
+
+NOT_TAKEN = """
+    from torch.nn import Identity  # what raises is called by torch, as taut is by an optimizer
+    from taut.errors import Refused
+    def refused(*_): raise Refused("the supervisor does not take this token")
+    refused.__code__ = refused.__code__.replace(co_filename="/elsewhere/site-packages/another.py")
+    layer = Identity()
+    layer.forward = refused
+    layer(1)
+"""
+
+
+@pytest.mark.parametrize("start", ["zygote", "spawn"])
+def test_an_error_of_taut_is_one_line_with_the_place_in_the_script(tmp_path: Path, start: str) -> None:
+    script = written(tmp_path, NOT_TAKEN)
+    engine = LocalEngine(script, [], 1, {}, log_dir=tmp_path, start=start)
+    with running(engine):
+        (ended,) = exits(engine)
+    assert ended.code == 2
+    assert engine.logs[0].read_text() == f"error: {script}, line 8: the supervisor does not take this token\n"

@@ -39,6 +39,8 @@ def forever(worker):
 
 
 with taut.join(model, optimizer) as worker:
+    if "HOLD" in os.environ:  # a pipe: as if it read its data, until somebody writes
+        open(os.environ["HOLD"]).close()
     batches = forever(worker) if args.gate else worker.batches((X, Y), batch_size=20, epochs=args.epochs)
     for x, y in batches:
         loss = F.cross_entropy(model(x), y)

@@ -73,7 +73,7 @@ CHURN: dict[str, tuple[Fault, ...]] = {
 }
 
 
-@pytest.mark.parametrize("strategy", ["async", "dpsgd", "averaging:4", "gossip", "server"])
+@pytest.mark.parametrize("strategy", ["async", "dpsgd", "averaging:4", "gossip", "server", "sync"])
 @pytest.mark.parametrize("churn", CHURN)
 def test_churn_is_survived(strategy: str, churn: str) -> None:
     found = simulate_script(replace(PLAIN, strategy=strategy, args=("--epochs", "6"), faults=CHURN[churn]))
@@ -84,7 +84,7 @@ def test_churn_is_survived(strategy: str, churn: str) -> None:
     done = sum(each.samples for each in found.workers.values())
     assert done >= 6 * 512 - deaths * 8 * 64, "only the last, unreported steps of the dead may be missing from the count"
     assert found.validation is not None and (found.validation.chosen or 0.0) > 0.7
-    if strategy == "async":
+    if strategy in ("async", "sync"):
         assert found.identical
 
 

@@ -19,8 +19,7 @@ RULES = {
         "independent", "averaging", "dpsgd", "codistillation", "relaysgd", "choco", "gossipgrad", "gossip", "sgp",
         "adpsgd",
     },
-    "take": {"admm", "diloco", "dynamic", "easgd", "fedavg", "server"},
-    "no": {"sync"},
+    "take": {"admm", "diloco", "dynamic", "easgd", "fedavg", "server", "sync"},
 }  # fmt: skip
 
 
@@ -39,12 +38,21 @@ def test_every_strategy_says_what_becomes_of_the_work() -> None:
     assert {name for names in RULES.values() for name in names} == set(REGISTRY)
     for rule, names in RULES.items():
         assert {combine(name).returns for name in names} == {rule}
-    assert combine("sync for 5 steps, then async").returns == "no"
+    assert combine("sync for 5 steps, then async").returns == combine("sync:schedule=gloo").returns == "no"
 
 
 @pytest.mark.parametrize(
     ("strategy", "seed"),
-    [("async", 0), ("async", 1), ("ssp:2", 2), ("relay", 3), ("gossip", 4), ("averaging", 5), ("diloco:every=5", 6)],
+    [
+        ("async", 0),
+        ("async", 1),
+        ("ssp:2", 2),
+        ("relay", 3),
+        ("gossip", 4),
+        ("averaging", 5),
+        ("diloco:every=5", 6),
+        ("sync", 7),
+    ],
 )
 def test_a_half_that_was_cut_off_for_long_comes_back(strategy: str, seed: int) -> None:
     """Two of four, without the supervisor: they are given up, go on as far as they can, and are back when it heals."""
@@ -58,7 +66,7 @@ def test_a_half_that_was_cut_off_for_long_comes_back(strategy: str, seed: int) -
     assert outcome.samples_undone == 0 and outcome.samples_again > 0
 
 
-@pytest.mark.parametrize("strategy", ["async", "gossip", "server"])
+@pytest.mark.parametrize("strategy", ["async", "gossip", "server", "sync", "sync:backup=1"])
 def test_one_that_stood_still_for_a_minute_comes_back(strategy: str) -> None:
     plan = FaultPlan(1).pause(2, for_s=60).at_step(3).slow(0, times=4).slow(1, times=4).slow(3, times=4)
     found = run(plan, strategy)

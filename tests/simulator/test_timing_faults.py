@@ -48,6 +48,20 @@ def test_whoever_dies_whenever_the_others_come_to_an_end(
     assert all(done.workers[rank].steps <= STEPS for rank in done.gone)
 
 
+@pytest.mark.parametrize("together", [True, False])
+def test_synchronous_training_stands_still_while_a_newcomer_is_given_the_state(together: bool) -> None:
+    """For as long as the weights and Adam's averages take."""
+    found = []
+    for faults in ((), (Join(1, 0.2),)):
+        given = {"seed": 0, "steps": 20, "parameters": 1_000_000, "links": Links(Link(1e9, 1e-4)), "faults": faults}
+        scenario = Scenario(3, "sync:bucket_mib=0", speeds=Speeds(0.01, "constant"), **given)  # type: ignore[arg-type]
+        found.append(simulate_timing(scenario, together=together))
+    quiet, joined = found
+    assert joined.workers[3].steps > 0
+    pause_s, round_s = 12e6 * 8 / 1e9, quiet.wall_s / 20
+    assert pause_s < joined.wall_s - quiet.wall_s < pause_s + 4 * round_s
+
+
 @pytest.mark.parametrize("name", JOINED)
 @settings(max_examples=6, deadline=None)
 @given(at_s=draw.floats(0.0, 0.12), count=draw.integers(1, 3), dies_s=draw.none() | draw.floats(0.0, 0.2))
@@ -96,6 +110,6 @@ def test_faults_are_in_the_trace() -> None:
 
 def test_misuse() -> None:
     with pytest.raises(Misuse, match="join with strategy 'sync'"):
-        simulate_timing(Scenario(4, "sync", faults=(Join(1, 0.1),)))
+        simulate_timing(Scenario(4, "sync:schedule=gloo", faults=(Join(1, 0.1),)))
     with pytest.raises(Misuse, match="worker 9"):
         simulate_timing(Scenario(4, "sync", faults=(Fail(9, 0.1),)))

@@ -1,4 +1,5 @@
-"""Random histories for methods between neighbours: steps, deliveries, deaths and joins, in any order."""
+"""Random histories for methods between neighbours: steps, deliveries, deaths, joins and rounds that are held up, in any
+order."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from taut.core.events import Ended
-from taut.strategies.method import Draining, Method, MethodEvent, Placed
+from taut.strategies.method import Draining, HeldUp, Method, MethodEvent, Placed
 from taut.testing.method_world import Actor, MethodWorld
 
 
@@ -95,8 +96,11 @@ def happen(world: MethodWorld, dice: random.Random, ending: bool = False, deaths
             world.take_step(rank)
     elif chance < 0.9:
         world.deliver()
-    elif chance < 0.95 and world.lossy:
+    elif chance < 0.925 and world.lossy:
         world.tick()
+    elif chance < 0.95:
+        if world.method.drifts and not (world.actors[rank].proceed or world.actors[rank].finished):
+            world.tell(rank, HeldUp())
     elif chance < 0.96 and len(world.actors) > 1:
         world.kill(rank)
     elif chance < 0.97 and len(world.actors) < 8:

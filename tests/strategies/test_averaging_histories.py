@@ -24,6 +24,7 @@ METHODS = [
     "diloco:every=6,fragments=3",
     "diloco:every=6,fragments=2,overlap=2",
     "diloco:every=2,delayed=true",
+    "diloco:every=3,robust=trimmed",
     "dynamic:threshold=0.001,every=2",
     "dynamic:threshold=0,every=3",
     "dynamic:threshold=0.05,every=1",

@@ -64,6 +64,7 @@ def test_what_cannot_work_is_refused(given: dict[str, object], words: str) -> No
 
 
 def test_only_sync_is_closed_to_latecomers() -> None:
-    assert not combine("sync").admits_late
+    assert combine("sync").admits_late
+    assert not combine("sync:schedule=gloo").admits_late, "torch.distributed dies with a worker"
     assert combine("async").admits_late
     assert combine("dpsgd").admits_late

@@ -17,8 +17,9 @@ from taut.strategies.combination import combine
 from taut.strategies.dpsgd import DPSGD
 from taut.strategies.gathering import Gathering, pays
 from taut.strategies.group import Group
+from taut.strategies.lanes import Averaging
 from taut.strategies.method import CODECS, COMPRESSORS, OWN_CODECS, Heard, Place
-from taut.strategies.sync import Averaging, Sync
+from taut.strategies.sync import Sync
 from taut.testing.codec_actor import CoderActor, with_coder
 from taut.testing.method_world import Actor, MethodWorld
 from taut.topologies.registry import parse as parse_topology

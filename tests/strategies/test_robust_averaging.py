@@ -163,6 +163,25 @@ def test_a_lie_about_where_one_stands_brings_no_result_and_no_harm() -> None:
     assert all(groups[rank].done and groups[rank].mean(out) == 3.0 and out[0] == 2.0 for rank in (1, 2, 3))
 
 
+@given(st.integers(0, 10**6), st.sampled_from(KINDS))
+@settings(max_examples=10, deadline=None)
+def test_the_outer_step_of_diloco_is_along_honest_changes(seed: int, kind: str) -> None:
+    """One of five lies wildly in each round: theta, after outer steps of 1 without momentum, is within honest bounds."""
+    rng = np.random.default_rng(seed)
+
+    def step(actor: Actor) -> int:
+        actor.x += rng.standard_normal(3).astype(np.float32) * (1e6 if actor.rank == 4 else 1.0)
+        return 1
+
+    method = parse(f"diloco:every=2,outer_rate=1,outer_momentum=0,robust={kind}").method()
+    world = MethodWorld(method, [np.zeros(3, np.float32)] * 5, step=step, seed=seed)
+    for _ in range(3):
+        world.run(2)
+        thetas = [actor.method_state.theta for actor in world.actors.values()]
+        assert all(theta.tobytes() == thetas[0].tobytes() for theta in thetas)
+        assert np.abs(thetas[0]).max() < 40.0
+
+
 def simulated(strategy: str) -> Simulated:
     job = str(Path(__file__).parents[1] / "simulator" / "poisoned_job.py")
     links = Links(Link(1e9, 1e-4))
@@ -171,9 +190,10 @@ def simulated(strategy: str) -> Simulated:
     )
 
 
-def test_a_run_with_a_hostile_worker_learns_all_the_same() -> None:
+@pytest.mark.parametrize("strategy", ["averaging:every=4,robust=median", "diloco:every=4,robust=median"])
+def test_a_run_with_a_hostile_worker_learns_all_the_same(strategy: str) -> None:
     """One of five says that its weights are -30 times what they are."""
-    robust = simulated("averaging:every=4,robust=median")
+    robust = simulated(strategy)
     assert robust.error == "" and robust.identical
     assert robust.validation is not None and robust.validation.chosen is not None and robust.validation.chosen > 0.9
 
@@ -184,7 +204,16 @@ def test_without_it_it_does_not() -> None:
     assert plain.validation is None or plain.validation.chosen is None or plain.validation.chosen < 0.6
 
 
-@pytest.mark.parametrize("written", ["averaging:robust=medain", "averaging:robust=median,schedule=tree"])
+@pytest.mark.parametrize(
+    "written",
+    [
+        "averaging:robust=medain",
+        "averaging:robust=median,schedule=tree",
+        "diloco:robust=mean",
+        "diloco:robust=clip,fragments=2",
+        "diloco:robust=clip,delayed=true",
+    ],
+)
 def test_what_cannot_be_asked_for_is_refused(written: str) -> None:
     with pytest.raises(Misuse):
         parse(written)

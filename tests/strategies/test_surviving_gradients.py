@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from taut.core.events import PeerGone
+from taut.strategies.lanes import Averaging
 from taut.strategies.method import Placed
-from taut.strategies.sync import Averaging, Sync
+from taut.strategies.sync import Sync
 from taut.testing.method_world import Actor, MethodWorld
 
 MOST, LANES, STEPS = 5, 3, 4

@@ -15,9 +15,10 @@ from torch import nn
 from torch.nn import functional as F
 
 from taut.errors import MalformedMessage, Misuse
+from taut.strategies.lanes import Averaging, buckets
 from taut.strategies.method import Heard, Note, Place, Stepped
 from taut.strategies.registry import parse
-from taut.strategies.sync import Averaging, Sync, buckets
+from taut.strategies.sync import Sync
 from taut.testing.method_world import Actor, MethodWorld
 from taut.topologies.registry import parse as parse_topology
 from taut.worker.arena import Arena

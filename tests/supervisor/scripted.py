@@ -22,7 +22,7 @@ from taut.supervisor.actions import Action, Finished, Record, Save, Send
 from taut.supervisor.ahead import pack
 from taut.supervisor.cluster import Cluster
 from taut.supervisor.memory import keep, outline, recall
-from taut.supervisor.roll import RunPlan
+from taut.supervisor.plan import RunPlan
 from taut.supervisor.view import Outcome
 
 MODEL = [TensorSpec("a.weight", [3, 4], "float32", "trained"), TensorSpec("a.mean", [2], "float32", "buffer")]

@@ -11,7 +11,7 @@ from taut.core.messages import Complaint, Done, Expulsion, Heartbeat, Leave, Sta
 from taut.errors import Misuse
 from taut.supervisor.cluster import Cluster
 from taut.supervisor.complaints import MOST_EXCESS, MOST_REFUSED, WINDOW_S
-from taut.supervisor.roll import RunPlan
+from taut.supervisor.plan import RunPlan
 
 
 def training(workers: int, topology: str = "complete") -> Scripted:
@@ -60,7 +60,7 @@ def test_two_workers_cannot_expel_each_other_but_it_is_shown() -> None:
     accuse(run, 1, 0)
     assert live(run) == {0, 1}
     assert "worker 0: 101 messages refused by worker 1: numbers that are not finite" in run.told("refused")
-    assert run.cluster.rows(run.now)[0].refused == 101
+    assert run.cluster.members.rows(run.now)[0].refused == 101
 
 
 def test_where_few_hear_a_worker_those_judge() -> None:

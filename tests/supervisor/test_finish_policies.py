@@ -20,7 +20,7 @@ from taut.supervisor.cluster import Cluster
 from taut.supervisor.consensus import consensus, relative
 from taut.supervisor.finish import by_score, spread
 from taut.supervisor.model_file import write_index
-from taut.supervisor.roll import RunPlan
+from taut.supervisor.plan import RunPlan
 
 
 def planned(workers: int = 2, **plan: object) -> Scripted:

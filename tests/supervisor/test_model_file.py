@@ -59,9 +59,14 @@ FULL_DISK = """
 
 @pytest.mark.parametrize("limit", [20_000, 40_100])
 def test_a_full_disk_leaves_nothing_half_written(tmp_path: Path, limit: int) -> None:
-    """At 20,000 bytes the first file does not fit, at 40,100 the first does and the second does not."""
+    """At 20,000 bytes the first file does not fit, at 40,100 the first does and the second not: then the first, which
+    has all that was trained, is put where there is room."""
+    run_dir, elsewhere = tmp_path / "run", tmp_path / "elsewhere"
+    run_dir.mkdir()
+    elsewhere.mkdir()
     done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(FULL_DISK), str(tmp_path), str(limit)],
+        [sys.executable, "-c", textwrap.dedent(FULL_DISK), str(run_dir), str(limit)],
+        env={**os.environ, "TMPDIR": str(elsewhere)},
         capture_output=True,
         text=True,
         timeout=100,
@@ -69,7 +74,15 @@ def test_a_full_disk_leaves_nothing_half_written(tmp_path: Path, limit: int) -> 
     )
     assert done.returncode == 0, done.stderr
     assert "could not be written" in done.stdout
-    assert os.listdir(tmp_path) == []
+    assert os.listdir(run_dir) == []
+    rescued = list(elsewhere.rglob("*.*"))
+    if limit == 20_000:
+        assert list(elsewhere.iterdir()) == []
+        assert f"nor to {elsewhere}: File too large" in done.stdout
+    else:
+        assert f"it is in {rescued[0]} instead" in done.stdout
+        assert [each.name for each in rescued] == ["model.safetensors"]
+        assert torch.equal(load_file(rescued[0])["w"], torch.zeros(10_000))
 
 
 def test_an_older_model_stays_when_the_new_one_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,6 +98,7 @@ def test_an_older_model_stays_when_the_new_one_cannot_be_written(tmp_path: Path,
     assert sorted(os.listdir(tmp_path)) == ["model.pt", "model.safetensors"]
 
 
-def test_a_folder_that_is_gone_is_a_storage_failure(tmp_path: Path) -> None:
-    with pytest.raises(StorageFailed):
+def test_a_folder_that_is_gone_is_a_storage_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(model_file.tempfile, "tempdir", str(tmp_path))
+    with pytest.raises(StorageFailed, match=r"it is in .*/taut-gone-.*/model\.safetensors instead"):
         write_model(tmp_path / "gone", save(TENSORS))

@@ -9,17 +9,24 @@ import sqlite3
 import subprocess
 import sys
 import textwrap
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from pathlib import Path
 
 import pytest
 
+from taut.communication.keys import RunKeys, write_token_file
 from taut.core.messages import Statistics
-from taut.errors import Misuse, StorageFailed
+from taut.errors import Misuse, StorageFailed, Superseded
+from taut.supervisor.former import KEYS_FILE
 from taut.supervisor.journal import Journal
 from taut.supervisor.names import new_run, run_name
+from taut.supervisor.service import Supervisor
+from taut.supervisor.standby import Standby
 from taut.supervisor.store import RunStore, list_runs, load_run
 from taut.supervisor.view import Outcome
+from taut.testing import FakeClock
 
 OUTCOME = Outcome("finished", 0, True, True, "abc", Path("x/model.safetensors"), {}, ("worker 1: killed",), wall_s=3.5)
 
@@ -201,3 +208,36 @@ def test_the_file_is_in_write_ahead_mode(tmp_path: Path) -> None:
     store.close()
     with pytest.raises(sqlite3.ProgrammingError):
         store._database.execute("select 1")
+
+
+def test_of_all_who_take_over_at_once_one_does(tmp_path: Path) -> None:
+    a_run(tmp_path).close()
+    folder = tmp_path / "20261115-031822-quiet-otter"
+    former = RunStore(folder, folder.name)
+    former.remember(101.0, 3, ("tcp://127.0.0.1:1", "127.0.0.1", ""), b"all")
+    former.flush()
+    with sqlite3.connect(folder / "run.sqlite") as database:
+        database.execute("update run set pid = 0")  # as of a process that is gone
+    together = threading.Barrier(8)
+
+    def take_over(_: int) -> bool:
+        store = RunStore(folder, folder.name)
+        together.wait(30)
+        try:
+            store.claim(3)
+        except Superseded:
+            return False
+        finally:
+            store.close()
+        return True
+
+    with ThreadPoolExecutor(8) as pool:
+        assert sorted(pool.map(take_over, range(8))) == [False] * 7 + [True]
+    watch = Standby(folder, FakeClock())
+    assert (watch.look(), watch.term) == ("living", 4), "the others must not take over from the one that did"
+    with pytest.raises(Superseded, match="of term 4"):
+        former.append(3, b"and more")
+    write_token_file(folder / KEYS_FILE, RunKeys.generate().text)
+    with pytest.raises(Superseded, match="of term 4"):
+        Supervisor.recover(folder, term=3)
+    former.close()

@@ -40,6 +40,7 @@ def test_a_copy_has_the_bits_of_its_sources(sources: list[torch.Tensor], room: i
     """Whatever their shapes, with room for all, some or none, in pieces of any size, in any number of threads."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(checkpoint_copy, "SMALL_NBYTES", 64)
+        patch.setattr(checkpoint_copy, "AT_ONCE_NBYTES", 128)
         patch.setattr(checkpoint_copy, "PIECE_NBYTES", piece)
         memory = Memory(room)
         beside(memory.touch)
@@ -80,7 +81,7 @@ def test_there_is_room_for_what_was_asked_for() -> None:
 
 
 def test_what_is_written_to_meanwhile_is_torn() -> None:
-    weights, shared = torch.ones(100_000), torch.ones(100_000)
+    weights, shared = torch.ones(1_000_000), torch.ones(100_000)
     parameter = nn.Parameter(torch.empty(0))
     parameter.data = shared.view(100, 1000)
     for change in (lambda: weights.add_(0.0), lambda: parameter.grad and None, lambda: shift(parameter)):
@@ -127,6 +128,7 @@ def late(monkeypatch: pytest.MonkeyPatch) -> list[Copy]:
         return ready(self)
 
     monkeypatch.setattr(checkpoint_copy, "SMALL_NBYTES", 1)
+    monkeypatch.setattr(checkpoint_copy, "AT_ONCE_NBYTES", 0)
     monkeypatch.setattr(checkpoint, "LARGE_NBYTES", 1)
     monkeypatch.setattr(Copy, "work", idle)
     monkeypatch.setattr(Copy, "__init__", noted)

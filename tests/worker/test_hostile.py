@@ -232,7 +232,7 @@ def test_messages_of_the_next_phase_and_requests_for_the_state_are_bounded() -> 
     for _ in range(60):
         assert peer.send(0, encode(Parcel(1, 0, Note("x"), 0, 1, phase=1), [bytes(1000)]))
         node.work(0.0)
-    assert len(node._early) == 10
+    assert len(node.stages.early) == 10
     for _ in range(20):
         assert peer.send(0, encode(StateRequest(0)))
         assert peer.send(0, encode(Receipt(0)))  # it has the state, and asks again

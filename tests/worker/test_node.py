@@ -57,7 +57,7 @@ def waiting_node(clock: FakeClock) -> Node:
     node = Node(Deaf(), lambda _: Asynchronous(merge=b"".join), clock=clock)
     node.seat(0, [])
     node.facts.silent_since_s = clock.now()
-    clock.advance(10 * node.supervisor_patience_s)
+    clock.advance(10 * node.supervisor.patience_s)
     return node
 
 
@@ -66,14 +66,14 @@ def test_without_a_supervisor_the_others_are_waited_for_but_not_for_ever() -> No
     node, began_s = waiting_node(clock), clock.now()
     with pytest.raises(SupervisorLost, match="no supervisor says who lives"):
         node.wait(lambda _: False, lambda: clock.advance(50.0), needs_supervisor=False)
-    assert node.supervisor_patience_s < clock.now() - began_s < 2 * node.supervisor_patience_s
+    assert node.supervisor.patience_s < clock.now() - began_s < 2 * node.supervisor.patience_s
 
 
 def test_others_who_ever_took_long_are_waited_for_longer() -> None:
     clock = FakeClock()
     node = waiting_node(clock)
     node.facts.silent_since_s, silent_s = None, node.facts.silent_since_s
-    long_s, waits = 3 * node.supervisor_patience_s, iter([False, True])
+    long_s, waits = 3 * node.supervisor.patience_s, iter([False, True])
     node.wait(lambda _: next(waits), lambda: clock.advance(long_s), needs_supervisor=False)
     node.facts.silent_since_s, began_s = silent_s, clock.now()
     node.wait(lambda _: clock.now() - began_s > 2 * long_s, lambda: clock.advance(long_s / 2), needs_supervisor=False)
@@ -101,7 +101,7 @@ def test_a_worker_says_where_it_stands_once_for_each_loss_whichever_pulse_tells_
     transport, clock = Heard(), FakeClock()
     node = Node(transport, lambda _: Asynchronous(merge=b"".join), clock=clock)
     node.seat(0, [])
-    node.standing = lambda: Returned(0, "training", 0, [], [], 0)
+    node.supervisor.standing = lambda: Returned(0, "training", 0, [], [], 0)
 
     def answers(*pulses: Pulse) -> int:
         transport.sent.clear()

@@ -128,7 +128,7 @@ class Leases:
 
 def test_leases_of_the_former_place_are_neither_trained_on_nor_reported() -> None:
     first, then = Leases(0), Leases(2, 3)
-    seat = SimpleNamespace(leases=first)
+    seat = SimpleNamespace(leases=first, enter=lambda: False)
     seat.come_back = lambda _: setattr(seat, "leases", then)
     dealer = Dealer(SeatLeases(seat), seed=0)  # type: ignore[arg-type]
     plan = Plan(16, 2, 0, 1, last=True, shuffle=False, drop_last=False)
@@ -147,7 +147,7 @@ def test_leases_of_the_former_place_are_neither_trained_on_nor_reported() -> Non
 
 def test_to_be_given_up_while_it_waits_for_data_is_to_come_back_and_ask_again() -> None:
     then = Leases(5)
-    seat = SimpleNamespace(leases=Leases(given_up=True))
+    seat = SimpleNamespace(leases=Leases(given_up=True), enter=lambda: False)
     seat.come_back = lambda _: setattr(seat, "leases", then)
     plan = Plan(40, 4, 0, 1, last=True, shuffle=False, drop_last=False)
     assert [batch.tolist() for batch in Dealer(SeatLeases(seat), seed=0).indices(plan)] == [[20, 21, 22, 23]]  # type: ignore[arg-type]

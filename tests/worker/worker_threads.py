@@ -33,6 +33,9 @@ class ThreadSeat:
     def train(self) -> None:
         self.talk.start()
 
+    def enter(self) -> bool:
+        return False
+
     def add_statistics(self, mine: Any) -> Any:
         return mine
 

@@ -14,16 +14,7 @@ import typer
 from rich.table import Table
 
 from taut.cli.display import Display, split_text
-from taut.cli.figures import (
-    cluster_rate,
-    compression,
-    scores_text,
-    size,
-    time_split,
-    times,
-    total,
-    validation_record,
-)
+from taut.cli.figures import compression, scores_text, size, time_split, times, validation_record
 from taut.cli.launch import Ended, check_joined, report_failures
 from taut.cli.log import set_up_log
 from taut.cli.options import (
@@ -49,6 +40,7 @@ from taut.cli.run import LocalRun, check_start
 from taut.config import Settings, resolve
 from taut.core.messages import Statistics
 from taut.errors import Misuse, RunFailed
+from taut.supervisor.figures import cluster_rate, total
 from taut.supervisor.view import Outcome
 
 WORKERS, EPOCHS = 4, 40
@@ -159,7 +151,8 @@ def finished(ended: Ended) -> Outcome:
     """The outcome of a training that ended well; anything else ends the demo."""
     if ended.interrupted:
         raise typer.Exit(ended.exit_code)
-    assert ended.outcome is not None
+    if ended.outcome is None:
+        raise RunFailed("another supervisor has taken over")
     if ended.outcome.model is None or ended.exit_code:
         why = ended.outcome.error or "; ".join(ended.outcome.failures) or "the run failed"
         raise RunFailed(why)

@@ -12,8 +12,9 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from taut.cli.figures import PARTS, cluster_rate, compression, rate, score_text, size, time_split, times, total
+from taut.cli.figures import compression, score_text, size, time_split, times
 from taut.core.messages import Statistics
+from taut.supervisor.figures import PARTS, cluster_rate, rate, total
 from taut.supervisor.view import ClusterView, Outcome, WorkerRow
 
 PLAIN_EVERY_S, PLAIN_LATER_EVERY_S = 2.0, 10.0  # without a terminal: often in the first seconds, then rarely

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 from taut.core.messages import Statistics
+from taut.supervisor.figures import PARTS, cluster_rate, rate, total
 from taut.supervisor.view import Outcome, Validation, WorkerRow
-
-PARTS = ("compute", "encode", "send", "wait", "merge", "data")
 
 
 def size(nbytes: float) -> str:
@@ -22,11 +20,6 @@ def size(nbytes: float) -> str:
             return f"{nbytes:.0f} {unit}" if unit == "B" else f"{nbytes:.1f} {unit}"
         nbytes /= 1000
     return f"{nbytes:.1f} TB"
-
-
-def rate(statistics: Statistics) -> float:
-    """Samples per second of one worker since it started training."""
-    return statistics.samples / statistics.wall_s if statistics.wall_s > 0 else 0.0
 
 
 def compression(statistics: Statistics) -> float | None:
@@ -51,30 +44,6 @@ def time_split(statistics: Statistics) -> dict[str, float]:
         return dict.fromkeys((*PARTS, "other"), 0.0)
     split = {part: getattr(statistics, f"{part}_s") / statistics.wall_s for part in PARTS}
     return split | {"other": max(0.0, 1.0 - sum(split.values()))}
-
-
-def total(rows: Iterable[Statistics]) -> Statistics:
-    """All workers together: sums; loss and staleness as means weighted by steps."""
-    workers = list(rows)
-    summed = ("steps", "samples", "bytes_sent", "bytes_dense", "updates_sent", "updates_included")
-    seconds = ("wall_s", *(f"{part}_s" for part in PARTS))
-    steps = sum(each.steps for each in workers)
-    losses = [(each.loss, each.steps) for each in workers if each.loss is not None]
-    weight = sum(count for _, count in losses)
-    return Statistics(
-        loss=sum(loss * count for loss, count in losses) / weight if weight else None,
-        staleness=sum(each.staleness * each.steps for each in workers) / steps if steps else 0.0,
-        density=sum(each.density * each.steps for each in workers) / steps if steps else 0.0,
-        tau=workers[0].tau if workers else 0.0,
-        **{name: sum(getattr(each, name) for each in workers) for name in (*summed, *seconds)},
-    )
-
-
-def cluster_rate(rows: Iterable[Statistics]) -> float:
-    """Samples per second of all workers together: all samples over the longest worker's time."""
-    workers = list(rows)
-    longest_s = max((each.wall_s for each in workers), default=0.0)
-    return sum(each.samples for each in workers) / longest_s if longest_s > 0 else 0.0
 
 
 def score_text(score: float | None) -> str:

@@ -34,13 +34,17 @@ class Ended:
     late: list[Exit] = field(default_factory=list)  # after the outcome: the supervisor did not judge these
     interrupted: bool = False
     joined: bool = False
+    superseded: bool = False  # another supervisor has the run
+    asked: bool = False  # the workers were asked to end: how they end from there on is no news
 
     @property
     def exit_code(self) -> int:
         if self.interrupted:
             return INTERRUPTED
-        if self.outcome is None or any(not each.clean for each in self.late):
+        if any(not each.clean for each in self.late):
             return 1
+        if self.outcome is None:
+            return 0 if self.superseded else 1
         return self.outcome.exit_code
 
 
@@ -79,10 +83,11 @@ def conduct(supervisor: Supervisor, engine: LocalEngine | None, display: Display
         for index, line in follower.lines():
             display.note(f"[{index}] {line}")
         for each in exits:
-            ended.exits.append(each)
-            if ended.outcome is None:
+            if not ended.asked:
+                ended.exits.append(each)
+            if ended.outcome is None and not ended.superseded:
                 supervisor.exited(each.pid, each.reason, each.clean)
-            else:
+            elif not ended.asked:
                 ended.late.append(each)
 
     try:
@@ -90,8 +95,10 @@ def conduct(supervisor: Supervisor, engine: LocalEngine | None, display: Display
             if engine is not None:
                 engine.start()
             _until_outcome(supervisor, engine, display, interrupts, ended=ended, look=look)
-            if engine is not None and ended.outcome is not None and not ended.interrupted:
-                _until_gone(engine, ended.outcome, interrupts, ended, look)
+            if ended.superseded:
+                display.note("another supervisor has taken over: this one ends, the run goes on", "yellow")
+            if engine is not None and (ended.outcome is not None or ended.superseded) and not ended.interrupted:
+                _until_gone(engine, interrupts, ended, look)
     finally:
         if engine is not None:
             engine.close()
@@ -118,6 +125,9 @@ def _until_outcome(
         ended.joined = ended.joined or bool(view.workers)
         ended.outcome = outcome
         display.update(view)
+        if supervisor.superseded:
+            ended.superseded = True
+            return
         if interrupts.count > 1:
             display.note("stopped")
             ended.interrupted = True
@@ -130,26 +140,26 @@ def _until_outcome(
             return  # every script ended, and none of them asked to be a worker
 
 
-def _until_gone(
-    engine: LocalEngine,
-    outcome: Outcome,
-    interrupts: Interrupts,
-    ended: Ended,
-    look: Callable[[list[Exit]], None],
-) -> None:
-    """Scripts may go on after the training, as long as they like; after a failure they get a few seconds."""
+def _until_gone(engine: LocalEngine, interrupts: Interrupts, ended: Ended, look: Callable[[list[Exit]], None]) -> None:
+    """Scripts may go on after the training, as long as they like, and where another supervisor conducts it now; after a
+    failure they get a few seconds."""
     before, deadline = interrupts.count, time.monotonic() + GRACE_S
-    asked = False
+    outcome = ended.outcome
+    failed = outcome is not None and outcome.state == "failed"
+    trained = outcome is None or any(row.statistics.steps for row in outcome.workers.values())
+    if failed and before and not trained:
+        ended.asked = True  # stopped before anything was trained: scripts that are still starting are not waited for
+        return
     while engine.running:
         look(engine.poll(TICK_S))
         if interrupts.count > before:
             ended.interrupted = True
             return
-        if outcome.state == "failed" and time.monotonic() > deadline:
-            if asked:
+        if failed and time.monotonic() > deadline:
+            if ended.asked:
                 return
             engine.terminate()
-            asked, deadline = True, time.monotonic() + GRACE_S
+            ended.asked, deadline = True, time.monotonic() + GRACE_S
 
 
 def report_failures(ended: Ended, engine: LocalEngine, display: Display) -> None:
@@ -171,7 +181,7 @@ def report_failures(ended: Ended, engine: LocalEngine, display: Display) -> None
 
 def check_joined(ended: Ended, script: Path) -> None:
     """A script that ends well without ever joining is a mistake: nothing was trained together."""
-    if ended.outcome is None and not ended.interrupted:
+    if ended.outcome is None and not ended.interrupted and not ended.superseded:
         if any(not each.clean for each in ended.exits):
             raise RunFailed(f"{script} failed before it joined the run")
         raise RunFailed(

@@ -14,6 +14,7 @@ from taut.cli import (
     advise,
     codecs,
     compare,
+    dashboard,
     demo,
     drain,
     probe,
@@ -39,11 +40,12 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command("run", context_settings=PASS_ON)(run.run)
-app.command("resume")(resume.resume)
+app.command("run", cls=dashboard.WithDashboard, context_settings=PASS_ON)(run.run)
+app.command("resume", cls=dashboard.WithDashboard)(resume.resume)
 app.command("demo")(demo.demo)
-app.command("supervisor")(supervisor.supervisor)
+app.command("supervisor", cls=dashboard.WithDashboard)(supervisor.supervisor)
 app.command("worker", context_settings=PASS_ON)(worker.worker)
+app.command("dashboard")(dashboard.dashboard)
 app.command("drain")(drain.drain)
 app.add_typer(token.token, name="token")
 app.command("runs")(runs.runs)

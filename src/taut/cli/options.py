@@ -67,6 +67,14 @@ Advertise = Annotated[
     str | None,
     typer.Option(help="Address that others reach this machine at.", rich_help_panel=NETWORK),
 ]
+Dashboard = Annotated[
+    str | None,
+    typer.Option(
+        metavar="[HOST:]PORT",
+        help="Show the run in a browser, here or (with HOST) elsewhere; without a value: at any free port.",
+        rich_help_panel=NETWORK,
+    ),
+]
 Name = Annotated[str | None, typer.Option(help="The run's name.", rich_help_panel=OUTPUT)]
 RunsDir = Annotated[
     str | None,

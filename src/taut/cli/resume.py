@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from taut.cli.dashboard import opened, shown
 from taut.cli.display import Display, show_outcome
 from taut.cli.figures import outcome_record
 from taut.cli.launch import check_script, conduct
@@ -20,6 +21,7 @@ from taut.cli.options import (
     Bind,
     CheckpointEvery,
     Config,
+    Dashboard,
     Json,
     KeepCheckpoints,
     Log,
@@ -41,6 +43,7 @@ from taut.core.checkpoints import FOLDER
 from taut.errors import Misuse, StorageFailed
 
 if TYPE_CHECKING:
+    from taut.dashboard.server import Listening
     from taut.supervisor.checkpoint_folder import Found, Manifest
     from taut.supervisor.service import Supervisor
     from taut.supervisor.store import RunRecord
@@ -56,6 +59,7 @@ def resume(
     bind: Bind = None,
     port: Port = None,
     advertise: Advertise = None,
+    dashboard: Dashboard = None,
     runs_dir: RunsDir = None,
     config: Config = None,
     log: Log = None,
@@ -77,6 +81,7 @@ def resume(
         "bind": bind,
         "port": port,
         "advertise": advertise,
+        "dashboard": dashboard,
         "runs_dir": runs_dir,
         "log": log,
     }
@@ -93,14 +98,15 @@ def resume(
         check_script(Path(launch.script))
     elif given.sources["bind"] == "default":
         settings = replace(settings, bind=EVERYWHERE)  # workers come from elsewhere, as they did before
+    listening = opened(settings)
     service = _supervisor(record, found, settings)
     display.note(f"continuing {record.summary.name} from checkpoint {found.manifest.number}, step {found.manifest.steps}")
     if not launch.script:
-        _supervise(record, settings, service, display, as_json=as_json, quiet=quiet)
+        _supervise(record, settings, service, display, listening, as_json=as_json, quiet=quiet)
     if launch.cwd and Path(launch.cwd).is_dir():
         os.chdir(launch.cwd)  # the script's arguments may name files from there
     resumed = (record.summary.name, record.summary.path.absolute(), service)
-    local = LocalRun(settings, Path(launch.script), launch.args, start=launch.start, resumed=resumed)
+    local = LocalRun(settings, Path(launch.script), launch.args, start=launch.start, listening=listening, resumed=resumed)
     see_through(local, Path(launch.script), display, as_json=as_json, verbose=verbose, quiet=quiet)
 
 
@@ -161,14 +167,22 @@ def _supervisor(record: RunRecord, found: Found, settings: Settings) -> Supervis
 
 
 def _supervise(
-    record: RunRecord, settings: Settings, service: Supervisor, display: Display, *, as_json: bool, quiet: bool
+    record: RunRecord,
+    settings: Settings,
+    service: Supervisor,
+    display: Display,
+    listening: Listening | None,
+    *,
+    as_json: bool,
+    quiet: bool,
 ) -> None:
     """Workers come from elsewhere, as they did before."""
     name = record.summary.name
     service.start()
     join = f"taut worker --join {service.address} --token-file {shlex.quote(str(service.token_file))} SCRIPT"
     display.note(f"on every machine: {join}")
-    ended = conduct(service, None, display)
+    with shown(listening, service, record.summary.path, display):
+        ended = conduct(service, None, display)
     if ended.outcome is not None:
         if as_json:
             print_json(outcome_record(name, str(record.summary.path), settings.shared(), ended.outcome))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import typer
 
+from taut.cli.dashboard import opened, shown
 from taut.cli.display import Display, show_outcome
 from taut.cli.figures import outcome_record
 from taut.cli.launch import Ended, check_joined, check_script, conduct, report_failures
@@ -19,6 +20,7 @@ from taut.cli.options import (
     CheckpointEvery,
     Codec,
     Config,
+    Dashboard,
     Finish,
     Json,
     KeepCheckpoints,
@@ -48,6 +50,7 @@ from taut.errors import Misuse
 from taut.written import did_you_mean
 
 if TYPE_CHECKING:
+    from taut.dashboard.server import Listening
     from taut.supervisor.checkpoint_folder import Launch
     from taut.supervisor.service import Supervisor
 
@@ -70,6 +73,7 @@ def run(
     bind: Bind = None,
     port: Port = None,
     advertise: Advertise = None,
+    dashboard: Dashboard = None,
     name: Name = None,
     runs_dir: RunsDir = None,
     config: Config = None,
@@ -97,6 +101,7 @@ def run(
         "bind": bind,
         "port": port,
         "advertise": advertise,
+        "dashboard": dashboard,
         "name": name,
         "runs_dir": runs_dir,
         "log": log,
@@ -105,7 +110,8 @@ def run(
     check_start(start)
     settings = resolve(flags, config_file=config).fitted()
     set_up_log(settings.log)
-    launch = LocalRun(settings, script, args or [], start=start, command=shlex.join(sys.argv))
+    listening = opened(settings)
+    launch = LocalRun(settings, script, args or [], start=start, command=shlex.join(sys.argv), listening=listening)
     display = Display(notes(), quiet=quiet or as_json)
     if not display.quiet:
         display.note(settings.describe(), "dim")
@@ -155,9 +161,10 @@ class LocalRun:
         start: str | None = None,
         command: str = "",
         folder_flag: str = "",  # a flag by which the script is told the run's folder
+        listening: Listening | None = None,  # for the dashboard
         resumed: tuple[str, Path, Supervisor] | None = None,  # instead of a new run: its name, folder and supervisor
     ) -> None:
-        self.settings = settings
+        self.settings, self._listening = settings, listening
         if resumed is None:
             launch = launch_of(settings, script, args, start)
             resumed = new_supervisor(settings, command, launch)
@@ -182,7 +189,8 @@ class LocalRun:
     def conduct(self, display: Display, verbose: bool = False) -> Ended:
         """Train to the end."""
         self.supervisor.start()
-        return conduct(self.supervisor, self.engine, display, verbose)
+        with shown(self._listening, self.supervisor, self.folder, display):
+            return conduct(self.supervisor, self.engine, display, verbose)
 
     def record(self, ended: Ended) -> dict[str, Any]:
         """The end of the run, for JSON."""

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 from rich.table import Table
 
 from taut.cli.display import split_text
-from taut.cli.figures import compression, rate, score_text, size, time_split, times, total, validation_record
+from taut.cli.figures import compression, score_text, size, time_split, times, validation_record
 from taut.cli.options import results
+from taut.supervisor.figures import rate, total
 
 if TYPE_CHECKING:
     from taut.simulator.result import Simulated

@@ -62,4 +62,6 @@ def _described(name: str) -> dict[str, Any]:
 def _waits(kind: Any, method: bool) -> str:
     if not method:
         return "bounded" if getattr(kind, "bounded", False) else "never"
-    return "in rounds" if kind.lockstep else "never"
+    if not kind.lockstep:
+        return "for an answer; trains on" if kind.drifts else "never"
+    return "in rounds; trains on" if kind.drifts else "in rounds"

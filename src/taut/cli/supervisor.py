@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from taut.cli.dashboard import opened, shown
 from taut.cli.display import Display, show_outcome
 from taut.cli.figures import outcome_record
 from taut.cli.launch import conduct
@@ -22,6 +23,7 @@ from taut.cli.options import (
     CheckpointEvery,
     Codec,
     Config,
+    Dashboard,
     Finish,
     Json,
     KeepCheckpoints,
@@ -40,7 +42,7 @@ from taut.cli.options import (
 )
 from taut.cli.run_folder import find_run, new_supervisor
 from taut.config import Settings, resolve
-from taut.errors import Misuse
+from taut.errors import Misuse, Superseded
 
 if TYPE_CHECKING:
     from taut.supervisor.service import Supervisor
@@ -61,6 +63,7 @@ def supervisor(
     bind: Bind = None,
     port: Port = None,
     advertise: Advertise = None,
+    dashboard: Dashboard = None,
     name: Name = None,
     runs_dir: RunsDir = None,
     config: Config = None,
@@ -96,6 +99,7 @@ def supervisor(
         "bind": bind,
         "port": port,
         "advertise": advertise,
+        "dashboard": dashboard,
         "name": name,
         "runs_dir": runs_dir,
         "log": log,
@@ -106,6 +110,7 @@ def supervisor(
         settings = resolve(flags, config_file=config)
         _check_alone(flags, recover, standby)
         set_up_log(settings.log)
+        listening = opened(settings)
         found = _returned(settings, recover, standby, display)
         if found is None:
             return
@@ -114,6 +119,7 @@ def supervisor(
     else:
         settings = resolve(flags, config_file=config, defaults={"bind": EVERYWHERE}).fitted()
         set_up_log(settings.log)
+        listening = opened(settings)
         run, folder, service = new_supervisor(settings, shlex.join(sys.argv))
         shared = settings.shared()
         display.note(settings.describe(), "dim")
@@ -122,10 +128,8 @@ def supervisor(
     display.note(f"token file: {service.token_file} (copy it; whoever has it may join)")
     join = f"taut worker --join {service.address} --token-file {shlex.quote(str(service.token_file))} SCRIPT"
     display.note(f"on every machine: {join}")
-    ended = conduct(service, None, display)
-    if service.superseded:
-        display.note(f"another supervisor has taken over {run}: this one ends, the run goes on", "yellow")
-        raise typer.Exit(0)
+    with shown(listening, service, folder, display):
+        ended = conduct(service, None, display)
     if ended.outcome is not None:
         if as_json:
             print_json(outcome_record(run, str(folder), shared, ended.outcome))
@@ -151,22 +155,35 @@ def _returned(
 ) -> tuple[str, Path, Supervisor] | None:
     """The supervisor of a run that has lost its own; None where a standby is not needed any more."""
     from taut.supervisor.service import Supervisor
-    from taut.supervisor.standby import LOOK_S, Standby
 
     record = find_run(settings.runs_dir, recover or standby or "")
-    folder, flagged = record.summary.path, settings.sources
+    folder, flagged, run = record.summary.path, settings.sources, record.summary.name
     bind = settings.bind if flagged["bind"] != "default" else None
     port = settings.port if flagged["port"] != "default" else None
-    if standby is not None:
-        watch = Standby(folder)
-        display.note(f"standing by for {record.summary.name}; Ctrl-C to stop")
-        while (seen := watch.look()) != "gone":
-            if seen == "over":
-                display.note(f"{record.summary.name} is over: nothing to take over")
-                return None
-            time.sleep(LOOK_S)
-        display.note(f"the supervisor of {record.summary.name} is gone: taking over", "yellow")
-        # Its port may be held by one that is only stopped: any free one will do, the workers are told.
-        port = 0 if port is None and bind is None else port
-    service = Supervisor.recover(folder, bind=bind, port=port, advertise=settings.advertise)
-    return record.summary.name, folder, service
+    if standby is None:
+        return run, folder, Supervisor.recover(folder, bind=bind, port=port, advertise=settings.advertise)
+    display.note(f"standing by for {run}; Ctrl-C to stop")
+    # Its port may be held by one that is only stopped: any free one will do, the workers are told.
+    port = 0 if port is None and bind is None else port
+    while (term := _gone(folder)) is not None:
+        display.note(f"the supervisor of {run} is gone: taking over", "yellow")
+        try:
+            back = Supervisor.recover(folder, bind=bind, port=port, advertise=settings.advertise, term=term)
+        except Superseded:
+            display.note("another one was quicker: standing by again")
+        else:
+            return run, folder, back
+    display.note(f"{run} is over: nothing to take over")
+    return None
+
+
+def _gone(folder: Path) -> int | None:
+    """Wait until the run's supervisor is gone: the term of the one that is. None where the run is over."""
+    from taut.supervisor.standby import LOOK_S, Standby
+
+    watch = Standby(folder)
+    while (seen := watch.look()) != "gone":
+        if seen == "over":
+            return None
+        time.sleep(LOOK_S)
+    return watch.term

@@ -25,7 +25,8 @@ def split(text: str, what: str) -> tuple[str, int]:
     elif host.count(":") == 1:
         host, _, port = host.partition(":")
     if not host or any(c.isspace() or c == "/" for c in host) or not _is_port(port):
-        raise Misuse(f"{what} {text!r}", "HOST or HOST:PORT with a port up to 65535", "try 0.0.0.0 or 0.0.0.0:7000")
+        example = "10.0.0.7:7000" if what == "--join" else "0.0.0.0 or 0.0.0.0:7000"
+        raise Misuse(f"{what} {text!r}", "HOST or HOST:PORT with a port up to 65535", f"try {example}")
     return host, int(port or 0)
 
 

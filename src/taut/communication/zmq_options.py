@@ -6,14 +6,17 @@ import math
 
 import zmq
 
+DEAD_MS = 20_000
 CURVE_OVERHEAD_NBYTES = 64  # nonce, tag and flags around each encrypted frame; the limit is on what is inside
 
 
 def apply(socket: zmq.Socket[bytes], *, hwm: int, limit_nbytes: int) -> None:
     """Bounded queues, bounded frames, and reconnecting within about a second of the network's return.
 
-    ``hwm`` counts messages. Heartbeats find connections whose other end vanished without a word: TCP alone
-    would take a quarter of an hour, and its retries are up to two minutes apart when the network comes back.
+    ``hwm`` counts messages. Connections whose other end vanished without a word are given up by the kernel, after
+    ``DEAD_MS`` without an answer to data or probes: left alone, TCP would take a quarter of an hour, and its retries are
+    up to two minutes apart when the network comes back. zmq's own heartbeats are not used: libzmq (4.3.5) aborts the
+    process when one is due on a connection that was lost while its queue was full (libzmq issues 3937 and 4364).
     """
     socket.linger = 0
     socket.sndhwm = hwm
@@ -23,10 +26,10 @@ def apply(socket: zmq.Socket[bytes], *, hwm: int, limit_nbytes: int) -> None:
     socket.reconnect_ivl_max = 1_000
     socket.connect_timeout = 5_000
     socket.handshake_ivl = 10_000
-    socket.heartbeat_ivl = 5_000
-    socket.heartbeat_timeout = 20_000
+    socket.tcp_maxrt = DEAD_MS
     socket.tcp_keepalive = 1
-    socket.tcp_keepalive_idle = 30
+    socket.tcp_keepalive_idle = socket.tcp_keepalive_intvl = 5
+    socket.tcp_keepalive_cnt = 3
 
 
 def milliseconds(timeout_s: float | None) -> int:

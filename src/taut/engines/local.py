@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
+from taut.engines.script import command
 from taut.engines.zygote import Plan
 
 STARTS = ("zygote", "spawn")
@@ -177,11 +178,10 @@ class LocalEngine:
 
 
 def become(script: str | Path, args: Sequence[str], environment: Mapping[str, str]) -> NoReturn:
-    """Turn this process into ``python SCRIPT ARGS``, a worker, with the same terminal and Ctrl-C."""
+    """Turn this process into SCRIPT, a worker, with the same terminal and Ctrl-C."""
     sys.stdout.flush()
     sys.stderr.flush()
-    command = [sys.executable, str(script), *args]
-    os.execve(sys.executable, command, {**os.environ, **environment})
+    os.execve(sys.executable, command(str(script), args, alone=True), {**os.environ, **environment})
 
 
 def describe_exit(code: int) -> str:

@@ -12,21 +12,20 @@ rule, or where the plan says ``spawn``, every worker is a fresh ``python SCRIPT`
 
 from __future__ import annotations
 
-import atexit
 import gc
 import importlib
 import json
 import os
 import queue
-import runpy
 import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import Any, NoReturn, TextIO
+from typing import NoReturn, TextIO
+
+from taut.engines.script import command, leave, run_script
 
 GRACE_S = 5.0  # between asking the workers to end and ending them, once the launcher is gone
 # torch._dynamo: the first optimizer of a process imports it, which takes as long as half of torch.
@@ -118,30 +117,7 @@ def _become_worker(plan: Plan, log: str, zygote: int) -> NoReturn:
         torch.default_generator.seed()  # forks share the generators' states; fresh processes would not
     if numpy is not None:
         numpy.random.seed()
-    sys.argv = [plan.script, *plan.args]
-    sys.path.insert(0, str(Path(plan.script).resolve().parent))
-    atexit.register(gc.unfreeze)  # what is frozen is not freed at the end, which some libraries call a leak
-    try:
-        runpy.run_path(plan.script, run_name="__main__")
-    except SystemExit:
-        raise
-    except BaseException as error:
-        trace = _of_the_script(error)
-        sys.excepthook(type(error), error.with_traceback(trace), trace)
-        sys.exit(1)
-    sys.exit(0)
-
-
-def _of_the_script(error: BaseException) -> Any:
-    """The traceback without the frames of this file and of runpy: the user's script is where it starts."""
-    trace = error.__traceback__
-    while trace is not None and trace.tb_frame.f_code.co_filename in (
-        __file__,
-        "<frozen runpy>",
-        runpy.__file__,
-    ):
-        trace = trace.tb_next
-    return trace
+    leave(run_script(plan.script, plan.args))
 
 
 def die_with_parent(parent: int) -> None:
@@ -168,7 +144,7 @@ def _spawn_all(plan: Plan, report: TextIO) -> dict[int, Callable[[], int]]:
     for index, log in enumerate(plan.logs):
         with open(log, "ab") as output:
             process = subprocess.Popen(
-                [sys.executable, plan.script, *plan.args],
+                command(plan.script, plan.args),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,

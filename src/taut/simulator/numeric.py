@@ -34,7 +34,7 @@ from taut.simulator.virtual_entrance import VirtualEntrance, VirtualWatch
 from taut.simulator.virtual_node import Switchboard
 from taut.simulator.virtual_supervisor import VirtualSupervisor
 from taut.strategies.combination import combine
-from taut.supervisor.roll import RunPlan
+from taut.supervisor.plan import RunPlan
 from taut.worker.entrance import ENTRANCE
 
 Progress = Callable[[float, int], None]  # virtual seconds, steps of all workers

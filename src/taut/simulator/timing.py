@@ -109,8 +109,8 @@ def _result(world: TimingWorld, real_s: float) -> Simulated:
         wall_s=world.wall_ns * 1e-9,
         workers=workers,
         gone=dict(world.gone),
-        history=tuple(world.history),
+        history=tuple(world.history.points),
         consensus=0.0 if world.noise is None else world.noise.distance,
-        counted={"events": next(world.events), "real_s": real_s, **world.middle()},
+        counted={"events": next(world.events), "real_s": real_s, **world.history.middle()},
         error="" if world.members and any(each.alive for each in world.workers.values()) else "no worker is left",
     )

@@ -51,6 +51,7 @@ class Gathered:
         self.contributors = self.ending = 0
         self.extra: list[float] = []
         self.finite = True  # stand-ins always are
+        self.bare, self.settled = False, True  # nobody has a state that others could lack
         self._result: Vector | None = None
 
     def begin(

@@ -13,15 +13,17 @@ from taut.simulator.timing_collective import TOGETHER, Together
 from taut.simulator.timing_noise import Noise
 from taut.simulator.timing_sizes import in_stand_in_units, sizes_for
 from taut.simulator.timing_streams import encode_ns
-from taut.simulator.timing_worker import Setting, Worker
-from taut.simulator.timing_world import SECOND_NS, TimingWorld
+from taut.simulator.timing_worker import SECOND_NS, Setting, Worker
+from taut.simulator.timing_world import TimingWorld
 from taut.strategies.method import Draining, Finished, Heard, MethodAction, Place, Placed, Proceed, Stepped, Tell
+from taut.strategies.standing import NEW
 from taut.strategies.sync import Sync
 from taut.topologies.registry import parse as parse_topology
 from taut.worker.courier import TICK_S
 
 RATE = 0.1  # the learning rate that methods are told
 BACKWARD = 2 / 3  # the share of a step in which gradients appear, the last layers' first
+STATE_COPIES = 3  # of the parameters, in what a newcomer is given: the weights, and Adam's two averages
 TICK_NS = round(TICK_S * SECOND_NS)
 Mail = tuple[int, Any, bytes, int]  # the sender, the note, the payload, and what hearing it costs
 
@@ -40,6 +42,7 @@ class MethodTiming(TimingWorld):
         self.concurrent, self.lockstep = method.concurrent, method.lockstep
         self.every = method.every if isinstance(method, Sync) else 1
         self.copies = method.vector == "gradients"
+        self.hands_over = method.hands_over
         coded = bool(self.sizes.coded_kind)
         whole = self.sizes.coder is not None  # a codec of vectors encodes all of one, that of a stream a fragment
         whole_ns = round(cost.encode_s(scenario.parameters) * SECOND_NS)
@@ -132,7 +135,9 @@ class MethodTiming(TimingWorld):
         if self.noise is not None and samples:
             self.noise.stepped(worker, self.workers)
         event = self.step_event if samples == self.step_event.samples else Stepped(samples, RATE)
-        self._do(worker, self.method.on(worker.state, event, now_ns * 1e-9), now_ns)
+        clock_ns = self._do(worker, self.method.on(worker.state, event, now_ns * 1e-9), now_ns)
+        if self.hands_over and worker.turning:
+            self._hand_over(worker, clock_ns)
 
     def _proceed(self, worker: Worker, now_ns: int) -> None:
         worker.turning = False
@@ -243,7 +248,28 @@ class MethodTiming(TimingWorld):
             actions = self.method.on(worker.state, Heard(sender, note, payload), clock_ns * 1e-9)
         except MalformedMessage:
             return clock_ns
-        return self._do(worker, actions, clock_ns) if actions else clock_ns
+        clock_ns = self._do(worker, actions, clock_ns) if actions else clock_ns
+        return self._hand_over(worker, clock_ns) if self.hands_over else clock_ns
+
+    def _hand_over(self, worker: Worker, now_ns: int) -> int:
+        """Give the state to who asks for it, if this is the moment; take over what came. When that is done."""
+        assert isinstance(self.method, Sync)
+        method, state = self.method, worker.state
+        for taker in method.takers(state):
+            data = bytes(STATE_COPIES * worker.local.x.nbytes)
+            now_ns = self._do(worker, method.give(state, taker, data), now_ns)
+        starting = worker.local.since == NEW
+        if method.handed(state, starting) is not None:
+            worker.local.since = 0
+            now_ns = self._do(worker, method.took(state, votes=False), now_ns)
+            if starting and not worker.turning and not worker.finished:
+                self._begin(now_ns, worker)
+        return now_ns
+
+    def _begin(self, now_ns: int, worker: Worker, _: None = None) -> None:
+        """A newcomer has the state."""
+        worker.account.charge(WAIT, now_ns)
+        self._train(worker, now_ns)
 
     def _catch_up(self, worker: Worker, now_ns: int) -> int:
         """Hand over the news of who is here, and what has come; when that is done."""
@@ -321,8 +347,16 @@ class MethodTiming(TimingWorld):
         worker.local = self.sizes.stand_in()
         if not self.sizes.broad:
             worker.local.x[:] = donor.local.x
-        self._seat(worker)
-        self._train(worker, now_ns)
+        if not self.hands_over:
+            self._seat(worker)
+            self._train(worker, now_ns)
+        else:
+            worker.local.since = NEW
+            self._seat(worker)
+            if not worker.state.lanes[0].machine.bare:  # rounds of all at once: it is given nothing
+                worker.local.since = 0
+                nbytes = 4 * STATE_COPIES * self.scenario.parameters
+                self.at(self.network.arrival(donor.rank, worker.rank, nbytes, now_ns), self._begin, worker)
         self.changed(now_ns, None)
 
     def figures(self, worker: Worker) -> dict[str, float]:

@@ -21,7 +21,8 @@ from taut.collectives.halving_doubling import core
 from taut.simulator.costs import CodecCost
 from taut.simulator.timing_coder import CODED_NBYTES, KINDS, StandInCoder, coder_for
 from taut.strategies.group import LEAST_SEGMENT_ELEMENTS, OWN_NUMBERS, PIPELINE
-from taut.strategies.sync import ELEMENTS_PER_MIB, Sync
+from taut.strategies.lanes import ELEMENTS_PER_MIB
+from taut.strategies.sync import NUMBERS, Sync
 
 if TYPE_CHECKING:
     from taut.strategies.method import Method, Vector
@@ -36,12 +37,13 @@ class StandIn:
     """A worker's vector, for ``parameters`` elements. ``emit`` is always the same payload: what the codec would say is
     not known, but how long it is on average. It is absorbed without effect."""
 
-    __slots__ = ("_shared", "coded", "coder", "sizes", "x")
+    __slots__ = ("_shared", "coded", "coder", "since", "sizes", "x")
 
     def __init__(
         self, x: Vector, coded: bytes = b"", sizes: Sequence[int] | None = None, coder: StandInCoder | None = None
     ) -> None:
         self.x, self.coded, self.coder = x, coded, coder
+        self.since = 0  # the round after which its state is, where a method hands that over
         self._shared = x if x.strides[0] else np.zeros(1, np.float32)
         self.sizes = [len(x)] if sizes is None else list(sizes)
 
@@ -157,7 +159,7 @@ def _lanes(method: Method, parameters: int) -> int:
 
 def _numbers(method: Method) -> int:
     """How many numbers follow a vector that is summed: those of the group, and the method's own."""
-    own = {"sync": 2, "averaging": 2, "fedavg": 2, "admm": 2, "dynamic": 2, "diloco": 3}
+    own = {"sync": NUMBERS, "averaging": 2, "fedavg": 2, "admm": 2, "dynamic": 2, "diloco": 3}
     return OWN_NUMBERS + own[method.name] if method.name in own else 0
 
 

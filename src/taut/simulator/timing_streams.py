@@ -24,8 +24,8 @@ from taut.core.events import (
 from taut.core.messages import Updates
 from taut.simulator.timing_accounts import ENCODE, MERGE, SEND, WAIT
 from taut.simulator.timing_sizes import FRAME_NBYTES
-from taut.simulator.timing_worker import Setting, Worker
-from taut.simulator.timing_world import SECOND_NS, TimingWorld
+from taut.simulator.timing_worker import SECOND_NS, Setting, Worker
+from taut.simulator.timing_world import TimingWorld
 from taut.worker.courier import TICK_S
 from taut.worker.fragments import fragments
 from taut.worker.streaming import EXCHANGE_SHARE, MOST_STEPS_PER_TURN, MUCH_SHARE, RETUNE_STEPS

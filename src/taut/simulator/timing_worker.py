@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from taut.strategies.combination import Combination
 
 Progress = Callable[[float], None]  # is told the share that is done
+SECOND_NS = 1_000_000_000
 STEPS = 100  # where the scenario does not say
 
 

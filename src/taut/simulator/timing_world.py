@@ -15,20 +15,18 @@ from heapq import heappop, heappush
 from typing import Any
 
 from taut.core.messages import SUPERVISOR
-from taut.errors import Misuse, RunFailed
+from taut.errors import RunFailed
 from taut.simulator.dice import Dice
-from taut.simulator.faults import Churn, Fail, Fault, Pause, kind_of
 from taut.simulator.network import Network
-from taut.simulator.result import Point
 from taut.simulator.speeds import Pace
 from taut.simulator.timing_accounts import COMPUTE, MERGE, WAIT, Account
+from taut.simulator.timing_faults import TimingFaults
+from taut.simulator.timing_history import TimingHistory
 from taut.simulator.timing_noise import Noise
-from taut.simulator.timing_worker import Setting, Worker
+from taut.simulator.timing_worker import SECOND_NS, Setting, Worker
 
 Handler = Callable[[int, Any, Any], None]  # the time, the worker, and what it is about
 
-SECOND_NS = 1_000_000_000
-MOST_POINTS = 4096  # of the history, all workers together
 DONE_NBYTES = 64  # what a worker and the supervisor say to each other at the end
 STALLED_TICKS = 2000  # per worker, and nothing else is going to happen: nobody will ever go on
 DRAINED_WORKERS = 256  # beyond, the end is not simulated: there everybody takes leave of everybody
@@ -38,6 +36,7 @@ class TimingWorld(ABC):
     """The clock, and what happens to workers whatever they do. ``density``: the share of parameters sent per step."""
 
     density = 0.0
+    hands_over = False  # a newcomer gets the state when it is a member
     noise: Noise | None = None
 
     def __init__(self, setting: Setting) -> None:
@@ -53,35 +52,15 @@ class TimingWorld(ABC):
         self._ending = False  # all have ended, and the supervisor is being told
         self.dead: set[int] = set()
         self.gone: dict[int, str] = {}
-        self.history: list[Point] = []
         self.workers: dict[int, Worker] = {}
-        self.steps_made = 0
-        planned = setting.steps * scenario.workers
-        self._quarters: dict[int, tuple[int, dict[int, tuple[int, int]]] | None]
-        self._quarters = dict.fromkeys((planned // 4, 3 * planned // 4))  # when so many were made, and what was sent
+        self.history = TimingHistory(setting, self.workers)
         self.step_handler: Handler = self._step_over
         self.message_ns = round(self.costs.message_s * SECOND_NS)
-        self._point_every = max(1, setting.steps // max(2, min(64, MOST_POINTS // scenario.workers)))
-        self._told_at = -1
         self._ticks = 0
         for rank in range(scenario.workers):
-            self._add(rank, setting.steps)
+            self.add(rank, setting.steps)
         self.members: tuple[int, ...] = tuple(self.workers)
-        self._next_rank = scenario.workers
-        for fault in scenario.faults:
-            self._plan(fault)
-
-    def middle(self) -> dict[str, float]:
-        """The middle half of the run, which its start and its end do not disturb: steps per second of all workers, and
-        the bytes that the busiest of them sends per step. Empty where it never came to that."""
-        before, after = [*(self._quarters[steps] for steps in sorted(self._quarters)), None][:2]
-        if before is None or after is None or after[0] <= before[0]:
-            return {}
-        made = {rank: (after[1][rank][0] - steps, after[1][rank][1] - sent) for rank, (steps, sent) in before[1].items()}
-        return {
-            "steps_per_s": sum(steps for steps, _ in made.values()) * 1e9 / (after[0] - before[0]),
-            "busiest_nbytes": max(sent / max(1, steps) for steps, sent in made.values()),
-        }
+        self._faults = TimingFaults(self)
 
     # ----------------------------------------------------------------------------------------- of each kind
 
@@ -183,20 +162,7 @@ class TimingWorld(ABC):
 
     def _count(self, worker: Worker, now_ns: int) -> None:
         worker.steps += 1
-        self.steps_made += 1
-        if self.steps_made in self._quarters:
-            taken = {rank: (each.steps, each.account.bytes_sent) for rank, each in self.workers.items()}
-            self._quarters[self.steps_made] = (self.now_ns, taken)
-        if worker.steps % self._point_every == 0 or worker.steps == worker.goal:
-            samples = worker.steps * self.scenario.batch
-            staleness = self.figures(worker).get("staleness", 1.0)
-            sent = worker.account.bytes_sent
-            self.history.append(Point(now_ns * 1e-9, worker.rank, worker.steps, samples, sent, staleness=staleness))
-        if self.setting.progress is not None:
-            percent = 100 * self.steps_made // max(1, len(self.members) * self.setting.steps)
-            if percent != self._told_at:
-                self._told_at = percent
-                self.setting.progress(min(1.0, percent / 100))
+        self.history.stepped(worker, now_ns, len(self.members), self.figures)
 
     def end(self, worker: Worker, now_ns: int) -> None:
         """The worker has made its steps."""
@@ -234,85 +200,6 @@ class TimingWorld(ABC):
         self.over = True
         self.wall_ns = max(now_ns, self.wall_ns)
 
-    # --------------------------------------------------------------------------------------------- faults
-
-    def _add(self, rank: int, goal: int, now_ns: int = 0) -> Worker:
+    def add(self, rank: int, goal: int, now_ns: int = 0) -> Worker:
         worker = self.workers[rank] = Worker(rank, goal, Account(rank, now_ns, self.setting.trace))
         return worker
-
-    def _plan(self, fault: Fault) -> None:
-        if not isinstance(fault, Churn) or fault.at_step is not None:
-            what = f"{kind_of(fault)}{'' if not isinstance(fault, Churn) else ' at a step'} where only time is simulated"
-            raise Misuse(what, "fail, pause or join, at a time", "simulate numerically, without --timing-only")
-        at_ns = round(fault.at_s * SECOND_NS)
-        if isinstance(fault, Fail | Pause):
-            if not 0 <= fault.rank < self.scenario.workers:
-                raise Misuse(
-                    f"{type(fault).__name__.lower()} of worker {fault.rank}", f"0 to {self.scenario.workers - 1}"
-                )
-            self.at(at_ns, self._fail if isinstance(fault, Fail) else self._pause, None, fault)
-            return
-        if not self.setting.chosen.admits_late:
-            strategy = self.setting.chosen.strategy.name
-            raise Misuse(f"join with strategy {strategy!r}", "a strategy that workers can join", "try averaging or async")
-        for _ in range(fault.count):
-            self.at(at_ns, self._join, None, None)
-
-    def _note(self, rank: int, what: str, now_ns: int) -> None:
-        if self.setting.trace is not None:
-            self.setting.trace.instant(rank, what, now_ns)
-
-    def _fail(self, now_ns: int, _: None, fault: Fail) -> None:
-        worker = self.workers[fault.rank]
-        if not worker.alive or worker.finished:
-            return
-        worker.alive = False
-        worker.account.charge(COMPUTE if worker.training else WAIT, now_ns)
-        self.dead.add(worker.rank)
-        self.gone[worker.rank] = f"failed at {fault.at_s:g} s"
-        self._note(worker.rank, "fails", now_ns)
-        if not any(each.alive for each in self.workers.values()):
-            self.finish(now_ns)
-            return
-        self.at(now_ns + round(self.setting.detect_s * SECOND_NS), self._noticed, None, worker.rank)
-
-    def _noticed(self, now_ns: int, _: None, rank: int) -> None:
-        self.members = tuple(member for member in self.members if member != rank)
-        self.version += 1
-        self._note(rank, "is noticed to be gone", now_ns)
-        if self.members:
-            self.changed(now_ns, rank)
-            self.look_whether_all_ended(now_ns)
-            self.look_whether_all_finished(now_ns)
-
-    def _pause(self, now_ns: int, _: None, fault: Pause) -> None:
-        worker = self.workers[fault.rank]
-        if worker.alive and not worker.finished:
-            for_ns = round(fault.for_s * SECOND_NS)
-            worker.frozen_ns = max(worker.frozen_ns, now_ns + for_ns)
-            if worker.training:
-                worker.paused_ns += for_ns
-            self._note(worker.rank, "stands still", now_ns)
-
-    def _join(self, now_ns: int, _: None, rank: int | None) -> None:
-        """A newcomer takes over the state of the lowest rank that is alive."""
-        donor = min((each for each in self.members if self.workers[each].alive), default=None)
-        if self.draining or donor is None:
-            return  # it comes too late
-        if rank is None:
-            rank, self._next_rank = self._next_rank, self._next_rank + 1
-            self._note(rank, "joins", now_ns)
-        arrives_ns = self.network.arrival(donor, rank, 4 * self.scenario.parameters, now_ns)
-        self.at(arrives_ns, self._joined, None, (rank, donor))
-
-    def _joined(self, now_ns: int, _: None, item: tuple[int, int]) -> None:
-        rank, donor = item
-        if not self.workers[donor].alive:
-            self._join(now_ns, None, rank)
-        elif not self.draining:
-            behind = min(self.workers[each].steps for each in self.members)
-            worker = self._add(rank, max(1, self.setting.steps - behind), now_ns)
-            self.members = (*self.members, rank)
-            self.version += 1
-            self.admit(worker, self.workers[donor], now_ns)
-            self._note(rank, "is ready", now_ns)

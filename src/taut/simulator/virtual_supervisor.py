@@ -16,9 +16,9 @@ from taut.simulator.virtual_node import Switchboard, VirtualTransport
 from taut.supervisor.actions import Action, Finished, Measured, Record, Save, SaveIndex, Send
 from taut.supervisor.ahead import pack
 from taut.supervisor.cluster import Cluster
+from taut.supervisor.loop import TICK_S
 from taut.supervisor.memory import keep, outline, recall
-from taut.supervisor.roll import RunPlan
-from taut.supervisor.service import TICK_S
+from taut.supervisor.plan import RunPlan
 from taut.supervisor.view import Outcome
 
 KEEP_NS = NS  # between two writings of what must not be forgotten

@@ -7,7 +7,8 @@
 The second term reaches the optimizer as a gradient, rho (x - z + u), added to the loss's before its step. Exchanged:
 x + u. The x of the workers differ until the end, when all take z. The optimizer's moments stay at home; with momentum or
 Adam they contain the spring too. A worker that made no step since the last round abstains: its x was not minimized, so
-its dual must not go on growing. Two more vectors per worker (z and u).
+its dual must not go on growing. While a round is held up, the steps go on towards the z that there is; the dual grows by
+the x that was given. Two more vectors per worker (z and u).
 Paper: Boyd et al. 2011, "Distributed Optimization and Statistical Learning via the Alternating Direction Method of
 Multipliers", section 7.1.
 """
@@ -83,6 +84,9 @@ class ADMM(Periodic):
 
     def due(self, state: Tied) -> bool:
         return state.steps >= self.every
+
+    def hold(self, state: Tied) -> Vector:
+        return state.local.x.copy()
 
     def join(self, state: Tied) -> list[Tell]:
         state.stepped = state.steps > 0

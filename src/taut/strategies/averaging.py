@@ -13,8 +13,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-import numpy as np
-
 from taut.collectives import named
 from taut.errors import Misuse
 from taut.strategies.group import Group
@@ -53,7 +51,6 @@ class Averaging(Periodic):
     name: ClassVar[str] = "averaging"
     paper: ClassVar[str] = "Stich 2018"
     returns: ClassVar[Literal["sum", "mix", "take"]] = "mix"
-    drifts: ClassVar[bool] = True
 
     every: int = 8
     weights: str = "samples"
@@ -84,13 +81,10 @@ class Averaging(Periodic):
 
     def conclude(self, state: Period) -> None:
         """One weight that is not finite spoils the mean of all. All have the same bits of it, and all go on without."""
-        drift = self.drift(state)
         if not (state.trained or state.newcomers):
             return
         if state.group.finite:
             state.group.mean(state.local.x)
-            if drift is not None:
-                np.add(state.local.x, drift, out=state.local.x)
         else:
             state.spoilt += 1
 

@@ -10,6 +10,9 @@ Everybody has a ``view`` of the whole centre: the truth where it holds the shard
 - a holder died, its heir goes on from its own view: what others changed since then is lost, nothing else is;
 - two workers do not agree for a moment who holds a shard: whoever is asked answers from its view. Nobody is left waiting.
 
+A worker whose answer does not come (its holder has died, or is cut off) trains on (``drift.py``): what it asked with
+stays as it is, and the answer is taken at its next turn, as of what x was then; what it moved by since is added.
+
 At the end everybody says when it will ask no more. When all have, holders tell all others their shards, and a last round
 of a ``Group`` makes sure, even if holders die meanwhile, that all have the same bits.
 """
@@ -18,6 +21,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
@@ -25,6 +29,7 @@ import numpy as np
 
 from taut.core.messages import Note
 from taut.errors import MalformedMessage, Misuse
+from taut.strategies.drift import Drift, moved_aside
 from taut.strategies.group import Group
 from taut.strategies.latecomers import KIND, Latecomers
 from taut.strategies.method import Local, Place, Tell
@@ -60,6 +65,9 @@ class Centre:
     round: int = 0  # how often we asked
     number: float = 0.0  # goes with our question
     missing: dict[int, int] = field(default_factory=dict)  # shards without an answer, and whom we asked
+    drift: Drift = field(default_factory=Drift)
+    training: bool = False  # x is the worker's own, though answers are missing
+    answers: dict[int, Vector] = field(default_factory=dict)  # that came meanwhile
     # the end
     left: bool = False  # this worker goes, and its shards are with the others
     draining: bool = False
@@ -87,11 +95,16 @@ class Centre:
 
     # ---------------------------------------------------------------------------------------------- exchanges
 
+    @property
+    def asking(self) -> bool:
+        """Whether the last exchange is not over."""
+        return bool(self.missing or self.answers)
+
     def ask(self, values: Vector, number: float = 0.0) -> list[Tell]:
-        """Exchange ``values`` with the centre. It is over when nothing is ``missing``; until then leave them as they are.
+        """Exchange ``values`` with the centre. Until nothing is ``missing`` leave them as they are, or ``let_go``.
 
         ``number`` goes with them, to ``Rule.serve``."""
-        assert not self.missing, "the last answer is not complete"
+        assert not self.asking, "the last answer is not complete"
         self.round += 1
         self.number, self._values = number, values
         return self._ask(range(self.shards))
@@ -102,13 +115,37 @@ class Centre:
             by_holder.setdefault(self.holder(shard), []).append(shard)
         for shard in by_holder.pop(self.place.rank, []):
             part = self.part(shard)
-            self.rule.take(part, self.rule.serve(shard, self.view[part], self._values[part], self.number), self.number)
             self.missing.pop(shard, None)
+            self._include(shard, self.rule.serve(shard, self.view[part], self._values[part], self.number))
         tells = []
         for holder, theirs in by_holder.items():
             self.missing.update((shard, holder) for shard in theirs)
             tells.append(self._tell(holder, "ask", theirs, self._values, self.round, self.number))
         return tells
+
+    def let_go(self) -> None:
+        """The worker trains on without the answers that are missing."""
+        then = self.local.x.copy()
+        if np.shares_memory(self._values, self.local.x):
+            self._values = then
+        self.drift.begin([then])
+
+    def resume(self) -> None:
+        """x is ours again: take what came meanwhile."""
+        self.training = False
+        answers, self.answers = self.answers, {}
+        for shard, answer in sorted(answers.items()):
+            self._include(shard, answer)
+
+    def _include(self, shard: int, answer: Vector) -> None:
+        if self.training:
+            self.answers[shard] = answer.copy()
+            return
+        part, then = self.part(shard), self.drift.then
+        with moved_aside(self.local.x[part], then[0][part]) if then is not None else nullcontext():
+            centre = self.rule.take(part, answer, self.number)
+        if self.holder(shard) != self.place.rank:
+            self.view[part] = centre
 
     def _tell(
         self, to: int, kind: str, shards: Sequence[int], values: Vector, round: int = 0, number: float = 0.0
@@ -144,9 +181,7 @@ class Centre:
     def _take(self, shard: int, round: int, answer: Vector) -> None:
         if round != self.round or self.missing.pop(shard, None) is None:
             return  # to a question that was asked again, elsewhere
-        centre = self.rule.take(self.part(shard), answer, self.number)
-        if self.holder(shard) != self.place.rank:
-            self.view[self.part(shard)] = centre
+        self._include(shard, answer)
 
     def _answer(self, sender: int, note: Note, parts: list[tuple[int, Vector]]) -> Tell:
         number = note.numbers[0]
@@ -194,7 +229,7 @@ class Centre:
 
     def close(self) -> list[Tell]:
         """We drain: what is to be said now. Everybody must call it after every event; see ``finished``."""
-        if not self.draining or self.missing:
+        if not self.draining or self.asking:
             return []
         others = set(self.place.others)
         tells = self._say("bye", others, [])

@@ -27,7 +27,8 @@ import numpy as np
 from taut.errors import Misuse
 from taut.strategies.gathering import VectorCoder
 from taut.strategies.method import COMPRESSORS, Heard, Local, MethodAction, Place, Stepped, check_share
-from taut.strategies.neighbours import Neighbourhood, NeighbourRounds, check_length, shares, tell
+from taut.strategies.neighbours import Neighbourhood, NeighbourRounds, check_length, tell
+from taut.strategies.shares import shares
 
 if TYPE_CHECKING:
     from taut.strategies.method import Vector
@@ -105,7 +106,7 @@ class Choco(NeighbourRounds[PublicCopies]):
         else:
             state.coder.check(heard.payload, state.local.x.size)
 
-    def merge(self, state: PublicCopies, turn: Stepped, heard: Sequence[Heard]) -> None:
+    def merge(self, state: PublicCopies, given: Stepped, heard: Sequence[Heard]) -> None:
         place, copies = state.place, state.copies
         if state.said is not None:
             state.add(state.said, copies[place.rank])

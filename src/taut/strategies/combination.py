@@ -43,7 +43,7 @@ class Combination:
     @property
     def admits_late(self) -> bool:
         """Workers may join in mid-run: not where a newcomer would have to find out which phase it is."""
-        return self.phases == 1 and (not self.strategy.is_method or bool(self.strategy.kind.admits_late))
+        return self.phases == 1 and (not self.strategy.is_method or self.strategy.method().takes_newcomers)
 
     @property
     def returns(self) -> str:

@@ -13,6 +13,9 @@ is under way and includes it t steps later: x <- a x + (1 - a) theta on that fra
 
 **Delayed Nesterov** (``delayed=true``): nobody waits for anybody; see ``diloco_delayed.py``.
 
+**Held up**, a worker trains on, and x <- theta + d (or, streaming, a x_then + (1 - a) theta + d) when the round is over,
+d = x - x_then being what it has moved by since it should have been (``drift.py``). The outer step is of what was given.
+
 theta and m become common in somebody's first round, not before: such a round is a plain average (theta <- mean, m <- 0)
 for all. That is so at the start of a run, and whenever somebody joined.
 Papers: Douillard et al. 2023, "DiLoCo"; Douillard et al. 2025, "Streaming DiLoCo with overlapping communication".
@@ -28,8 +31,11 @@ import numpy as np
 from taut.errors import Misuse
 from taut.strategies.diloco_delayed import Delayed, Pushing
 from taut.strategies.group import Group
+from taut.strategies.latecomers import Latecomers
 from taut.strategies.method import Local, MethodAction, MethodEvent, Place, Tell, check_share, check_whole
 from taut.strategies.periodic import Period, Periodic
+from taut.strategies.robust import check_robust
+from taut.strategies.robust_group import RobustGroup
 
 if TYPE_CHECKING:
     from taut.strategies.method import Vector
@@ -66,7 +72,8 @@ class DiLoCo(Periodic):
     """``--strategy diloco:every=100,outer_rate=0.7,outer_momentum=0.9``.
 
     ``every``: H. ``outer_rate``: eta. ``outer_momentum``: mu. ``fragments``, ``overlap``, ``mixing``: the streaming form
-    (1 and 0: not streaming). ``delayed``: the asynchronous form.
+    (1 and 0: not streaming). ``delayed``: the asynchronous form. ``robust``: ``median``, ``trimmed`` or ``clip`` in place
+    of the mean, against workers whose weights are wrong: all count alike then, and send to all (robust_group.py).
 
     >>> import numpy as np
     >>> from taut.testing.method_world import MethodWorld
@@ -88,6 +95,7 @@ class DiLoCo(Periodic):
     overlap: int = 0
     mixing: float = 0.5
     delayed: bool = False
+    robust: str = "none"
 
     def __post_init__(self) -> None:
         check_whole(self, "every", 1, "the paper takes 500, small models do well with 20 to 100")
@@ -110,17 +118,24 @@ class DiLoCo(Periodic):
                 "one of the two forms",
                 "delayed=true waits for nobody anyway",
             )
+        check_robust(self.name, self.robust)
+        if self.robust != "none" and (self.delayed or self.fragments > 1):
+            given = "delayed" if self.delayed else f"fragments={self.fragments}"
+            remedy = "a holder's word and a listener's zeros cannot be outvoted: drop " + given
+            raise Misuse(f"diloco: robust={self.robust} with {given}", "one of them", remedy)
 
     def start(self, place: Place, local: Local) -> Outer | Pushing:
         if self.delayed:
             return self._delayed.start(place, local)
         length = len(local.x)
         size = -(-length // self.fragments)
+        plain = self.robust == "none"
         parts = [Fragment(min(lo, length), min(lo + size, length)) for lo in range(0, size * self.fragments, size or 1)]
         return Outer(
             local,
             place,
-            Group(place, size),
+            Group(place, size) if plain else RobustGroup(place, size, self.robust),
+            late=Latecomers(by_majority=not plain),
             theta=local.x.copy(),
             momentum=np.zeros_like(local.x),
             scratch=np.zeros(size, np.float32),
@@ -139,6 +154,12 @@ class DiLoCo(Periodic):
     def owing(self, state: Any) -> bool:
         return self._delayed.owing(state) if isinstance(state, Pushing) else super().owing(state)
 
+    def drifting(self, state: Any) -> bool:
+        return self._delayed.drifting(state) if isinstance(state, Pushing) else super().drifting(state)
+
+    def rounds_over(self, state: Any) -> int:
+        return self._delayed.rounds_over(state) if isinstance(state, Pushing) else super().rounds_over(state)
+
     def figures(self, state: Any) -> dict[str, float]:
         return self._delayed.figures(state) if isinstance(state, Pushing) else super().figures(state)
 
@@ -147,6 +168,9 @@ class DiLoCo(Periodic):
 
     def waits(self, state: Outer) -> bool:
         return state.moved >= self.overlap
+
+    def hold(self, state: Outer) -> Vector:
+        return state.local.x.copy()
 
     def join(self, state: Outer) -> list[Tell]:
         for fragment in state.fragments:

@@ -19,8 +19,9 @@ import numpy as np
 from taut.errors import Misuse
 from taut.strategies.method import Heard, Local, MethodAction, Place, Stepped, check_share, check_whole
 from taut.strategies.momentum import GradientTracking, QuasiGlobalMomentum, check_kind, check_optimizer
-from taut.strategies.neighbours import Neighbourhood, NeighbourRounds, check_length, check_mixing, shares, tell_all
+from taut.strategies.neighbours import Neighbourhood, NeighbourRounds, check_length, tell_all
 from taut.strategies.robust import check_robust, clip, median, trimmed
+from taut.strategies.shares import check_mixing, shares
 
 if TYPE_CHECKING:
     from taut.strategies.method import Vector
@@ -100,7 +101,10 @@ class DPSGD(NeighbourRounds[Mixing]):
     def check(self, state: Mixing, heard: Heard) -> None:
         check_length(heard, state.local, vectors=2 if state.tracking else 1)
 
-    def merge(self, state: Mixing, turn: Stepped, heard: Sequence[Heard]) -> None:
+    def mixed(self, state: Mixing) -> Sequence[Vector]:
+        return (state.local.x, state.tracking.y) if state.tracking else (state.local.x,)
+
+    def merge(self, state: Mixing, given: Stepped, heard: Sequence[Heard]) -> None:
         row = shares(state.place.graph(state.round), state.place.rank, self.mixing)
         x = state.local.x
         self._mix(x, row, {one.sender: np.frombuffer(one.payload, np.float32, x.size) for one in heard})
@@ -108,7 +112,7 @@ class DPSGD(NeighbourRounds[Mixing]):
             theirs = {one.sender: np.frombuffer(one.payload, np.float32, x.size, x.nbytes) for one in heard}
             average(state.tracking.y, row, theirs)
         if state.momentum is not None:
-            state.momentum.mixed(x, turn.rate if turn.samples else 0.0)
+            state.momentum.mixed(x, given.rate)
 
     def _mix(self, x: Vector, row: Mapping[int, float], theirs: Mapping[int, Vector]) -> None:
         match self.robust:

@@ -9,7 +9,8 @@ than half of all, everybody averages with everybody (an all-reduce, weighted by 
 
 While training goes well and workers drift alike, that saves most of the traffic; D = 0 is ``averaging:every=b``.
 Exchanged: x. The optimizer's moments stay at home. One more vector per worker (ref), and one at the coordinator for each
-worker being balanced. When the coordinator dies, those who wait for its verdict call for an average of all.
+worker being balanced. When the coordinator dies, those who wait for its verdict call for an average of all. A worker
+whose verdict, or average of all, is held up trains on, and x <- mean + (x - x_then) when it comes (``drift.py``).
 Paper: Kamp et al. 2018, "Efficient Decentralized Deep Learning by Dynamic Model Averaging".
 """
 
@@ -54,10 +55,12 @@ class Watch(Period):
     reference: Vector = None  # type: ignore[assignment]  # set by start
     strayed: bool = False  # the coordinator has our x, and we wait for its verdict
     apart: bool = False  # we trained since our x was last in a mean
+    verdict: Vector | None = None  # it came while we trained on
     asked: int = -1  # it wants our x at our next check, before this average
     called: int = 0  # somebody is in this average of all
     callers: set[int] = field(default_factory=set)  # they are in their first one, whichever it is
     announced: set[int] = field(default_factory=set)  # who knows that we call for the next one
+    noted: bool = False  # the average that we are in is over, though we train, and have not taken it
     met: set[int] = field(default_factory=set)  # with whom we have averaged
     balance: Balance = field(default_factory=Balance)  # the coordinator's
     early: dict[int, Vector] = field(default_factory=dict)  # strays from after an average that we are still in
@@ -66,7 +69,7 @@ class Watch(Period):
     @property
     def next(self) -> int:
         """The number of the next average of all."""
-        return self.group.completed + 1 if self.rounds else 0
+        return self.group.completed + 1 if self.rounds or self.noted else 0
 
     @property
     def call(self) -> bool:
@@ -114,11 +117,15 @@ class Dynamic(Periodic):
             self._hear(state, event)
         elif isinstance(event, Stepped):
             state.apart = state.apart or event.samples > 0
+            if state.verdict is not None:
+                _adopt(state, state.verdict)
         elif isinstance(event, Leaving) and self.owing(state):
             actions += _call(state)
         elif isinstance(event, Placed):
             actions += self._move(state, event.place)
         actions += super().on(state, event, now)
+        if state.begun and state.group.done:
+            self._note(state)
         if state.place.rank == state.place.members[0] and not state.begun and not state.call:
             self._judge(state, actions)
             self._go_on(state, actions)
@@ -126,7 +133,8 @@ class Dynamic(Periodic):
         return actions
 
     def figures(self, state: Watch) -> dict[str, float]:
-        return {"syncs": float(state.rounds), **{name: float(count) for name, count in state.counts.items()}}
+        counts = {name: float(count) for name, count in state.counts.items()}
+        return {"syncs": float(state.rounds), **counts, **state.drift.figures()}
 
     # -------------------------------------------------------------------------------------------- checks, rounds
 
@@ -139,7 +147,7 @@ class Dynamic(Periodic):
     def holds(self, state: Watch, actions: list[MethodAction]) -> bool:
         """Check, if it is time to; whoever has strayed, or is asked, waits for a verdict."""
         if state.strayed or not (state.idle or self.due(state)):
-            return state.strayed
+            return state.strayed and (state.idle or not state.drift.under_way)
         inside = within(state.local.x, state.reference, self.threshold)
         state.counts["checks"] += 1
         state.counts["strays"] += not inside
@@ -154,18 +162,33 @@ class Dynamic(Periodic):
             actions.append(Tell(coordinator, Note("stray", state.next), state.local.x.tobytes()))
         return True
 
+    def held_up(self, state: Watch) -> bool:
+        return state.strayed or super().held_up(state)
+
+    def hold(self, state: Watch) -> Vector:
+        return state.local.x.copy() if state.strayed else super().hold(state)
+
     def join(self, state: Watch) -> list[Tell]:
         state.strayed = False
+        state.drift.drop()  # from the x that strayed: all of it is in this average
+        state.noted = False
         return _announce(state) + self.begin(state, state.local.x, float(state.samples), keeps=True)
 
     def owing(self, state: Watch) -> bool:
         return state.apart and not state.finished and len(state.place.members) > 1
 
     def conclude(self, state: Watch) -> None:
-        state.apart = False
+        state.apart = state.steps > 0
         if state.trained or state.newcomers:
             state.group.mean(state.local.x)
         state.reference[:] = state.local.x
+        self._note(state)
+
+    def _note(self, state: Watch) -> None:
+        """An average of all is over: who was in it, and what is void. At once, for the members may change."""
+        if state.noted:
+            return
+        state.noted = True
         everybody = state.group.contributors == len(state.place.members)
         state.met |= set(state.place.members if everybody else state.late.began_with)
         state.callers -= state.met
@@ -200,8 +223,8 @@ class Dynamic(Periodic):
                 state.balance.strays[sender] = x
             elif number > state.next:
                 state.early[sender] = x
-        elif kind == "adopt" and state.turn and state.strayed and current:
-            _adopt(state, x)
+        elif kind == "adopt" and state.strayed and current:
+            _take_verdict(state, x)
         elif kind == "reference" and not state.rounds:
             state.reference[:] = x
 
@@ -228,7 +251,7 @@ class Dynamic(Periodic):
                 others = [rank for rank in ranks if rank != state.place.rank]
                 actions += [Tell(rank, Note("adopt", state.next), payload) for rank in others]
                 if len(others) < len(ranks):
-                    _adopt(state, mean)
+                    _take_verdict(state, mean)
             case Ask(ranks):
                 actions += [Tell(rank, Note("ask", state.next)) for rank in ranks if rank != state.place.rank]
                 if state.place.rank in ranks:
@@ -237,10 +260,20 @@ class Dynamic(Periodic):
                 actions += _call(state)
 
 
+def _take_verdict(state: Watch, mean: Vector) -> None:
+    """Now, if the worker waits for it; else it trains, and x is its own until its next turn."""
+    if state.turn:
+        _adopt(state, mean)
+    else:
+        state.verdict = mean
+
+
 def _adopt(state: Watch, mean: Vector) -> None:
     """Go on from the mean of those who strayed."""
-    state.local.x[:] = mean
-    state.strayed = state.idle = state.apart = False
+    state.apart = state.drift.under_way
+    with state.drift.kept(state.local.x):
+        state.local.x[:] = mean
+    state.strayed, state.idle, state.verdict = False, False, None
     state.steps = 0
 
 

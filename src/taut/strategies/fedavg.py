@@ -5,7 +5,8 @@
 n_i: the samples that i trained on in this round. Who is not chosen waits for the mean, and its data with it: it neither
 trains in vain nor throws a step away. (Its leases are trained on when it is chosen; only the very first step of a run is
 made before anybody is chosen, and counts with its samples.) When none of the chosen had data, as towards the end of a
-run, everybody who has some is chosen for the next round. Exchanged: the weights. The optimizer's moments stay at home
+run, everybody who has some is chosen for the next round. While a round is held up everybody trains, and comes to the next
+one with that. Exchanged: the weights. The optimizer's moments stay at home
 and go on from the mean; a client of the paper starts with fresh ones, which for its plain SGD is the same.
 Paper: McMahan et al. 2017, "Communication-Efficient Learning of Deep Networks from Decentralized Data".
 """
@@ -91,7 +92,7 @@ class FedAvg(Periodic):
             state.group.mean(state.local.x)
 
     def figures(self, state: Client) -> dict[str, float]:
-        return {"rounds": float(state.rounds), "rounds_trained": float(state.chosen)}
+        return {**super().figures(state), "rounds_trained": float(state.chosen)}
 
 
 def round_half_up(value: float) -> int:

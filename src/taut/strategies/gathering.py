@@ -22,7 +22,7 @@ import numpy as np
 
 from taut.core.messages import Note
 from taut.errors import MalformedMessage
-from taut.strategies.group import Group
+from taut.strategies.group import OWN_NUMBERS, Group
 from taut.strategies.method import Place, Tell
 
 if TYPE_CHECKING:
@@ -82,8 +82,8 @@ class Gathering(Group):
 
     kinds = {"share": 1, "stand": 2, "result": 1}  # noqa: RUF012
 
-    def __init__(self, place: Place, length: int, coder: VectorCoder, lane: int = 0) -> None:
-        super().__init__(place, length, lane=lane)
+    def __init__(self, place: Place, length: int, coder: VectorCoder, lane: int = 0, since: int | None = None) -> None:
+        super().__init__(place, length, lane=lane, since=since)
         self._coder = coder
         self._share = b""  # what we give to the round that we are in: the payload, then the numbers
         self._shares: dict[int, bytes] | None = None  # of the round, while it is run
@@ -107,9 +107,17 @@ class Gathering(Group):
             self._shares = None
         return super().placed(place)
 
+    def take_over(self, round: int) -> list[Tell]:
+        if self._contribution is not None:
+            ending = self._contribution.numbers[1]
+            others = len(self._contribution.numbers) - OWN_NUMBERS
+            self._share = np.array([0.0, ending, 1.0] + [0.0] * others, np.float32).tobytes()
+        return super().take_over(round)
+
     def _run(self) -> list[Tell]:
         """Send our share, if everybody knows to whom."""
-        if self._contribution is None or not self.settled or self._behind or self._shares is not None:
+        idle = self._contribution is None or self._shares is not None
+        if idle or not self.settled or self._behind or self.bare:
             return []
         self._shares = {self.place.rank: self._share}
         note = Note("share", self.stand.round + 1, self.lane, [self.place.version])

@@ -66,7 +66,7 @@ class GossipGraD(NeighbourRounds[Neighbourhood]):
         receivers = [other for other in self.outward(state) if other not in state.left]
         return [tell(state, other, state.local.x.tobytes()) for other in receivers]
 
-    def merge(self, state: Neighbourhood, turn: Stepped, heard: Sequence[Heard]) -> None:
+    def merge(self, state: Neighbourhood, given: Stepped, heard: Sequence[Heard]) -> None:
         theirs = {one.sender: np.frombuffer(one.payload, np.float32) for one in heard}
         average(state.local.x, dict.fromkeys(theirs, 0.5), theirs)
 

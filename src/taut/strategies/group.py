@@ -8,7 +8,8 @@ last round that it completed. Once all stands of that version are in, all know t
 
 - Somebody has completed the round that others are still in: of those, the one of the lowest rank sends them its result.
 - Nobody has: the round is run again, by those who are left, with the contributions that they kept.
-- Who is new takes part from the round after the last one that anybody completed.
+- Who is new takes part from the round after the last one that anybody completed, once it has the state after that where
+  members carry one.
 
 So all members that complete a round have the same bits, and nobody waits for who is gone. (A result that only the dead
 had seen is made anew: the survivors agree, which is all that can be asked.) Stands differ by one round at most, since
@@ -69,8 +70,10 @@ class Group(Standing):
     kinds = {"piece": 3, "stand": 2, "result": 1}  # noqa: RUF012
     stands_as = "stand"
 
-    def __init__(self, place: Place, length: int, schedule: str = "ring", lane: int = 0) -> None:
-        super().__init__(place, lane)
+    def __init__(
+        self, place: Place, length: int, schedule: str = "ring", lane: int = 0, since: int | None = None
+    ) -> None:
+        super().__init__(place, lane, since)
         self._schedule = named(schedule)
         if not self._schedule.sums:
             raise Misuse(f"schedule {schedule!r}", "one that sums", "take 'ring'")
@@ -125,6 +128,14 @@ class Group(Standing):
         self._contribution = replace(self._contribution, values=self._contribution.values.copy(), kept=False)
         return self._contribution.values
 
+    def take_over(self, round: int) -> list[Tell]:
+        self.bare, self._counted, self.stand = False, True, Stand(round, True)
+        mine = self._contribution
+        if mine is not None:
+            numbers = (0.0, *mine.numbers[1:OWN_NUMBERS], *(0.0 for _ in mine.numbers[OWN_NUMBERS:]))
+            self._contribution = replace(mine, weight=0.0, numbers=numbers)
+        return self._run()
+
     def refused(self) -> list[Refuse]:
         """What was refused since the last call, though the round goes on without it."""
         return []
@@ -159,7 +170,10 @@ class Group(Standing):
         top = max(real.values() if real else (stand.round for stand in stands.values()))
         # Hollow ones follow whoever has completed a round; one round before `top` they have contributed to it.
         behind = [rank for rank in stands if real and stands[rank].round == top - 1]
-        if self.place.rank in behind:
+        self._look_round(stands, top, follows=self.place.rank in behind and self._contribution is not None)
+        if self.bare:
+            pass  # a result is of no use to it
+        elif self.place.rank in behind:
             if self._contribution is None:
                 self.settled = False  # that cannot be: somebody lies, and there is no round before the members change
                 return []
@@ -190,6 +204,8 @@ class Group(Standing):
         return []
 
     def _take_result(self, note: Note, payload: bytes) -> list[Tell]:
+        if self.carries and self.stand.hollow and note.round <= self.stand.round:
+            return []  # it is in the state that we were given, or will be
         if not self._behind or note.round != self.stand.round + 1:
             raise MalformedMessage(f"a result of round {note.round} that nobody waits for")
         buffer = self._buffer(note.round)
@@ -203,7 +219,7 @@ class Group(Standing):
     def _run(self) -> list[Tell]:
         """Start the all-reduce, if there is something to reduce and everybody knows with whom."""
         mine, members = self._contribution, self.place.members
-        if mine is None or not self.settled or self._behind or self._reduction is not None:
+        if mine is None or not self.settled or self._behind or self.bare or self._reduction is not None:
             return []
         buffer = self._buffer(self.stand.round + 1)
         if self._program is None or self._program.length != len(buffer):

@@ -206,6 +206,8 @@ class Method(ABC):
     codecs: ClassVar[tuple[str, ...]] = ("dense",)
     streams: ClassVar[bool] = False
     admits_late: ClassVar[bool] = True
+    # Who comes in mid-run is given all that a step changes, at a moment that all have agreed on (``handover.py``).
+    hands_over: ClassVar[bool] = False
     # What a worker that was given up does, when it comes back, with what it did meanwhile. "sum": it is added to what the
     # others have; "mix": its weights are averaged with theirs, as the method does anyway; "take": it is dropped, and the
     # worker takes the others' state.
@@ -229,6 +231,11 @@ class Method(ABC):
     @abstractmethod
     def on(self, state: Any, event: MethodEvent, now: float) -> list[MethodAction]:
         """Tell ``state`` (changed in place) that ``event`` happened; what is to be done about it."""
+
+    @property
+    def takes_newcomers(self) -> bool:
+        """As it is set, workers may join in mid-run."""
+        return self.admits_late
 
     def shape_gradient(self, state: Any, gradient: Vector, rate: float) -> None:
         """Change the gradient in place before the optimizer sees it; called only where ``shapes_gradient``."""
@@ -275,6 +282,11 @@ class Method(ABC):
     def drifting(self, state: Any) -> bool:
         """Whether the worker trains on while its round is held up."""
         return False
+
+    def rounds_over(self, state: Any) -> int:
+        """How many rounds, or other exchanges that are waited for, this worker has behind it. Of a method that
+        ``drifts``: how long they take, as a rule, tells when one is held up."""
+        return 0
 
     def figures(self, state: Any) -> dict[str, float]:
         """What this method counts (dropped gradients, rounds, ...), for the statistics."""

@@ -4,25 +4,31 @@ The ground under the synchronous gossip methods. A worker waits for its neighbou
 nothing else. Rounds are counted from the last change of the members, and every message carries the version of the
 members and the round, so that all count alike, also where the wiring varies from round to round. When the members
 change, whoever waits goes on with what it has, all begin to count again, and what comes of an older version is dropped.
+
+A round may be held up, by a neighbour that has died or is cut off: then the worker trains on (``drift.py``), and takes
+part in no other round before that one is over, or the members have changed. Its own message of the round was sent: nobody
+waits for more of it than that. So all rounds are those that they would have been, and mixing conserves what it does.
 """
 
 from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
 
 import numpy as np
 
 from taut.core.events import Ended
 from taut.core.messages import Note
-from taut.errors import MalformedMessage, Misuse
+from taut.errors import MalformedMessage
+from taut.strategies.drift import Drift
 from taut.strategies.method import (
     Draining,
     Finished,
     Heard,
+    HeldUp,
     Local,
     Method,
     MethodAction,
@@ -34,10 +40,9 @@ from taut.strategies.method import (
     Stepped,
     Tell,
 )
-from taut.topologies.wiring import Graph
 
 if TYPE_CHECKING:
-    from taut.topologies.shape import Shape
+    from taut.strategies.method import Vector
 
 BYE = "bye"
 MOST_ROUNDS = 16  # that a leaving worker stays for
@@ -46,20 +51,25 @@ MOST_EARLY = 64  # messages of one neighbour for versions of the members that th
 
 @dataclass
 class Neighbourhood:
-    """A worker's state. ``turn``: the step that waits for the round's messages; None while the worker trains. ``inbox``:
-    None where a message came and was refused."""
+    """A worker's state. ``turn``: the step that waits for the round's messages; None while the worker trains. ``given``:
+    what is in the round: the samples since the last one, and the sum of the steps' learning rates. ``inbox``: None where
+    a message came and was refused."""
 
     local: Local
     place: Place
     round: int = 0
     turn: Stepped | None = None
+    given: Stepped = field(default_factory=lambda: Stepped(0))
+    drift: Drift = field(default_factory=Drift)
     inbox: dict[tuple[int, int, int], Heard | None] = field(default_factory=dict)  # by version, round, sender
     owed: set[tuple[int, int]] = field(default_factory=set)  # rounds and senders that are still to come
     left: set[int] = field(default_factory=set)  # those who said good-bye; ranks are never used twice
     taken_leave: set[int] = field(default_factory=set)  # those to whom this worker said it
     draining: bool = False
     rounds: int = 0  # over all versions
-    steps: int = 0  # since the last round, where there is not one after each
+    steps: int = 0  # since the last round was begun, as the next two
+    samples: int = 0
+    rate: float = 0.0
     dropped: int = 0  # messages of rounds that a change of the members ended
     untold: bool = False  # it trained since it last sent something
     told: int = -MOST_ROUNDS  # in which of ``rounds`` it sent what it had last trained
@@ -75,6 +85,8 @@ class NeighbourRounds(Method, Generic[S]):
     rounds; a worker without data takes part in each at once, for the others' sake.
     """
 
+    drifts: ClassVar[bool] = True
+
     overlap: int = 0
     every: int = 1
 
@@ -83,8 +95,13 @@ class NeighbourRounds(Method, Generic[S]):
         """This round's messages, made with ``tell``. Nobody who has ``left`` needs any."""
 
     @abstractmethod
-    def merge(self, state: S, turn: Stepped, heard: Sequence[Heard]) -> None:
-        """Change x: all that was waited for has come. From whoever said good-bye nothing may have."""
+    def merge(self, state: S, given: Stepped, heard: Sequence[Heard]) -> None:
+        """Change x: all that was waited for has come. From whoever said good-bye nothing may have. ``given``: what this
+        worker did before the round."""
+
+    def mixed(self, state: S) -> Sequence[Vector]:
+        """What ``merge`` mixes."""
+        return (state.local.x,)
 
     def outward(self, state: S) -> list[int]:
         """Whom this round's messages go to."""
@@ -112,7 +129,13 @@ class NeighbourRounds(Method, Generic[S]):
         return not alone and (state.untold or state.rounds < state.told + 2 + min(self.overlap, 1) + around)
 
     def figures(self, state: S) -> dict[str, float]:
-        return {"rounds": float(state.rounds), "dropped": float(state.dropped)}
+        return {"rounds": float(state.rounds), "dropped": float(state.dropped), **state.drift.figures()}
+
+    def drifting(self, state: S) -> bool:
+        return state.drift.under_way
+
+    def rounds_over(self, state: S) -> int:
+        return state.rounds
 
     # ---------------------------------------------------------------------------------------------- the rounds
 
@@ -124,30 +147,62 @@ class NeighbourRounds(Method, Generic[S]):
                     state.left.add(sender)
                 else:
                     self._take(state, event, actions)
-            case Stepped(samples) if samples and self._trains_on(state) and not state.draining:
-                state.untold = True
-                actions.append(Proceed())
-            case Stepped(samples):
-                state.turn, state.steps = event, 0
-                if samples or state.untold:
-                    state.told, state.untold = state.rounds, False
-                state.owed |= {(state.round, sender) for sender in self.inward(state)}
-                actions += self.send(state)
+            case Stepped():
+                self._step(state, event, actions)
+            case HeldUp() if state.turn is not None and state.turn.samples and not state.draining:
+                state.drift.begin([x.copy() for x in self.mixed(state)])
+                self._proceed(state, actions)
             case Placed(place):
                 if place.version != state.place.version:
                     self._move(state, place, actions)
             case Draining():
                 state.draining = True
-            case Ended():
+            case Ended() | HeldUp():
                 pass  # it goes on taking turns, for the others' sake
         if state.draining:
             self._drain(state, actions)
-        elif state.turn is not None and self._complete(state):
-            self.merge(state, state.turn, self._fold(state))
+        elif state.turn is not None:
+            self._go_on(state, actions)
+        return actions
+
+    def _step(self, state: S, turn: Stepped, actions: list[MethodAction]) -> None:
+        state.turn = turn
+        if turn.samples:
+            state.steps += 1
+            state.samples += turn.samples
+            state.rate += turn.rate
+            state.untold = True
+            state.drift.stepped()
+        if not state.drift.under_way:
+            self._join(state, actions)
+
+    def _join(self, state: S, actions: list[MethodAction]) -> None:
+        """A turn: begin a round, unless it is not time for one yet."""
+        assert state.turn is not None
+        if state.turn.samples and state.steps < self.every and not state.draining:
+            self._proceed(state, actions)
+            return
+        if state.untold:
+            state.told, state.untold = state.rounds, False
+        state.given = Stepped(state.samples, state.rate)
+        state.steps, state.samples, state.rate = 0, 0, 0.0
+        state.owed |= {(state.round, sender) for sender in self.inward(state)}
+        actions += self.send(state)
+
+    def _go_on(self, state: S, actions: list[MethodAction]) -> None:
+        """Whatever can be done in this turn."""
+        while state.turn is not None and self._complete(state):
+            drifted = state.drift.under_way
+            with state.drift.kept(*self.mixed(state)):
+                self.merge(state, state.given, self._fold(state))
             state.round += 1
             state.rounds += 1
+            if drifted:
+                self._join(state, actions)  # the steps that it made meanwhile
+            else:
+                self._proceed(state, actions)
+        if state.drift.under_way and state.turn is not None and state.turn.samples:
             self._proceed(state, actions)
-        return actions
 
     def _take(self, state: S, heard: Heard, actions: list[MethodAction]) -> None:
         version = heard.note.part
@@ -169,11 +224,6 @@ class NeighbourRounds(Method, Generic[S]):
             state.inbox[key] = None
             return
         state.inbox[key] = heard
-
-    def _trains_on(self, state: S) -> bool:
-        """Whether it is not time for a round yet."""
-        state.steps += 1
-        return state.steps < self.every
 
     def _check_ahead(self, state: S, heard: Heard) -> None:
         """What waits is bounded: nobody can be further ahead than there are workers to wait for one another."""
@@ -213,6 +263,8 @@ class NeighbourRounds(Method, Generic[S]):
         state.round = 0
         state.untold = self.owing(state)  # what was sent last may have been dropped
         state.owed.clear()
+        state.drift.drop()
+        state.samples, state.rate = 0, 0.0
         self.restart(state)
         if state.turn is not None:
             self._proceed(state, actions)
@@ -263,47 +315,3 @@ def check_finite(heard: Heard) -> None:
         finite = math.isfinite(np.dot(values, values)) or bool(np.isfinite(values).all())
     if not finite:
         raise MalformedMessage(f"numbers of worker {heard.sender} that are not finite")
-
-
-def shares(graph: Graph, rank: int, kind: str) -> Mapping[int, float]:
-    """The row of the mixing matrix that belongs to ``rank``, itself not in it: what others' x count in its new one.
-    Worked out once for a graph.
-
-    ``metropolis``: 1 / (1 + the larger of the two degrees). ``uniform``: 1 / (1 + degree), equal for all where the
-    degrees are; a graph that lost this by a death is mixed by Metropolis weights (if directed, by what is heard).
-
-    >>> shares(Graph((0, 1, 2), {(0, 1), (0, 2)}), 1, "metropolis")
-    {0: 0.3333333333333333}
-    """
-    row = graph.kept.get((kind, rank))
-    if row is None:
-        others = graph.inward_lists[rank]
-        if graph.directed or (kind == "uniform" and is_regular(graph)):
-            row = dict.fromkeys(others, 1.0 / (1 + len(others)))
-        else:
-            row = {other: 1.0 / (1 + max(graph.degree(rank), graph.degree(other))) for other in others}
-        graph.kept[kind, rank] = row
-    return row
-
-
-def is_regular(graph: Graph) -> bool:
-    """Whether everybody sends to and hears from equally many."""
-    lists = (*graph.inward_lists.values(), *graph.outward_lists.values())
-    return len({len(others) for others in lists}) == 1
-
-
-def check_mixing(method: Method, kind: str, shape: Shape, workers: int) -> None:
-    """``Misuse`` where these weights would not keep the mean on this topology."""
-    graph = shape.union(range(workers))
-    if graph.directed and kind == "metropolis":
-        raise Misuse(
-            f"{method.name}: mixing=metropolis on {shape.name}, whose edges have directions",
-            "an undirected topology",
-            f"try {method.name}:mixing=uniform, or --strategy sgp",
-        )
-    if kind == "uniform" and not is_regular(graph):
-        raise Misuse(
-            f"{method.name}: mixing=uniform on {shape.name} of {workers} workers",
-            "equally many neighbours for everybody",
-            "try --strategy sgp" if graph.directed else f"try {method.name}:mixing=metropolis",
-        )

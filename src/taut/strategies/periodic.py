@@ -7,8 +7,8 @@ What `averaging`, `fedavg`, `diloco` and `admm` have in common, and all of their
 - A worker without data joins at once, with next to no weight; the others come after their steps. So nobody waits for
   more than one round, and a round in which nobody trained is the plain mean of all. (It lets one turn pass before, for
   its next data may just be on the way, and what it has done by then would make a short contribution.)
-- A round may be held up: somebody has died, and nobody knows yet, or is cut off. A method that ``drifts`` lets its worker
-  train on then, from what it has contributed; when the round is over, what it has moved since is added to the outcome.
+- A round may be held up: somebody has died, and nobody knows yet, or is cut off. Then the worker trains on
+  (``drift.py``); when the round is over, what it has moved by since is added to the outcome.
 - A worker that drains says so in its contribution. The first round in which all contributors drain is the last one:
   everybody sees it, and ends with the same bits. Who comes still later is handed the model.
 
@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from taut.core.events import Ended
 from taut.core.messages import Note
+from taut.strategies.drift import Drift
 from taut.strategies.group import Group
 from taut.strategies.latecomers import KIND, Latecomers
 from taut.strategies.method import (
@@ -52,7 +53,7 @@ TOKEN = 2.0**-20
 @dataclass
 class Period:
     """A worker's state. ``steps`` and ``samples``: since it joined its last round; ``moved``: steps since it joined the
-    round that is under way."""
+    round that is under way, up to when that was held up."""
 
     local: Local
     place: Place
@@ -71,7 +72,7 @@ class Period:
     rounds: int = 0
     spoilt: int = 0  # whose sum was not finite
     late: Latecomers = field(default_factory=Latecomers)
-    contributed: Vector | None = None  # to the round that is held up: what the worker has trained on from
+    drift: Drift = field(default_factory=Drift)
 
     @property
     def newcomers(self) -> bool:
@@ -89,6 +90,7 @@ class Periodic(Method):
 
     consensus: ClassVar[bool] = True
     turns_until_finished: ClassVar[bool] = True
+    drifts: ClassVar[bool] = True
 
     @abstractmethod
     def due(self, state: Any) -> bool:
@@ -112,18 +114,20 @@ class Periodic(Method):
         """The round is over: take what it brought. x is ours."""
 
     def waits(self, state: Any) -> bool:
-        """Whether a worker with data has to wait for the round under way before its next step."""
-        waits: bool = state.contributed is None or state.group.done
-        return waits
+        """Whether a worker with data has to wait for the round under way before its next step, if that is not held up."""
+        return True
+
+    def hold(self, state: Any) -> Vector:
+        """A copy of x for a worker that trains on. One that contributed x itself, which it was to leave as it is, lets go
+        of it."""
+        x: Vector = state.group.let_go()
+        return x
 
     def drifting(self, state: Any) -> bool:
-        return state.contributed is not None
+        return bool(state.drift.under_way)
 
-    def drift(self, state: Any) -> Vector | None:
-        """What x has moved by since the worker contributed to the round that is over, where it did not wait for it."""
-        contributed, state.contributed = state.contributed, None
-        drift: Vector | None = None if contributed is None else state.local.x - contributed
-        return drift
+    def rounds_over(self, state: Any) -> int:
+        return int(state.rounds)
 
     def agreed(self, state: Any) -> bool:
         """Whether the round that is over was the last one, as everybody can see."""
@@ -131,7 +135,7 @@ class Periodic(Method):
         return ending
 
     def figures(self, state: Any) -> dict[str, float]:
-        return {"rounds": float(state.rounds)}
+        return {"rounds": float(state.rounds), **state.drift.figures()}
 
     def owing(self, state: Any) -> bool:
         """What it did since its last round goes into the next one."""
@@ -140,7 +144,7 @@ class Periodic(Method):
 
     def dispensable(self, state: Any) -> bool:
         """Who has not trained since its last round only lends its presence to this one."""
-        return bool(state.begun and state.lent)
+        return bool(state.begun and state.lent and not state.drift.under_way)
 
     def begin(self, state: Period, values: Vector, weight: float, *extra: float, keeps: bool = False) -> list[Tell]:
         """Join the next round with ``weight`` * ``values``. 0: this worker did not train, and counts for next to none."""
@@ -170,18 +174,18 @@ class Periodic(Method):
                 state.ended = True
             case Draining():
                 state.draining = True
-            case HeldUp() if self.drifts and self._held_up(state):
-                state.contributed = state.group.let_go()
-            case Heard():
+            case HeldUp() if state.turn and not state.idle and not state.drift.under_way and self.held_up(state):
+                state.drift.begin([self.hold(state)])
+            case Heard() | HeldUp():
                 pass
         self._go_on(state, actions)
         if state.finished:
             actions += state.late.hand_on(state.place, state.local.x)
         return actions
 
-    def _held_up(self, state: Any) -> bool:
-        """Whether the worker waits for a round, and has data to train on instead."""
-        return bool(state.turn and state.begun and not state.idle and not state.group.done and state.contributed is None)
+    def held_up(self, state: Any) -> bool:
+        """Whether what the worker waits for, in its turn, is somebody else's part in a round."""
+        return bool(state.begun and not state.group.done)
 
     def _count(self, state: Any, samples: int) -> None:
         """A turn begins. One without data is let pass: most likely data is on its way. The second one is idle."""
@@ -191,7 +195,8 @@ class Periodic(Method):
         state.samples += samples
         if samples:
             state.steps += 1
-            state.moved += 1
+            state.moved += not state.drift.under_way
+            state.drift.stepped()
 
     def _go_on(self, state: Any, actions: list[MethodAction]) -> None:
         """Whatever can be done in this turn."""
@@ -201,10 +206,11 @@ class Periodic(Method):
         while state.turn:
             if state.begun:
                 if state.idle or self.waits(state):
-                    if not state.group.done:
+                    if state.group.done:
+                        self._conclude(state, actions)
+                        continue
+                    if state.idle or not state.drift.under_way:
                         return
-                    self._conclude(state, actions)
-                    continue
             elif not state.finished:
                 if self.wants(state):
                     self._join(state, actions)
@@ -222,7 +228,8 @@ class Periodic(Method):
 
     def _conclude(self, state: Any, actions: list[MethodAction]) -> None:
         state.begun = state.idle = False
-        self.conclude(state)
+        with state.drift.kept(state.local.x):
+            self.conclude(state)
         state.rounds += 1
         if state.draining and self.agreed(state):
             state.finished = True

@@ -44,8 +44,8 @@ class Quorum(Standing):
     kinds = {"gradient": 2, "mean": 3, "have": 1, "last": 2}  # noqa: RUF012
     stands_as = "last"
 
-    def __init__(self, place: Place, length: int, backup: int) -> None:
-        super().__init__(place)
+    def __init__(self, place: Place, length: int, backup: int, since: int | None = None) -> None:
+        super().__init__(place, since=since)
         self.length, self.backup = length, backup
         self.done = False
         self.contributors = self.ending = self.dropped = 0
@@ -111,6 +111,12 @@ class Quorum(Standing):
 
     # ------------------------------------------------------------------------------------------ taking a stand
 
+    def take_over(self, round: int) -> list[Tell]:
+        self.bare, self.stand, self.taken, self._counted = False, Stand(round, True), round, True
+        if self._contribution is not None:
+            self._contribution = np.empty(0, np.float32)
+        return self._contribute() + self._receipt()
+
     def _agree(self, stands: Mapping[int, Stand]) -> list[Tell]:
         """Hand out what others lack, and open the next round. A stand is the last mean that a member has."""
         members, rank = self.place.members, self.place.rank
@@ -118,7 +124,8 @@ class Quorum(Standing):
         top = max(0, *(real.values() if real else (stands[member].round for member in members)))
         # Hollow ones have no mean yet. Who has taken part since an earlier round gets what followed; others start here.
         had = {m: stands[m].round if real and 0 <= stands[m].round <= top else top for m in members}
-        if self.stand.hollow and had[rank] == top:
+        self._look_round(stands, top, follows=0 <= self.stand.round < top)  # the means that it lacks are kept
+        if self.bare or (self.stand.hollow and had[rank] == top):
             self.stand, self.taken = Stand(top, True), top
         # Nothing is closed before all have said that they are settled: who is new must stay told from who is behind.
         self._have = dict.fromkeys(members, NEW)
@@ -126,14 +133,16 @@ class Quorum(Standing):
         tells: list[Tell] = []
         if real and rank == min(member for member in real if real[member] == top):
             for member in members:
-                tells += [self._mean_for(member, number, True) for number in range(had[member] + 1, top + 1)]
+                missed = range(had[member] + 1, top + 1)
+                if self._means.keys() >= set(missed):  # else it is one that came late, and is given the state
+                    tells += [self._mean_for(member, number, True) for number in missed]
         return tells + self._contribute() + self._receipt() + self._retake()
 
     # ---------------------------------------------------------------------------------------------- everybody's
 
     def _contribute(self) -> list[Tell]:
         """Tell the coordinator what we have, or that it is nothing."""
-        if not self.settled or self._contribution is None:
+        if not self.settled or self._contribution is None or self.bare:
             return []
         note = Note("gradient", self.taken + 1, 0, [self.place.version, float(self._ends)])
         payload = memoryview(self._contribution.view(np.uint8))  # type: ignore[arg-type]
@@ -153,6 +162,8 @@ class Quorum(Standing):
 
     def _got(self, note: Note, payload: bytes) -> list[Tell]:
         """The next mean."""
+        if self.carries and self.stand.hollow and note.round <= self.stand.round:
+            return []  # it is in the state that we were given, or will be
         if note.round != self.stand.round + 1:
             raise MalformedMessage(f"the mean of round {note.round} after that of round {self.stand.round}")
         buffer = np.frombuffer(payload, np.float32)
@@ -165,6 +176,7 @@ class Quorum(Standing):
         number = self.stand.round + 1
         self.stand = Stand(number, False)
         self._means[number] = buffer
+        self._said, self._ending, self._sum = {}, 0, None  # of that round, where somebody else had closed it before
         self._shared = max(self._shared, min(shared, number))
         tells: list[Tell] = []
         if self._contribution is not None and number == self.taken + 1:
@@ -187,7 +199,7 @@ class Quorum(Standing):
     def _receipt(self) -> list[Tell]:
         """Tell the coordinator how far we are; not, if there is so much to catch up on that the others should wait."""
         number = min(self.stand.round, self.taken + AHEAD)
-        if not self.settled or self._have[self.place.rank] >= number:
+        if not self.settled or self.bare or self._have[self.place.rank] >= number:
             return []
         self._have[self.place.rank] = number
         if self.coordinator == self.place.rank:
@@ -228,7 +240,6 @@ class Quorum(Standing):
             return []
         total = self._sum if self._sum is not None else np.zeros(self.length + OWN_NUMBERS, np.float32)
         total[self.length + 1 : self.length + 3] = self._ending, len(said)
-        self._said, self._ending, self._sum = {}, 0, None
         number, included = self.stand.round + 1, said.get(self.place.rank, False)
         self._means[number] = total
         self._shared = max(self._shared, shared)

@@ -80,7 +80,7 @@ class RelaySGD(NeighbourRounds[Relays]):
         if len(numbers) != 1 or not (1 <= numbers[0] < 2**31 and numbers[0] == int(numbers[0])):
             raise MalformedMessage(f"relay counts {numbers}; one whole number from 1 was expected")
 
-    def merge(self, state: Relays, turn: Stepped, heard: Sequence[Heard]) -> None:
+    def merge(self, state: Relays, given: Stepped, heard: Sequence[Heard]) -> None:
         x, count = state.local.x, 1
         state.heard = {one.sender: (np.frombuffer(one.payload, np.float32), int(one.note.numbers[0])) for one in heard}
         for vector, models in state.heard.values():

@@ -20,7 +20,8 @@ import numpy as np
 
 from taut.errors import MalformedMessage, Misuse, RunFailed
 from taut.strategies.method import Heard, Local, MethodAction, Place, Stepped, check_whole
-from taut.strategies.neighbours import Neighbourhood, NeighbourRounds, check_length, is_regular, tell
+from taut.strategies.neighbours import Neighbourhood, NeighbourRounds, check_length, tell
+from taut.strategies.shares import is_regular
 
 if TYPE_CHECKING:
     from taut.strategies.method import Vector
@@ -78,7 +79,7 @@ class SGP(NeighbourRounds[PushSum]):
         if len(numbers) != 1 or not 0.0 < numbers[0] <= LARGEST_WEIGHT:
             raise MalformedMessage(f"push-sum weights {numbers}; one positive number, no larger than a run, was expected")
 
-    def merge(self, state: PushSum, turn: Stepped, heard: Sequence[Heard]) -> None:
+    def merge(self, state: PushSum, given: Stepped, heard: Sequence[Heard]) -> None:
         for one in heard:
             state.x += np.frombuffer(one.payload, np.float32)
             state.w += one.note.numbers[0]
@@ -90,6 +91,9 @@ class SGP(NeighbourRounds[PushSum]):
         state.local.x[:] = debiased(state)
 
     def late(self, state: PushSum, heard: Sequence[Heard]) -> None:
+        if state.drift.then is not None:  # what it has moved by since comes into no round any more
+            state.x += state.local.x - state.drift.then[0]
+            state.drift.drop()
         self.merge(state, Stepped(0), heard)
 
     def restart(self, state: PushSum) -> None:

@@ -4,6 +4,11 @@ Everything is said under one version of the membership. When that changes, what 
 every member tells every other the last round that it has (its *stand*). Once all stands of the version are in, all know
 the same and act alike (``_agree``). Changes may come in quick succession, and members learn of them at different times:
 only the latest version counts, and what comes for a later one than ours is kept until we learn of it.
+
+Where rounds change what a member carries with it (``since``: weights and the optimizer's state, under ``sync``), who
+comes in mid-run is *bare*: it has the state after no round, or after one that is not the last. It takes no part before it
+has been given that state by one of those who have it (``handover.py``), and as no round is complete without it, they
+still have it when it asks.
 """
 
 from __future__ import annotations
@@ -31,14 +36,19 @@ class Stand:
 
 class Standing(ABC):
     """One member's machine. ``kinds``: its messages and how many numbers go with each, the version first; ``stands_as``:
-    the kind that tells a stand; ``lane``: tells machines of the same workers apart."""
+    the kind that tells a stand; ``lane``: tells machines of the same workers apart. ``since``: the round after which the
+    member's state is, NEW if it has none yet; None where rounds stand for themselves."""
 
     kinds: ClassVar[Mapping[str, int]]
     stands_as: ClassVar[str]
 
-    def __init__(self, place: Place, lane: int = 0) -> None:
+    def __init__(self, place: Place, lane: int = 0, since: int | None = None) -> None:
         self.place, self.lane = place, lane
-        self.stand = Stand(NEW, True)
+        self.stand = Stand(NEW if since is None else since, True)
+        self.carries = since is not None
+        self.bare = since == NEW
+        self._counted = False  # a version was agreed on in which it had the state: it has taken part since
+        self.givers: list[int] = []  # while it is bare: who has what it lacks, the first to be asked first
         self.settled = False  # all stands of this version are in
         self._stood = False  # and ours is told
         self._stands: dict[int, dict[int, Stand]] = {}  # of this version and of later ones
@@ -87,9 +97,9 @@ class Standing(ABC):
         if self._stood:
             return []
         self._stood = True
-        version = self.place.version
-        self._stands.setdefault(version, {})[self.place.rank] = self.stand
-        note = Note(self.stands_as, self.stand.round + 1, self.lane, [version, float(self.stand.hollow)])
+        version, stand = self.place.version, Stand(NEW, True) if self.bare else self.stand
+        self._stands.setdefault(version, {})[self.place.rank] = stand
+        note = Note(self.stands_as, stand.round + 1, self.lane, [version, float(stand.hollow)])
         return [Tell(other, note) for other in self.place.others] + self._settle()
 
     def _settle(self) -> list[Tell]:
@@ -98,6 +108,27 @@ class Standing(ABC):
             return []
         self.settled = True
         return self._agree({member: stands[member] for member in self.place.members})
+
+    @abstractmethod
+    def take_over(self, round: int) -> list[Tell]:
+        """The state after ``round`` is here: this member is ``bare`` no more. What it gave to the round that it is in
+        came of another state, and is dropped."""
+
+    @property
+    def forsaken(self) -> bool:
+        """It lacks the state, and so does everybody else."""
+        return self.bare and self.settled and not self.givers
+
+    def _look_round(self, stands: Mapping[int, Stand], top: int, follows: bool) -> None:
+        """Our state must be after round ``top``, or we must have taken part since, so that what comes next ``follows``.
+        Else we are bare: we came late, or what we took over died with whoever gave it."""
+        fits = self.stand.round == top or (follows and self._counted)
+        self._counted = not self.bare and (fits or not self.stand.hollow)
+        if not self.carries or self._counted:
+            return
+        self.bare, self.stand = True, Stand(max(0, top), True)
+        able = [rank for rank in stands if top >= 0 and stands[rank].round == top and rank != self.place.rank]
+        self.givers = sorted(able, key=lambda rank: (stands[rank].hollow, rank))
 
     def _retake(self) -> list[Tell]:
         """Look again at what came early. What makes no sense now is dropped: it is too late to say so."""

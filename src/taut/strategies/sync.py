@@ -11,6 +11,10 @@ while backward still works on the others: ``launch``. What goes with the gradien
 clipping norm, so that a rate that depends on the worker's own count of steps cannot drive replicas apart, and those
 without data know it too; and which parameters had a gradient at all.
 
+Who joins in mid-run, or comes back, is given the state of one who has it (``handover.py``); ``local.since`` is
+``standing.NEW`` then. Its own learning rate does not count, since its schedule begins anew: where none but such have
+data, theirs does.
+
 With a codec (``local.coder``) what each worker sends is compressed, with feedback of its own, in one lane
 (``gathering.py``); where that would be more than a ring sends, the ring is used as without.
 
@@ -28,6 +32,7 @@ from taut.core.events import Ended
 from taut.errors import MalformedMessage, Misuse
 from taut.strategies.gathering import Gathering, VectorCoder, pays
 from taut.strategies.group import Group
+from taut.strategies.lanes import Averaging, Lane, buckets
 from taut.strategies.method import (
     COMPRESSORS,
     Draining,
@@ -52,40 +57,7 @@ if TYPE_CHECKING:
 
 SCHEDULES = ("ring", "tree", "halving-doubling", "torus")
 BACKENDS = ("gloo", "nccl")  # of torch.distributed; see worker/torch_group.py
-ELEMENTS_PER_MIB = (1 << 20) // 4
-
-
-@dataclass
-class Lane:
-    """A range of the vector, with the machine that averages it. ``first..last``: the tensors that lie in it."""
-
-    lo: int
-    hi: int
-    first: int
-    last: int
-    machine: Group | Quorum
-    launched: bool = False
-
-    @property
-    def done(self) -> bool:
-        """Its part of this step is: the mean is here."""
-        return self.launched and self.machine.done
-
-
-@dataclass
-class Averaging:
-    """A worker's state. ``rate``: the learning rate agreed upon in the last round; None if nobody had data.
-    ``clip_norm``: the worker's wish before a turn, what was agreed upon after it; 0 for none."""
-
-    local: Local
-    lanes: list[Lane]
-    waiting: bool = False  # the worker waits for the rest of the round
-    draining: bool = False
-    finished: bool = False
-    rate: float | None = None
-    clip_norm: float = 0.0
-    rounds: int = 0
-    present: Vector | None = None  # per tensor: how many workers had a gradient
+NUMBERS = 4  # that go with each lane, before which of its tensors had a gradient
 
 
 @dataclass(frozen=True)
@@ -107,7 +79,7 @@ class Sync(Method):
     consensus: ClassVar[bool] = True
     concurrent: ClassVar[bool] = True
     turns_until_finished: ClassVar[bool] = True
-    admits_late: ClassVar[bool] = False
+    hands_over: ClassVar[bool] = True
     majority: ClassVar[bool] = True
     codecs: ClassVar[tuple[str, ...]] = ("dense", "threshold", *COMPRESSORS)
 
@@ -139,6 +111,10 @@ class Sync(Method):
         """Lanes may be launched while backward goes on."""
         return not self.backup and self.backend is None
 
+    @property
+    def takes_newcomers(self) -> bool:
+        return self.backend is None
+
     def check_codec(self, codec: str) -> None:
         if codec == "dense" or self.launches:
             return
@@ -149,20 +125,21 @@ class Sync(Method):
         sizes: Sequence[int] = getattr(local, "sizes", [len(local.x)])
         present: Vector | None = getattr(local, "present", None)
         coder: VectorCoder | None = getattr(local, "coder", None)
+        since: int = getattr(local, "since", 0)
         if coder is not None:
             self.check_codec(coder.name)
             if pays(coder.bits, coder.workers):
-                machine = Gathering(place, len(local.x), coder)
+                machine = Gathering(place, len(local.x), coder, since=since)
                 return Averaging(local, [Lane(0, len(local.x), 0, len(sizes), machine)], present=present)
-        return Averaging(local, self._lanes(place, sizes), present=present)
+        return Averaging(local, self._lanes(place, sizes, since), present=present)
 
-    def _lanes(self, place: Place, sizes: Sequence[int]) -> list[Lane]:
+    def _lanes(self, place: Place, sizes: Sequence[int], since: int) -> list[Lane]:
         schedule = "ring" if self.backend else self.schedule
         lanes = []
         for number, (first, last) in enumerate(buckets(sizes, self.bucket_mib if self.launches else 0.0)):
             lo, hi = sum(sizes[:first]), sum(sizes[:last])
-            machine = Quorum(place, hi - lo, self.backup) if self.backup else Group(place, hi - lo, schedule, number)
-            lanes.append(Lane(lo, hi, first, last, machine))
+            quorum = Quorum(place, hi - lo, self.backup, since) if self.backup else None
+            lanes.append(Lane(lo, hi, first, last, quorum or Group(place, hi - lo, schedule, number, since)))
         return lanes
 
     def launch(self, state: Averaging, lane: int, samples: int, rate: float) -> list[MethodAction]:
@@ -176,6 +153,8 @@ class Sync(Method):
                 state.waiting = True
                 for lane in state.lanes:
                     tells += self._begin(state, lane, samples, rate)
+            case Heard(sender, note, payload) if state.handover.hears(note):
+                state.handover.heard(sender, note, payload)
             case Heard(sender, note, payload):
                 lanes = [lane for lane in state.lanes if lane.machine.hears(note)]
                 if not lanes:
@@ -183,20 +162,64 @@ class Sync(Method):
                 tells += lanes[0].machine.heard(sender, note, payload)
             case Placed(place):
                 self._reopen(state, place.version)
+                state.handover.placed(place.members)
                 for lane in state.lanes:
                     tells += lane.machine.placed(place)
             case Ended():
                 pass
             case Draining():
                 state.draining = True
-        return self._take(state, tells)
+        return self._take(state, tells + state.handover.ask(state.lanes[0].machine))
+
+    # ------------------------------------------------------------------------------------------- newcomers
+
+    def bare(self, state: Averaging) -> bool:
+        """This worker lacks the state that the others have."""
+        return state.lanes[0].machine.bare
+
+    def forsaken(self, state: Averaging) -> bool:
+        """And nobody is left who has it."""
+        return state.handover.forsaken(state.lanes[0].machine)
+
+    def takers(self, state: Averaging) -> list[int]:
+        """Who is to be given this worker's state, now: its optimizer has made the last step, and not the next."""
+        machine = state.lanes[0].machine
+        return state.handover.takers(machine, machine.completed) if state.waiting or state.finished else []
+
+    def give(self, state: Averaging, to: int, data: bytes) -> list[MethodAction]:
+        """Here is that state, for one of the ``takers``."""
+        return [*state.handover.give(to, state.lanes[0].machine.completed, data, state.finished)]
+
+    def handed(self, state: Averaging, starting: bool = False) -> bytes | None:
+        """The state that this worker is to take over now: before it ``starting``, or in a turn, whose gradient is dropped
+        then."""
+        return state.handover.whole(state.lanes[0].machine) if state.waiting or starting else None
+
+    def took(self, state: Averaging, votes: bool) -> list[MethodAction]:
+        """That is done. ``votes``: the position in the schedule of the learning rate came with it."""
+        round, tells = state.handover.done(), list[Tell]()
+        state.votes = votes
+        for lane in state.lanes:
+            tells += lane.machine.take_over(round)
+        if not state.handover.over:
+            return self._take(state, tells)
+        state.waiting, state.finished, state.rate = False, True, None
+        return [*tells, Proceed(), Finished()]
+
+    def refuse(self, state: Averaging) -> list[MethodAction]:
+        """It cannot be read: another one is asked."""
+        state.handover.shun()
+        return [*state.handover.ask(state.lanes[0].machine)]
+
+    # --------------------------------------------------------------------------------------------- one step
 
     def _begin(self, state: Averaging, lane: Lane, samples: int, rate: float) -> list[Tell]:
         if lane.launched:
             return []
         lane.launched = True
         present = () if state.present is None else state.present[lane.first : lane.last].tolist()
-        extra = (samples * rate, samples * state.clip_norm, *present)
+        votes = samples if state.votes else 0
+        extra = (samples * rate, samples * state.clip_norm, votes * rate, votes, *present)
         return lane.machine.begin(state.local.x[lane.lo : lane.hi], samples, state.draining, extra, keeps=True)
 
     def _reopen(self, state: Averaging, version: int) -> None:
@@ -228,10 +251,11 @@ class Sync(Method):
     def _write(self, state: Averaging, lane: Lane) -> None:
         total = lane.machine.mean(state.local.x[lane.lo : lane.hi])
         if lane is state.lanes[-1]:
-            rates = [number / total for number in lane.machine.extra[:2]] if total else [None, 0.0]
-            state.rate, state.clip_norm = rates[0], rates[1] or 0.0
+            wished, clipped, voted, votes = lane.machine.extra[:NUMBERS] if total else (0.0,) * NUMBERS
+            state.clip_norm = clipped / total if total else 0.0
+            state.rate = voted / votes if votes else wished / total if total else None
         if state.present is not None:
-            state.present[lane.first : lane.last] = lane.machine.extra[2:] if total else 0.0
+            state.present[lane.first : lane.last] = lane.machine.extra[NUMBERS:] if total else 0.0
 
     def agreed_rate(self, state: Averaging) -> float | None:
         return state.rate
@@ -244,25 +268,5 @@ class Sync(Method):
         machine = state.lanes[0].machine
         dropped = machine.dropped if isinstance(machine, Quorum) else 0
         coded = isinstance(machine, Gathering)
-        return {"rounds": float(state.rounds), "dropped": float(dropped), **({"coded": 1.0} if coded else {})}
-
-
-def buckets(sizes: Sequence[int], mib: float) -> list[tuple[int, int]]:
-    """Tensors of these sizes, from the last to the first (the order in which backward makes their gradients), in runs
-    of about ``mib`` MiB: first and one after the last of each.
-
-    >>> buckets([1 << 18, 1 << 18, 10, 1 << 20], 2.0)
-    [(3, 4), (0, 3)]
-    >>> buckets([5, 5], 0)
-    [(0, 2)]
-    """
-    if not mib:
-        return [(0, len(sizes))]
-    found: list[tuple[int, int]] = []
-    last, elements = len(sizes), 0
-    for number in reversed(range(len(sizes))):
-        elements += sizes[number]
-        if elements >= mib * ELEMENTS_PER_MIB or number == 0:
-            found.append((number, last))
-            last, elements = number, 0
-    return found
+        taken = {"taken_over": float(state.handover.taken)} if state.handover.taken else {}
+        return {"rounds": float(state.rounds), "dropped": float(dropped), **({"coded": 1.0} if coded else {}), **taken}

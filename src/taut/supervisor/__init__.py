@@ -1,7 +1,7 @@
 """The supervisor: admits workers, deals data, notices deaths, keeps statistics, decides the finish. Never
 in the data path.
 
-detector.py, leases.py, consensus.py, finish.py, membership.py, ending.py and cluster.py are pure (messages
-and times in, actions out); store.py, model_file.py and service.py are the shells that touch files, sockets
-and the clock.
+cluster.py and the parts it puts together (hearing.py, course.py, roll.py, lending.py, ending.py and others) are pure:
+messages and times in, actions out. loop.py and service.py, journal.py, files.py and store.py are the shells that touch
+sockets, the clock and files. docs/supervisor.md lists them all.
 """

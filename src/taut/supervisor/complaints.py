@@ -101,10 +101,6 @@ class Complaints:
         """Messages of this worker that were refused or dropped, anywhere."""
         return sum(account.refused + account.excess for account in self.accounts.get(rank, {}).values())
 
-    def totals(self) -> dict[int, int]:
-        """Of every worker that was ever complained of."""
-        return {rank: self.total(rank) for rank in self.accounts}
-
 
 def _most(accusers: Collection[int], judges: Collection[int]) -> bool:
     against = sum(1 for judge in judges if judge in accusers)

@@ -10,6 +10,7 @@ from pathlib import Path
 from taut.core.messages import Digest, Drain, Finish, Saved, Upload
 from taut.errors import MalformedMessage
 from taut.supervisor.actions import Measured, Outbox, Save, SaveIndex
+from taut.supervisor.consensus import relative
 from taut.supervisor.finish import (
     ModelUpload,
     Verdict,
@@ -55,6 +56,12 @@ class Ending:
     @property
     def begun(self) -> bool:
         return self.reason is not None
+
+    def distance(self) -> float:
+        """Consensus distance of the live replicas, relative; from the verdict on, of what was trained."""
+        if self.consensus is not None:
+            return self.consensus
+        return relative(worker.sketch for worker in self.members.live())
 
     def begin(self, reason: str) -> None:
         """Tell everybody who has the state to drain; who gets it later is told then."""

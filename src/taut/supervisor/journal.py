@@ -24,7 +24,7 @@ class Journal:
         self.events: deque[Event] = deque(maxlen=KEPT_EVENTS)
         self.broken = store is None
         self._store = store
-        self._began_s, self._began_at = began_s, began_at
+        self.began_s, self._began_at = began_s, began_at
         self._flushed_s = began_s
         self._count = 0
         if store is None:
@@ -33,8 +33,12 @@ class Journal:
     def record(self, kind: str, text: str, now: float) -> None:
         """Keep an event."""
         self._count += 1
-        self.events.append(Event(self._count, now - self._began_s, kind, text))
+        self.events.append(Event(self._count, now - self.began_s, kind, text))
         self._try(now, lambda store: store.event(self._at(now), kind, text))
+
+    def superseded(self, text: str, now: float) -> None:
+        """Another supervisor took over: only the display is told, the store is the other's."""
+        self.events.append(Event(0, now - self.began_s, "superseded", text))
 
     def joined(self, rank: int, host: str, pid: int, now: float) -> None:
         self._try(now, lambda store: store.joined(self._at(now), rank, host, pid))
@@ -70,7 +74,7 @@ class Journal:
             self._store.close()
 
     def _at(self, now: float) -> float:
-        return self._began_at + now - self._began_s
+        return self._began_at + now - self.began_s
 
     def _try(self, now: float, write: Callable[[RunStore], None]) -> None:
         if self._store is None or self.broken:
@@ -84,4 +88,4 @@ class Journal:
     def _warn(self, now: float, why: str) -> None:
         self._count += 1
         text = f"statistics are no longer kept: {why}; training goes on"
-        self.events.append(Event(self._count, now - self._began_s, "storage", text))
+        self.events.append(Event(self._count, now - self.began_s, "storage", text))

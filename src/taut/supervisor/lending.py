@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from taut.core.messages import OWN_BITS, OWN_LEASES, Expulsion, LeaseRequest, LeaseTaken, NoLease, Reserve
+from taut.core.spans import follows
 from taut.errors import Misuse
 from taut.supervisor.leases import HOLD
 from taut.supervisor.membership import Worker
@@ -25,6 +26,7 @@ class Lending:
     reserves: Reserves
     sharers: int = 1
     asks: dict[int, LeaseRequest] = field(default_factory=dict)  # the last request of each worker
+    fronts: dict[int, tuple[int, int]] = field(default_factory=dict)  # by rank: the place after its last lease
     balanced_s: float = -1e9
     reached: int = 0  # of the passes before this one, nothing is set aside
 
@@ -37,6 +39,9 @@ class Lending:
             return
         final = max(request.epoch, request.until - 1)
         self.asks[worker.rank] = request
+        if self._helps_itself(worker.rank, request.length, final):
+            self._hold(worker, request)
+            return
         epoch = roll.leases.earliest(request.epoch, final)
         if epoch > self.reached and self.reserves.before(epoch):
             self._tell(self.reserves.call_in(epoch - 1, now, request.batch))
@@ -62,6 +67,7 @@ class Lending:
             roll.outbox.send(worker.connection, Expulsion(worker.reason))
             return
         if answer is not None and answer != HOLD:
+            self.fronts[worker.rank] = (answer.epoch, answer.hi)
             roll.outbox.send(worker.connection, answer)
             return
         self._tell(self.reserves.call_in(final, now, request.batch))
@@ -70,6 +76,13 @@ class Lending:
             return
         # of the last data, which the dead may leave, nobody is to have more than its turn
         self._hold(worker, request, 1 if answer == HOLD else MOST_HELD)
+
+    def _helps_itself(self, rank: int, length: int, final: int) -> bool:
+        """A worker that is alone, and whose next places are set aside for it: it takes them when it comes to them. So the
+        order is the same whether the supervisor is there or not, and the run repeats itself."""
+        spans = [span for span in self.roll.leases.reserved.get(rank, []) if span[0] <= final]
+        waiting = bool(self.roll.leases.returned) or not spans
+        return self.sharers == 1 and not waiting and follows(min(spans), self.fronts.get(rank), length)
 
     def _hold(self, worker: Worker, request: LeaseRequest, most: int = MOST_HELD) -> None:
         held = self.roll.held.setdefault(worker.rank, [])
@@ -99,7 +112,7 @@ class Lending:
         }
         asks = {rank: self.asks[rank] for rank in training if rank in self.asks}
         rates = {rank: made.samples / made.wall_s for rank, made in training.items() if made.wall_s > 0.0}
-        self._tell(self.reserves.balance(asks, rates, now))
+        self._tell(self.reserves.balance(asks, rates, now, alone=self.sharers == 1))
 
     def taken(self, worker: Worker, message: LeaseTaken) -> bool:
         """A worker took a lease by itself. False: it could not."""
@@ -107,6 +120,7 @@ class Lending:
         mine = lease.lease - OWN_LEASES >> OWN_BITS == worker.rank
         if not mine or not self.roll.leases.taken(worker.rank, lease, message.length):
             return False
+        self.fronts[worker.rank] = (lease.epoch, lease.hi)
         self.reserves.taken(worker.rank, (lease.epoch, lease.lo, lease.hi))
         return True
 
@@ -119,6 +133,7 @@ class Lending:
     def gone(self, rank: int) -> None:
         """It asks for nothing any more."""
         self.asks.pop(rank, None)
+        self.fronts.pop(rank, None)
         self.reserves.gone(rank)
 
     def _tell(self, reserves: Mapping[int, Reserve]) -> None:

@@ -152,6 +152,10 @@ class Membership:
     def with_state(self) -> list[Worker]:
         return [worker for worker in self.workers.values() if worker.has_state]
 
+    def rows(self, now: float) -> tuple[WorkerRow, ...]:
+        """Everybody, as a display sees it."""
+        return tuple(worker.row(now) for worker in self.workers.values())
+
     def roster(self) -> Roster:
         """Everybody, as all are to know it: who is in the run, and who is gone and why."""
         return Roster(

@@ -19,8 +19,9 @@ from taut.supervisor.cluster import Cluster
 from taut.supervisor.leases import Leases
 from taut.supervisor.membership import Worker, name_hash
 from taut.supervisor.passes import Pass
+from taut.supervisor.plan import RunPlan
 from taut.supervisor.recovery import replay
-from taut.supervisor.roll import Ledger, RunPlan
+from taut.supervisor.roll import Ledger
 from taut.supervisor.view import WorkerState
 
 VERSION = 2

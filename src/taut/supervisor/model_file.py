@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import BinaryIO
@@ -33,7 +34,7 @@ def write_model(run_dir: Path, data: bytes, name: str = "model") -> Path:
 
     Each goes to a temporary file first, is synced, and takes its name only when both are complete. Raises
     MalformedMessage when ``data`` is no safetensors file, StorageFailed when the disk is full or not
-    writable.
+    writable: then the former is in a new folder of the temporary one, if that has room, and the error says where.
     """
     from safetensors import SafetensorError
     from safetensors.torch import load  # imports torch: only here, once a run has its model
@@ -59,8 +60,23 @@ def write_model(run_dir: Path, data: bytes, name: str = "model") -> Path:
     except (OSError, RuntimeError) as error:  # torch turns some failures to write into RuntimeError
         for temporary, _ in finished:
             temporary.unlink(missing_ok=True)
-        raise StorageFailed(f"the model could not be written to {run_dir}: {error}") from error
+        rescued = _rescued(run_dir, model.name, data)
+        raise StorageFailed(f"the model could not be written to {run_dir}: {error}{rescued}") from error
     return model
+
+
+def _rescued(run_dir: Path, file_name: str, data: bytes) -> str:
+    """Where else the model is now. Days of training must not be lost since one disk is full."""
+    folder = None
+    try:
+        folder = Path(tempfile.mkdtemp(prefix=f"taut-{run_dir.name}-"))  # for this user alone
+        final = folder / file_name
+        os.replace(_write(final, lambda file: file.write(data)), final)
+    except OSError as error:
+        if folder is not None:
+            folder.rmdir()
+        return f"; nor to {tempfile.gettempdir()}: {error.strerror or error}"
+    return f"; it is in {final} instead"
 
 
 def _write(final: Path, fill: Callable[[BinaryIO], object]) -> Path:

@@ -1,7 +1,8 @@
 """Places set aside for single workers, to be taken without asking: for when the supervisor is away, or slow.
 
 Of what is left of a pass, three quarters are shared out like this, by how fast each worker is, but no more than it
-needs for ``RESERVE_S``; the rest is dealt in leases. What was set aside for one worker is given to no other before that
+needs for ``RESERVE_S``; the rest is dealt in leases. For a worker that is alone it is all that is left, which it takes
+place after place. What was set aside for one worker is given to no other before that
 worker has said that it saw the smaller offer (``ReserveSeen``), and everything it said before that has come. So no place
 is ever in the hands of two workers that are in the run, whatever is lost or late. Pure; lending.py drives it.
 """
@@ -69,8 +70,11 @@ class Reserves:
     doubtful: set[int] = field(default_factory=set)
     _versions: int = 0
 
-    def balance(self, asks: Mapping[int, LeaseRequest], rates: Mapping[int, float], now: float) -> dict[int, Reserve]:
-        """By the last requests of those who train, and their speeds in places a second: what to tell whom."""
+    def balance(
+        self, asks: Mapping[int, LeaseRequest], rates: Mapping[int, float], now: float, alone: bool = False
+    ) -> dict[int, Reserve]:
+        """By the last requests of those who train, and their speeds in places a second: what to tell whom. ``alone``:
+        there is one worker in the run."""
         told: dict[int, Reserve] = {}
         total = sum(rates.get(rank, 0.0) for rank in asks)
         left = self._left()
@@ -79,7 +83,7 @@ class Reserves:
                 offer = self.offers.setdefault(rank, Offer(ask.length))
                 if not offer.spans:
                     offer.length = ask.length
-                shares = self._shares(ask, rates[rank], total, left) if offer.length == ask.length else {}
+                shares = self._shares(ask, rates[rank], total, left, alone) if offer.length == ask.length else {}
                 spans = self._adjusted(rank, offer, shares, ask.batch)
                 again = offer.late(now) and len(offer.unseen) < MOST_UNSEEN  # the offer or its answer may be lost
                 if spans != offer.spans or again:
@@ -158,16 +162,21 @@ class Reserves:
                 left[epoch] = left.get(epoch, 0) + hi - lo
         return left
 
-    def _shares(self, ask: LeaseRequest, rate: float, total: float, left: Mapping[int, int]) -> dict[int, int]:
+    def _shares(
+        self, ask: LeaseRequest, rate: float, total: float, left: Mapping[int, int], alone: bool
+    ) -> dict[int, int]:
         """How many places of each pass this worker should have set aside: of the earliest passes first."""
         final = max(ask.epoch, ask.until - 1)
         first = next((epoch for epoch in sorted(left) if left[epoch] and ask.epoch <= epoch), ask.epoch)
+        ahead = range(first, min(final, first + PASSES_AHEAD) + 1)
+        if alone:
+            return {epoch: left.get(epoch, ask.length) for epoch in ahead}
         known = [left[epoch] for epoch in left if first <= epoch <= final]
         if sum(known) + (final + 1 - first - len(known)) * ask.length < total * END_S:
             return {}
         wanted = rate * RESERVE_S
         shares: dict[int, int] = {}
-        for epoch in range(first, min(final, first + PASSES_AHEAD) + 1):
+        for epoch in ahead:
             places = min(wanted, FRACTION * left.get(epoch, ask.length) * rate / total)
             shares[epoch] = int(places) // ask.batch * ask.batch
             if shares[epoch] < LEAST_BATCHES * ask.batch:

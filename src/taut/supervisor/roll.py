@@ -12,34 +12,14 @@ from taut.supervisor.actions import Departed, Joined, Measured, Outbox
 from taut.supervisor.ending import Ending
 from taut.supervisor.leases import Leases
 from taut.supervisor.membership import Membership, Worker, refusal
-from taut.written import Interval
+from taut.supervisor.plan import RunPlan
 
 SMALL = 24  # workers: up to so many, a change of the roster is told at once
 MEMBER_NBYTES = 120  # of a roster, about
 ROSTER_BYTES_PER_S = 40e6  # at most, for rosters
 MOST_FRUITLESS = 3  # times running that a worker may come back without making a step before it is given up again
-PATIENCE_S = 120.0  # where the user says nothing else; workers have as much with a supervisor
 RESUME = "`taut resume` continues the run from a checkpoint with as many workers as you like"
 MOST_REFUSED = 1024  # processes of which is remembered why they were not admitted
-
-
-@dataclass(frozen=True, slots=True)
-class RunPlan:
-    """What is fixed before the first worker comes."""
-
-    run: str
-    seed: int
-    workers: int  # how many the run waits for
-    settings: str  # JSON
-    host: str = ""  # the engine's: its process numbers are of this host
-    strategy: str = ""  # its name
-    finish: str = "any"  # how the model is chosen: average, best, any or ensemble
-    agrees: bool = True  # the strategy leaves equal replicas
-    admits_late: bool = True  # workers may join in mid-run
-    checkpoint_every: Interval | None = None
-    topology: str = "complete"  # who hears whom
-    majority: bool = False  # in lock-step: of two halves that cannot hear each other, one at most goes on
-    patience_s: float = PATIENCE_S  # for workers without whom the run cannot go on
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,8 +102,8 @@ class Roll:
         if self.ledger.started_s is None or self.plan.admits_late:
             return None
         return (
-            f"the run has started, and strategy {self.plan.strategy!r} takes no worker after that; "
-            "start a new run with more workers, or use async, which lets workers come and go"
+            f"the run has started, and strategy {self.plan.strategy!r}, as it is set, takes no worker after that; "
+            "start a new run with more workers; in one phase, async, or sync without gloo and nccl, lets them come and go"
         )
 
     def started(self, now: float) -> None:
@@ -237,7 +217,8 @@ class Roll:
 
     def _welcome(self, worker: Worker) -> None:
         plan = self.plan
-        welcome = Welcome(worker.rank, plan.run, plan.seed, plan.workers, plan.settings, self.term)
+        started = self.ledger.started_s is not None
+        welcome = Welcome(worker.rank, plan.run, plan.seed, plan.workers, plan.settings, self.term, started)
         self.outbox.send(worker.connection, welcome)
         self.outbox.send(worker.connection, self.members.roster())
 

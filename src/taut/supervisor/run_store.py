@@ -103,6 +103,16 @@ class RunStore:
         self._run("update worker set gone = ?, reason = 'before the run was resumed' where gone is null", (time,))
         return 0 if row is None else int(row[0]) + 1
 
+    def claim(self, former_term: int) -> None:
+        """Take over from the supervisor of ``former_term``. Of all that try, one does; ``Superseded`` for the others."""
+        with _storage(self.path), self._database:  # one transaction: to look first and write then would let two through
+            found = self._database.execute("update memory set term = term + 1 where term = ?", (former_term,))
+            mine = found.rowcount == 1
+            if mine:  # who looks now must not find the process that is gone
+                self._database.execute("update run set host = ?, pid = ?", (socket.gethostname(), os.getpid()))
+        if not mine:
+            raise Superseded(f"another supervisor has taken over from that of term {former_term}")
+
     def joined(self, time: float, rank: int, host: str, pid: int) -> None:
         self._run("insert or replace into worker values (?, ?, ?, ?, null, '')", (rank, host, pid, time))
 

@@ -31,6 +31,11 @@ class Standby:
         self._detector: Detector | None = None
         self._beat: tuple[int, float] | None = None
 
+    @property
+    def term(self) -> int | None:
+        """Which of the supervisor's lives was looked at."""
+        return None if self._beat is None else self._beat[0]
+
     def look(self) -> Seen:
         """How the first supervisor is, now."""
         found = self._read()

@@ -111,14 +111,14 @@ def load_run(runs_dir: Path, name: str) -> RunRecord:
         raise Misuse(f"run {name!r}", f"one of the {len(names)} runs in {runs_dir}", remedy)
     path = Path(runs_dir) / fitting[0]
     try:
-        with _open(path) as database:
+        with opened(path) as database:
             return _record(path, database)
     except (sqlite3.Error, ValueError) as error:
         raise Misuse(f"run {name!r}", "a readable run", f"{path / FILE} is damaged: {error}") from error
 
 
 @contextmanager
-def _open(path: Path) -> Iterator[sqlite3.Connection]:
+def opened(path: Path) -> Iterator[sqlite3.Connection]:
     """For reading alone. A file in a folder we may not write to needs ``immutable``: no lock files are
     made."""
     address = (path / FILE).resolve().as_uri()
@@ -136,13 +136,13 @@ def _open(path: Path) -> Iterator[sqlite3.Connection]:
 
 def _summary_or_unreadable(path: Path) -> RunSummary:
     try:
-        with _open(path) as database:
-            return _summary(path, database)
+        with opened(path) as database:
+            return summarised(path, database)
     except (sqlite3.Error, ValueError) as error:
         return RunSummary(path.name, path, "unreadable", 0.0, None, "", 0, None, None, None, str(error))
 
 
-def _summary(path: Path, database: sqlite3.Connection) -> RunSummary:
+def summarised(path: Path, database: sqlite3.Connection) -> RunSummary:
     row = database.execute("select started, ended, command, outcome, host, pid from run").fetchone()
     if row is None:
         raise ValueError("nothing is recorded of it")
@@ -165,7 +165,7 @@ def _summary(path: Path, database: sqlite3.Connection) -> RunSummary:
 
 
 def _record(path: Path, database: sqlite3.Connection) -> RunRecord:
-    summary = _summary(path, database)  # first: it says so where nothing is recorded yet
+    summary = summarised(path, database)  # first: it says so where nothing is recorded yet
     settings, versions, outcome = database.execute("select settings, versions, outcome from run").fetchone()
     columns = ", ".join(FIELDS)
     measured = database.execute(f"select time, rank, {columns} from statistic order by time, rowid")
@@ -177,12 +177,12 @@ def _record(path: Path, database: sqlite3.Connection) -> RunRecord:
         versions=json.loads(versions),
         outcome=json.loads(outcome) if outcome else None,
         workers=tuple(WorkerRecord(*row) for row in workers),
-        statistics=tuple(StatisticRecord(row[0], row[1], _statistics(row[2:])) for row in measured),
+        statistics=tuple(StatisticRecord(row[0], row[1], statistics_of(row[2:])) for row in measured),
         events=tuple(EventRecord(*row) for row in events),
     )
 
 
-def _statistics(values: tuple[Any, ...]) -> Statistics:
+def statistics_of(values: tuple[Any, ...]) -> Statistics:
     """Null stands for "not finite" too, so it becomes the field's default."""
     return Statistics(**{name: value for name, value in zip(FIELDS, values, strict=True) if value is not None})
 

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from taut.core.events import Arrived, Deliver, Ended, PeerGone, PeerJoined, Post, Send, Tick
+from taut.errors import MalformedMessage
 from taut.strategies.channels import Channels, ChannelsState
 from taut.strategies.method import (
     Draining,
@@ -24,6 +25,7 @@ from taut.strategies.method import (
     Heard,
     HeldUp,
     Method,
+    MethodAction,
     MethodEvent,
     Place,
     Placed,
@@ -32,6 +34,7 @@ from taut.strategies.method import (
     Stepped,
     Tell,
 )
+from taut.strategies.standing import NEW
 from taut.topologies.registry import parse as parse_topology
 
 Vector = npt.NDArray[np.float32]
@@ -52,6 +55,7 @@ class Actor:
     ended: bool = False
     finished: bool = False
     told: Vector | None = None  # x as of the last `emit`
+    since: int = 0  # where a method hands the state over: the round after which this worker's is
 
     def emit(self) -> bytes | None:
         """As a dense codec would: the change since the last call."""
@@ -80,6 +84,13 @@ class Actor:
 
     def retune(self, workers: int, staleness: float) -> None:
         """A dense codec that sends the whole change has nothing to tune."""
+
+    def pack(self) -> bytes:
+        """What a method that hands the state over gives a newcomer: all that a step changes."""
+        return self.x.tobytes()
+
+    def unpack(self, state: bytes) -> None:
+        self.x[:] = np.frombuffer(state, np.float32)
 
     def snapshot(self) -> Vector:
         """What a newcomer takes over from this worker."""
@@ -167,8 +178,31 @@ class MethodWorld:
         self.tell(rank, Stepped(samples, self.rate))
 
     def tell(self, rank: int, event: MethodEvent) -> None:
+        self._carry_out(rank, self.method.on(self.actors[rank].method_state, event, self.now))
+        if self.method.hands_over:
+            self._hand_over(rank)
+
+    def _hand_over(self, rank: int) -> None:
+        """Give the state to whoever asks for it, if this is the moment; take over what came. As the runtime does."""
+        method: Any = self.method
         actor = self.actors[rank]
-        for action in self.method.on(actor.method_state, event, self.now):
+        for taker in method.takers(actor.method_state):
+            self._carry_out(rank, method.give(actor.method_state, taker, actor.pack()))
+        state = method.handed(actor.method_state, starting=actor.since == NEW)
+        if state is not None:
+            try:
+                actor.unpack(state)
+            except MalformedMessage:
+                self._carry_out(rank, method.refuse(actor.method_state))
+                return
+            actions = method.took(actor.method_state, votes=False)
+            if actor.since == NEW:
+                actor.since, actor.proceed = 0, Proceed() not in actions
+            self._carry_out(rank, actions)
+
+    def _carry_out(self, rank: int, actions: Sequence[MethodAction]) -> None:
+        actor = self.actors[rank]
+        for action in actions:
             match action:
                 case Tell(to, note, payload):
                     self.messages += 1
@@ -323,7 +357,17 @@ class MethodWorld:
             self.tell(other, Placed(self.place(other)))
 
     def join(self) -> int:
-        """A worker takes over the state of the lowest rank and is ready."""
+        """A worker takes over the state of the lowest rank and is ready; where the method hands it over, it waits for
+        it."""
+        rank = self.enter()
+        for other in sorted(self.actors):
+            if other != rank:
+                self.catch_up(other)
+                self.tell(other, Placed(self.place(other)))
+        return rank
+
+    def enter(self) -> int:
+        """A worker comes, and the others do not know yet."""
         rank = self.ranks
         self.ranks += 1
         donor = self.actors[min(self.actors)]
@@ -334,11 +378,9 @@ class MethodWorld:
             self.channels.on(self.actors[other].channels, PeerJoined(rank), self.now)
         self.actors[rank] = newcomer
         newcomer.emit()
+        if self.method.hands_over:
+            newcomer.since, newcomer.proceed = NEW, False
         newcomer.method_state = self.method.start(self.place(rank), newcomer)
-        for other in sorted(self.actors):
-            if other != rank:
-                self.catch_up(other)
-                self.tell(other, Placed(self.place(other)))
         return rank
 
     # ------------------------------------------------------------------------------------------ what is seen

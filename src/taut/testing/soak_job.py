@@ -16,12 +16,13 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--samples", type=int, default=160)
     parser.add_argument("--epochs", type=int, default=2)
+    parser.add_argument("--momentum", type=float, default=0.0)
     given = parser.parse_args()
     x = torch.randn(given.samples, 6, generator=torch.Generator().manual_seed(0))
     y, places = x[:, :3].argmax(dim=1), torch.arange(given.samples)
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(6, 24), nn.Tanh(), nn.Linear(24, 3))
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=given.momentum)
     with taut.join(model, optimizer) as worker:
         for inputs, targets, samples in worker.batches((x, y, places), batch_size=4, epochs=given.epochs):
             TALLY.begun.update(samples.tolist())

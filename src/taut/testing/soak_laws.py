@@ -44,7 +44,12 @@ def _agree(found: Simulated) -> Iterator[str]:
     given, outcome = found.scenario, found.outcome
     assert outcome is not None
     chosen = combine(given.strategy, given.topology or None, given.codec or None, given.finish or None, given.workers)
-    exact = chosen.finish == "average" or (chosen.agrees and chosen.codec.partition(":")[0] in ("tether", "threshold"))
+    alike = chosen.strategy.is_method and chosen.strategy.kind.hands_over  # all make the same steps
+    exact = (
+        alike
+        or chosen.finish == "average"
+        or (chosen.agrees and chosen.codec.partition(":")[0] in ("tether", "threshold"))
+    )
     if exact and not (outcome.exact and outcome.identical):
         yield f"the replicas differ (identical {outcome.identical}, exact {outcome.exact})"
 

@@ -10,13 +10,13 @@ Training stands still for what is small, and before the optimizer's next step, i
     at the next batch    what is small is copied, and what a forward pass changes
     forward, backward    the rest is copied beside them (``checkpoint_copy.py``)
     optimizer's step     waits for the end of the copy
-    after that           the file is written, beside training, by a thread that lets others go first
+    after that           the file is written, beside training, by a process that lets others go first
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,9 +24,11 @@ from taut.core.checkpoints import part_name
 from taut.core.messages import CheckpointBegun, CheckpointDone
 from taut.errors import Misuse, TautError
 from taut.worker.checkpoint_contents import contents, unsteady
-from taut.worker.checkpoint_copy import Copy, Memory, give_way, needed_nbytes
-from taut.worker.checkpoint_file import write_part
+from taut.worker.checkpoint_copy import Copy, Memory, needed_nbytes
+from taut.worker.checkpoint_file import part_views, write_views
+from taut.worker.checkpoint_scribe import Scribe
 from taut.worker.checkpoint_tree import fold
+from taut.worker.errands import Errand, Errands
 from taut.worker.gpu_copy import new_staging
 from taut.worker.random_states import put_back_random_states, random_states
 from taut.worker.resumption import Resumption
@@ -37,7 +39,9 @@ if TYPE_CHECKING:
     from taut.worker.seat import Seat
     from taut.worker.torch_worker import TorchWorker
 
-LARGE_NBYTES = 1 << 24  # for less, memory is not worth waiting for
+Views = Callable[[], list[memoryview]]
+LARGE_NBYTES = 1 << 20  # for less, memory is not worth waiting for
+PATIENCE = 0.25  # of the time between two checkpoints: how long the writer gives way to others
 
 
 def check_also(also: Mapping[str, Any]) -> None:
@@ -66,7 +70,11 @@ class Keeper:
         self._accumulating = False
         self._memory: Memory | None = None  # for the next copy
         self._copy: Copy | None = None  # which may not be complete yet
-        self._writer: threading.Thread | None = None
+        self._writing = False  # from the copy's beginning on
+        self._errands = Errands("taut-checkpoint") if folder is not None else None
+        self._scribe = Scribe() if folder is not None else None
+        self._since_s = seat.node.clock.now()  # of the last one
+        self._nbytes: int | None = None  # of memory that the last one needed
         self._staging = new_staging() if folder is not None and seat.arena.tensor.is_cuda else None
         self._pause_s = 0.0  # for the last one
         self._stepped = False  # the optimizer's step was called of late, and so will wait for the copy
@@ -79,12 +87,12 @@ class Keeper:
     def wanted(self) -> bool:
         """The supervisor asks for a checkpoint that was not taken yet."""
         asked = self.folder is not None and self.seat.node.facts.checkpoint > self.taken
-        return asked and (self._writer is None or not self._writer.is_alive())
+        return asked and not self._writing
 
     @property
     def busy(self) -> bool:
         """One is being made."""
-        return self._memory is not None or (self._writer is not None and self._writer.is_alive())
+        return self._memory is not None or self._writing
 
     @property
     def can_take(self) -> bool:
@@ -148,21 +156,28 @@ class Keeper:
     def _ready(self) -> bool:
         """Whether there is memory for the copy; if not, it is being made ready."""
         if self._memory is None:
-            sources: dict[str, torch.Tensor] = {}
-            try:
-                contents(self.worker, self.seat, self.also, {}, sources)
-            except Misuse as error:
-                self._give_up(str(error))
+            nbytes = self._needed() if self._nbytes is None else self._nbytes
+            if nbytes is None:
                 return False
-            nbytes = needed_nbytes(sources)
             device = self.seat.arena.tensor.device if self.seat.arena.tensor.is_cuda else None
             self._memory = Memory(nbytes if nbytes >= LARGE_NBYTES else 0, device)
             if not self._memory.ready:
-                threading.Thread(target=self._memory.touch, name="taut-checkpoint-memory", daemon=True).start()
+                self._hand(self._memory.touch)
         if self._memory.failure:
             self._give_up(self._memory.failure)
             return False
         return self._memory.ready
+
+    def _needed(self) -> int | None:
+        """How much memory the first one needs; None: there will be none. (What grows later gets its room when it is
+        copied.)"""
+        sources: dict[str, torch.Tensor] = {}
+        try:
+            contents(self.worker, self.seat, self.also, {}, sources)
+        except Misuse as error:
+            self._give_up(str(error))
+            return None
+        return needed_nbytes(sources)
 
     def _give_up(self, why: str) -> None:
         """This one will not be; training goes on."""
@@ -179,42 +194,48 @@ class Keeper:
         try:
             document = {"number": number, **contents(self.worker, self.seat, self.also, states, sources)}
             copy = Copy(sources, memory, unsteady(self.seat), self.seat.arena.parameters, self._staging)
-        except (Misuse, RuntimeError, MemoryError) as error:  # something odd in an optimizer's state; no memory
+            # of a small state, here: two threads that take turns at the interpreter cost more
+            views = part_views(document, copy.tensors) if copy.complete else None
+        except (TautError, RuntimeError, MemoryError) as error:  # something odd in an optimizer's state; no memory
             self._give_up(str(error))
             return
-        self.taken = number
+        self.taken, self._nbytes = number, needed_nbytes(sources)
         holds = self.seat.leases.unfinished(self.worker.progress())
         node.say(CheckpointBegun(number, holds, self.seat.phases.number, self.worker.steps))
-        self._start(copy, memory, number, document)
+        self._start(copy, memory, number, lambda: views or part_views(document, copy.tensors))
         self._copy = copy
         if not beside or self._changes_elsewhere:
             copy.finish()
         self._pause_s = watch.charge("encode")
 
-    def _start(self, copy: Copy, memory: Memory, number: int, document: dict[str, Any]) -> None:
-        """The threads that copy; one of them then writes."""
+    def _start(self, copy: Copy, memory: Memory, number: int, views: Views) -> None:
+        """Copy, then write, in another thread."""
         assert self.folder is not None
         path = self.folder / str(number) / part_name(self.seat.node.rank)
-        self._writer = threading.Thread(
-            target=self._write, args=(copy, memory, path, number, document), name="taut-checkpoint", daemon=True
-        )
-        self._writer.start()
-        for _ in range(copy.copiers() - 1):
-            threading.Thread(target=copy.work, name="taut-checkpoint-copy", daemon=True).start()
+        self._writing = True
+        self._hand(lambda: self._write(copy, memory, path, number, views))
 
-    def _write(self, copy: Copy, memory: Memory, path: Path, number: int, document: dict[str, Any]) -> None:
+    def _hand(self, errand: Errand) -> None:
+        assert self._errands is not None
+        self._errands.hand(errand)
+
+    def _write(self, copy: Copy, memory: Memory, path: Path, number: int, views: Views) -> None:
         nbytes, digest, error = 0, "", ""
+        now_s = self.seat.node.clock.now()
+        hurry_after_s, self._since_s = PATIENCE * (now_s - self._since_s), now_s
         try:
-            copy.finish()
-            give_way()
+            for _ in range(copy.copiers() - 1):
+                threading.Thread(target=copy.work, name="taut-checkpoint-copy", daemon=True).start()
             copy.collect()
             if copy.torn:
                 self._changes_elsewhere = True
                 raise TautError(
                     "the script changed tensors before its optimizer's step; from now on, training is stopped"
                 )
-            nbytes, digest = write_part(path, document, copy.tensors)
+            nbytes, digest = write_views(path, views(), self._scribe, hurry_after_s)
         except (TautError, OSError, RuntimeError, MemoryError) as failure:
             error = (str(failure) or type(failure).__name__)[:4000]
-        memory.release()
+        finally:
+            memory.release()
+            self._writing = False
         self.seat.node.say(CheckpointDone(number, nbytes, digest, error, self._pause_s))

@@ -16,6 +16,7 @@ import mmap
 import os
 import sys
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -27,14 +28,16 @@ from taut.worker.gpu_copy import cloned, from_gpu, make_room
 if TYPE_CHECKING:
     import torch
 
-    from taut.worker.gpu_copy import Pairs
+    from taut.worker.gpu_copy import Pair
 
 SMALL_NBYTES = 1 << 16  # what is smaller is copied faster than it is handed to another thread
-PIECE_NBYTES = 1 << 22
+AT_ONCE_NBYTES = 1 << 22  # and a state that is smaller than this, too: it takes a few tenths of a millisecond
+PIECE_NBYTES = 1 << 24  # of the copy, and of what is given back: between two of them the interpreter is needed
+TOUCH_NBYTES = 1 << 22
+TOUCH_SHARE = 0.25  # of a core's time, for memory to be made ready
 ALIGNMENT_NBYTES = 64
 PAGE_NBYTES = 4096
 MOST_COPIERS = 4
-NICENESS = 5
 PRIVATE: dict[str, int] = {} if sys.platform == "win32" else {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS}
 
 
@@ -52,10 +55,9 @@ class Memory:
         self._used = 0
 
     def touch(self) -> None:
-        """Make it, wholly, in a thread of its own: what goes wrong is said in ``failure``."""
+        """Make it, wholly, in another thread: what goes wrong is said in ``failure``."""
         import torch
 
-        give_way()
         try:
             if self.device is not None:
                 make_room(self.device, self.nbytes)
@@ -63,8 +65,10 @@ class Memory:
             _advise(self._map, "MADV_HUGEPAGE", 0, self.nbytes)
             self._slab = torch.frombuffer(self._map, dtype=torch.uint8)
             pages = self._slab.numpy()
-            for lo in range(0, self.nbytes, PIECE_NBYTES):
-                pages[lo : lo + PIECE_NBYTES : PAGE_NBYTES] = 0
+            for lo in range(0, self.nbytes, TOUCH_NBYTES):
+                begun_s = time.thread_time()
+                pages[lo : lo + TOUCH_NBYTES : PAGE_NBYTES] = 0
+                time.sleep((time.thread_time() - begun_s) * (1.0 / TOUCH_SHARE - 1.0))
         except (RuntimeError, MemoryError, OSError, ValueError) as error:
             self._slab = None
             self.failure = f"no memory for a copy of {self.nbytes / 1e6:.0f} MB ({error})"
@@ -92,14 +96,6 @@ def _advise(area: mmap.mmap, word: str, lo: int, length: int) -> None:
     if hasattr(mmap, word):
         with contextlib.suppress(OSError):
             area.madvise(getattr(mmap, word), lo, length)
-
-
-def give_way() -> None:
-    """This thread is in no hurry: on Linux, where a thread has a priority of its own, others go first from now on."""
-    if sys.platform == "linux":
-        with contextlib.suppress(OSError):
-            thread = threading.get_native_id()
-            os.setpriority(os.PRIO_PROCESS, thread, os.getpriority(os.PRIO_PROCESS, thread) + NICENESS)
 
 
 def _room(tensor: torch.Tensor) -> torch.Tensor:
@@ -147,27 +143,43 @@ class Copy:
         self._lock = threading.Lock()
         self._failure: BaseException | None = None
         self._way_home: list[Callable[[], None]] = []
-        on_gpus: dict[Any, Pairs] = {}
         self._watched = list(watched)
+        sizes = {name: source.numel() * source.element_size() for name, source in sources.items()}
+        least = SMALL_NBYTES if sum(sizes.values()) > AT_ONCE_NBYTES else AT_ONCE_NBYTES + 1
+        on_gpus: dict[Any, list[str]] = {}
+        later = {name for name, nbytes in sizes.items() if nbytes >= least and not name.startswith(tuple(now))}
         for name, source in sources.items():
-            large = source.numel() * source.element_size() >= SMALL_NBYTES
-            self.tensors[name] = target = memory.like(source) if large else _room(source)
-            if not large or name.startswith(tuple(now)) or source.device.type not in ("cpu", "cuda"):
-                target.copy_(source.detach())
-                continue
-            self._watched.append(source)
+            self.tensors[name] = memory.like(source) if sizes[name] >= SMALL_NBYTES else _room(source)
             if source.device.type == "cuda":
-                on_gpus.setdefault(source.device, []).append((target, source))
+                on_gpus.setdefault(source.device, []).append(name)
+            elif name in later and source.device.type == "cpu":
+                self._watched.append(source)
+                self._pieces.extend(_pieces(self.tensors[name], source))
             else:
-                self._pieces.extend(_pieces(target, source))
-        for device, pairs in on_gpus.items():
-            there = cloned(device, pairs)
-            way = self._pieces if there is None else self._way_home
-            way.append(from_gpu(device, there or pairs, staging))
+                self.tensors[name].copy_(source.detach())
+        for device, names in on_gpus.items():
+            self._from_gpu(device, {name: (self.tensors[name], sources[name]) for name in names}, later, staging)
         self._versions = _versions(self._watched)
         self._left = len(self._pieces)
         if not self._left:
             self.done.set()
+
+    def _from_gpu(
+        self, device: Any, pairs: Mapping[str, Pair], later: Collection[str], staging: torch.Tensor | None
+    ) -> None:
+        """All of it there at once, where there is room: the GPU does that between two steps, and nobody waits for it.
+        Else what is small goes to the host now, and the rest while training goes on."""
+        there = cloned(device, list(pairs.values()))
+        if there is not None:
+            self._way_home.append(from_gpu(device, there, staging))
+            return
+        for name, (target, source) in pairs.items():
+            if name not in later:
+                target.copy_(source.detach())
+        rest = [pair for name, pair in pairs.items() if name in later]
+        if rest:
+            self._watched.extend(source for _, source in rest)
+            self._pieces.append(from_gpu(device, rest, staging))
 
     def work(self) -> None:
         """Copy piece by piece, until none is left to begin. From any number of threads."""
@@ -198,6 +210,11 @@ class Copy:
             raise self._failure
         while self._way_home:
             self._way_home.pop()()  # and let go of what is on the GPU
+
+    @property
+    def complete(self) -> bool:
+        """It is all in host memory already."""
+        return self.done.is_set() and not self._way_home
 
     def copiers(self) -> int:
         """How many threads to copy with, where there are cores for them."""

@@ -6,6 +6,7 @@ when it is read. Nothing is ever unpickled.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import mmap
@@ -17,7 +18,9 @@ from typing import TYPE_CHECKING, Any
 
 from taut.core.checkpoints import DIGEST_NBYTES
 from taut.errors import StorageFailed
+from taut.worker.checkpoint_scribe import Scribe, ScribeLost
 from taut.worker.checkpoint_tree import unfold
+from taut.worker.checkpoint_writing import Writing
 
 if TYPE_CHECKING:
     import torch
@@ -45,8 +48,15 @@ _TYPES = {
 Tensors = Mapping[str, "torch.Tensor"]
 
 
-def write_part(path: Path, document: Mapping[str, Any], tensors: Tensors) -> tuple[int, str]:
+def write_part(
+    path: Path,
+    document: Mapping[str, Any],
+    tensors: Tensors,
+    by: Scribe | None = None,
+    hurry_after_s: float | None = None,
+) -> tuple[int, str]:
     """Write ``path`` whole or not at all: its size and its hash. ``StorageFailed`` where the disk does not let us.
+    ``by``: a process that writes it, and gives way to others for ``hurry_after_s``; without one, this thread does.
 
     >>> import tempfile, torch
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -56,25 +66,53 @@ def write_part(path: Path, document: Mapping[str, Any], tensors: Tensors) -> tup
     >>> part.document["steps"], part.tensor("w").tolist()
     (3, [1.0, 1.0])
     """
+    return write_views(path, part_views(document, tensors), by, hurry_after_s)
+
+
+def part_views(document: Mapping[str, Any], tensors: Tensors) -> list[memoryview]:
+    """What the file will contain, one after the other. The tensors' bytes are not looked at yet."""
     header, views = _header(document, tensors)
-    hashed = hashlib.blake2b(digest_size=DIGEST_NBYTES)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
-    nbytes = 0
+    return [memoryview(header), *views]
+
+
+def write_views(
+    path: Path, views: list[memoryview], by: Scribe | None = None, hurry_after_s: float | None = None
+) -> tuple[int, str]:
+    """As ``write_part``."""
+    nbytes = sum(map(len, views))
+    if by is not None:
+        with contextlib.suppress(ScribeLost):
+            return nbytes, by.write(path, views, DIGEST_NBYTES, hurry_after_s)
+    return nbytes, _write_here(path, views)
+
+
+def _write_here(path: Path, views: list[memoryview]) -> str:
+    """By this thread: its hash."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with open(temporary, "wb") as file:
-            for piece in _pieces([memoryview(header), *views]):
-                file.write(piece)
-                hashed.update(piece)
-                nbytes += len(piece)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-        sync_folder(path.parent)
+        writing = Writing(os.path.abspath(path), DIGEST_NBYTES)
+        try:
+            for piece in _pieces(views):
+                writing.add(piece)
+            return writing.finish()
+        except OSError:
+            writing.abandon()
+            raise
     except OSError as error:
-        temporary.unlink(missing_ok=True)
         raise StorageFailed(f"{path} could not be written: {error.strerror or error}") from error
-    return nbytes, hashed.hexdigest()
+
+
+def packed(document: Mapping[str, Any], tensors: Tensors) -> bytes:
+    """The same as bytes; the tensors are in host memory."""
+    header, views = _header(document, tensors)
+    return b"".join([header, *views])
+
+
+def unpacked(data: bytes | memoryview) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
+    """What was ``packed``. Any of several errors, where ``data`` is something else (``_checked``)."""
+    from safetensors.torch import load
+
+    whole = bytes(data)
+    return _checked(whole, None), load(whole)
 
 
 def _header(document: Mapping[str, Any], tensors: Tensors) -> tuple[bytes, list[memoryview]]:
@@ -85,10 +123,12 @@ def _header(document: Mapping[str, Any], tensors: Tensors) -> tuple[bytes, list[
     views: list[memoryview] = []
     offset = 0
     for name, tensor in tensors.items():
-        flat = tensor.detach().contiguous().reshape(-1)
+        flat = tensor.detach().reshape(-1)
         raw: Any = flat.view(torch.uint8).numpy() if flat.numel() else b""
         view = memoryview(raw)
-        dtype = _TYPES[str(tensor.dtype).removeprefix("torch.")]
+        dtype = _TYPES.get(str(tensor.dtype).removeprefix("torch."))
+        if dtype is None:
+            raise StorageFailed(f"tensor {name!r} is of type {tensor.dtype}, which safetensors does not hold")
         entries[name] = {"dtype": dtype, "shape": list(tensor.shape), "data_offsets": [offset, offset + len(view)]}
         offset += len(view)
         views.append(view)
@@ -143,7 +183,7 @@ def read_part(path: Path, digest: str | None = None) -> Part:
         raise StorageFailed(f"{path} is damaged ({str(error) or type(error).__name__})") from None
 
 
-def _checked(data: mmap.mmap, digest: str | None) -> dict[str, Any]:
+def _checked(data: mmap.mmap | bytes, digest: str | None) -> dict[str, Any]:
     """The document in the file, whose checksum is right; any of several errors where it is not."""
     if digest is not None:
         hashed = hashlib.blake2b(digest_size=DIGEST_NBYTES)
@@ -157,12 +197,3 @@ def _checked(data: mmap.mmap, digest: str | None) -> dict[str, Any]:
     if document.get("version") != VERSION:
         raise ValueError(f"it is in form {document.get('version')}, and this version of taut reads {VERSION}")
     return document
-
-
-def sync_folder(folder: Path) -> None:
-    """So that a new name survives a power cut, too."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -46,7 +46,9 @@ def fold(value: Any, name: str, tensors: dict[str, torch.Tensor], blame: str = "
         return _fold_dict(value, name, tensors, blame)
     kinds: dict[type, str] = {tuple: "$tuple", deque: "$deque"}
     if type(value) is list or type(value) in kinds:
-        items = [fold(item, f"{name}.{place}", tensors, blame) for place, item in enumerate(value)]
+        items = list(value)
+        if not all(type(item) in _PLAIN for item in value):  # else at once: random states are long
+            items = [fold(item, f"{name}.{place}", tensors, blame) for place, item in enumerate(value)]
         return items if type(value) is list else {kinds[type(value)]: items}
     raise Misuse(
         f"{blame or name} with a {type(value).__name__} ({name})",

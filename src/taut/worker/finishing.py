@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import cast
+from pathlib import Path
+from typing import Any, cast
 
 import msgspec
 import numpy as np
 
 from taut.codecs import sketch
 from taut.core.messages import Digest, Statistics, Upload
-from taut.errors import MalformedMessage, ReplicasDiffer, RunFailed
+from taut.errors import MalformedMessage, Misuse, ReplicasDiffer, RunFailed
+from taut.strategies.combination import default_finish
 from taut.strategies.method import Draining, Finished, Heard, Local, MethodEvent, Placed, Tell
+from taut.strategies.registry import Choice
 from taut.strategies.settlement import Settlement
 from taut.topologies.elementary import Complete
 from taut.worker.facts import Facts
@@ -203,3 +206,27 @@ def _why_differ(refused: Mapping[int, int]) -> str:
     text = "replicas differ after the drain, although it is promised that they cannot"
     counts = ", ".join(f"{count} messages of worker {rank}" for rank, count in sorted(refused.items()) if rank >= 0)
     return f"{text}; this worker refused {counts or 'nothing'}"
+
+
+def finish_policy(settings: Mapping[str, Any], last: Choice, validation: Validation) -> str:
+    """How the model is chosen at the end of a run whose ``last`` strategy this is."""
+    finish: str = settings.get("finish") or default_finish(last)
+    if finish == "best" and validation.validate is None and "finish" in settings.get("explicit", ()):
+        raise Misuse(
+            "finish=best in a script without a validation function",
+            "taut.join(model, optimizer, validate=...), a function that takes the model and gives a number",
+            "or --finish average",
+        )
+    return finish
+
+
+def save_here(replica: Replica, name: str) -> Path:
+    """The model as this worker has it, under this name in the present folder."""
+    from safetensors.torch import save_file
+
+    replica.settle()
+    path = Path(name).absolute()
+    temporary = path.with_suffix(".part")
+    save_file(replica.arena.state_dict(), temporary)
+    temporary.replace(path)
+    return path

@@ -5,20 +5,24 @@ Around a turn it sees to it that all replicas make the same step:
 - A worker without data takes turns too, and its optimizer moves by the mean of the others.
 - The learning rate of a step is agreed upon with the gradients (the mean over samples), since a worker's own schedule
   counts its own steps, and those differ. So is the norm that ``worker.step`` is asked to clip to.
+- Who comes in mid-run is given the state of one who is there (``handing.py``).
 - Rounds that were closed without this worker (backup workers) are made up for before it trains again.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from taut.errors import Misuse
+from taut.errors import Misuse, Stopping
 from taut.strategies.gathering import Gathering, pays
-from taut.strategies.sync import Averaging, Sync
+from taut.strategies.lanes import Averaging
+from taut.strategies.standing import NEW
+from taut.strategies.sync import Sync
 from taut.worker.facts import Facts
 from taut.worker.gradient_buckets import GradientBuckets
+from taut.worker.handing import Handing
 from taut.worker.local_vector import Gradients
 from taut.worker.rounds import Rounds
 
@@ -56,13 +60,22 @@ class GradientRounds(Rounds):
         optimizer.register_step_post_hook(lambda *_: self._restore_rates())
         self._own_rates: list[Any] = []
         self._sent_as: dict[int, int] = {}  # per parameter that was sent during backward: its gradient's version
+        self._handing = Handing(self)
+
+    def accompany(self, also: Mapping[str, Any]) -> None:
+        self._handing.also = also
+
+    def at_batch(self) -> None:
+        self._handing.at_batch(self._optimizer)
 
     @property
     def gathering(self) -> bool:  # type: ignore[override]
         return self._gathered > 0
 
     def start(self) -> None:
+        self.local.since = NEW if self.lacks_state else 0
         super().start()
+        self._handing.start()
         self._say_if_dense()
         if self.method.launches and len(self._state.lanes) > 1:
             bounds = [(lane.first, lane.last) for lane in self._state.lanes]
@@ -80,6 +93,11 @@ class GradientRounds(Rounds):
             coder.bits,
             coder.workers,
         )
+
+    def catch_up(self) -> None:
+        super().catch_up()
+        if self._state is not None and self.method.takes_newcomers:
+            self._handing.serve(self._optimizer)
 
     # ---------------------------------------------------------------------------------------------- one step
 
@@ -116,6 +134,8 @@ class GradientRounds(Rounds):
     def before_step(self, samples: int, rate: float) -> None:
         if self._alone:
             return
+        if self.finished:
+            raise Stopping  # it came when all was over
         self.watch.reached(1.0)
         self.watch.charge("compute")
         self._gradient_turn(self._gathered or samples, rate)
@@ -159,6 +179,8 @@ class GradientRounds(Rounds):
             )
 
     def _turn(self, samples: int, rate: float) -> None:
+        if self.finished:
+            return
         self._turn_samples = samples
         super()._turn(samples, rate)
 
@@ -206,6 +228,9 @@ class GradientRounds(Rounds):
         self._clear()
         super().finish()
         self._clear()
+        self.abandon()
+
+    def abandon(self) -> None:
         if self._buckets is not None:
             self._buckets.close()
 

@@ -35,7 +35,8 @@ def join(
     function that gives them) to compute the batch-norm statistics of the final model with (``taut.optim.recalibrate``).
 
     ``also``: what else belongs to the training, under names of your choice: anything with ``state_dict`` and
-    ``load_state_dict`` (a learning rate scheduler, an AMP scaler). Checkpoints hold it, and ``taut resume`` puts it back.
+    ``load_state_dict`` (a learning rate scheduler, an AMP scaler). Checkpoints hold it, and ``taut resume`` puts it back;
+    under ``sync`` a worker that joins in mid-run takes it over from the others.
 
     ``codec``: how updates are written down (``"topk:density=0.001"``, ``taut.codecs.TopK(0.001)``), unless the launcher
     says otherwise (``--codec``). ``seed``: of the order of

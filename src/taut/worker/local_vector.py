@@ -133,6 +133,7 @@ class Gradients:
         self.arena, self.sizes = arena, arena.sizes
         self.x: Vector = np.zeros(arena.size, np.float32)
         self.present: Vector = np.zeros(len(arena.sizes), np.float32)
+        self.since = 0  # the round after which the weights are; ``standing.NEW``: they are still to come
         self.scale = 1.0  # of what is fetched: a sum over samples becomes a mean
         self._starts = np.cumsum([0, *arena.sizes]).tolist()
 

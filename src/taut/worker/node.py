@@ -33,7 +33,8 @@ from taut.core.messages import (
 )
 from taut.errors import SupervisorLost
 from taut.strategies.channels import ChannelsState
-from taut.worker.courier import TICK_S, Advance, Command, Courier, Grant, PostIn, Say
+from taut.worker.commands import Advance, Command, Grant, PostIn, Say
+from taut.worker.courier import TICK_S, Courier
 from taut.worker.facts import Facts
 from taut.worker.stage import Protocol, Stage
 from taut.worker.state import State
@@ -144,17 +145,12 @@ class Node(Courier):
 
     def grant(self, state: State, have: dict[int, int]) -> None:
         """The snapshot that ``snapshot_wanted`` asked for. It holds everything that ``take`` has returned."""
-        self.snapshot_wanted = False
+        self.handover.wanted = False
         self._command(Grant(state, have))
 
     def take(self) -> list[Include]:
         """What has arrived and is to be included, in the order to include it."""
-        arrivals: list[Include] = []
-        while self._arrivals:
-            item = self._arrivals.popleft()
-            self._backlog.taken(item.origin, len(item.payload))
-            arrivals.append(item)
-        return arrivals
+        return self.stages.take()
 
     def post(self, to: int, note: Note, payload: bytes | memoryview, stage: Stage | None = None) -> None:
         """A method's message to another worker. From any thread; reliable, in order."""
@@ -166,7 +162,7 @@ class Node(Courier):
         """Take a place without a supervisor (before ``start``): these are the neighbours, and everybody starts alike."""
         self.rank = rank
         welcome = Welcome(rank, "", 0, len(neighbours) + 1, "{}")
-        self._stage = Stage(0, self.make_strategy(welcome), rank, True, self._state_limit_nbytes)
+        self.stages.begin(self.make_strategy(welcome), rank, synced=True)
         self.workers = len(neighbours) + 1
         for member in neighbours:
             self.transport.admit(member)
@@ -174,7 +170,8 @@ class Node(Courier):
 
     def settled(self) -> bool:
         """Everybody left has received all that was published."""
-        return self._stage is not None and not self._commands and self._stage.settled()
+        stage = self.stages.present
+        return stage is not None and not self._commands and stage.settled()
 
     def pass_on(self, idle: Callable[[], None]) -> None:
         """Until everybody left has received all that was posted so far. A server and a relay are never through: others
@@ -221,7 +218,7 @@ class Node(Courier):
                     break
                 if facts.failure is not None:
                     raise facts.failure
-                if self.supervisor_lost():
+                if self.supervisor.lost():
                     self._despair(began_s, needs_supervisor)
                 if self._mail() == left:
                     facts.changed.wait(TICK_S)
@@ -233,12 +230,13 @@ class Node(Courier):
         waited_s = self.clock.now() - began_s
         if needs_supervisor:
             raise SupervisorLost("the supervisor fell silent while this worker needed an answer of it")
-        if waited_s > max(self.supervisor_patience_s, LONGER * self._longest_s):
+        if waited_s > max(self.supervisor.patience_s, LONGER * self._longest_s):
             raise SupervisorLost(f"nothing came from the others for {waited_s:.0f} s, and no supervisor says who lives")
 
     def _mail(self) -> int:
         """How much is here for the method. What ``idle`` leaves (all, before the start) is not waited for again."""
-        return len(self._stage.mail) if self._stage is not None else 0
+        stage = self.stages.present
+        return len(stage.mail) if stage is not None else 0
 
     def _command(self, command: Command) -> None:
         self._commands.append(command)
@@ -278,7 +276,7 @@ class Node(Courier):
             return False
         if self._closing_s is None:
             self._closing_s = self.clock.now()
-        all_said = not self._commands and not self._unsaid
+        all_said = not self._commands and self.supervisor.all_said
         return all_said or self.clock.now() - self._closing_s > self._closing
 
 

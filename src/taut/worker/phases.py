@@ -51,6 +51,7 @@ class Phases:
         self.number = 0
         self.changed: Callable[[], None] = _nothing  # called after a change
         self.steps = 0  # in this phase
+        self.also: Mapping[str, Any] = {}  # that the script has, beside model and optimizer
         self._former: list[Callable[[], None]] = []  # what somebody who is behind may still need of us
 
     @property
@@ -66,6 +67,11 @@ class Phases:
     def last(self) -> Choice:
         """The strategy that the run ends with."""
         return on_topology(self.schedule.last, self.settings.get("topology", "complete"))
+
+    @property
+    def hands_over(self) -> bool:
+        """Who comes in mid-run gets the state through the method, not from a donor."""
+        return self.choice.is_method and bool(self.choice.kind.hands_over)
 
     def protocol(self) -> Protocol:
         """What the communication thread runs: the stream itself, or the channels under a method."""
@@ -135,6 +141,7 @@ class Phases:
         self.replica.found(self.node.workers)
         if optimizer is not None:
             self.talk.attach(optimizer)
+            self.talk.accompany(self.also)
         self.talk.start()
         self.changed()
         self.watch.charge("wait")

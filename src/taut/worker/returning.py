@@ -94,6 +94,7 @@ class SeatLeases(LeaseSource):
     def take(self, plan: Plan) -> Lease | None:
         while True:
             try:
+                self._seat.enter()
                 lease = self._seat.leases.take(plan)
                 break
             except GivenUp as error:

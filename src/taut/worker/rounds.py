@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
@@ -153,19 +154,21 @@ class Rounds(Talk):
         self.watch.charge("merge")
 
     def _await_turn(self, trained: bool) -> None:
-        """Until the method lets the worker go on. One that can train on instead is told when it takes too long: several
-        times the longest of the last waits."""
-        clock, began_s, version = self.node.clock, self.node.clock.now(), self._version
-        if trained and self.method.drifts and self._waits:
-            due_s = began_s + max(HELD_UP_S, LONGER * max(self._waits))
-            self._wait_on(lambda: clock.now() > due_s)
-            if not self.proceed:
+        """Until the method lets the worker go on. One that can train on instead is told when what it waits for takes too
+        long: several times the longest of the last waits."""
+        clock, patient = self.node.clock, not (trained and self.method.drifts)
+        while not self._may_go_on(self.node.facts):
+            began_s, version, rounds = clock.now(), self._version, self.method.rounds_over(self._state)
+            usual_s = max(self._waits, default=0.0 if rounds else math.inf)  # nothing is known of a first round
+            due_s = math.inf if patient else began_s + max(HELD_UP_S, LONGER * usual_s)
+            self._wait_on(lambda: self.method.rounds_over(self._state) != rounds or clock.now() > due_s)  # noqa: B023
+            if self.proceed or self.method.rounds_over(self._state) != rounds:
+                if trained and self._held is None:
+                    self._waits.append(clock.now() - began_s)
+            elif clock.now() > due_s:
                 self._tell(HeldUp())
                 self._held = (began_s, version) if self.method.drifting(self._state) else None
-        if not self.proceed:
-            self._wait_on(lambda: False)
-        if trained and self._held is None:
-            self._waits.append(clock.now() - began_s)
+                patient = True
 
     def _wait_on(self, enough: Callable[[], bool]) -> None:
         self.node.wait(lambda facts: self._may_go_on(facts) or enough(), self.catch_up, needs_supervisor=False)
@@ -283,8 +286,12 @@ class Rounds(Talk):
                 self.node.refusals.add(item.sender, str(error))
 
     def _tell(self, event: MethodEvent) -> None:
+        self.carry_out(lambda: self.method.on(self._state, event, self.node.clock.now()))
+
+    def carry_out(self, asked: Callable[[], list[MethodAction]]) -> None:
+        """Ask the method, and do what it answers."""
         with self._lock:
-            self._do(self.method.on(self._state, event, self.node.clock.now()))
+            self._do(asked())
 
     def _do(self, actions: list[MethodAction]) -> None:
         for action in actions:

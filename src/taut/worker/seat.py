@@ -2,34 +2,24 @@
 
 from __future__ import annotations
 
-import json
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from taut.core.messages import (
-    PROTOCOL_VERSION,
-    Done,
-    Hello,
-    Ready,
-    Returned,
-    Statistics,
-    Welcome,
-)
-from taut.errors import Expelled, GivenUp, Misuse, PeerLost, Refused, SupervisorLost
-from taut.strategies.combination import default_finish
+from taut.core.messages import Done, Returned, Statistics
+from taut.errors import Expelled, GivenUp, PeerLost, Refused, SupervisorLost
+from taut.worker.admission import Admission
 from taut.worker.arena import Arena
 from taut.worker.entrance import Entrance
-from taut.worker.finishing import Finishing
+from taut.worker.finishing import Finishing, finish_policy, save_here
+from taut.worker.node import Node
 from taut.worker.phases import Phases
 from taut.worker.replica import Replica
 from taut.worker.resumption import Resumption
 from taut.worker.returning import Carried, carried, less, together
-from taut.worker.stage import Protocol
-from taut.worker.state import unpack
 from taut.worker.supervisor_leases import SupervisorLeases
 from taut.worker.talk import Talk
 from taut.worker.validation import Validation
@@ -54,20 +44,20 @@ class Seat:
         codec: str | None = None,
         validation: Validation | None = None,
     ) -> None:
-        self.arena, self._codec_of_script = arena, codec
+        self.arena, self._codec = arena, codec
         self.validation = validation or Validation()
         self.score: float | None = None  # of this worker's replica, at the end
         self.statistics: Callable[[], Statistics] = Statistics
         self.bytes_dense = 0
-        self._state = "joining"  # as the supervisor knows it
-        self._settings: dict[str, Any] = {}
+        self.settings: dict[str, Any] = {}
         self.keeper: Keeper | None = None  # of this worker's part of the checkpoints
-        self.resumption: Resumption | None = None
         self._optimizer: torch.optim.Optimizer | None = None
         self.watch = entrance.watch
         self._entrance = entrance
+        self._home: Admission  # the last place at which the model had the run's state
         self._before = Statistics()  # what was counted at former places
-        self._merged = False  # the run's state is in the model
+        self.started = False
+        self.also: Mapping[str, Any] = {}  # that the script has, beside model and optimizer
         self.returned: Callable[[], None] = _nothing  # called when this worker has come back
         was = -1
         while True:
@@ -80,29 +70,35 @@ class Seat:
 
     def _sit(self, carried: Carried | None, was: int) -> None:
         """Take a place; another one, with what it ``carried`` from there, if it ``was`` in the run before."""
-        entrance, arena = self._entrance, self.arena
-        state_nbytes = 4 * arena.size + len(arena.still_bytes())
-        self._state, self._merged = "joining", False
-        self.node = entrance.node(
-            self._strategy,
-            statistics=self._count,
-            sketch=self._take_sketch,
-            state_limit_nbytes=8 * state_nbytes + (256 << 20),
-        )
+        place = self._place = Admission(self._entrance, self.arena, self._codec, self._count)
         if carried is not None:  # it knows the supervisor, which may be coming back itself
-            self.node.patience_s = float(self._settings.get("patience_s", self.node.supervisor_patience_s))
-        self.node.start()
+            supervisor = place.node.supervisor
+            supervisor.admission_s = float(self.settings.get("patience_s", supervisor.patience_s))
+        place.node.start()
         try:
-            self._admit(entrance, carried, was)
-            entrance.seated(self)
+            place.ask(was)
+            self.seed, self.run, self.settings = place.welcome.seed, place.welcome.run, place.settings
+            self.finish_policy = finish_policy(place.settings, self.phases.last, self.validation)
+            self.leases = SupervisorLeases(self)
+            place.node.supervisor.standing = self._standing
+            place.take_over(carried)
+            self._home = place
+            self._entrance.seated(self)
         except BaseException:
-            self.node.close()
+            place.node.close()
             raise
 
-    def _strategy(self, welcome: Welcome) -> Protocol:
-        """What the communication thread runs from the welcome on."""
-        self.phases = Phases(json.loads(welcome.settings), self.arena, self._codec_of_script)
-        return self.phases.protocol()
+    @property
+    def node(self) -> Node:
+        return self._place.node
+
+    @property
+    def phases(self) -> Phases:
+        return self._place.phases
+
+    @property
+    def resumption(self) -> Resumption | None:
+        return self._place.resumption
 
     @property
     def talk(self) -> Talk:
@@ -114,73 +110,32 @@ class Seat:
 
     def attach(self, optimizer: torch.optim.Optimizer) -> None:
         self._optimizer = optimizer
+        self._attach(optimizer)
+
+    def _attach(self, optimizer: torch.optim.Optimizer) -> None:
+        self.phases.also = self.also
         self.talk.attach(optimizer)
-
-    def _finish(self) -> str:
-        """How the model is chosen at the end."""
-        finish: str = self._settings.get("finish") or default_finish(self.phases.last)
-        if finish == "best" and self.validation.validate is None and "finish" in self._settings.get("explicit", ()):
-            raise Misuse(
-                "finish=best in a script without a validation function",
-                "taut.join(model, optimizer, validate=...), a function that takes the model and gives a number",
-                "or --finish average",
-            )
-        return finish
-
-    def _admit(self, entrance: Entrance, carried: Carried | None, was: int) -> None:
-        node, who = self.node, (entrance.host, entrance.pid)
-        hello = Hello(PROTOCOL_VERSION, self.arena.specs(), entrance.address, entrance.public_key, *who, was)
-        node.say(hello)
-        node.wait(lambda facts: facts.welcome is not None, _nothing, again=lambda: node.say(hello))
-        welcome = node.facts.welcome
-        assert welcome is not None
-        self.seed, self.run = welcome.seed, welcome.run
-        self.settings = self._settings = json.loads(welcome.settings)
-        node.supervisor_patience_s = float(self._settings.get("patience_s", node.supervisor_patience_s))
-        self.resumption = self._resumption(welcome)
-        self.finish_policy = self._finish()
-        self.phases.begin(node, self.watch)
-        self.leases = SupervisorLeases(self)
-        node.standing = self._standing
-        node.wait(lambda facts: facts.donor == -1 or facts.state is not None, _nothing)
-        workers = max(1, welcome.workers)
-        if node.facts.state is None:
-            if self.resumption is not None:
-                self.resumption.founded(self.replica, workers)
-            else:
-                self.replica.found(workers)
-            node.synced({}, ())
-        else:
-            data, have = node.facts.state
-            state = unpack(data)
-            node.facts.state = None  # its bytes are in the model now
-            tail = list(state.tail)
-            if carried is not None:
-                tail += carried.merge(self.replica, state, have, self._gone())
-                have = {**have, **{item.origin: item.hi for item in tail}}
-            else:
-                self.replica.join(state, workers)
-            if self.resumption is not None:
-                self.resumption.joined(self.replica, workers)
-            self.talk.joined(have)
-            node.synced(have, tail)
-        self._state, self._merged = "ready", True
-        node.say(Ready())
-
-    def _resumption(self, welcome: Welcome) -> Resumption | None:
-        """The checkpoint that this run continues, if it does."""
-        resumed = self._settings.get("resume")
-        if resumed is None or self.node.rank >= welcome.workers:
-            return None  # who joins in mid-run takes what any joiner does
-        return Resumption(Path(resumed["folder"]), self.node.rank, max(1, welcome.workers), self.phases.choice)
+        self.talk.accompany(self.also)
 
     def _standing(self) -> Returned:
         """Where this worker stands, for a supervisor that came back. Asked by the communication thread."""
         holds, done = self.leases.standing()
-        return Returned(self.node.rank, self._state, self.phases.number, holds, done, self.leases.length)
+        return Returned(self.node.rank, self._place.state, self.phases.number, holds, done, self.leases.length)
 
     def train(self) -> None:
-        """Wait for the start."""
+        """Wait for the start. Who comes in mid-run, and would hold up the others until its first step, starts when its
+        script is at that (``enter``)."""
+        if not self._place.late:
+            self._begin()
+
+    def enter(self) -> bool:
+        """The script is about to train. True: this worker has started only now, with the weights of the others."""
+        if self.started:
+            return False
+        self._begin()
+        return True
+
+    def _begin(self) -> None:
         try:
             self._start()
         except GivenUp as error:
@@ -191,8 +146,10 @@ class Seat:
             self.resumption.restore_talk(self.talk)
 
     def _start(self) -> None:
+        self._place.get_ready()
         self.node.wait(lambda facts: facts.started or facts.stopping, self.talk.idle)
         self.talk.start()
+        self.started = self._place.merged = True
 
     @property
     def stopping(self) -> bool:
@@ -206,9 +163,15 @@ class Seat:
 
     def before_step(self, samples: int, rate: float) -> None:
         """The gradients are there, the optimizer has not moved yet."""
-        if not isinstance(self.node.facts.failure, GivenUp):  # then ``exchange`` sees to it, when the step is over
-            self._check()
-        self.talk.before_step(samples, rate)
+        while True:
+            try:
+                if self.talk.exchanges_gradients or not isinstance(self.node.facts.failure, GivenUp):
+                    self._check()  # else ``exchange`` sees to it, when the step is over
+                self.talk.before_step(samples, rate)
+                return
+            except GivenUp as error:  # the gradients are of weights that it has no longer: the step is the others'
+                self.come_back(error)
+                samples = 0
 
     def exchange(self, samples: int, rate: float) -> None:
         """After a local step: include what arrived, send what changed."""
@@ -228,32 +191,30 @@ class Seat:
         place, with the same model and optimizer. ``Expelled`` where that cannot be any more."""
         first = was = self.node.rank
         brought = carried(self)
+        brought.talk.abandon()
         talks = [brought.talk]
         while True:
-            self._before = together(self._before, self.node.acknowledged)
+            self._before = together(self._before, self.node.supervisor.acknowledged)
             self._entrance.renew()
             try:
                 self._sit(brought, was)
                 if self._optimizer is not None:
-                    self.talk.attach(self._optimizer)
+                    self._attach(self._optimizer)
                 self._start()
                 break
             except GivenUp as again:
-                if self._merged:
+                if self._place.merged:
                     brought = carried(self)
+                    brought.talk.abandon()
                     talks.append(brought.talk)
                 was, error = max(was, self.node.rank), again
             except Refused as refusal:
                 raise Expelled(f"{error}; and it could not come back: {refusal}") from None
-        self.talk.welcomed([payload for talk in talks for payload in talk.unsent(self._gone())])
+        self.talk.welcomed([payload for talk in talks for payload in talk.unsent(self._place.gone())])
         self.bytes_dense = 0
         self.returned()
         self.watch.charge("wait")
         log.warning("worker %d was given up, and is back as worker %d (%s)", first, self.node.rank, error)
-
-    def _gone(self) -> list[int]:
-        roster = self.node.facts.roster
-        return [] if roster is None else [each.rank for each in roster.gone]
 
     @property
     def announced(self) -> bool:
@@ -267,6 +228,9 @@ class Seat:
     def _check(self) -> None:
         if self.node.facts.failure is not None:
             raise self.node.facts.failure
+
+    def _count(self) -> Statistics:
+        return self.statistics()
 
     def add_statistics(self, mine: Statistics) -> Statistics:
         """``mine`` with what the seat knows: traffic and codec. Of this place in the run alone."""
@@ -283,18 +247,12 @@ class Seat:
             tau=float(codec_state.tau) if codec_state is not None else 0.0,
         )
 
-    def _count(self) -> Statistics:
-        return self.statistics() if self._merged else Statistics()
-
-    def _take_sketch(self) -> list[float]:
-        replica = getattr(self.phases, "replica", None) if hasattr(self, "phases") else None
-        return replica.sketch if replica is not None else []
-
     # --------------------------------------------------------------------------------------------- the end
 
     def finish(self) -> None:
         """Drain, agree on the model, hand it in if asked to, and go."""
         try:
+            self.enter()
             self._say_done()
             self._end()
             self._agree()
@@ -304,7 +262,7 @@ class Seat:
             self.node.close(linger_s=1.0)
 
     def _say_done(self) -> None:
-        self._state = "done"
+        self._place.state = "done"
         self.node.say(Done())
 
     def _end(self) -> None:
@@ -322,15 +280,8 @@ class Seat:
 
     def save_here(self) -> Path:
         """Nobody takes the model: it must not be lost."""
-        from safetensors.torch import save_file
-
-        assert self.node.facts.welcome is not None
-        self.replica.settle()
-        path = Path(f"{self.node.facts.welcome.run}-worker-{self.node.rank}.safetensors").absolute()
-        temporary = path.with_suffix(".part")
-        save_file(self.arena.state_dict(), temporary)
-        temporary.replace(path)
-        return path
+        home = self._home
+        return save_here(home.phases.replica, f"{self.run}-worker-{home.node.rank}.safetensors")
 
     def leave(self) -> None:
         """Go before the end: wait until all others have everything of ours, say good-bye."""

@@ -62,7 +62,7 @@ class Streaming(Talk):
 
     @property
     def staleness(self) -> float:  # type: ignore[override]
-        return float(self.node.staleness * self._steps_per_turn)
+        return float(self.node.stages.staleness * self._steps_per_turn)
 
     def kept(self) -> dict[str, int]:
         return {"steps": self._steps, "steps_per_turn": self._steps_per_turn, "workers": self.node.workers}
@@ -83,15 +83,15 @@ class Streaming(Talk):
     def _rest(self) -> None:
         """Where the delay is bounded, a worker without data counts as level with the fastest: what it waits for may be
         in the hands of somebody who waits for its clock."""
-        if self.node.bounded and self.node.fastest > self.clock:
-            self.clock = self.node.fastest
+        if self.node.bounded and self.node.stages.fastest > self.clock:
+            self.clock = self.node.stages.fastest
             self.node.ticked(self.clock)
 
     def _hold(self) -> None:
         """Wait until the strategy lets this worker go on."""
 
         def may_go(facts: Facts) -> bool:
-            return self.clock <= self.node.horizon or facts.stopping
+            return self.clock <= self.node.stages.horizon or facts.stopping
 
         if not may_go(self.node.facts):
             self.node.wait(may_go, self.participant.idle, needs_supervisor=False)
@@ -133,7 +133,7 @@ class Streaming(Talk):
         wanted = min(MOST_STEPS_PER_TURN, share / EXCHANGE_SHARE) if may_skip and share > MUCH_SHARE else 1
         while self._steps_per_turn < wanted:
             self._steps_per_turn *= 2
-        self.replica.retune(self.node.workers, self.node.staleness)
+        self.replica.retune(self.node.workers, self.node.stages.staleness)
         self.replica.update_sketch()
 
     def finish(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from taut.worker.facts import Facts
 
@@ -19,6 +19,7 @@ class Talk(ABC):
     included = 0
     staleness = 1.0
     gathering = False  # gradients of several micro-batches, for a step that is still to come
+    lacks_state = False  # the run's, when it starts: it comes in mid-run, and will be given it
     exchanges_gradients = False  # in `before_step`, and clips them where `worker.step` is asked to
 
     @abstractmethod
@@ -27,6 +28,12 @@ class Talk(ABC):
 
     def attach(self, optimizer: torch.optim.Optimizer) -> None:  # noqa: B027
         """The optimizer whose steps are meant."""
+
+    def accompany(self, also: Mapping[str, Any]) -> None:  # noqa: B027
+        """What the script has beside model and optimizer (``join(also=...)``)."""
+
+    def at_batch(self) -> None:  # noqa: B027
+        """A batch is handed out next."""
 
     def prepare(self, samples: int, rate: float, clip_norm: float | None) -> tuple[float, bool]:
         """``worker.step`` is about to compute the gradients of ``samples`` samples: by what to weigh them, and whether
@@ -59,6 +66,9 @@ class Talk(ABC):
     @abstractmethod
     def leave(self) -> None:
         """This worker goes before the end; nothing of its work is to be lost."""
+
+    def abandon(self) -> None:  # noqa: B027
+        """This worker was given up, and takes another place with the same model: this talk is no more."""
 
     def joined(self, have: dict[int, int]) -> None:  # noqa: B027
         """The state came from a donor and contains these updates."""

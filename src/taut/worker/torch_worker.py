@@ -62,6 +62,7 @@ class TorchWorker:
         self.watch = seat.watch if seat else Stopwatch()
         if seat:
             seat.statistics = self.statistics
+            seat.also = also or {}
             try:
                 seat.attach(optimizer)
                 optimizer.register_step_pre_hook(lambda *_: self._before_step())
@@ -173,6 +174,8 @@ class TorchWorker:
                 return
             if keeper is not None:
                 keeper.at_batch(moment)
+            if self._seat is not None:
+                self._seat.talk.at_batch()
             self.watch.charge("data")
             steps = self.steps
             yield batch
@@ -188,6 +191,8 @@ class TorchWorker:
         """
         value = float(loss.detach())
         self._check(value)
+        if self._seat is not None and self._seat.enter():
+            return value  # the loss was of other weights than those that this worker has now
         if self._distillation is not None:
             agreement = self._distillation.term()
             loss = loss if agreement is None else loss + agreement
@@ -268,7 +273,8 @@ class TorchWorker:
         if self._exchanged:
             self._exchanged = False
         elif self._seat is not None and not self._closed:
-            self._seat.before_step(self._step_samples(), self._rate())
+            entered = self._seat.enter()  # then the gradients are of other weights than those that this worker has now
+            self._seat.before_step(0 if entered else self._step_samples(), self._rate())
 
     def _before_change(self) -> None:
         """The weights may change now: a checkpoint's copy of them must be complete."""

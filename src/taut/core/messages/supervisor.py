@@ -43,6 +43,7 @@ class Welcome(Message, frozen=True):
     workers: Count
     settings: Text
     term: Count = 0  # of the supervisor's lives
+    started: bool = False  # the run has: who comes now comes in mid-run
 
 
 class Refusal(Message, frozen=True):

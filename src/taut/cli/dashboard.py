@@ -1,0 +1,167 @@
+"""``taut dashboard``: a run in the browser; and the same beside a run that a command starts (``--dashboard``)."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer.core import TyperCommand, TyperOption
+
+from taut.cli.display import Display
+from taut.cli.launch import Interrupts
+from taut.cli.options import Advertise, Config, RunsDir, notes
+from taut.cli.run_folder import find_run
+from taut.config import Settings, resolve
+from taut.errors import Misuse
+from taut.written import parse_place
+
+if TYPE_CHECKING:
+    from taut.dashboard.server import Listening
+    from taut.supervisor.service import Supervisor
+
+FLAG, ANY_PORT = "--dashboard", "0"
+_PLACE = re.compile(r"(\S+:)?\d{1,5}")
+
+
+class WithDashboard(TyperCommand):
+    """``--dashboard`` needs no value: what follows it is one only if it can be. (``taut run --dashboard train.py``)"""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        values = [one for one in self.params if isinstance(one, TyperOption) and not one.is_flag]
+        return super().parse_args(ctx, with_value(args, {name for one in values for name in one.opts}))
+
+
+def with_value(args: list[str], valued: set[str]) -> list[str]:
+    """With any port where ``--dashboard`` has no value. ``valued``: the flags that take one. What follows the first word
+    that is no flag is the script's own.
+
+    >>> with_value(["-n", "4", "--dashboard", "train.py", "--dashboard"], {"-n", "--dashboard"})
+    ['-n', '4', '--dashboard', '0', 'train.py', '--dashboard']
+    >>> with_value(["--dashboard", "8080", "train.py"], {"--dashboard"})
+    ['--dashboard', '8080', 'train.py']
+    """
+    at = 0
+    while at < len(args) and args[at].startswith("-") and args[at] != "--":
+        if args[at] == FLAG and not (at + 1 < len(args) and _PLACE.fullmatch(args[at + 1])):
+            return [*args[: at + 1], ANY_PORT, *args[at + 1 :]]
+        at += 2 if args[at] in valued else 1
+    return args
+
+
+def opened(settings: Settings) -> Listening | None:
+    """The socket of the dashboard that was asked for, before anything else is begun: what cannot work is said then."""
+    return None if settings.dashboard is None else _listen(settings.dashboard, settings.advertise)
+
+
+@contextmanager
+def shown(listening: Listening | None, supervisor: Supervisor, folder: Path, display: Display) -> Iterator[None]:
+    """The run in the browser while it goes, where that was asked for."""
+    if listening is None:
+        yield
+        return
+    from taut.dashboard.secret import new_secret
+    from taut.dashboard.server import Dashboard
+    from taut.dashboard.sources import SupervisorSource
+
+    secret = new_secret(folder)
+    source = SupervisorSource(supervisor, secret_for_all=not listening.loopback)
+    with Dashboard(listening, source, folder) as dashboard:
+        _say_where(dashboard.url, secret, listening.loopback, display)
+        yield
+
+
+def dashboard(
+    run: Annotated[str, typer.Argument(metavar="RUN", help="Its name, the end of its name, or: latest.")] = "latest",
+    listen: Annotated[
+        str,
+        typer.Option(metavar="[HOST:]PORT", help="Where to serve it; default: any free port, for this machine alone."),
+    ] = ANY_PORT,
+    link: Annotated[
+        bool, typer.Option("--link", help="Also print a link that carries the secret, on this terminal alone.")
+    ] = False,
+    advertise: Advertise = None,
+    runs_dir: RunsDir = None,
+    config: Config = None,
+) -> None:
+    """Show a run in the browser, one that goes or one that is over.
+
+    Where its own command serves it already (--dashboard), this says at which address. Looking needs no secret on this
+    machine; steering always does, and so does looking from another one. The secret is in the run's folder.
+    """
+    if link and not sys.stdout.isatty():
+        raise Misuse("--link into a pipe or a file", "a terminal", "a secret must not end up in a log or a command line")
+    settings = resolve({"runs_dir": runs_dir, "advertise": advertise}, config_file=config)
+    folder = find_run(settings.runs_dir, run).summary.path
+    display = Display(notes())
+    running = _served_already(folder)
+    if running is not None:
+        display.note(f"dashboard: {running}")
+        _print_link(running, folder, link)
+        return
+    _serve(_listen(listen, settings.advertise, "--listen"), folder, display, link)
+
+
+def _serve(listening: Listening, folder: Path, display: Display, link: bool) -> None:
+    from taut.dashboard.secret import SECRET_FILE, new_secret, read_secret
+    from taut.dashboard.server import Dashboard
+    from taut.dashboard.stored import StoreSource
+
+    source = StoreSource(folder, secret_for_all=not listening.loopback)
+    if read_secret(folder) is None:
+        new_secret(folder)
+    with Interrupts() as interrupts, Dashboard(listening, source, folder, history=source.history) as server:
+        _say_where(server.url, folder / SECRET_FILE, listening.loopback, display)
+        _print_link(server.url, folder, link)
+        display.note("Ctrl-C to stop")
+        tick = threading.Event()
+        while not interrupts.count:
+            tick.wait(0.1)
+
+
+def _listen(place: str, advertise: str | None, flag: str = FLAG) -> Listening:
+    missing = [name for name in ("starlette", "uvicorn") if find_spec(name) is None]
+    if missing:
+        remedy = "pip install 'taut[dashboard]'; a run needs neither without the dashboard"
+        raise Misuse(f"{flag} without {' and '.join(missing)}", "starlette and uvicorn", remedy)
+    from taut.dashboard.server import listen
+
+    host, port = parse_place(place, flag)
+    return listen(host, port, advertise)
+
+
+def _served_already(folder: Path) -> str | None:
+    """The address at which a process that lives serves this run."""
+    from taut.supervisor.store import alive
+
+    try:
+        found = json.loads((folder / "dashboard.json").read_text(encoding="utf-8"))
+        return str(found["url"]) if alive(str(found["host"]), int(found["pid"])) else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _say_where(url: str, secret: Path, loopback: bool, display: Display) -> None:
+    needs = "steering" if loopback else "looking and steering"
+    display.note(f"dashboard: {url} ({needs} needs the secret in {secret})")
+    if not loopback:
+        display.note("it is plain HTTP: whoever is on the network between can read along, the secret too", "yellow")
+
+
+def _print_link(url: str, folder: Path, wanted: bool) -> None:
+    from taut.dashboard.secret import SECRET_FILE, read_secret
+
+    if not wanted:
+        return
+    secret = read_secret(folder)
+    if secret is None:
+        raise Misuse(f"{folder / SECRET_FILE}", "a secret that this user may read", "start the dashboard anew")
+    sys.stdout.write(f"{url}#secret={secret}\n")
+    sys.stdout.flush()

@@ -1,0 +1,226 @@
+"""The dashboard as an ASGI application: every request passes the guard, every answer has the headers."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from importlib import resources
+
+import msgspec
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import Route, Router
+from starlette.types import Message, Receive, Scope, Send
+
+from taut.dashboard.guard import HEADERS, Asked, Declined, check
+from taut.dashboard.history import History
+from taut.dashboard.limits import Limits
+from taut.dashboard.pulse import Pulse
+from taut.dashboard.records import Done, Drain, Problem
+from taut.dashboard.secret import Keeper, unmapped
+from taut.dashboard.sources import Source
+from taut.errors import Misuse, NetworkError
+
+_LOG = logging.getLogger("taut.dashboard")
+_RAW_HEADERS = [(name.lower().encode(), value.encode()) for name, value in HEADERS.items()]
+_FILES = {
+    "/": ("index.html", "text/html"),
+    "/page.js": ("page.js", "text/javascript"),
+    "/page.css": ("page.css", "text/css"),
+}
+_RANK = 2**31 - 1
+
+
+class App:
+    """``hosts``: the names of this server; ``secret_for_all``: looking needs the secret too."""
+
+    def __init__(
+        self,
+        source: Source,
+        keeper: Keeper,
+        *,
+        hosts: frozenset[str],
+        secret_for_all: bool,
+        limits: Limits,
+        every_s: float,
+        history: History,
+    ) -> None:
+        self._source, self._keeper, self._hosts, self._limits = source, keeper, hosts, limits
+        self._secret_for_all = secret_for_all
+        self._files = {path: (read_page(name), kind) for path, (name, kind) in _FILES.items()}
+        self._seats, self._orders = _Seats(limits.streams), 0
+        self.pulse = Pulse(source, history, every_s, limits.idle_s)
+        routes = [Route(path, self._page) for path in _FILES]
+        routes += [
+            Route("/api/run", self._run),
+            Route("/api/workers", self._workers),
+            Route("/api/events", self._events),
+            Route("/api/stream", self._stream),
+            Route("/api/workers/{rank}/drain", self._drain, methods=["POST"]),
+        ]
+        self._router = Router(routes, redirect_slashes=False, default=_nothing_here, lifespan=self._life)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._router(scope, receive, send)
+            return
+        started = False
+
+        async def armoured(message: Message) -> None:
+            nonlocal started
+            if message["type"] == "http.response.start":
+                started = True
+                message = {**message, "headers": [*message.get("headers", ()), *_RAW_HEADERS]}
+            await send(message)
+
+        try:
+            self._admit(scope)
+            await self._router(scope, receive, armoured)
+        except Declined as declined:
+            await _declined(declined)(scope, receive, armoured)
+        except ClientDisconnect:
+            return  # in the middle of its own request
+        except Exception:
+            _LOG.exception("a bug in the dashboard; the run is not touched by it")
+            if started:
+                raise
+            await _declined(Declined(500, "the dashboard failed"))(scope, receive, armoured)
+
+    def _admit(self, scope: Scope) -> None:
+        """Declined unless the request is for us, from our page, and carries the secret where that is needed."""
+        head = [part for pair in scope["headers"] for part in pair]
+        if sum(map(len, (scope["raw_path"], scope["query_string"], *head))) > self._limits.head_nbytes:
+            raise Declined(431, f"a request of more than {self._limits.head_nbytes} bytes before its body")
+        asked = Asked.parse(scope["method"], scope["path"], unmapped(scope["server"][0]), scope["headers"])
+        check(asked, self._hosts)
+        looks = asked.path.startswith("/api/") and self._secret_for_all
+        if not looks and asked.method != "POST":
+            return
+        client = scope["client"][0] if scope["client"] else ""
+        match self._keeper.verdict(asked.headers.get("authorization"), client):
+            case "missing":
+                raise Declined(401, "the dashboard's secret is missing", _REMEDY, {"WWW-Authenticate": "Bearer"})
+            case "wrong":
+                raise Declined(401, "this is not the dashboard's secret", _REMEDY, {"WWW-Authenticate": "Bearer"})
+            case "too often":
+                wait_s = f"{self._limits.attempt_every_s:.0f}"
+                raise Declined(
+                    429, "too many wrong secrets from this address", f"wait {wait_s} s", {"Retry-After": wait_s}
+                )
+
+    @asynccontextmanager
+    async def _life(self, _: object) -> AsyncIterator[None]:
+        beat = asyncio.create_task(self.pulse.beat())
+        try:
+            yield
+        finally:
+            beat.cancel()
+
+    async def _page(self, request: Request) -> Response:
+        data, kind = self._files[request.url.path]
+        return Response(data, media_type=kind)
+
+    async def _run(self, _: Request) -> Response:
+        return _json(self.pulse.seen.run)
+
+    async def _workers(self, _: Request) -> Response:
+        return _json(self.pulse.seen.workers)
+
+    async def _events(self, request: Request) -> Response:
+        return _json(self.pulse.seen.events_after(_after(request)))
+
+    async def _stream(self, request: Request) -> Response:
+        if request.method == "HEAD":
+            return Response(media_type="text/event-stream")
+        return _Stream(self._seats, self.pulse.looks(_after(request)))
+
+    async def _drain(self, request: Request) -> Response:
+        text = request.path_params["rank"]
+        if not (text.isascii() and text.isdecimal() and len(text) <= 10 and int(text) <= _RANK):
+            raise Declined(404, f"worker {text[:20]!r}", "its rank, a whole number")
+        try:
+            given = msgspec.json.decode(await _body(request, self._limits.body_nbytes), type=Drain)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise Declined(400, f"a body that cannot be read: {str(error)[:200]}", '{"expel": false}') from None
+        if self._orders >= self._limits.orders:
+            raise Declined(503, "orders are under way already", "try again", {"Retry-After": "1"})
+        who = request.client.host if request.client else "somewhere"
+        reason = f"{'expelled' if given.expel else 'dismissed'} from the dashboard, by {who}"
+        self._orders += 1
+        try:
+            # Beside the loop: it waits for the supervisor's answer, and nobody else is to wait for that.
+            said = await asyncio.to_thread(self._source.dismiss, int(text), reason, given.expel)
+        except Misuse as error:
+            raise Declined(409, f"{error.given}: expected {error.expected}"[:1000], error.remedy[:1000]) from None
+        except NetworkError as error:
+            raise Declined(503, str(error)[:1000]) from None
+        finally:
+            self._orders -= 1
+        return _json(Done(said))
+
+
+@dataclass
+class _Seats:
+    """How many may watch at once."""
+
+    most: int
+    taken: int = 0
+
+
+class _Stream(StreamingResponse):
+    """Server-sent events, for as long as the client takes them; one seat each."""
+
+    def __init__(self, seats: _Seats, messages: AsyncGenerator[bytes, None]) -> None:
+        super().__init__(messages, media_type="text/event-stream")
+        self._seats, self._messages = seats, messages
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if self._seats.taken >= self._seats.most:
+            raise Declined(503, f"{self._seats.taken} streams are open already", "close one", {"Retry-After": "5"})
+        self._seats.taken += 1
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._seats.taken -= 1
+            await self._messages.aclose()
+
+
+_REMEDY = "it is in the file dashboard-token of the run's folder; `taut dashboard RUN --link` makes a link with it"
+
+
+def read_page(name: str) -> bytes:
+    """A file of the page, from the package."""
+    return resources.files("taut.dashboard").joinpath("page", name).read_bytes()
+
+
+def _json(record: msgspec.Struct, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    return Response(msgspec.json.encode(record), status, headers, media_type="application/json")
+
+
+def _declined(declined: Declined) -> Response:
+    return _json(Problem(declined.error, declined.remedy), declined.status, declined.headers)
+
+
+async def _nothing_here(scope: Scope, receive: Receive, send: Send) -> None:
+    await _declined(Declined(404, "there is nothing at this path"))(scope, receive, send)
+
+
+def _after(request: Request) -> int:
+    text = request.query_params.get("after", "0")
+    if not (text.isascii() and text.isdecimal() and len(text) <= 18):
+        raise Declined(400, f"after={text[:20]!r}", "the number of an event")
+    return int(text)
+
+
+async def _body(request: Request, limit_nbytes: int) -> bytes:
+    """Not more than the limit is ever held, whatever the Content-Length says."""
+    parts, nbytes = [], 0
+    async for part in request.stream():
+        nbytes += len(part)
+        if nbytes > limit_nbytes:
+            raise Declined(413, f"a body of more than {limit_nbytes} bytes")
+        parts.append(part)
+    return b"".join(parts)

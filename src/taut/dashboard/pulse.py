@@ -1,0 +1,86 @@
+"""Looks at the run once a second, for everybody who watches: what is shown is made once, however many look on."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator
+from contextlib import suppress
+
+import msgspec
+
+from taut.dashboard.history import History
+from taut.dashboard.records import EventLine, Events, Look
+from taut.dashboard.sources import Source
+from taut.dashboard.view_model import MOST_EVENTS, Seen
+from taut.errors import TautError
+
+_LOG = logging.getLogger("taut.dashboard")
+COMMENT = b": nothing new\n\n"  # keeps the connection known to be alive
+
+
+class Pulse:
+    """``source`` at a rhythm. ``history``: what is known of the time before."""
+
+    def __init__(self, source: Source, history: History, every_s: float, idle_s: float) -> None:
+        self._source, self._every_s, self._idle_s = source, every_s, idle_s
+        self.seen = source.look()
+        self.history = history if self.seen.over else history.grown(self.seen.mark)
+        self._next = asyncio.Event()
+        self._closed = False
+
+    async def beat(self) -> None:
+        """Look until the end of the run; a source that fails for a moment is asked again."""
+        while not self._closed:
+            await asyncio.sleep(self._every_s)
+            if not self.seen.over:
+                self._look()
+
+    def close(self) -> None:
+        """The last look, for all who watch; their streams end after it."""
+        self._closed = True
+        self._look()
+
+    def _look(self) -> None:
+        try:
+            self.seen = self._source.look()
+        except TautError as error:
+            _LOG.warning("the run could not be looked at: %s", error)
+        if not self.seen.over:  # what comes after the end is no curve
+            self.history = self.history.grown(self.seen.mark)
+        self._next.set()
+        self._next = asyncio.Event()
+
+    async def looks(self, after: int) -> AsyncGenerator[bytes, None]:
+        """Server-sent events: a `Look` at once, and one whenever there is a newer one. A client that reads slowly misses
+        some, since each is made when the one before is gone; nothing piles up."""
+        sent: History | None = None
+        while True:
+            awaited, ending, seen, history = self._next, self._closed, self.seen, self.history
+            fresh = sent is None or history.halvings != sent.halvings
+            points = history.points if sent is None or fresh else history.points[len(sent.points) :]
+            events = _latest(seen, after) if sent is None else seen.events_after(after)
+            yield _message(Look(seen.run, seen.workers, events, points, fresh))
+            if ending:
+                return
+            sent, after = history, max([after, *(event.number for event in events.events)])
+            while not awaited.is_set():
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(awaited.wait(), self._idle_s)
+                if not awaited.is_set():
+                    yield COMMENT
+
+
+def _latest(seen: Seen, after: int) -> Events:
+    """At first: the last ones, as many as one answer holds."""
+    later: list[EventLine] = [event for event in seen.events if event.number > after]
+    return Events(seen.last_event, tuple(later[-MOST_EVENTS:]))
+
+
+def _message(look: Look) -> bytes:
+    r"""JSON has no line breaks, so one ``data:`` line holds it whatever the texts in it are.
+
+    >>> msgspec.json.encode("a\nb")
+    b'"a\\nb"'
+    """
+    return b"event: look\nid: %d\ndata: %s\n\n" % (look.events.last, msgspec.json.encode(look))

@@ -1,0 +1,189 @@
+"""The dashboard's server: a thread and an event loop of its own beside the supervisor's. Whatever happens in it, the run
+goes on; it reads records that the supervisor leaves behind, and gives orders as ``taut drain`` does."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import ipaddress
+import json
+import logging
+import os
+import socket
+import threading
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import uvicorn
+
+from taut.communication.endpoint import own_address, split
+from taut.core.clock import MonotonicClock
+from taut.dashboard.app import App
+from taut.dashboard.connection import bounded
+from taut.dashboard.guard import LOOPBACK
+from taut.dashboard.history import History
+from taut.dashboard.limits import Limits
+from taut.dashboard.secret import Keeper
+from taut.dashboard.sources import Source
+from taut.errors import Misuse
+
+PLACE_FILE = "dashboard.json"
+BACKLOG = 64
+START_S, STOP_S = 10.0, 2.0
+_LOG = logging.getLogger("taut.dashboard")
+
+
+@dataclass(frozen=True)
+class Listening:
+    """A socket that listens; nobody is answered yet. ``loopback``: only this machine reaches it. ``hosts``: by which
+    names it may be asked for."""
+
+    socket: socket.socket
+    url: str
+    loopback: bool
+    hosts: frozenset[str]
+
+
+def listen(host: str, port: int, advertise: str | None = None, send_nbytes: int = Limits().send_nbytes) -> Listening:
+    """Listen on ``host`` (port 0: any free one). ``Misuse`` where that cannot be."""
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    except OSError:
+        raise Misuse(f"dashboard at {host!r}", "an address of this host", "try 127.0.0.1, or 0.0.0.0 for all") from None
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_nbytes)
+        listener.bind(address)
+        listener.listen(BACKLOG)
+    except OSError as error:
+        listener.close()
+        raise _bind_error(error, host, port) from None
+    bound, port = listener.getsockname()[:2]
+    place = ipaddress.ip_address(bound.partition("%")[0])
+    outside = bound if place.is_loopback else _outside(place, advertise)
+    names = LOOPBACK if place.is_loopback or place.is_unspecified else frozenset()
+    given = {_bracket(one.lower()) for one in (host, bound, outside, "" if place.is_loopback else socket.gethostname())}
+    return Listening(listener, f"http://{_bracket(outside)}:{port}/", place.is_loopback, names | (given - {""}))
+
+
+def _outside(place: ipaddress.IPv4Address | ipaddress.IPv6Address, advertise: str | None) -> str:
+    """The name that others reach this host by. The port that ``advertise`` may have is the supervisor's."""
+    if advertise:
+        return split(advertise, "advertise")[0]
+    return own_address() if place.is_unspecified else str(place)
+
+
+class Dashboard:
+    """Serves ``source`` at ``listening``, with the secret in ``folder``, from `start` to `close`."""
+
+    def __init__(
+        self,
+        listening: Listening,
+        source: Source,
+        folder: Path,
+        *,
+        limits: Limits | None = None,
+        every_s: float = 1.0,
+        history: History | None = None,
+    ) -> None:
+        limits = limits or Limits()
+        self.url, self._socket, self._folder = listening.url, listening.socket, folder
+        self._app = App(
+            source,
+            Keeper(folder, limits, MonotonicClock()),
+            hosts=listening.hosts,
+            secret_for_all=not listening.loopback,
+            limits=limits,
+            every_s=every_s,
+            history=history or History(every_s),
+        )
+        self._server = _Server(_config(self._app, limits))
+        self._thread = threading.Thread(target=self._serve, name="dashboard", daemon=True)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._began = threading.Event()
+
+    def start(self) -> Self:
+        """Serve, in a thread of its own; returns when it does."""
+        self._thread.start()
+        self._began.wait(START_S)
+        place = {"url": self.url, "host": socket.gethostname(), "pid": os.getpid()}
+        try:
+            (self._folder / PLACE_FILE).write_text(json.dumps(place), encoding="utf-8")
+        except OSError as error:
+            _LOG.warning("%s could not be written: %s", self._folder / PLACE_FILE, error.strerror)
+        return self
+
+    def close(self) -> None:
+        """Let everybody see the end, and stop; two seconds at most. Closing twice is harmless."""
+        if self._loop is not None and self._thread.is_alive():
+            with suppress(RuntimeError):  # it ended just now
+                self._loop.call_soon_threadsafe(self._app.pulse.close)
+            self._server.should_exit = True
+            self._thread.join(STOP_S + 1.0)
+        self._socket.close()
+        (self._folder / PLACE_FILE).unlink(missing_ok=True)
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _serve(self) -> None:
+        try:
+            asyncio.run(self._life())
+        except BaseException:  # SystemExit too, which uvicorn raises: nobody else's thread is to end by it
+            _LOG.exception("the dashboard ended by an error; the run goes on")
+        finally:
+            self._began.set()
+
+    async def _life(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._server.began = self._began
+        await self._server.serve([self._socket])
+
+
+class _Server(uvicorn.Server):
+    """Says when it serves."""
+
+    began: threading.Event
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.began.set()
+
+
+def _config(app: App, limits: Limits) -> uvicorn.Config:
+    logging.getLogger("uvicorn").setLevel(logging.CRITICAL)  # strangers must not fill the terminal; app.py logs our bugs
+    return uvicorn.Config(
+        app,
+        http=bounded(limits),
+        ws="none",
+        loop="asyncio",
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,  # nobody's word for where a request came from
+        server_header=False,
+        backlog=BACKLOG,
+        h11_max_incomplete_event_size=limits.head_nbytes,
+        timeout_graceful_shutdown=int(STOP_S) or 1,
+    )
+
+
+def _bracket(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
+
+
+def _bind_error(error: OSError, host: str, port: int) -> Misuse:
+    if error.errno == errno.EADDRINUSE:
+        return Misuse(f"dashboard at port {port} of {host}", "a free port", "leave the port out to get any free one")
+    if error.errno == errno.EACCES:
+        return Misuse(f"dashboard at port {port} of {host}", "a port this user may open", "try one above 1023")
+    return Misuse(f"dashboard at {host!r} ({error.strerror})", "an address of this host", "try 127.0.0.1")

@@ -1,0 +1,200 @@
+"""From what a supervisor or a store knows to what is shown. Pure: records in, records out.
+
+Everything a worker says of itself (host, reasons, losses) is untrusted text and numbers. It is cut to a length here and
+stays text: the API sends it as JSON, and the page sets it as text.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from msgspec.structs import replace
+
+from taut.core.messages import Statistics
+from taut.dashboard.history import Mark
+from taut.dashboard.records import EventLine, Events, RunLine, State, WorkerLine, Workers
+from taut.supervisor.figures import cluster_rate, rate, total
+from taut.supervisor.store import EventRecord, RunSummary, WorkerRecord
+from taut.supervisor.view import ClusterView, Event, Outcome, WorkerRow
+
+MOST_WORKERS, MOST_EVENTS = 500, 200  # in one answer
+MOST_CHARACTERS = 1000  # of one text
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A run at one moment. ``events``: as many as are kept, the oldest first."""
+
+    run: RunLine
+    workers: Workers
+    events: tuple[EventLine, ...]
+
+    @property
+    def over(self) -> bool:
+        return self.run.state in ("finished", "failed")
+
+    @property
+    def mark(self) -> Mark:
+        return Mark(self.run.wall_s, self.run.samples, self.run.loss, self.run.workers)
+
+    def events_after(self, number: int) -> Events:
+        """The first ones after ``number``, as many as one answer holds."""
+        later = [event for event in self.events if event.number > number]
+        return Events(self.last_event, tuple(later[:MOST_EVENTS]))
+
+    @property
+    def last_event(self) -> int:
+        return self.events[-1].number if self.events else 0
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What a run's store holds. ``latest``: each worker's last statistics; ``events`` with the numbers of their rows."""
+
+    summary: RunSummary
+    settings: Mapping[str, object]
+    workers: Sequence[WorkerRecord]
+    latest: Mapping[int, Statistics]
+    events: Sequence[tuple[int, EventRecord]]
+    outcome: Mapping[str, object]
+    last_s: float  # when something was last written, since the run began
+
+
+def from_view(view: ClusterView, settings: Mapping[str, object], outcome: Outcome | None, secret_for_all: bool) -> Seen:
+    """A run whose supervisor is in this process."""
+    line = _run_line(
+        view.run,
+        view.state,
+        settings,
+        view.workers,
+        wall_s=view.wall_s,
+        source="supervisor",
+        secret_for="everything" if secret_for_all else "changes",
+        expected=view.expected,
+        train_s=view.train_s,
+        epoch=view.epoch,
+        samples_done=view.samples_done,
+        samples_total=view.samples_total,
+        consensus=finite(view.consensus),
+        identical=None if outcome is None else outcome.identical,
+        exit_code=None if outcome is None else outcome.exit_code,
+        error="" if outcome is None else short(outcome.error),
+    )
+    return Seen(line, worker_lines(view.workers), tuple(_event(each) for each in view.events if each.number > 0))
+
+
+def from_store(kept: Kept, secret_for_all: bool) -> Seen:
+    """A run as its store tells it, be it over or not."""
+    summary, rows = kept.summary, stored_rows(kept)
+    state: State = "interrupted" if summary.state == "unreadable" else summary.state
+    consensus = kept.outcome.get("consensus")
+    line = _run_line(
+        summary.name,
+        state,
+        kept.settings,
+        rows,
+        wall_s=kept.last_s if summary.ended is None else max(0.0, summary.ended - summary.started),
+        source="store",
+        secret_for="everything" if secret_for_all else "changes",
+        expected=0,
+        train_s=None,
+        epoch=None,
+        samples_done=None,
+        samples_total=None,
+        consensus=finite(consensus) if isinstance(consensus, float) else None,
+        identical=summary.identical,
+        exit_code=summary.exit_code,
+        error=short(summary.error),
+    )
+    events = tuple(
+        EventLine(number, event.time - summary.started, short(event.kind), short(event.text))
+        for number, event in kept.events
+    )
+    lines = worker_lines(rows)
+    ended = isinstance(kept.outcome.get("workers"), Mapping)  # before that, the store does not know
+    untold = tuple(replace(each, suspicion=None, refused=each.refused if ended else None) for each in lines.workers)
+    return Seen(line, Workers(lines.total, untold), events)
+
+
+def stored_rows(kept: Kept) -> list[WorkerRow]:
+    """The workers as they were kept, with their last statistics."""
+    ended = kept.outcome.get("workers")
+    states = {str(rank): row for rank, row in ended.items()} if isinstance(ended, Mapping) else {}
+    rows = []
+    for each in kept.workers:
+        last = states.get(str(each.rank), {})
+        state = last.get("state", "gone" if each.gone is not None else "training")
+        statistics = kept.latest.get(each.rank, Statistics())
+        refused = int(last.get("refused") or 0)
+        rows.append(WorkerRow(each.rank, each.host, each.pid, state, statistics, 0.0, each.reason, refused))
+    return rows
+
+
+def worker_lines(rows: Iterable[WorkerRow]) -> Workers:
+    """Those that are there by rank, then those that are gone, the latest first; as many as one answer holds."""
+    ordered = sorted(rows, key=lambda row: (row.state == "gone", -row.rank if row.state == "gone" else row.rank))
+    return Workers(len(ordered), tuple(_worker(row) for row in ordered[:MOST_WORKERS]))
+
+
+def finite(value: float | None) -> float | None:
+    """
+    >>> finite(1.5), finite(float("nan")), finite(float("inf"))
+    (1.5, None, None)
+    """
+    return value if value is not None and math.isfinite(value) else None
+
+
+def short(text: str) -> str:
+    """
+    >>> len(short("x" * 5000))
+    1000
+    """
+    return text if len(text) <= MOST_CHARACTERS else text[: MOST_CHARACTERS - 1] + "…"
+
+
+def _run_line(
+    run: str, state: State, settings: Mapping[str, object], rows: Sequence[WorkerRow], **known: object
+) -> RunLine:
+    statistics = [row.statistics for row in rows]
+    there = [row.statistics for row in rows if row.state != "gone"]
+    together = total(statistics)
+    return RunLine(
+        run=run,
+        state=state,
+        strategy=short(str(settings.get("strategy") or "")),
+        topology=short(str(settings.get("topology") or "")),
+        codec=short(str(settings.get("codec") or "")),
+        workers=len(there),
+        ranks=len(rows),
+        samples=together.samples,
+        samples_per_s=finite(cluster_rate(statistics)),
+        loss=finite(total(there or statistics).loss),
+        staleness=finite(together.staleness),
+        bytes_sent=together.bytes_sent,
+        **known,  # type: ignore[arg-type]  # the fields that the two sources know differently
+    )
+
+
+def _worker(row: WorkerRow) -> WorkerLine:
+    given = row.statistics
+    return WorkerLine(
+        rank=row.rank,
+        host=short(row.host),
+        pid=row.pid,
+        state=row.state,
+        reason=short(row.reason),
+        steps=given.steps,
+        samples=given.samples,
+        samples_per_s=finite(rate(given)),
+        loss=finite(given.loss),
+        staleness=finite(given.staleness),
+        bytes_sent=given.bytes_sent,
+        refused=row.refused,
+        suspicion=finite(row.phi),
+    )
+
+
+def _event(event: Event) -> EventLine:
+    return EventLine(event.number, event.time_s, short(event.kind), short(event.text))

@@ -1,0 +1,131 @@
+"""A user's script, run as ``python SCRIPT ARGS`` would run it, and how it ends: what it raised, said in its own terms.
+
+Fresh processes begin at `main` or `alone`; the zygote's forks call `run_script` and `leave`.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import gc
+import io
+import os
+import runpy
+import signal
+import sys
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import NoReturn, TextIO
+
+from taut.errors import TautError
+
+INTERRUPTED = 130
+
+# Without the current folder in sys.path: a user's file named like a module of ours must not come first.
+_FIRST = "import sys; sys.path.pop(0)"
+_FILES = (io.TextIOWrapper, io.BufferedWriter, io.BufferedRandom)
+_OURS = str(Path(__file__).resolve().parents[1]) + os.sep
+
+
+def command(script: str, args: Sequence[str], *, alone: bool = False) -> list[str]:
+    """The command line of a fresh process that is that script; ``alone``: no engine looks after it."""
+    entry = "alone" if alone else "main"
+    return [sys.executable, "-c", f"{_FIRST}; from taut.engines.script import {entry}; {entry}()", script, *args]
+
+
+def main() -> NoReturn:
+    """``python -c "..." SCRIPT ARGS``: be that script."""
+    leave(run_script(sys.argv[1], sys.argv[2:]))
+
+
+def alone() -> NoReturn:
+    """The same, for ``taut worker``: SIGTERM is Ctrl-C, so that a worker whose machine is taken away leaves in order."""
+    own = os.getpid()
+
+    def asked_to_end(number: int, frame: FrameType | None) -> None:
+        if os.getpid() == own:
+            raise KeyboardInterrupt
+        signal.signal(number, signal.SIG_DFL)  # a process that the script forked: it is none of our workers
+        os.kill(os.getpid(), number)
+
+    signal.signal(signal.SIGTERM, asked_to_end)
+    main()
+
+
+def run_script(script: str, args: Sequence[str]) -> int:
+    """Run ``script`` as the main module; its exit code, with what it raised already told on standard error."""
+    sys.argv = [script, *args]
+    sys.path.insert(0, str(Path(script).resolve().parent))
+    try:
+        runpy.run_path(script, run_name="__main__")
+    except SystemExit as end:
+        if end.code is None or isinstance(end.code, int):
+            return end.code or 0
+        print(end.code, file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return INTERRUPTED
+    except TautError as error:
+        if error.__cause__ is not None:
+            _tell(error)
+        else:  # it says what is wrong and what to do: where in taut it was found helps nobody
+            text = f"error: {_where(script, error.__traceback__)}{error}"
+            print("\n".join([text, *getattr(error, "__notes__", ())]), file=sys.stderr)
+        return error.exit_code
+    except BaseException as error:
+        _tell(error)
+        return 1
+    return 0
+
+
+def leave(code: int) -> NoReturn:
+    """End this process now, without taking the imported world apart: torch's takes more than a second of processor time.
+
+    All that Python promises of a script's end is done: its threads are joined, its ``atexit`` functions called, what it
+    dropped is finalized, and files that it left open are flushed.
+    """
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    for each in gc.get_objects():  # those of the script: what was imported before the fork is frozen
+        if type(each) in _FILES:
+            _flush(each)  # before the collector finds them: it may close what is below a file first
+    gc.collect()
+    _flush(sys.stdout)
+    _flush(sys.stderr)
+    if sys.platform != "win32":
+        ctypes.CDLL(None).fflush(None)  # what extensions have printed
+    os._exit(code)
+
+
+def _flush(file: io.IOBase | TextIO) -> None:
+    try:
+        if not file.closed:
+            file.flush()
+    except (OSError, ValueError):
+        pass  # a full disk, a broken pipe: there is nobody left to tell
+
+
+def _tell(error: BaseException) -> None:
+    trace = _of_the_script(error.__traceback__)
+    sys.excepthook(type(error), error.with_traceback(trace), trace)
+
+
+def _of_the_script(trace: TracebackType | None) -> TracebackType | None:
+    """The traceback without the frames of this file and of runpy: the user's script is where it starts."""
+    while trace is not None and trace.tb_frame.f_code.co_filename in (__file__, "<frozen runpy>", runpy.__file__):
+        trace = trace.tb_next
+    return trace
+
+
+def _where(script: str, trace: TracebackType | None) -> str:
+    """The last line of the user's own, as ``train.py, line 12: ``; not of taut or of another package."""
+    found, folder = "", str(Path(script).absolute().parent) + os.sep
+    while trace is not None:
+        name = trace.tb_frame.f_code.co_filename
+        if name == script or (name.startswith(folder) and "site-packages" not in name and not name.startswith(_OURS)):
+            found = f"{name}, line {trace.tb_lineno}: "
+        trace = trace.tb_next
+    return found

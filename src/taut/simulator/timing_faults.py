@@ -1,0 +1,109 @@
+"""Faults where only time is simulated: workers that fail, stand still, or join, at a time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from taut.errors import Misuse
+from taut.simulator.faults import Churn, Fail, Fault, Pause, kind_of
+from taut.simulator.timing_accounts import COMPUTE, WAIT
+from taut.simulator.timing_worker import SECOND_NS
+
+if TYPE_CHECKING:
+    from taut.simulator.timing_world import TimingWorld
+
+
+class TimingFaults:
+    """Plans the scenario's faults, and makes them happen to the workers of ``world``."""
+
+    def __init__(self, world: TimingWorld) -> None:
+        self._world = world
+        self._next_rank = world.scenario.workers
+        for fault in world.scenario.faults:
+            self._plan(fault)
+
+    def _plan(self, fault: Fault) -> None:
+        world = self._world
+        if not isinstance(fault, Churn) or fault.at_step is not None:
+            what = f"{kind_of(fault)}{'' if not isinstance(fault, Churn) else ' at a step'} where only time is simulated"
+            raise Misuse(what, "fail, pause or join, at a time", "simulate numerically, without --timing-only")
+        at_ns = round(fault.at_s * SECOND_NS)
+        if isinstance(fault, Fail | Pause):
+            if not 0 <= fault.rank < world.scenario.workers:
+                raise Misuse(
+                    f"{type(fault).__name__.lower()} of worker {fault.rank}", f"0 to {world.scenario.workers - 1}"
+                )
+            world.at(at_ns, self._fail if isinstance(fault, Fail) else self._pause, None, fault)
+            return
+        if not world.setting.chosen.admits_late:
+            strategy = world.setting.chosen.strategy.name
+            raise Misuse(f"join with strategy {strategy!r}", "a strategy that workers can join", "try averaging or async")
+        for _ in range(fault.count):
+            world.at(at_ns, self._join, None, None)
+
+    def _note(self, rank: int, what: str, now_ns: int) -> None:
+        world = self._world
+        if world.setting.trace is not None:
+            world.setting.trace.instant(rank, what, now_ns)
+
+    def _fail(self, now_ns: int, _: None, fault: Fail) -> None:
+        world = self._world
+        worker = world.workers[fault.rank]
+        if not worker.alive or worker.finished:
+            return
+        worker.alive = False
+        worker.account.charge(COMPUTE if worker.training else WAIT, now_ns)
+        world.dead.add(worker.rank)
+        world.gone[worker.rank] = f"failed at {fault.at_s:g} s"
+        self._note(worker.rank, "fails", now_ns)
+        if not any(each.alive for each in world.workers.values()):
+            world.finish(now_ns)
+            return
+        world.at(now_ns + round(world.setting.detect_s * SECOND_NS), self._noticed, None, worker.rank)
+
+    def _noticed(self, now_ns: int, _: None, rank: int) -> None:
+        world = self._world
+        world.members = tuple(member for member in world.members if member != rank)
+        world.version += 1
+        self._note(rank, "is noticed to be gone", now_ns)
+        if world.members:
+            world.changed(now_ns, rank)
+            world.look_whether_all_ended(now_ns)
+            world.look_whether_all_finished(now_ns)
+
+    def _pause(self, now_ns: int, _: None, fault: Pause) -> None:
+        worker = self._world.workers[fault.rank]
+        if worker.alive and not worker.finished:
+            for_ns = round(fault.for_s * SECOND_NS)
+            worker.frozen_ns = max(worker.frozen_ns, now_ns + for_ns)
+            if worker.training:
+                worker.paused_ns += for_ns
+            self._note(worker.rank, "stands still", now_ns)
+
+    def _join(self, now_ns: int, _: None, rank: int | None) -> None:
+        """A newcomer takes over the state of the lowest rank that is alive."""
+        world = self._world
+        donor = min((each for each in world.members if world.workers[each].alive), default=None)
+        if world.draining or donor is None:
+            return  # it comes too late
+        if rank is None:
+            rank, self._next_rank = self._next_rank, self._next_rank + 1
+            self._note(rank, "joins", now_ns)
+        if world.hands_over:  # when it is among the members
+            self._joined(now_ns, None, (rank, donor))
+            return
+        arrives_ns = world.network.arrival(donor, rank, 4 * world.scenario.parameters, now_ns)
+        world.at(arrives_ns, self._joined, None, (rank, donor))
+
+    def _joined(self, now_ns: int, _: None, item: tuple[int, int]) -> None:
+        world = self._world
+        rank, donor = item
+        if not world.workers[donor].alive:
+            self._join(now_ns, None, rank)
+        elif not world.draining:
+            behind = min(world.workers[each].steps for each in world.members)
+            worker = world.add(rank, max(1, world.setting.steps - behind), now_ns)
+            world.members = (*world.members, rank)
+            world.version += 1
+            world.admit(worker, world.workers[donor], now_ns)
+            self._note(rank, "is ready", now_ns)

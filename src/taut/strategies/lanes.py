@@ -1,0 +1,73 @@
+"""What a worker keeps of synchronous training: the vector's lanes, each with the machine that averages it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from taut.strategies.group import Group
+from taut.strategies.handover import Handover
+from taut.strategies.method import Local
+from taut.strategies.quorum import Quorum
+
+if TYPE_CHECKING:
+    from taut.strategies.method import Vector
+
+ELEMENTS_PER_MIB = (1 << 20) // 4
+
+
+@dataclass
+class Lane:
+    """A range of the vector, with the machine that averages it. ``first..last``: the tensors that lie in it."""
+
+    lo: int
+    hi: int
+    first: int
+    last: int
+    machine: Group | Quorum
+    launched: bool = False
+
+    @property
+    def done(self) -> bool:
+        """Its part of this step is: the mean is here."""
+        return self.launched and self.machine.done
+
+
+@dataclass
+class Averaging:
+    """A worker's state. ``rate``: the learning rate agreed upon in the last round; None if nobody had data.
+    ``clip_norm``: the worker's wish before a turn, what was agreed upon after it; 0 for none."""
+
+    local: Local
+    lanes: list[Lane]
+    waiting: bool = False  # the worker waits for the rest of the round
+    draining: bool = False
+    finished: bool = False
+    rate: float | None = None
+    clip_norm: float = 0.0
+    rounds: int = 0
+    present: Vector | None = None  # per tensor: how many workers had a gradient
+    handover: Handover = field(default_factory=Handover)
+    votes: bool = True  # its own learning rate counts
+
+
+def buckets(sizes: Sequence[int], mib: float) -> list[tuple[int, int]]:
+    """Tensors of these sizes, from the last to the first (the order in which backward makes their gradients), in runs
+    of about ``mib`` MiB: first and one after the last of each.
+
+    >>> buckets([1 << 18, 1 << 18, 10, 1 << 20], 2.0)
+    [(3, 4), (0, 3)]
+    >>> buckets([5, 5], 0)
+    [(0, 2)]
+    """
+    if not mib:
+        return [(0, len(sizes))]
+    found: list[tuple[int, int]] = []
+    last, elements = len(sizes), 0
+    for number in reversed(range(len(sizes))):
+        elements += sizes[number]
+        if elements >= mib * ELEMENTS_PER_MIB or number == 0:
+            found.append((number, last))
+            last, elements = number, 0
+    return found

@@ -1,0 +1,76 @@
+"""The course of a run: when it starts, which phase it is in, whether anybody is left. Pure; cluster.py drives it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from taut.core.messages import NextPhase, Start
+from taut.supervisor.membership import Worker
+from taut.supervisor.roll import Roll
+
+
+@dataclass(slots=True)
+class Course:
+    """``roll`` knows the workers and what has happened so far."""
+
+    roll: Roll
+
+    @property
+    def needed(self) -> int:
+        """How many workers must be ready for the start."""
+        return max(1, self.roll.plan.workers - self.roll.ledger.lost)
+
+    @property
+    def expected(self) -> int:
+        """How many of them it still waits for."""
+        return 0 if self.roll.ledger.started_s is not None else max(0, self.needed - len(self.roll.members.with_state()))
+
+    def begin(self, worker: Worker) -> None:
+        """A worker has the state: let it train if the run is going, let it drain if the run is ending."""
+        roll = self.roll
+        if roll.ending.begun:
+            roll.ending.tell(worker)
+        elif roll.ledger.started_s is not None:
+            if worker.state == "ready":  # a loop without a single sample is done before the start
+                worker.state = "training"
+            roll.outbox.send(worker.connection, Start())
+
+    def start(self, now: float) -> None:
+        """As soon as enough workers are ready."""
+        roll, plan, ready = self.roll, self.roll.plan, self.roll.members.with_state()
+        if roll.ledger.started_s is not None or roll.ending.begun or len(ready) < self.needed:
+            return
+        roll.ledger.started_s = now
+        roll.outbox.record("start", f"training starts with {len(ready)} of {plan.workers} workers")
+        if plan.finish == "any" and not plan.agrees:
+            given = f"strategy {plan.strategy!r} leaves replicas that differ, and finish=any takes the lowest rank's"
+            roll.outbox.record("finish", given)
+        roll.started(now)
+        for worker in ready:
+            self.begin(worker)
+
+    def next_phase(self) -> None:
+        """Announce the phase that everybody who still has data has come to."""
+        roll, able = self.roll, self.roll.members.with_state()
+        busy = [worker for worker in able if worker.state in ("ready", "training")]
+        reached = min((worker.phase for worker in busy), default=0)
+        if roll.ending.begun or reached <= roll.ledger.phase:
+            return
+        roll.ledger.phase = reached
+        roll.outbox.record("phase", f"phase {reached} begins: everybody has made the steps of those before")
+        for worker in able:
+            roll.outbox.send(worker.connection, NextPhase(reached))
+
+    def deserted(self) -> str | None:
+        """Why nobody is left who could bring the run to an end, and nobody is to come, where that is so."""
+        members, ledger, ending = self.roll.members, self.roll.ledger, self.roll.ending
+        if ending.verdict is not None or members.with_state():
+            return None
+        none_to_come = ending.begun or ledger.lost >= self.roll.plan.workers
+        if ledger.started_s is None and (members.live() or not none_to_come):
+            return None
+        if ledger.failures:
+            return f"no worker is left ({'; '.join(ledger.failures[-4:])})"
+        if ending.begun:
+            return f"{ending.reason}, before any worker was ready"
+        return "every worker left before the end of the run, so nobody could write the model"

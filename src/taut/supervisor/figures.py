@@ -1,0 +1,38 @@
+"""Figures made from workers' statistics, which tables, JSON and the dashboard share. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from taut.core.messages import Statistics
+
+PARTS = ("compute", "encode", "send", "wait", "merge", "data")
+
+
+def rate(statistics: Statistics) -> float:
+    """Samples per second of one worker since it started training."""
+    return statistics.samples / statistics.wall_s if statistics.wall_s > 0 else 0.0
+
+
+def total(rows: Iterable[Statistics]) -> Statistics:
+    """All workers together: sums; loss and staleness as means weighted by steps."""
+    workers = list(rows)
+    summed = ("steps", "samples", "bytes_sent", "bytes_dense", "updates_sent", "updates_included")
+    seconds = ("wall_s", *(f"{part}_s" for part in PARTS))
+    steps = sum(each.steps for each in workers)
+    losses = [(each.loss, each.steps) for each in workers if each.loss is not None]
+    weight = sum(count for _, count in losses)
+    return Statistics(
+        loss=sum(loss * count for loss, count in losses) / weight if weight else None,
+        staleness=sum(each.staleness * each.steps for each in workers) / steps if steps else 0.0,
+        density=sum(each.density * each.steps for each in workers) / steps if steps else 0.0,
+        tau=workers[0].tau if workers else 0.0,
+        **{name: sum(getattr(each, name) for each in workers) for name in (*summed, *seconds)},
+    )
+
+
+def cluster_rate(rows: Iterable[Statistics]) -> float:
+    """Samples per second of all workers together: all samples over the longest worker's time."""
+    workers = list(rows)
+    longest_s = max((each.wall_s for each in workers), default=0.0)
+    return sum(each.samples for each in workers) / longest_s if longest_s > 0 else 0.0

@@ -1,0 +1,156 @@
+"""What an admitted worker says, one case per message, and what it is reminded of. Pure; cluster.py drives it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from taut.core.messages import (
+    CheckpointBegun,
+    CheckpointDone,
+    Digest,
+    Done,
+    Donor,
+    Drain,
+    Failed,
+    Heartbeat,
+    LeaseDone,
+    LeaseRequest,
+    LeaseTaken,
+    Leave,
+    NextPhase,
+    PhaseDone,
+    Pulse,
+    Ready,
+    ReserveSeen,
+    Returned,
+    Start,
+    Upload,
+    WorkerMessage,
+)
+from taut.supervisor.actions import Measured
+from taut.supervisor.checkpointing import Checkpointing
+from taut.supervisor.course import Course
+from taut.supervisor.discipline import Discipline
+from taut.supervisor.lending import Lending
+from taut.supervisor.membership import Worker
+from taut.supervisor.recovery import reconcile
+from taut.supervisor.roll import Roll
+
+
+@dataclass(slots=True)
+class Hearing:
+    """Tells each message to whom it concerns."""
+
+    roll: Roll
+    course: Course
+    lending: Lending
+    discipline: Discipline
+    checkpointing: Checkpointing
+
+    def said(  # noqa: PLR0912  # one case per message
+        self, worker: Worker, message: WorkerMessage, payloads: Sequence[bytes], now: float
+    ) -> None:
+        match message:
+            case Heartbeat():
+                self._beat(worker, message, now)
+            case Returned():
+                self._returned(worker, message, now)
+            case Ready() if worker.state == "joining":
+                self._ready(worker)
+            case LeaseRequest() if worker.rank in self.roll.awaited:
+                pass  # said to the one before: it asks again once it has said where it stands
+            case LeaseRequest():
+                self.lending.request(worker, message, now)
+            case LeaseTaken():
+                if not self.lending.taken(worker, message):
+                    self.discipline.odd(f"worker {worker.rank} took {message.lease}, which is not set aside for it")
+            case ReserveSeen(version, said):
+                if said == worker.heard:
+                    self.lending.reserves.seen(worker.rank, version)
+            case LeaseDone():
+                self.checkpointing.trained(worker.rank, message.leases)
+                self.roll.leases.done(worker.rank, message.leases)
+            case PhaseDone(phase):
+                worker.phase = max(worker.phase, phase)
+            case Done(leaving=True):
+                self.roll.gone(worker, "left", now, failure=False)
+            case Done() if worker.state in ("ready", "training"):
+                self._done(worker)
+            case Failed():
+                self.roll.failed(worker, message.reason or "failed without a reason", now)
+            case CheckpointBegun() | CheckpointDone():
+                if not self.checkpointing.said(worker, message):
+                    self.discipline.odd(f"{type(message).__name__} {message.number} from worker {worker.rank}")
+            case Digest() | Upload():
+                if not self.roll.ending.said(worker, message, payloads, now):
+                    self.discipline.odd(f"{type(message).__name__} from worker {worker.rank}, which is {worker.state}")
+            case _:
+                pass  # Ready or Done said twice, or after the drain began: harmless
+
+    def _beat(self, worker: Worker, message: Heartbeat, now: float) -> None:
+        roll = self.roll
+        if worker.detector.beat(now):
+            self._remind(worker)
+        worker.statistics, worker.sketch = message.statistics, message.sketch
+        self.discipline.complained(worker, message.complaints, now)
+        roll.outbox.add(Measured(worker.rank, message.statistics))
+        if message.said != worker.heard:
+            worker.heard, worker.lost = message.said, worker.lost + 1
+            self.lending.reserves.doubtful.add(worker.rank)
+        told = roll.outbox.told.get(worker.connection, 0)
+        roll.outbox.send(worker.connection, Pulse(roll.term, told, worker.lost, roll.leases.issued))
+
+    def _returned(self, worker: Worker, message: Returned, now: float) -> None:
+        """After the supervisor came back: where this worker stands, and what it may have missed."""
+        if message.rank != worker.rank:
+            self.discipline.odd(f"worker {worker.rank} returned as worker {message.rank}")
+            return
+        self.checkpointing.disturbed(worker)
+        back = worker.rank in self.roll.awaited
+        self.roll.awaited.discard(worker.rank)
+        if back or not self.roll.ending.begun:
+            lost = reconcile(worker.rank, message, self.roll.leases, certain=back)
+            if not back:
+                again = f"; {lost} samples are dealt again" if lost else ""
+                self.roll.outbox.record("mended", f"the connection to worker {worker.rank} had broken{again}")
+        self.lending.returned(worker, now)
+        worker.phase = max(worker.phase, message.phase)
+        self._stands(worker, message.state)
+        self._remind(worker)
+        if worker.donor is not None and worker.state == "joining":
+            self.roll.outbox.send(worker.connection, Donor(worker.donor))
+        self.roll.ending.remind(worker)
+
+    def _stands(self, worker: Worker, state: str) -> None:
+        if state in ("ready", "training") and worker.state == "joining":
+            self._ready(worker)
+        elif state in ("done", "drained") and worker.state in ("joining", "ready", "training"):
+            self._done(worker)
+
+    def _ready(self, worker: Worker) -> None:
+        """It has the run's state."""
+        worker.state = "ready"
+        self.roll.ready()
+        self.course.begin(worker)
+
+    def _done(self, worker: Worker) -> None:
+        """Its loop is over: what it still has of leases is for others."""
+        worker.state = "done"
+        if not self.roll.ending.begun:
+            self.roll.leases.release(worker.rank)
+            self.lending.gone(worker.rank)
+
+    def _remind(self, worker: Worker) -> None:
+        """It was silent for long: a connection that broke may have taken with it what it was told. All of
+        this may be said twice."""
+        self.roll.outbox.send(worker.connection, self.roll.members.roster())
+        if worker.has_state and self.roll.ledger.started_s is not None:
+            self.roll.outbox.send(worker.connection, Start())
+        if self.roll.ledger.phase:
+            self.roll.outbox.send(worker.connection, NextPhase(self.roll.ledger.phase))
+        self.checkpointing.remind(worker)
+        if worker.leave is not None:
+            self.roll.outbox.send(worker.connection, Leave(worker.leave))
+        if worker.drain_told and self.roll.ending.reason is not None:
+            self.roll.outbox.send(worker.connection, Drain(self.roll.ending.reason))

@@ -1,0 +1,204 @@
+"""The work of the supervisor's one thread: it owns the socket and the store, and drives the cluster's state machine."""
+
+from __future__ import annotations
+
+import threading
+import traceback
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from taut.communication.framing import decode
+from taut.communication.knocking import Knocking
+from taut.communication.zmq_server import SupervisorSocket
+from taut.core.clock import Clock
+from taut.core.messages import WorkerMessage
+from taut.errors import MalformedMessage, Superseded
+from taut.supervisor.actions import (
+    Action,
+    Departed,
+    DropCheckpoint,
+    Finished,
+    Joined,
+    Measured,
+    Record,
+    Save,
+    SaveCheckpoint,
+    SaveIndex,
+    Send,
+)
+from taut.supervisor.cluster import Cluster
+from taut.supervisor.control import Control
+from taut.supervisor.files import Files
+from taut.supervisor.journal import Journal
+from taut.supervisor.orders import Orders
+from taut.supervisor.outlet import Outlet
+from taut.supervisor.remembering import Remembering
+from taut.supervisor.view import ClusterView
+
+TICK_S = 0.1
+LATE_S = 1.0  # a tick this late was not ours to choose: the process was stopped, asleep or busy with the model
+LINGER_S = 0.5
+
+
+@dataclass(kw_only=True)
+class Loop:
+    """``over`` is set when there is an outcome, ``view`` is the run as of a moment ago: any thread may read those, set
+    ``stopping``, and give ``orders``. ``knocking``: only where this supervisor came back at another address."""
+
+    clock: Clock
+    socket: SupervisorSocket
+    cluster: Cluster
+    journal: Journal
+    remembering: Remembering
+    files: Files
+    orders: Orders
+    control: Control
+    knocking: Knocking | None = None
+    over: threading.Event = field(default_factory=threading.Event)
+    stopping: bool = False
+    closed: bool = False
+    superseded: bool = False  # another supervisor took over while this one was away
+
+    def __post_init__(self) -> None:
+        now = self.clock.now()
+        self._outlet = Outlet(self.socket)
+        self._letters: deque[Send] = deque()  # to be sent at the end of the round
+        self._ticked_s = self._viewed_s = now
+        self.view = self._look(now)
+
+    def serve(self) -> None:
+        """Until ``stopping``."""
+        try:
+            heard_s = self.clock.now()
+            while not self.stopping:
+                arrived = self.socket.receive(TICK_S)
+                now = self.clock.now()
+                if now - heard_s > LATE_S:
+                    self.cluster.paused(now - heard_s, now)
+                heard_s = now
+                self._round(arrived, now)
+        except Superseded as error:
+            self.journal.superseded(str(error), self.clock.now())
+            self.superseded = self.closed = True  # nobody is told anything: the run is the other's
+            self.over.set()
+            self.socket.close(0.0)
+            self.journal.close()
+        except Exception as error:  # a bug of ours: nobody may wait for ever for a thread that is gone
+            now = self.clock.now()
+            self.journal.record("error", traceback.format_exc(), now)
+            self._carry_out(self.cluster.stop(f"the supervisor failed: {error!r}", now), now)
+            self._tell(now)
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """End now: a run that is not over fails, and its workers are told. For ``serve``, or where that never began."""
+        if self.closed:
+            return
+        self.closed = True
+        self.files.close()
+        now = self.clock.now()
+        self._carry_out(self.cluster.stop("the run was stopped", now), now)
+        self._tell(now)
+        self.view = self._look(now)
+        self.over.set()
+        self.socket.close(LINGER_S)
+        if self.knocking is not None:
+            self.knocking.close()
+        self.journal.close()
+
+    def _round(self, arrived: Iterable[tuple[bytes, list[bytes]]], now: float) -> None:
+        for connection, frames in arrived:
+            self._carry_out(self._heard(connection, frames, now), now)
+        for connection in self.socket.take_closed():
+            self.cluster.closed(connection, now)
+        while self.socket.orders:
+            connection, frames = self.socket.orders.popleft()
+            answer, actions = self.control.obey(frames, now)
+            self._carry_out(actions, now)
+            self.socket.send(connection, answer)
+        for order in self.orders.take():
+            self._carry_out(order(now), now)
+        if now - self._ticked_s >= TICK_S / 2:
+            self._ticked_s = now
+            self._tick(now)
+        self._tell(now)
+        if now - self._viewed_s >= TICK_S:
+            self._viewed_s, self.view = now, self._look(now)
+
+    def _heard(self, connection: bytes, frames: list[bytes], now: float) -> list[Action]:
+        try:
+            message, payloads = decode(frames, WorkerMessage)
+        except MalformedMessage as error:
+            return self.cluster.malformed(connection, str(error), now)
+        return self.cluster.heard(connection, message, payloads, now)  # type: ignore[arg-type]  # of this family
+
+    def _tick(self, now: float) -> None:
+        self._carry_out(self.cluster.tick(now), now)
+        for connection, excess in self.socket.take_excess().items():
+            self._carry_out(self.cluster.flooded(connection, excess, now), now)
+        self._outlet.retry(self._reachable)
+        self.remembering.now_and_then(now)
+        self._knock()
+
+    def _reachable(self, connection: bytes) -> bool:
+        worker = self.cluster.members.find(connection)
+        return worker is not None and (worker.live or worker.expelled)
+
+    def _knock(self) -> None:
+        """Tell those who have not come yet where we are now."""
+        if self.knocking is not None:
+            self.knocking.knock(self.socket.address, self.cluster.term, sorted(self.cluster.roll.awaited))
+            if not self.cluster.recovering:
+                self.knocking.close()
+                self.knocking = None
+
+    def _carry_out(self, actions: Iterable[Action], now: float) -> None:
+        for action in actions:
+            match action:
+                case Send():
+                    self._letters.append(action)
+                case Record(kind, text):
+                    self.journal.record(kind, text, now)
+                case Joined(rank, host, pid):
+                    self.journal.joined(rank, host, pid, now)
+                case Departed(rank, reason):
+                    self.journal.departed(rank, reason, now)
+                case Measured(rank, statistics, final):
+                    self.journal.measured(rank, statistics, final, now)
+                case Save() | SaveIndex() | SaveCheckpoint() | DropCheckpoint():
+                    self.files.write(action)
+                case Finished(outcome):
+                    self.journal.finished(outcome, now)
+                    self.view = self._look(now)
+                    self.over.set()
+
+    def _tell(self, now: float) -> None:
+        """What was to be sent in this round; before that, all is written down that must not be forgotten of it."""
+        while True:
+            self.remembering.ahead(now)
+            letters, self._letters = self._letters, deque()
+            for send in letters:
+                if not self._outlet.send(send.connection, send.message, send.payloads):
+                    self._carry_out(self.cluster.unreachable(send.connection, now), now)
+            if not self._letters:
+                return
+
+    def _look(self, now: float) -> ClusterView:
+        cluster = self.cluster
+        epoch, done, total = cluster.leases.progress()
+        started_s = cluster.ledger.started_s
+        return ClusterView(
+            run=cluster.plan.run,
+            state=cluster.state,
+            expected=cluster.course.expected,
+            workers=cluster.members.rows(now),
+            consensus=cluster.ending.distance(),
+            epoch=epoch,
+            samples_done=done,
+            samples_total=total,
+            events=tuple(self.journal.events),
+            wall_s=now - self.journal.began_s,
+            train_s=0.0 if started_s is None else now - started_s,
+        )

@@ -1,0 +1,124 @@
+"""Before the supervisor serves: the run's folder with its keys, the plan that follows from the settings, the journal."""
+
+from __future__ import annotations
+
+import json
+import platform
+import socket
+import time
+from collections.abc import Mapping
+from importlib import metadata
+from pathlib import Path
+
+from taut.communication.keys import RunKeys, write_token_file
+from taut.errors import Misuse, StorageFailed, Superseded
+from taut.supervisor.checkpoint_folder import Found
+from taut.supervisor.former import KEYS_FILE, Former
+from taut.supervisor.journal import Journal
+from taut.supervisor.plan import PATIENCE_S, RunPlan
+from taut.supervisor.run_store import RunStore, plain
+from taut.written import parse_interval
+
+TOKEN_FILE = "token"
+_PACKAGES = ("taut", "torch", "numpy", "pyzmq", "msgspec", "safetensors")
+
+
+def make_folder(run_dir: Path, keys: RunKeys) -> None:
+    """With the token, for workers, and the keys, for whoever gives the run orders; both readable by the user alone."""
+    try:
+        run_dir.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StorageFailed(f"{run_dir}: the run's folder could not be made: {error.strerror}") from error
+    write_token_file(run_dir / TOKEN_FILE, keys.token)
+    write_token_file(run_dir / KEYS_FILE, keys.text)
+
+
+def told(settings: Mapping[str, object], checkpoints: Path, resume: Found | None) -> dict[str, object]:
+    """What workers are told: the settings, where checkpoints go, and which one the run continues."""
+    every = dict(settings)
+    if settings.get("checkpoint_every"):
+        every["checkpoints"] = str(checkpoints)
+    if resume is not None:
+        every["resume"] = {"folder": str(resume.folder.absolute()), "complete": resume.manifest.complete}
+    return every
+
+
+def plan_of(settings: Mapping[str, object], run: str, workers: int, seed: int) -> RunPlan:
+    """What the state machine needs to know of the settings; the workers read the rest."""
+    from taut.strategies.combination import combine
+    from taut.strategies.schedule import parse_schedule
+
+    strategy = parse_schedule(settings.get("strategy") or "async")  # type: ignore[arg-type]  # it says so itself
+    topology, finish = (None if settings.get(key) is None else str(settings[key]) for key in ("topology", "finish"))
+    chosen = combine(strategy, topology, finish=finish)
+    return RunPlan(
+        run,
+        seed,
+        _checked_count(workers),
+        _settings_text(settings),
+        socket.gethostname(),
+        strategy=str(strategy),
+        finish=chosen.finish,
+        agrees=chosen.agrees,
+        admits_late=chosen.admits_late,
+        topology=chosen.topology,
+        majority=chosen.majority,
+        patience_s=float(str(settings.get("patience_s") or PATIENCE_S)),
+        checkpoint_every=parse_interval(settings["checkpoint_every"]) if settings.get("checkpoint_every") else None,
+    )
+
+
+def _checked_count(workers: int) -> int:
+    if workers < 1:
+        raise Misuse(f"{workers} workers", "at least 1", "leave it out to run alone")
+    return workers
+
+
+def _settings_text(settings: Mapping[str, object]) -> str:
+    text = json.dumps(plain(settings))
+    if len(text) > 4096:
+        raise Misuse(f"settings of {len(text)} characters", "at most 4096 as JSON", "shorten the longest of them")
+    return text
+
+
+def open_journal(
+    run_dir: Path,
+    run: str,
+    now: float,
+    command: str,
+    settings: Mapping[str, object],
+    former: Former | None,
+    resumed: bool,
+) -> tuple[Journal, int]:
+    """With a store, or without one when the disk does not let us: training needs none. Also the supervisor's term, where
+    it begins anew. Raises ``Superseded`` where somebody else came back for ``former``."""
+    began_at = time.time() if former is None else former.began_at
+    term = 0
+    try:
+        store = RunStore(run_dir, run)
+    except StorageFailed as error:
+        return Journal(None, now, began_at, str(error)), term
+    try:
+        if former is not None:
+            store.claim(former.term)
+        if resumed:
+            term = store.resumed(began_at)
+        store.begin(began_at, command, settings, _versions())
+    except StorageFailed as error:
+        store.close()
+        return Journal(None, now, began_at, str(error)), term
+    except Superseded:
+        store.close()
+        raise
+    return Journal(store, now, began_at), term
+
+
+def _versions() -> dict[str, str]:
+    """From the packages' metadata: nothing is imported for it."""
+    found = {"python": platform.python_version()}
+    for package in _PACKAGES:
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    return found

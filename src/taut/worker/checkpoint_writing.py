@@ -1,0 +1,204 @@
+"""Writing a file whole or not at all, in this process or, run as a program, in one of its own beside the worker's.
+
+As a program it reads orders from its standard input, and answers each with a line on its standard output:
+
+    order     8 bytes (little-endian): the length of what follows; JSON: path, nbytes, digest_nbytes, hurry_after_s;
+              then the file's ``nbytes`` bytes, as they come
+    answer    JSON: digest, error
+
+Why a process: a thread of the worker needs the interpreter between any two pieces. The training thread then has to wait
+until that thread runs, and the lower its priority, the longer that is. Here nobody waits for the writer, so it can stand
+back for everything else on the machine. It needs nothing but the standard library, to be small and to start soon.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+NICENESS = 10  # about a tenth of a core, where others want all of it
+PIECE_NBYTES = 1 << 20
+SLICE_NBYTES = 1 << 25  # so much goes to the disk at a time: all at once would hold up whoever else writes
+
+
+class Writing:
+    """A file on its way: under another name until it is complete and on disk. ``OSError`` where the disk does not let us.
+
+    >>> import pathlib, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     writing = Writing(f"{folder}/new/file", digest_nbytes=4)
+    ...     writing.add(memoryview(b"taut")); digest = writing.finish()
+    ...     digest, pathlib.Path(folder, "new", "file").read_bytes()
+    ('f0fc0dfb', b'taut')
+    """
+
+    def __init__(self, path: str, digest_nbytes: int) -> None:
+        self.path, self.nbytes = path, 0
+        folder, name = os.path.split(path)
+        self._temporary = os.path.join(folder, f".{name}.{os.getpid()}.part")
+        self._hash = hashlib.blake2b(digest_size=digest_nbytes)
+        os.makedirs(folder, exist_ok=True)
+        self._file = os.open(self._temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_BINARY", 0), 0o666)
+
+    def add(self, piece: memoryview) -> None:
+        """The next bytes of it. Neither writing nor hashing holds the interpreter."""
+        before = self.nbytes
+        left = piece
+        while left:
+            left = left[os.write(self._file, left) :]
+        self._hash.update(piece)
+        self.nbytes += len(piece)
+        if before // SLICE_NBYTES != self.nbytes // SLICE_NBYTES:
+            os.fsync(self._file)
+
+    def finish(self) -> str:
+        """It is complete: its hash."""
+        os.fsync(self._file)
+        self._close()
+        os.replace(self._temporary, self.path)
+        sync_folder(os.path.dirname(self.path))
+        return self._hash.hexdigest()
+
+    def abandon(self) -> None:
+        """It will not be; what was there under its name stays."""
+        self._close()
+        with contextlib.suppress(OSError):
+            os.unlink(self._temporary)
+
+    def _close(self) -> None:
+        file, self._file = self._file, -1
+        if file >= 0:
+            os.close(file)
+
+
+def sync_folder(folder: str) -> None:
+    """So that a new name survives a power cut, too."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def wake_gently() -> None:
+    """On Linux, where a thread has a class of its own: when this one wakes, it takes the core from nobody."""
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError):
+            os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+
+
+def give_way() -> None:
+    """On Linux, where a thread has a priority of its own: others go first from now on. For a thread that nobody waits
+    for, so for none that needs the interpreter of a process that trains."""
+    wake_gently()
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError):
+            thread = threading.get_native_id()
+            os.setpriority(os.PRIO_PROCESS, thread, os.getpriority(os.PRIO_PROCESS, thread) + NICENESS)
+
+
+# --------------------------------------------------------------------------------------------------- the program
+
+
+class Receiving:
+    """One order: its bytes from ``source`` to a file. What goes wrong with the file is kept in ``error``, and the bytes
+    are read all the same, so that the next order is found behind them. ``EOFError``: the worker is gone."""
+
+    def __init__(self, order: dict[str, Any], source: int) -> None:
+        self.error, self.digest = "", ""
+        self._source, self._left = source, int(order["nbytes"])
+        self._room = memoryview(bytearray(min(PIECE_NBYTES, max(1, self._left))))
+        self._writing: Writing | None = None
+        self._gone = False
+        self.hurry = False  # someone else is to do the rest
+        self._try(lambda: self._begin(order["path"], int(order["digest_nbytes"])))
+
+    def go_on(self) -> None:
+        """Until all is there, the worker is gone, or there is a hurry."""
+        while self._left and not self._gone and not self.hurry:
+            piece = self._room[: min(len(self._room), self._left)]
+            count = os.readv(self._source, [piece])
+            self._left -= count
+            self._gone = not count
+            self._try(lambda piece=piece[:count]: self._add(piece))  # type: ignore[misc]
+
+    def end(self) -> None:
+        """All is there, or the worker is gone."""
+        if self._gone:
+            if self._writing is not None:
+                self._writing.abandon()
+            raise EOFError
+        self._try(self._finish)
+
+    def _begin(self, path: str, digest_nbytes: int) -> None:
+        self._writing = Writing(path, digest_nbytes)
+
+    def _add(self, piece: memoryview) -> None:
+        if self._writing is not None:
+            self._writing.add(piece)
+
+    def _finish(self) -> None:
+        if self._writing is not None:
+            self.digest = self._writing.finish()
+
+    def _try(self, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except OSError as error:
+            self.error = self.error or error.strerror or str(error)
+            if self._writing is not None:
+                self._writing.abandon()
+                self._writing = None
+
+
+def obey(order: dict[str, Any], source: int) -> dict[str, str]:
+    """Write one file: in a thread that gives way, and after ``hurry_after_s`` in one that does not."""
+    receiving = Receiving(order, source)
+
+    def beside() -> None:
+        give_way()
+        receiving.go_on()
+
+    slow = threading.Thread(target=beside, daemon=True)
+    slow.start()
+    slow.join(order["hurry_after_s"])
+    if slow.is_alive():
+        receiving.hurry = True
+        slow.join()
+        receiving.hurry = False
+        receiving.go_on()
+    receiving.end()
+    return {"digest": receiving.digest, "error": receiving.error}
+
+
+def serve(source: int, sink: int) -> None:
+    """Order after order, until the worker is gone."""
+    try:
+        while True:
+            order = json.loads(_exactly(source, int.from_bytes(_exactly(source, 8), "little")))
+            os.write(sink, json.dumps(obey(order, source)).encode() + b"\n")
+    except (EOFError, BrokenPipeError):
+        return
+
+
+def _exactly(source: int, nbytes: int) -> bytes:
+    found = b""
+    while len(found) < nbytes:
+        piece = os.read(source, nbytes - len(found))
+        if not piece:
+            raise EOFError
+        found += piece
+    return found
+
+
+if __name__ == "__main__":
+    for number in (signal.SIGINT, signal.SIGTERM):  # they are meant for the worker; this ends when that is gone
+        signal.signal(number, signal.SIG_IGN)
+    serve(0, 1)

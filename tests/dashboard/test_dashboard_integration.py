@@ -1,0 +1,178 @@
+"""The dashboard beside a real supervisor, and beside a store: what it shows is the run, what it orders is done, and
+nothing that is done to it holds the supervisor up."""
+
+from __future__ import annotations
+
+import logging
+import os
+import pty
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+from played import Client, until
+from rich.console import Console
+
+from taut.cli.dashboard import opened, shown
+from taut.cli.display import Display
+from taut.communication.keys import read_token_file
+from taut.config import resolve
+from taut.core.messages import TensorSpec
+from taut.dashboard.secret import SECRET_FILE, read_secret
+from taut.dashboard.server import PLACE_FILE, listen
+from taut.supervisor.service import Supervisor
+from taut.testing import hostile
+
+MODEL = [TensorSpec("w", [2], "float32", "trained")]
+EVIL = "<script>alert(1)</script>"
+
+
+@pytest.fixture
+def supervisor(tmp_path: Path) -> Iterator[Supervisor]:
+    settings: dict[str, object] = {"strategy": "async", "workers": 2, "seed": 0}
+    supervisor = Supervisor(settings, tmp_path / "taut-runs" / "owl", run="owl", workers=2, seed=0)
+    supervisor.start()
+    yield supervisor
+    supervisor.stop()
+
+
+class Beating:
+    """Two workers, in a thread of their own: they beat whatever the test waits for."""
+
+    def __init__(self, supervisor: Supervisor) -> None:
+        self.workers = [hostile.HostileWorker(supervisor.address, supervisor.token, MODEL) for _ in range(2)]
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._beat)
+
+    def _beat(self) -> None:
+        for worker in self.workers:
+            worker.join()
+        while not self._over.is_set():
+            for worker in self.workers:
+                worker.listen(0.01)
+
+    def __enter__(self) -> list[hostile.HostileWorker]:
+        self._thread.start()
+        return self.workers
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+        for worker in self.workers:
+            worker.close()
+
+
+def ranks(client: Client) -> list[int]:
+    return [line["rank"] for line in client.ask("/api/workers").json["workers"] if line["state"] != "gone"]
+
+
+def client_of(url: str, folder: Path) -> Client:
+    place, secret = urlsplit(url), read_secret(folder)
+    assert place.hostname is not None and place.port is not None and secret is not None
+    return Client(place.hostname, place.port, secret)
+
+
+def test_beside_a_supervisor(
+    supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    folder, console = supervisor.run_dir, Console(record=True, width=200)
+    with ExitStack() as stack:
+        listening = opened(resolve({"dashboard": "0"}, environ={}, cwd=folder))
+        assert listening is not None
+        stack.enter_context(shown(listening, supervisor, folder, Display(console)))
+        client = client_of(listening.url, folder)
+        assert client.ask("/api/run").json["state"] == "waiting"
+        monkeypatch.setattr(hostile.socket, "gethostname", lambda: EVIL)
+        beating = Beating(supervisor)
+        monkeypatch.undo()
+        workers = stack.enter_context(beating)
+        until(lambda: ranks(client) == [0, 1], "both workers to be shown")
+        assert {line["host"] for line in client.ask("/api/workers").json["workers"]} == {EVIL}
+        wrong = client.drain(1, Authorization=f"Bearer {supervisor.token}")
+        assert wrong.status == 401, "a worker's token does not steer"
+        assert client.drain(1, b'{"expel": true}').json == {"said": "worker 1 was expelled"}
+        until(lambda: workers[1].expelled is not None, "worker 1 to be told")
+        assert workers[1].expelled == "expelled from the dashboard, by 127.0.0.1"
+        until(lambda: ranks(client) == [0], "worker 1 to be shown as gone")
+        assert "is gone" in client.drain(1).json["error"]
+        last = client.drain(0)
+        assert (last.status, "the last one" in str(last.json)) == (409, True), "as `taut drain` says it"
+        _holds_nobody_up(supervisor, client, workers[0])
+        said = console.export_text()
+    assert listening.url in said and str(folder / SECRET_FILE) in said
+    shown_somewhere = (
+        said
+        + caplog.text
+        + "".join(path.read_bytes().decode("latin-1") for path in folder.iterdir() if path.name != SECRET_FILE)
+    )
+    assert client.secret not in shown_somewhere, "not on the terminal, in a log or in the store"
+    assert client.secret[16:] not in shown_somewhere
+    assert read_token_file(folder / SECRET_FILE) == client.secret, "it would have been found"
+    assert not (folder / PLACE_FILE).exists()
+
+
+def _holds_nobody_up(supervisor: Supervisor, client: Client, worker: hostile.HostileWorker) -> None:
+    """As many connections as there may be, that say nothing and read nothing."""
+    with ExitStack() as stack:
+        for _ in range(80):
+            raw = stack.enter_context(socket.create_connection((client.host, client.port)))
+            raw.sendall(f"GET /api/stream HTTP/1.1\r\nHost: localhost:{client.port}\r\n\r\n".encode())
+        before = supervisor.view().wall_s
+        until(lambda: supervisor.view().wall_s > before + 0.3, "the supervisor to go on")
+        assert worker.expelled is None
+        assert supervisor.wait(0.0) is None
+
+
+def test_a_run_in_another_process(supervisor: Supervisor, tmp_path: Path) -> None:
+    """`taut dashboard`: through the store and the owner's link, with a link on the terminal that was asked for."""
+    folder = supervisor.run_dir
+    with ExitStack() as stack:
+        stack.enter_context(Beating(supervisor))
+        mine, its = pty.openpty()
+        command = [sys.executable, "-m", "taut.cli.main", "dashboard", "owl", "--link"]
+        process = subprocess.Popen(command, cwd=tmp_path, stdout=its, stderr=subprocess.PIPE, text=True)
+        os.close(its)
+        stack.callback(process.kill)
+        until((folder / PLACE_FILE).exists, "the server")
+        with os.fdopen(mine, "rb", buffering=0) as terminal:
+            link = terminal.read(500).decode().strip()
+        url, _, secret = link.partition("#secret=")
+        client = client_of(url, folder)
+        assert client.secret == secret
+        assert (folder / SECRET_FILE).stat().st_mode & 0o777 == 0o600
+
+        until(lambda: ranks(client) == [0, 1], "both workers to be shown")
+        assert client.ask("/api/run").json["source"] == "store"
+        assert client.drain(1, b'{"expel": true}').json == {"said": "worker 1 was expelled"}
+        until(lambda: ranks(client) == [0], "worker 1 to be shown as gone")
+        assert secret not in Path(f"/proc/{process.pid}/cmdline").read_text()
+        process.send_signal(signal.SIGINT)
+        _, told = process.communicate(timeout=30)
+        assert (process.returncode, secret in told) == (0, False)
+    assert not (folder / PLACE_FILE).exists()
+
+
+def test_names_of_the_server() -> None:
+    with listen("127.0.0.1", 0).socket as bound:
+        port = bound.getsockname()[1]
+        assert port
+    everywhere = listen("0.0.0.0", 0, advertise="trainer.example")
+    everywhere.socket.close()
+    assert not everywhere.loopback
+    assert everywhere.hosts >= {"localhost", "127.0.0.1", "[::1]", "trainer.example", socket.gethostname().lower()}
+    assert everywhere.url.startswith("http://trainer.example:")
+    one = listen("0.0.0.0", 0, advertise="trainer.example:7000")
+    one.socket.close()
+    assert one.url.startswith("http://trainer.example:") and ":7000" not in one.url, "that port is the supervisor's"
+    local = listen("localhost", 0)
+    local.socket.close()
+    assert local.loopback
+    assert local.hosts == {"localhost", "127.0.0.1", "[::1]"}

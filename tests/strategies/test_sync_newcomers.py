@@ -1,0 +1,268 @@
+"""Workers join synchronous training at any moment, and die at any moment of that, heard of by the others at any time: all
+who complete a round have the same weights and the same optimizer's state, and the step is that of one worker with the sum
+of the batches of those who took part. Nobody waits for ever."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from taut.core.events import PeerGone, PeerJoined
+from taut.core.messages import Note
+from taut.errors import MalformedMessage
+from taut.strategies.handover import Asked, Handover
+from taut.strategies.lanes import Averaging
+from taut.strategies.method import Placed, Stepped
+from taut.strategies.sync import Sync
+from taut.testing.codec_actor import CoderActor
+from taut.testing.method_world import Actor, MethodWorld
+
+MOST, SIZE, LANES, ROUNDS = 8, 4, 2, 8
+RATE, MOMENTUM = np.float32(0.1), np.float32(0.9)
+
+
+def samples(rank: int) -> int:
+    return 1 + rank % 3
+
+
+def target(rank: int) -> np.ndarray:
+    return np.random.default_rng(rank).normal(size=SIZE * LANES).astype(np.float32)
+
+
+class Learner:
+    """Weights and a momentum, moved by the mean gradient. Beside the gradient, each worker marks its place in every lane,
+    so that the mean tells who is in it. ``history``: per round, all bits after it."""
+
+    rank: int
+    x: np.ndarray
+    method_state: Averaging
+
+    def begin(self) -> None:
+        self.w = np.zeros(SIZE * LANES, np.float32)
+        self.m = np.zeros(SIZE * LANES, np.float32)
+        self.history: dict[int, bytes] = {}
+        self.exact = True
+
+    def differentiate(self) -> int:
+        view = self.x.reshape(LANES, SIZE + MOST)
+        view[:, :SIZE] = (self.w - target(self.rank)).reshape(LANES, SIZE)
+        view[:, SIZE:] = np.arange(MOST) == self.rank
+        return samples(self.rank)
+
+    def proceeded(self) -> None:
+        state = self.method_state
+        if state.finished and state.rate is None and state.handover.over:
+            return  # it came when all was over
+        if state.rate is not None:
+            view = self.x.reshape(LANES, SIZE + MOST)
+            gradient = view[:, :SIZE].reshape(-1)
+            if self.exact:
+                (party,) = {tuple(np.flatnonzero(row)) for row in view[:, SIZE:]}
+                total = sum(samples(rank) for rank in party)
+                mean = sum(samples(rank) * (self.w - target(rank)) for rank in party) / total
+                assert np.allclose(gradient, mean, atol=1e-5), "one worker with the sum of the batches"
+            self.m = MOMENTUM * self.m + gradient
+            self.w = self.w - RATE * self.m
+        self.history[state.lanes[0].machine.completed] = self.pack()
+
+    def pack(self) -> bytes:
+        return self.w.tobytes() + self.m.tobytes()
+
+    def unpack(self, state: bytes) -> None:
+        both = np.frombuffer(state, np.float32)
+        self.w, self.m = both[: len(both) // 2].copy(), both[len(both) // 2 :].copy()
+
+
+@dataclass
+class DenseLearner(Learner, Actor):
+    sizes: tuple[int, ...] = (SIZE + MOST,) * LANES
+    w: np.ndarray = field(default_factory=lambda: np.zeros(0, np.float32))
+
+    def __post_init__(self) -> None:
+        self.begin()
+
+
+class CodedLearner(Learner, CoderActor):
+    def __init__(self, rank: int, x: np.ndarray, channels: object) -> None:
+        from taut.codecs import parse
+
+        CoderActor.__init__(self, rank, x, channels, parse("int8"), 3)  # type: ignore[arg-type]
+        self.begin()
+        self.exact = False
+
+
+class Comings(MethodWorld):
+    """Deaths and arrivals, of which the others learn one by one; what the dead one had said may still arrive."""
+
+    unaware: set[int]
+
+    def die(self, rank: int) -> None:
+        del self.actors[rank]
+        self.version += 1
+        for (sender, to), queue in list(self.queues.items()):
+            if to == rank:
+                del self.queues[sender, to]
+            elif sender == rank:
+                for _ in range(self.random.randint(0, len(queue))):
+                    queue.pop()
+        self.unaware = set(self.actors)
+
+    def come(self) -> None:
+        newcomer = self.enter()
+        self.unaware = set(self.actors) - {newcomer}
+
+    def learn(self, rank: int) -> None:
+        self.unaware.discard(rank)
+        for pair in [pair for pair in self.queues if pair[1] == rank and pair[0] not in self.actors]:
+            del self.queues[pair]
+        for other in range(self.ranks):
+            event = PeerJoined(other) if other in self.actors else PeerGone(other)
+            if other != rank:
+                self.channels.on(self.actors[rank].channels, event, self.now)
+        self.tell(rank, Placed(self.place(rank)))
+
+
+def step(actor: Actor) -> int:
+    return actor.differentiate()  # type: ignore[attr-defined, no-any-return]
+
+
+def rounds(actor: Actor) -> int:
+    completed: int = actor.method_state.lanes[0].machine.completed
+    return completed
+
+
+CHANGES = st.lists(st.tuples(st.integers(0, 400), st.booleans()), min_size=1, max_size=4)
+
+
+@given(
+    seed=st.integers(0, 2**32),
+    workers=st.integers(1, 4),
+    how=st.sampled_from(["ring", "tree", "lanes", "backup", "codec"]),
+    changes=CHANGES,
+)
+@settings(max_examples=120, deadline=None)
+def test_who_joins_makes_the_same_steps(seed: int, workers: int, how: str, changes: list[tuple[int, bool]]) -> None:
+    method = Sync(
+        schedule="tree" if how == "tree" else "ring",
+        backup=int(how == "backup"),
+        bucket_mib=1e-5 if how == "lanes" else 0.0,
+    )
+    vectors = [np.zeros((SIZE + MOST) * LANES, np.float32)] * workers
+    kind = CodedLearner if how == "codec" else DenseLearner
+    world = Comings(method, vectors, step=step, seed=seed, actor=kind)
+    world.unaware = set()
+    for event in range(30_000):
+        for moment, joins in changes:
+            if moment != event:
+                continue
+            if joins and world.ranks < MOST:
+                world.come()
+            elif not joins and sum(not method.bare(one.method_state) for one in world.actors.values()) > 1:
+                world.die(world.random.choice(sorted(world.actors)))
+        if world.unaware and world.random.random() < 0.1:
+            world.learn(world.random.choice(sorted(world.unaware)))
+        able = [rank for rank, one in sorted(world.actors.items()) if rounds(one) < ROUNDS or not one.proceed]
+        if not world._happen(able) and not world.unaware and event > max(moment for moment, _ in changes):
+            break
+    forsaken = [one for one in world.actors.values() if method.forsaken(one.method_state)]
+    assert not forsaken, "somebody had the state at every moment"
+    for one in world.actors.values():
+        assert rounds(one) >= ROUNDS, f"worker {one.rank} waits for ever"
+    everybody: list[Learner] = [*world.actors.values()]  # type: ignore[list-item]
+    for number in range(1, ROUNDS + 1):
+        assert len({one.history[number] for one in everybody if number in one.history}) <= 1, f"round {number}"
+    world.finish()
+    assert len({one.pack() for one in everybody}) == 1
+
+
+def world_of(workers: int, **settings: int) -> Comings:
+    vectors = [np.zeros((SIZE + MOST) * LANES, np.float32)] * workers
+    world = Comings(Sync(bucket_mib=0.0, **settings), vectors, step=step, actor=DenseLearner)
+    world.unaware = set()
+    return world
+
+
+def test_a_newcomer_is_told_when_nobody_is_left_who_has_the_state() -> None:
+    world = world_of(1)
+    world.run(3)
+    world.enter()
+    world.die(0)
+    world.learn(1)
+    method, state = world.method, world.actors[1].method_state
+    world.tell(1, Placed(world.place(1)))
+    assert isinstance(method, Sync) and method.bare(state) and method.forsaken(state)
+
+
+def test_who_comes_when_all_have_finished_has_what_they_have() -> None:
+    world = world_of(2)
+    world.run(3)
+    world.finish()
+    late = world.join()
+    world.finish()
+    assert world.actors[late].finished
+    assert len({one.pack() for one in world.actors.values()}) == 1
+
+
+def test_what_cannot_be_read_is_asked_of_another() -> None:
+    world = world_of(3)
+    world.run(2)
+    late = world.join()
+    method, state = world.method, world.actors[late].method_state
+    assert isinstance(method, Sync)
+    seen: list[bytes] = []
+
+    def unpack(data: bytes) -> None:
+        seen.append(data)
+        if len(seen) == 1:
+            raise MalformedMessage("for once")
+
+    world.actors[late].unpack = unpack  # type: ignore[method-assign]
+    givers = []
+    for _ in range(2_000):
+        if state.handover.asked is not None:
+            givers.append(state.handover.asked.giver)
+        if not method.bare(state) or not world._happen([0, 1, 2]):
+            break
+    assert sorted(set(givers)) == [0, 1] and len(seen) == 2 and not method.bare(state)
+
+
+def test_rates_of_newcomers_do_not_count_beside_others() -> None:
+    def rated(rates: dict[int, float]) -> float | None:
+        world = world_of(2)
+        world.run(1)
+        late = world.join()
+        world.run(1)
+        if 0 not in rates:
+            world.kill(0)
+            world.kill(1)
+        for rank, rate in rates.items():
+            actor = world.actors[rank]
+            actor.proceed = False
+            world.tell(rank, Stepped(step(actor), rate))
+        world._quiet()
+        state: Averaging = world.actors[late].method_state
+        return state.rate
+
+    assert rated({0: 0.1, 1: 0.1, 2: 0.9}) == pytest.approx(0.1)
+    assert rated({2: 0.9}) == pytest.approx(0.9)
+
+
+@pytest.mark.parametrize(
+    "note",
+    [Note("state", 3, 0, [0, 1, 0]), Note("state", 3, 0, [0, 1]), Note("want", 3, 0, []), Note("want", 3, 0, [-1])],
+)
+def test_a_state_that_nobody_asked_for_is_refused(note: Note) -> None:
+    with pytest.raises(MalformedMessage):
+        Handover().heard(1, note, b"")
+
+
+@pytest.mark.parametrize("numbers", [[1, 2, 0], [0, 0, 0], [0, 2**40, 0], [0, 1, 0]])
+def test_pieces_come_in_order_and_within_bounds(numbers: list[float]) -> None:
+    taker = Handover(limit_nbytes=4, asked=Asked(1, 3, 9), asks=1)
+    with pytest.raises(MalformedMessage):
+        taker.heard(1, Note("state", 3, 0, numbers), b"12345" if numbers == [0, 1, 0] else b"1")
+    assert taker.asked is None and taker.came is None
