@@ -252,12 +252,12 @@ class Method(ABC):
         """``Misuse`` for an optimizer (by its name, and the settings of one of its parameter groups) that does not go
         with the method. Asked by each worker, before it trains."""
 
-    def unsent(self, state: Any, gone: Collection[int]) -> list[bytes]:
-        """This worker was given up: what its codec emitted, or it relays, and did not reach those who are not ``gone``.
-        Asked only where ``returns`` is "sum"."""
+    def unsent(self, state: Any, gone: Collection[int]) -> list[Any]:
+        """This worker was given up: what its codec emitted, or it relays, and may not have reached those who are not
+        ``gone``, for ``welcomed``. Asked only where ``returns`` is "sum"."""
         return []
 
-    def welcomed(self, state: Any, unsent: Sequence[bytes]) -> list[MethodAction]:
+    def welcomed(self, state: Any, unsent: Sequence[Any]) -> list[MethodAction]:
         """This worker came back, and ``state`` is new: ``unsent`` is to reach everybody, itself included."""
         return []
 

@@ -24,6 +24,7 @@ from taut.core.events import Ended
 from taut.core.messages import Note
 from taut.errors import MalformedMessage
 from taut.strategies.crossings import Crossing, Crossings
+from taut.strategies.doubts import KINDS, TOOK, Doubt, Doubts, Unsent
 from taut.strategies.method import (
     CODECS,
     Draining,
@@ -69,6 +70,7 @@ class Relaying:
     tree: Tree
     ending: RelayEnding
     crossings: Crossings
+    doubts: Doubts = field(default_factory=Doubts)
     outboxes: dict[int, Outbox] = field(default_factory=dict)
     arrivals: Sheaf = field(default_factory=lambda: Sheaf(b"".join, 0))
     early: list[Heard] = field(default_factory=list)
@@ -131,35 +133,40 @@ class Relay(Method):
                 state.leaving = set()
             case Ended() | Draining():
                 pass
+        if state.draining or state.leaving is not None:
+            for crossing in state.doubts.end():
+                _publish_again(state, crossing.payloads)
         _pump(state, actions)
         if state.leaving is not None:
             _say_going(state, state.leaving, actions)
         elif state.draining:
             idle = [rank for rank, box in state.outboxes.items() if not box.waiting]
-            actions += state.ending.go_on([] if state.crossings.astray else idle, lambda: _include(state))
+            owed = state.crossings.astray or state.doubts.open
+            actions += state.ending.go_on([] if owed else idle, lambda: _include(state))
             if state.ending.news:
                 state.ending.news = False
                 actions.append(Finished())
         return actions
 
     def owing(self, state: Relaying) -> bool:
-        return state.crossings.owed
+        return state.crossings.owed or bool(state.doubts.open)
 
-    def unsent(self, state: Relaying, gone: Collection[int]) -> list[bytes]:
+    def unsent(self, state: Relaying, gone: Collection[int]) -> list[Unsent]:
         """What waits to cross the edge towards those who are still in the run: what this worker made, and what came from
-        behind it. The last message under way there was not confirmed, and counts as lost."""
+        behind it; and what is under way there, of which this worker does not know whether it came."""
         hop = towards(state.place, set(state.place.members) - set(gone) - {state.place.rank})
-        box = state.outboxes.get(hop) if hop is not None else None
-        if box is None or hop is None:
-            return []
-        under_way = [payload for each in state.crossings.under_way.get(hop, []) for payload in each.payloads]
-        return [*under_way, *box.waiting.payloads]
+        waiting = state.outboxes[hop].waiting.payloads if hop is not None and hop in state.outboxes else []
+        under_way = state.crossings.under_way.get(hop, []) if hop is not None else []
+        doubtful = [Doubt(state.place.rank, hop, each) for each in under_way if hop is not None]
+        doubts, taken = state.doubts, state.crossings.taken
+        return [Unsent(state.place.rank, list(waiting), doubtful + doubts.open, taken, doubts.former)]
 
-    def welcomed(self, state: Relaying, unsent: Sequence[bytes]) -> list[MethodAction]:
+    def welcomed(self, state: Relaying, unsent: Sequence[Unsent]) -> list[MethodAction]:
         actions: list[MethodAction] = []
-        for payload in unsent:
-            state.arrivals.put(payload, 1)  # the donor's weights, which this worker has now, are without it
-            _publish(state, payload)
+        for each in unsent:
+            state.doubts.bring(each)
+            _publish_again(state, each.waiting)
+        actions += state.doubts.ask(state.place.others)
         _pump(state, actions)
         return actions
 
@@ -200,6 +207,13 @@ def _publish(state: Relaying, payload: bytes) -> None:
         _put(state, box, payload, 1)
 
 
+def _publish_again(state: Relaying, payloads: Sequence[bytes]) -> None:
+    """Of this worker's last place. The donor's weights, which it has now, are without it."""
+    for payload in payloads:
+        state.arrivals.put(payload, 1)
+        _publish(state, payload)
+
+
 def _flush(state: Relaying) -> None:
     _include(state)
     for payload in state.local.flush():
@@ -232,6 +246,11 @@ def _heard(state: Relaying, event: Heard, actions: list[MethodAction]) -> None:
             state.outboxes[event.sender].busy = False
     elif note.kind == "got":
         _confirm(state, event)
+    elif note.kind == TOOK:
+        actions.append(state.doubts.answer(event, state.place.rank, state.crossings.taken))
+    elif note.kind in KINDS:
+        missed = state.doubts.answered(event)
+        _publish_again(state, missed.payloads if missed is not None else [])
     elif tree is None:
         state.early.append(event)  # of members that this worker has not been told of yet
     elif note.kind == "update":
@@ -289,6 +308,7 @@ def _placed(state: Relaying, place: Place, actions: list[MethodAction]) -> None:
     state.crossings.placed(place)
     if not changed:
         return
+    actions += state.doubts.ask(place.others)
     _send_waiting(state, actions)
     _root(state, plant(place))
     state.ending.restart(state.tree)

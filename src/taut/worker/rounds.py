@@ -263,12 +263,12 @@ class Rounds(Talk):
             raise MalformedMessage("a residual, in a run whose updates are dense")
         holder.inherit(part)
 
-    def unsent(self, gone: Collection[int]) -> list[bytes]:
+    def unsent(self, gone: Collection[int]) -> list[Any]:
         with self._lock:
             known = self.method.returns == "sum" and self._state is not None
             return self.method.unsent(self._state, gone) if known else []
 
-    def welcomed(self, unsent: Sequence[bytes]) -> None:
+    def welcomed(self, unsent: Sequence[Any]) -> None:
         with self._lock:
             self._do(self.method.welcomed(self._state, unsent))
 
