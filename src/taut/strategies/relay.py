@@ -17,14 +17,14 @@ Papers: Strom 2015 (the updates); the relaying is ours, cf. Vogels et al. 2021 (
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar, Literal, cast
 
 from taut.core.events import Ended
 from taut.core.messages import Note
 from taut.errors import MalformedMessage
 from taut.strategies.crossings import Crossing, Crossings
-from taut.strategies.doubts import KINDS, TOOK, Doubt, Doubts, Unsent
+from taut.strategies.doubts import KINDS, TOOK, Doubt, Unsent
 from taut.strategies.method import (
     CODECS,
     Draining,
@@ -43,48 +43,20 @@ from taut.strategies.method import (
     Tell,
 )
 from taut.strategies.relay_ending import ENDING_KINDS, Relayed, RelayEnding
-from taut.strategies.sheaf import Sheaf, unbind
+from taut.strategies.relay_state import (
+    Relaying,
+    flush,
+    include,
+    publish_again,
+    pump,
+    put,
+    root,
+    send_waiting,
+    sheaf,
+    stepped,
+)
+from taut.strategies.sheaf import unbind
 from taut.strategies.tree import Tree, plant, towards
-
-RETUNE_STEPS = 64
-WAITING_SHARE = 2  # what waits is merged beyond this fraction of a dense update
-
-
-@dataclass
-class Outbox:
-    """What waits to cross one edge. Steps are this worker's own."""
-
-    waiting: Sheaf
-    since: int = 0  # the step at which the oldest came here
-    busy: bool = False
-    sent: int = 0  # the step at which the message under way left
-    delay: int = 0  # how many steps its oldest had waited by then
-
-
-@dataclass
-class Relaying:
-    """A worker's state. ``arrivals`` wait for the end of the local step; ``early`` for the members that they tell of."""
-
-    local: Relayed
-    place: Place
-    tree: Tree
-    ending: RelayEnding
-    crossings: Crossings
-    doubts: Doubts = field(default_factory=Doubts)
-    outboxes: dict[int, Outbox] = field(default_factory=dict)
-    arrivals: Sheaf = field(default_factory=lambda: Sheaf(b"".join, 0))
-    early: list[Heard] = field(default_factory=list)
-    draining: bool = False
-    leaving: set[int] | None = None  # those who were told that this worker goes
-    steps: int = 0
-    included: int = 0  # updates, its own among them
-    refused: int = 0
-    hop: float = 0.5  # own steps that an update takes over one edge, smoothed
-
-    @property
-    def staleness(self) -> float:
-        """Own steps until an update has reached another worker, on average over the others."""
-        return 0.5 + self.tree.distance * self.hop
 
 
 @dataclass(frozen=True)
@@ -109,15 +81,15 @@ class Relay(Method):
         tree = plant(place)
         relayed = cast(Relayed, local)
         state = Relaying(relayed, place, tree, RelayEnding(tree, relayed), Crossings(place))
-        state.arrivals = _sheaf(state)
-        _root(state, tree)
+        state.arrivals = sheaf(state)
+        root(state, tree)
         return state
 
     def on(self, state: Relaying, event: MethodEvent, now: float) -> list[MethodAction]:
         actions: list[MethodAction] = []
         match event:
             case Stepped():
-                _stepped(state)
+                stepped(state)
                 actions.append(Proceed())
             case Heard():
                 _heard(state, event, actions)
@@ -125,24 +97,24 @@ class Relay(Method):
                 _placed(state, place, actions)
             case Draining() if not state.draining:
                 state.draining = True
-                _flush(state)
+                flush(state)
                 actions += state.ending.ask_again()
             case Leaving():
-                _flush(state)
-                _send_waiting(state, actions)
+                flush(state)
+                send_waiting(state, actions)
                 state.leaving = set()
             case Ended() | Draining():
                 pass
         if state.draining or state.leaving is not None:
             for crossing in state.doubts.end():
-                _publish_again(state, crossing.payloads)
-        _pump(state, actions)
+                publish_again(state, crossing.payloads)
+        pump(state, actions)
         if state.leaving is not None:
             _say_going(state, state.leaving, actions)
         elif state.draining:
             idle = [rank for rank, box in state.outboxes.items() if not box.waiting]
             owed = state.crossings.astray or state.doubts.open
-            actions += state.ending.go_on([] if owed else idle, lambda: _include(state))
+            actions += state.ending.go_on([] if owed else idle, lambda: include(state))
             if state.ending.news:
                 state.ending.news = False
                 actions.append(Finished())
@@ -165,9 +137,9 @@ class Relay(Method):
         actions: list[MethodAction] = []
         for each in unsent:
             state.doubts.bring(each)
-            _publish_again(state, each.waiting)
+            publish_again(state, each.waiting)
         actions += state.doubts.ask(state.place.others)
-        _pump(state, actions)
+        pump(state, actions)
         return actions
 
     def figures(self, state: Relaying) -> dict[str, float]:
@@ -177,62 +149,6 @@ class Relay(Method):
             "repaired": float(state.ending.repaired),
             "refused": float(state.refused),
         }
-
-
-def _sheaf(state: Relaying) -> Sheaf:
-    return Sheaf(state.local.merge, state.local.x.nbytes // WAITING_SHARE)
-
-
-def _root(state: Relaying, tree: Tree) -> None:
-    state.tree = tree
-    state.outboxes = {other: Outbox(_sheaf(state)) for other in tree.neighbours}
-    state.crossings.root(tree)
-    state.local.retune(len(tree.members), state.staleness)
-
-
-def _stepped(state: Relaying) -> None:
-    """The worker's own update goes into every outbox, after what the others sent went into the worker."""
-    state.steps += 1
-    _include(state)
-    payload = state.local.emit()
-    if payload is not None:
-        _publish(state, payload)
-    if state.steps % RETUNE_STEPS == 0:
-        state.local.retune(len(state.tree.members), state.staleness)
-
-
-def _publish(state: Relaying, payload: bytes) -> None:
-    state.included += 1
-    for box in state.outboxes.values():
-        _put(state, box, payload, 1)
-
-
-def _publish_again(state: Relaying, payloads: Sequence[bytes]) -> None:
-    """Of this worker's last place. The donor's weights, which it has now, are without it."""
-    for payload in payloads:
-        state.arrivals.put(payload, 1)
-        _publish(state, payload)
-
-
-def _flush(state: Relaying) -> None:
-    _include(state)
-    for payload in state.local.flush():
-        _publish(state, payload)
-
-
-def _put(state: Relaying, box: Outbox, payload: bytes, count: int) -> None:
-    if not box.waiting:
-        box.since = state.steps
-    box.waiting.put(payload, count)
-
-
-def _include(state: Relaying) -> None:
-    for payload in state.arrivals.payloads:
-        try:
-            state.local.absorb(payload)
-        except MalformedMessage:
-            state.refused += 1
-    state.arrivals = _sheaf(state)
 
 
 def _heard(state: Relaying, event: Heard, actions: list[MethodAction]) -> None:
@@ -250,7 +166,7 @@ def _heard(state: Relaying, event: Heard, actions: list[MethodAction]) -> None:
         actions.append(state.doubts.answer(event, state.place.rank, state.crossings.taken))
     elif note.kind in KINDS:
         missed = state.doubts.answered(event)
-        _publish_again(state, missed.payloads if missed is not None else [])
+        publish_again(state, missed.payloads if missed is not None else [])
     elif tree is None:
         state.early.append(event)  # of members that this worker has not been told of yet
     elif note.kind == "update":
@@ -296,7 +212,7 @@ def _pass_on(state: Relaying, event: Heard, tree: Tree, via: int, actions: list[
             continue
         if tree.key == state.tree.key:
             for number, payload in enumerate(payloads):
-                _put(state, state.outboxes[other], payload, 0 if number else event.note.part)
+                put(state, state.outboxes[other], payload, 0 if number else event.note.part)
         else:
             actions += state.crossings.send(other, Crossing(tree.key, state.place.rank, event.note.part, payloads))
 
@@ -309,8 +225,8 @@ def _placed(state: Relaying, place: Place, actions: list[MethodAction]) -> None:
     if not changed:
         return
     actions += state.doubts.ask(place.others)
-    _send_waiting(state, actions)
-    _root(state, plant(place))
+    send_waiting(state, actions)
+    root(state, plant(place))
     state.ending.restart(state.tree)
     if state.draining:
         actions += state.ending.ask_again()
@@ -321,27 +237,6 @@ def _placed(state: Relaying, place: Place, actions: list[MethodAction]) -> None:
                 _heard(state, event, actions)
             except MalformedMessage as error:
                 actions.append(Refuse(event.sender, str(error)))
-
-
-def _pump(state: Relaying, actions: list[MethodAction]) -> None:
-    """One message at a time over each edge."""
-    for other, box in state.outboxes.items():
-        if box.waiting and not box.busy:
-            _send(state, other, box, actions)
-
-
-def _send_waiting(state: Relaying, actions: list[MethodAction]) -> None:
-    """All that waits to cross an edge goes now: nothing more will come this way."""
-    for other, box in state.outboxes.items():
-        if box.waiting:
-            _send(state, other, box, actions)
-
-
-def _send(state: Relaying, other: int, box: Outbox, actions: list[MethodAction]) -> None:
-    box.busy, box.sent, box.delay = other not in state.crossings.going, state.steps, state.steps - box.since
-    crossing = Crossing(state.tree.key, state.place.rank, box.waiting.count, list(box.waiting.payloads))
-    box.waiting.clear()
-    actions += state.crossings.send(other, crossing)
 
 
 def _say_going(state: Relaying, told: set[int], actions: list[MethodAction]) -> None:
