@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator, Sequence
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -12,7 +13,11 @@ from hypothesis import strategies as st
 from taut.core.events import Arrived, PeerGone, PeerJoined, Published, Send
 from taut.core.messages import Report, Updates
 from taut.strategies.broadcast import Broadcast
+from taut.strategies.combination import default_topology
 from taut.strategies.log import Log
+from taut.strategies.registry import parse
+from taut.testing.codec_actor import with_codec
+from taut.testing.method_world import MethodWorld
 from taut.testing.strategy_check import Replica, World
 
 RANGE = struct.Struct("<III")
@@ -148,6 +153,32 @@ def test_where_all_together_is_too_large_as_much_as_fits_becomes_one(limit):
     assert sum(entry.hi - entry.lo + 1 for entry in log.entries) == log.nbytes == 16
     assert log.boundary(4) and log.boundary(5)
     assert len(log.entries) <= 2 * 16 // limit + 2
+
+
+@pytest.mark.parametrize("strategy", ["adpsgd", "codistillation:every=2", "relay"])
+def test_little_waits_for_one_that_cannot_be_heard(strategy):
+    """Of methods that never wait: worker 3 of four hears nothing, and is not heard, for hundreds of steps."""
+    choice = parse(strategy)
+    method, noise = choice.method(), np.random.default_rng(1)
+
+    def step(actor):
+        actor.x += noise.normal(0, 0.1, 24).astype(np.float32)
+        return 1
+
+    actor = with_codec(method.codecs[0], 4) if method.streams else None
+    start = [np.zeros(24, np.float32)] * 4
+    world = MethodWorld(method, start, topology=default_topology(choice), seed=1, step=step, actor=actor)
+    for _ in range(1500):
+        pairs = [pair for pair, queue in sorted(world.queues.items()) if queue and 3 not in pair]
+        if pairs and world.random.random() < 0.6:
+            sender, to = world.random.choice(pairs)
+            world._hear(to, world.queues[(sender, to)].popleft())
+        else:
+            rank = world.random.randrange(4)
+            world.catch_up(rank)
+            world.take_step(rank)
+    assert all(each.steps > 50 for each in world.actors.values())
+    assert sum(len(queue) for pair, queue in world.queues.items() if 3 in pair) <= 3 * 2 * 2
 
 
 def test_published_while_alone_is_forgotten():
