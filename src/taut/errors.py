@@ -89,7 +89,8 @@ class Superseded(TautError):
 
 
 class ReplicasDiffer(TautError):
-    """After the drain the replicas were not identical although their codec promises it. This is a bug in taut."""
+    """After the drain the replicas were not identical although their strategy and codec promise it. Where messages of a
+    worker were refused, that one is broken or hostile; where none was, it is a bug in taut."""
 
 
 class Stopping(BaseException):

@@ -82,9 +82,7 @@ class LeavingWorld(MethodWorld):
             self._post(rank, self.estates[rank].placed(event.place.members))
 
     def _post(self, rank: int, tells: Sequence[Tell]) -> None:
-        method, self.method = self.method, _Says(list(tells))  # type: ignore[assignment]
-        super().tell(rank, Leaving())
-        self.method = method
+        self._carry_out(rank, tells)
 
     def leave(self, rank: int) -> bool:
         """False where it cannot leave now: it takes a turn, is leaving, or is the last one."""
@@ -105,7 +103,7 @@ class LeavingWorld(MethodWorld):
     def depart(self) -> None:
         for rank in sorted(self.leaving):
             said = any(queue for (sender, _), queue in self.queues.items() if sender == rank)
-            if self.estates[rank].done and not said:
+            if self.estates[rank].done and not said and not self.method.owing(self.actors[rank].method_state):
                 self.leaving.discard(rank)
                 self.kill(rank)
 
@@ -136,13 +134,3 @@ class LeavingWorld(MethodWorld):
             if left is not None:
                 total += left
         return total
-
-
-class _Says:
-    """A method that answers with these."""
-
-    def __init__(self, tells: list[Tell]) -> None:
-        self.tells = tells
-
-    def on(self, *_: object) -> list[Tell]:
-        return self.tells

@@ -146,7 +146,8 @@ def test_a_busy_edge_merges_what_waits() -> None:
     for _ in range(30):
         world.actors[0].x += np.float32(0.02)
         world.take_step(0)
-    assert len(world.queues[(0, 1)]) == 1, "one message is under way, whatever comes after it"
+    kinds = [item.note.kind for item in world.queues[(0, 1)]]
+    assert kinds == ["tree", "update"], "one message is under way, whatever comes after it"
     made = world.actors[0].method_state.included
     assert made > 10
     world._quiet()
@@ -170,7 +171,7 @@ def test_a_relay_passes_on_while_it_trains() -> None:
 def test_a_broken_update_is_refused_and_the_edge_stays_usable() -> None:
     world = world_of(2, "line", seed=9)
     state = world.actors[1].method_state
-    actions = world.method.on(state, Heard(0, Note("update", state.tree.key, 1), b"rubbish"), 0.0)
+    actions = world.method.on(state, Heard(0, Note("update", state.tree.key, 1, [1.0, 0.0]), b"rubbish"), 0.0)
     assert [action.note.kind for action in actions if isinstance(action, Tell)] == ["got"]
     assert state.refused == 1
     world.method.on(state, Stepped(1), 0.0)
@@ -206,6 +207,6 @@ def test_async_is_relayed_where_the_topology_is_not_complete() -> None:
 def test_staleness_grows_with_the_distance(workers: int) -> None:
     world = world_of(workers, "line", seed=2)
     world.run(80)
-    assert all(0.4 < stale < 3 * workers for stale in figures(world, "staleness"))
+    assert all(0.4 < stale < 4 * workers for stale in figures(world, "staleness"))
     ends, middle = world.actors[0].method_state, world.actors[workers // 2].method_state
     assert ends.tree.distance >= middle.tree.distance

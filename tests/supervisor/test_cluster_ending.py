@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from scripted import Scripted, digest, hello
 
 from taut.core.messages import (
+    Complaint,
     Digest,
     Done,
     Donor,
@@ -16,6 +17,7 @@ from taut.core.messages import (
     Expulsion,
     Failed,
     Finish,
+    Heartbeat,
     LeaseRequest,
     NoLease,
     Ready,
@@ -89,7 +91,25 @@ def test_replicas_that_differ_are_reported_and_the_model_is_kept() -> None:
     assert run.outcome.identical is False
     assert run.outcome.exit_code == 1
     assert run.outcome.model is not None
-    assert "differ" in run.outcome.error
+    assert "workers" not in run.outcome.error and "worker 0 and worker 1 differ" in run.outcome.error
+    assert "no message was refused: a bug in taut" in run.outcome.error
+
+
+def test_where_messages_were_refused_a_difference_is_no_bug() -> None:
+    """It is said how many, and of whom, also of one that is gone by then."""
+    run = Scripted(4)
+    run.train(0, 1, 2, 3)
+    run.say(0, Heartbeat(Statistics(), [], [Complaint(3, 40, 2, "not finite"), Complaint(2, 1)]))
+    run.say(1, Heartbeat(Statistics(), [], [Complaint(3, 30)]))
+    run.exit(3)
+    for rank in (0, 1, 2):
+        run.say(rank, Done())
+    run.drained(0, 2, text="aaa")
+    run.drained(1, text="bbb")
+    upload(run, 0)
+    run.take(run.cluster.saved("m", "", run.now))
+    said = "the replicas of workers 0, 2 and worker 1 differ, though they must not; refused: "
+    assert run.outcome.error == said + "72 messages of worker 3, 1 messages of worker 2"
 
 
 def test_without_an_exact_codec_a_difference_is_no_error() -> None:

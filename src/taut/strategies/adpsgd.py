@@ -24,6 +24,7 @@ from taut.strategies.method import (
     Draining,
     Finished,
     Heard,
+    Leaving,
     Local,
     Method,
     MethodAction,
@@ -52,6 +53,8 @@ class Pairing:
     draining: bool = False
     averaged: int = 0
     forgotten: int = 0  # questions to those who are gone
+    apart: bool = False  # it trained since it last asked
+    leaving: bool = False
 
 
 @dataclass(frozen=True)
@@ -87,9 +90,12 @@ class ADPSGD(Method):
     def on(self, state: Pairing, event: MethodEvent, now: float) -> list[MethodAction]:
         actions: list[MethodAction] = []
         match event:
-            case Stepped():
+            case Stepped(samples):
+                state.apart = state.apart or samples > 0
                 self._ask(state, actions)
                 actions.append(Proceed())
+            case Leaving():
+                state.leaving = True
             case Heard(sender, Note(kind="bye"), _):
                 state.left.add(sender)
             case Heard(sender, Note(kind="ask", round=number), payload):
@@ -110,24 +116,32 @@ class ADPSGD(Method):
                 if state.asked is not None and state.asked[0] not in place.members:
                     state.asked = None
                     state.forgotten += 1
+                    state.apart = True
             case Draining():
                 state.draining = True
             case Ended():
                 pass  # others may still ask
+        if state.leaving and state.apart:
+            self._ask(state, actions)
         if state.draining:
             _drain(state, actions)
         return actions
 
     def _ask(self, state: Pairing, actions: list[MethodAction]) -> None:
         state.turns += 1
-        if state.asked is not None or state.draining or state.turns % self.every:
+        if state.asked is not None or state.draining or (state.turns % self.every and not state.leaving):
             return
         place = state.place
         partners = [other for other in place.neighbours(state.turns) if other not in state.left]
         if partners:
             partner = partners[roll(self.seed, place.rank, state.turns) % len(partners)]
             state.asked = (partner, state.turns)
+            state.apart = False
             actions.append(Tell(partner, Note("ask", state.turns), state.local.x.tobytes()))
+
+    def owing(self, state: Pairing) -> bool:
+        """Half of what it did last is with a neighbour when that one answers."""
+        return (state.apart and bool(set(state.place.neighbours(state.turns)) - state.left)) or state.asked is not None
 
     def figures(self, state: Pairing) -> dict[str, float]:
         return {"averaged": float(state.averaged), "forgotten": float(state.forgotten)}

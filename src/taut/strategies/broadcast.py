@@ -4,7 +4,7 @@ late joins and deaths. The ground under all complete strategies.
 Each worker numbers its updates 1, 2, 3, ... and keeps them in a log until all neighbours have them. A receiver takes
 them in order, per origin, so its knowledge is a version vector. ``Report`` carries it back: acknowledgement, request for
 what is missing and obituary in one. When an origin has died, whoever holds more of its stream than a neighbour does
-passes the rest on; ``Log.compact`` keeps every position at which somebody can stand, so the pieces always fit.
+passes the rest on (``passing_on.py``); ``Log.compact`` keeps every position at which somebody can stand, so it fits.
 
 Joining: a newcomer is ``pending`` until it has a state. While it is, every neighbour holds its whole log for it. It
 asks its donor for the state only after all neighbours have reported to it (so they do hold), and then tells each the
@@ -16,9 +16,7 @@ else.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import islice
 from typing import ClassVar, Literal
 
 from taut.core.events import (
@@ -42,9 +40,7 @@ from taut.strategies.broadcast_arrivals import take_report, take_updates
 from taut.strategies.broadcast_state import BroadcastState, prune
 from taut.strategies.links import MOST_PATIENCE, Link
 from taut.strategies.log import Entry, Log, Merge
-
-MAX_SPANS = 256
-PASSED_ON_NBYTES = 1 << 20  # of updates of the dead, in one message: who comes back after long has many
+from taut.strategies.passing_on import MAX_SPANS, follow, merged_spans, pass_on
 
 
 @dataclass(frozen=True)
@@ -84,6 +80,7 @@ class Broadcast:
             case Arrived(sender, Report() as message, _):
                 take_report(state, sender, message, now)
                 prune(state)
+                follow(state.log_of(sender), message.merged, self.merge, self.payload_nbytes)
             case Taken(positions):
                 state.taken.update(positions)
                 for link in state.links.values():
@@ -131,7 +128,7 @@ class Broadcast:
                 if link.sent < own.head:
                     self._send_new(state, own, rank, link, now, actions)
                 if state.gone:
-                    _pass_on(state, rank, link, now, actions)
+                    pass_on(state, rank, link, now, self.merge, self.payload_nbytes, actions)
             since_s = now - link.reported_s
             if link.gap or since_s >= (self.report_s if link.report_due else link.rto_s):
                 actions.append(Send(rank, _report(state, rank, link)))
@@ -210,37 +207,10 @@ def _owe_reports(state: BroadcastState) -> None:
 def _report(state: BroadcastState, rank: int, link: Link) -> Report:
     position = state.taken.get(rank, 0) if state.synced else -1
     link.told_clock = state.clock
-    return Report(link.in_round, position, link.gap, state.have(), sorted(state.gone), state.final, state.clock)
-
-
-def _pass_on(state: BroadcastState, rank: int, link: Link, now: float, actions: list[Action]) -> None:
-    """Hand the neighbour what it lacks of the dead."""
-    for origin in state.gone:
-        log = state.log_of(origin)
-        lacks = link.seen.get(origin, 0)
-        if link.blocked or origin not in link.sealed or lacks >= log.head or lacks < log.floor:
-            continue
-        upto, when = link.relayed.get(origin, (lacks, float("-inf")))
-        if upto > lacks and now - when <= link.rto_s:
-            continue
-        if not log.boundary(lacks):
-            continue  # nobody can stand there: it does not tell the truth
-        entries = list(_batch(log, lacks))
-        if not entries:
-            continue
-        link.relayed[origin] = (entries[-1].hi, now)
-        spans = [Span(origin, entry.lo, entry.hi) for entry in entries]
-        actions.append(Send(rank, Updates(link.round, 0, spans), [entry.payload for entry in entries]))
-
-
-def _batch(log: Log, position: int) -> Iterator[Entry]:
-    """What comes after ``position``, as much of it as goes into one message."""
-    nbytes = 0
-    for entry in islice(log.after(position), MAX_SPANS):
-        if nbytes and nbytes + len(entry.payload) > PASSED_ON_NBYTES:
-            return
-        nbytes += len(entry.payload)
-        yield entry
+    merged = merged_spans(state.log_of(state.rank))
+    return Report(
+        link.in_round, position, link.gap, state.have(), sorted(state.gone), state.final, state.clock, merged=merged
+    )
 
 
 def _somebody_stands(state: BroadcastState, at: int) -> bool:

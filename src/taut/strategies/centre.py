@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from taut.strategies.method import Vector
 
 SHARDS = 16
-KINDS = ("ask", "answer", "shard", "bye", "final", KIND)
+KINDS = ("ask", "answer", "shard", "will", "bye", "final", KIND)
 
 
 class Rule(Protocol):
@@ -69,6 +69,7 @@ class Centre:
     training: bool = False  # x is the worker's own, though answers are missing
     answers: dict[int, Vector] = field(default_factory=dict)  # that came meanwhile
     # the end
+    left: bool = False  # this worker goes, and its shards are with the others
     draining: bool = False
     finished: bool = False
     told: dict[str, set[int]] = field(default_factory=lambda: {"bye": set(), "final": set()})
@@ -167,7 +168,7 @@ class Centre:
             return []
         parts = self._parts(note, payload)
         if note.kind == "ask":
-            return [self._answer(sender, note, parts)]
+            return [] if self.left else [self._answer(sender, note, parts)]  # it asks the heir when it hears of it
         for shard, values in parts:
             if note.kind == "answer":
                 self._take(shard, note.round, values)
@@ -205,6 +206,11 @@ class Centre:
         if not note.numbers or len(parts) != len(note.numbers) - 1 or offset != len(payload):
             raise MalformedMessage(f"{note.kind}: {len(payload)} bytes do not make the shards {note.numbers[1:]}")
         return parts
+
+    def leave(self) -> list[Tell]:
+        """This worker goes: all get its shards as they are, for one of them will hold them."""
+        self.left = True
+        return [self._tell(other, "will", self.held(), self.view) for other in self.place.others]
 
     def placed(self, place: Place) -> list[Tell]:
         """The members changed: hand over what we no longer hold, and ask the heirs of the dead."""

@@ -19,6 +19,7 @@ from taut.strategies.method import (
     Finished,
     Heard,
     HeldUp,
+    Leaving,
     Local,
     Method,
     MethodAction,
@@ -39,6 +40,7 @@ class Orbit:
     steps: int = 0
     exchanges: int = 0
     turn: bool = False
+    leaving: bool = False
     ended: bool = False
     finished: bool = False
 
@@ -56,6 +58,10 @@ class Centred(Method):
     @abstractmethod
     def exchange(self, state: Any) -> list[Tell]:
         """Ask the centre."""
+
+    def owing(self, state: Any) -> bool:
+        """What it did since its last exchange goes into another one, then what it holds of the centre to the others."""
+        return bool(not state.finished and (state.steps or state.centre.asking or not state.centre.left))
 
     def figures(self, state: Any) -> dict[str, float]:
         return {"exchanges": float(state.exchanges), **state.centre.drift.figures()}
@@ -82,8 +88,8 @@ class Centred(Method):
                 actions += centre.placed(place)
             case HeldUp() if state.turn and centre.missing and not (centre.drift.under_way or centre.draining):
                 centre.let_go()
-            case Ended():
-                state.ended = True
+            case Ended() | Leaving():
+                state.ended, state.leaving = True, isinstance(event, Leaving)
                 centre.resume()
             case Draining():
                 centre.draining = True
@@ -94,6 +100,8 @@ class Centred(Method):
             centre.drift.drop()
             if state.steps > 0 if state.ended else state.turn and state.steps >= self.every:
                 actions += self._exchange(state)
+            elif state.leaving and not (state.steps or centre.left):
+                actions += centre.leave()
         actions += centre.close()
         self._go_on(state, actions)
         return actions

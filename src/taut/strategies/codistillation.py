@@ -11,6 +11,7 @@ Paper: Anil et al. 2018, "Large scale distributed neural network training throug
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Literal
 
@@ -39,6 +40,7 @@ from taut.strategies.method import (
 if TYPE_CHECKING:
     from taut.strategies.method import Vector
 
+MOST_UNSEEN = 2
 LOSSES = ("auto", "kl", "mse")
 
 
@@ -60,7 +62,9 @@ class Codistilling:
     teachers: dict[int, Teacher] = field(default_factory=dict)
     steps: int = 0
     sent: int = 0
+    withheld: int = 0  # from those who had not seen the last ones
     agreement: float = 0.0  # the last one, for the statistics
+    unseen: Counter[int] = field(default_factory=Counter)  # weights that were sent, and not seen yet, by receiver
 
 
 @dataclass(frozen=True)
@@ -112,7 +116,10 @@ class Codistillation(Method):
                 if len(payload) != state.local.x.nbytes:
                     raise MalformedMessage(f"weights of {len(payload)} bytes; this model has {state.local.x.nbytes}")
                 if sender in state.place.members:
+                    actions.append(Tell(sender, Note("seen")))
                     state.teachers[sender] = Teacher(np.frombuffer(payload, np.float32), steps, state.steps)
+            case Heard(sender, Note(kind="seen")):
+                state.unseen[sender] = max(0, state.unseen[sender] - 1)
             case Placed(place):
                 state.place = place
                 state.teachers = {rank: t for rank, t in state.teachers.items() if rank in place.members}
@@ -123,9 +130,13 @@ class Codistillation(Method):
         return actions
 
     def _show(self, state: Codistilling) -> list[Tell]:
-        """This worker's weights, to those who learn from it."""
+        """This worker's weights, to those who learn from it. For one that cannot be heard only a few wait: the others
+        would be out of date when they came."""
         graph = state.place.graph(state.steps // self.every)
-        others = graph.outward(state.place.rank)
+        learners = graph.outward(state.place.rank)
+        others = [rank for rank in learners if state.unseen[rank] < MOST_UNSEEN]
+        state.withheld += len(learners) - len(others)
+        state.unseen.update(others)
         state.sent += len(others)
         payload = state.local.x.tobytes() if others else b""
         return [Tell(other, Note("weights", state.steps), payload) for other in others]

@@ -151,6 +151,9 @@ class DiLoCo(Periodic):
             return self._delayed.on(state, event, now)
         return super().on(state, event, now)
 
+    def owing(self, state: Any) -> bool:
+        return self._delayed.owing(state) if isinstance(state, Pushing) else super().owing(state)
+
     def drifting(self, state: Any) -> bool:
         return self._delayed.drifting(state) if isinstance(state, Pushing) else super().drifting(state)
 

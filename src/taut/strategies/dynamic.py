@@ -26,7 +26,18 @@ from taut.core.messages import Note
 from taut.errors import MalformedMessage, Misuse
 from taut.strategies.balance import Adopt, Ask, Balance, Everybody, within
 from taut.strategies.group import Group
-from taut.strategies.method import Heard, Local, MethodAction, MethodEvent, Place, Placed, Stepped, Tell, check_whole
+from taut.strategies.method import (
+    Heard,
+    Leaving,
+    Local,
+    MethodAction,
+    MethodEvent,
+    Place,
+    Placed,
+    Stepped,
+    Tell,
+    check_whole,
+)
 from taut.strategies.periodic import Period, Periodic
 
 if TYPE_CHECKING:
@@ -43,6 +54,7 @@ class Watch(Period):
 
     reference: Vector = None  # type: ignore[assignment]  # set by start
     strayed: bool = False  # the coordinator has our x, and we wait for its verdict
+    apart: bool = False  # we trained since our x was last in a mean
     verdict: Vector | None = None  # it came while we trained on
     asked: int = -1  # it wants our x at our next check, before this average
     called: int = 0  # somebody is in this average of all
@@ -103,8 +115,12 @@ class Dynamic(Periodic):
         actions: list[MethodAction] = []
         if isinstance(event, Heard) and event.note.kind in KINDS:
             self._hear(state, event)
-        elif isinstance(event, Stepped) and state.verdict is not None:
-            _adopt(state, state.verdict)
+        elif isinstance(event, Stepped):
+            state.apart = state.apart or event.samples > 0
+            if state.verdict is not None:
+                _adopt(state, state.verdict)
+        elif isinstance(event, Leaving) and self.owing(state):
+            actions += _call(state)
         elif isinstance(event, Placed):
             actions += self._move(state, event.place)
         actions += super().on(state, event, now)
@@ -158,7 +174,11 @@ class Dynamic(Periodic):
         state.noted = False
         return _announce(state) + self.begin(state, state.local.x, float(state.samples), keeps=True)
 
+    def owing(self, state: Watch) -> bool:
+        return state.apart and not state.finished and len(state.place.members) > 1
+
     def conclude(self, state: Watch) -> None:
+        state.apart = state.steps > 0
         if state.trained or state.newcomers:
             state.group.mean(state.local.x)
         state.reference[:] = state.local.x
@@ -237,10 +257,7 @@ class Dynamic(Periodic):
                 if state.place.rank in ranks:
                     state.asked = state.next
             case Everybody():
-                actions += _announce(state)
-                state.called = max(state.called, state.next)
-                if not state.next:
-                    state.callers.add(state.place.rank)
+                actions += _call(state)
 
 
 def _take_verdict(state: Watch, mean: Vector) -> None:
@@ -253,10 +270,20 @@ def _take_verdict(state: Watch, mean: Vector) -> None:
 
 def _adopt(state: Watch, mean: Vector) -> None:
     """Go on from the mean of those who strayed."""
+    state.apart = state.drift.under_way
     with state.drift.kept(state.local.x):
         state.local.x[:] = mean
     state.strayed, state.idle, state.verdict = False, False, None
     state.steps = 0
+
+
+def _call(state: Watch) -> list[Tell]:
+    """For an average of all."""
+    tells = _announce(state)
+    state.called = max(state.called, state.next)
+    if not state.next:
+        state.callers.add(state.place.rank)
+    return tells
 
 
 def _announce(state: Watch) -> list[Tell]:

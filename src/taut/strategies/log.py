@@ -7,6 +7,7 @@ updates may vanish only where nobody can stand. That is the one rule of ``Log.co
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -92,22 +93,35 @@ class Log:
         ``limit_nbytes``."""
         merged: list[Entry] = []
         run: list[Entry] = []
-
-        def close() -> None:
-            if len(run) > 1:
-                payload = merge([entry.payload for entry in run])
-                if len(payload) <= limit_nbytes:
-                    merged.append(Entry(run[0].lo, run[-1].hi, payload))
-                else:
-                    merged.extend(run)
-            else:
-                merged.extend(run)
-            run.clear()
-
         for entry in self.entries:
             if run and stands(run[-1].hi):
-                close()
+                merged += _united(run, merge, limit_nbytes)
+                run = []
             run.append(entry)
-        close()
-        self.entries = merged
-        self.nbytes = self.compacted_nbytes = sum(len(entry.payload) for entry in merged)
+        self.entries = merged + _united(run, merge, limit_nbytes)
+        self.nbytes = self.compacted_nbytes = sum(len(entry.payload) for entry in self.entries)
+
+    def unite(self, lo: int, hi: int, merge: Merge, limit_nbytes: int) -> None:
+        """Updates ``lo..hi`` as one entry, if that is so many whole ones now."""
+        start, stop = self._first(lo), self._first(hi + 1)
+        run = self.entries[start:stop]
+        if len(run) > 1 and run[0].lo == lo and run[-1].hi == hi:
+            payload = merge([entry.payload for entry in run])
+            if len(payload) <= limit_nbytes:
+                self.entries[start:stop] = [Entry(lo, hi, payload)]
+                self.nbytes += len(payload) - sum(len(entry.payload) for entry in run)
+
+    def _first(self, position: int) -> int:
+        """The index of the first entry that begins at ``position`` or later."""
+        return bisect_left(self.entries, position, key=lambda entry: entry.lo)
+
+
+def _united(run: list[Entry], merge: Merge, limit_nbytes: int) -> list[Entry]:
+    """One entry, or as few as stay within the limit."""
+    if len(run) < 2:
+        return run
+    payload = merge([entry.payload for entry in run])
+    if len(payload) <= limit_nbytes:
+        return [Entry(run[0].lo, run[-1].hi, payload)]
+    half = len(run) // 2
+    return _united(run[:half], merge, limit_nbytes) + _united(run[half:], merge, limit_nbytes)

@@ -8,7 +8,7 @@ while it handles an event, and nothing else of the world. The shell (``worker/ro
     Placed     the members changed, and with them the graph
     Ended      the worker has no data left; it goes on taking turns (``Stepped`` with no samples) for the others' sake
     Draining   the run is over, for everybody
-    Leaving    this worker goes, and the others go on; told only to methods that talk in what a codec emits
+    Leaving    this worker goes, and the others go on; it stays, in turns without data, while the method is ``owing``
 
 and carries out its answers: ``Tell`` (post a message), ``Proceed`` (after ``Stepped``: take the next step) and
 ``Finished`` (after ``Draining``: nobody waits for this worker any more, and it waits for nobody).
@@ -252,12 +252,12 @@ class Method(ABC):
         """``Misuse`` for an optimizer (by its name, and the settings of one of its parameter groups) that does not go
         with the method. Asked by each worker, before it trains."""
 
-    def unsent(self, state: Any, gone: Collection[int]) -> list[bytes]:
-        """This worker was given up: what its codec emitted, or it relays, and did not reach those who are not ``gone``.
-        Asked only where ``returns`` is "sum"."""
+    def unsent(self, state: Any, gone: Collection[int]) -> list[Any]:
+        """This worker was given up: what its codec emitted, or it relays, and may not have reached those who are not
+        ``gone``, for ``welcomed``. Asked only where ``returns`` is "sum"."""
         return []
 
-    def welcomed(self, state: Any, unsent: Sequence[bytes]) -> list[MethodAction]:
+    def welcomed(self, state: Any, unsent: Sequence[Any]) -> list[MethodAction]:
         """This worker came back, and ``state`` is new: ``unsent`` is to reach everybody, itself included."""
         return []
 
@@ -269,6 +269,11 @@ class Method(ABC):
     def agreed_rate(self, state: Any) -> float | None:
         """The learning rate that all use for the step that follows this turn; None: each its own."""
         return None
+
+    def owing(self, state: Any) -> bool:
+        """This worker is ``Leaving``, and something that it did, or passes on, is not with the others yet: it stays until
+        that is so, and takes turns without data, where others wait for turns."""
+        return False
 
     def dispensable(self, state: Any) -> bool:
         """Nothing of this worker's training is in what it waits for: it may leave without waiting for it."""

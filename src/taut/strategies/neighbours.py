@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from taut.strategies.method import Vector
 
 BYE = "bye"
+MOST_ROUNDS = 16  # that a leaving worker stays for
 MOST_EARLY = 64  # messages of one neighbour for versions of the members that this worker has not been told of
 
 
@@ -70,6 +71,8 @@ class Neighbourhood:
     samples: int = 0
     rate: float = 0.0
     dropped: int = 0  # messages of rounds that a change of the members ended
+    untold: bool = False  # it trained since it last sent something
+    told: int = -MOST_ROUNDS  # in which of ``rounds`` it sent what it had last trained
 
 
 S = TypeVar("S", bound=Neighbourhood)
@@ -118,6 +121,13 @@ class NeighbourRounds(Method, Generic[S]):
     def late(self, state: S, heard: Sequence[Heard]) -> None:
         """This worker drains, and these came for rounds that it takes no part in any more."""
 
+    def owing(self, state: S) -> bool:
+        """What it did last was sent in the round ``told``. That its neighbours have merged it is seen when they take part
+        in the next one; where edges have directions, and those who hear it are others, when that has come around."""
+        around = min(len(state.place.members), MOST_ROUNDS - 3) if state.place.graph(state.round).directed else 0
+        alone = state.left >= set(state.place.others)
+        return not alone and (state.untold or state.rounds < state.told + 2 + min(self.overlap, 1) + around)
+
     def figures(self, state: S) -> dict[str, float]:
         return {"rounds": float(state.rounds), "dropped": float(state.dropped), **state.drift.figures()}
 
@@ -161,6 +171,7 @@ class NeighbourRounds(Method, Generic[S]):
             state.steps += 1
             state.samples += turn.samples
             state.rate += turn.rate
+            state.untold = True
             state.drift.stepped()
         if not state.drift.under_way:
             self._join(state, actions)
@@ -171,6 +182,8 @@ class NeighbourRounds(Method, Generic[S]):
         if state.turn.samples and state.steps < self.every and not state.draining:
             self._proceed(state, actions)
             return
+        if state.untold:
+            state.told, state.untold = state.rounds, False
         state.given = Stepped(state.samples, state.rate)
         state.steps, state.samples, state.rate = 0, 0, 0.0
         state.owed |= {(state.round, sender) for sender in self.inward(state)}
@@ -248,6 +261,7 @@ class NeighbourRounds(Method, Generic[S]):
             del state.inbox[key]
         state.dropped += len(stale)
         state.round = 0
+        state.untold = self.owing(state)  # what was sent last may have been dropped
         state.owed.clear()
         state.drift.drop()
         state.samples, state.rate = 0, 0.0

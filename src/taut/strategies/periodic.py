@@ -31,6 +31,7 @@ from taut.strategies.method import (
     Finished,
     Heard,
     HeldUp,
+    Leaving,
     Local,
     Method,
     MethodAction,
@@ -136,6 +137,11 @@ class Periodic(Method):
     def figures(self, state: Any) -> dict[str, float]:
         return {"rounds": float(state.rounds), **state.drift.figures()}
 
+    def owing(self, state: Any) -> bool:
+        """What it did since its last round goes into the next one."""
+        contributes = state.begun and not state.lent
+        return bool(not state.finished and len(state.place.members) > 1 and (state.steps or contributes))
+
     def dispensable(self, state: Any) -> bool:
         """Who has not trained since its last round only lends its presence to this one."""
         return bool(state.begun and state.lent and not state.drift.under_way)
@@ -164,7 +170,7 @@ class Periodic(Method):
                 state.place = place
                 if state.late.stays(place):
                     actions += state.group.placed(place)
-            case Ended():
+            case Ended() | Leaving():
                 state.ended = True
             case Draining():
                 state.draining = True

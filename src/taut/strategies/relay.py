@@ -8,20 +8,23 @@ makes messages rarer, not queues longer. Nobody waits. A worker relays while it 
 step is over.
 
 This is what ``--strategy async`` becomes on a topology that is not complete. When members change, so does the tree:
-messages carry the key of the tree that they belong to and go on along it. What a dead relay had not passed on is lost to
-those behind it; the replicas then differ, which the end finds out and mends (``relay_ending.py``).
+messages carry the key of the tree that they belong to and go on along it, around those who are gone (``crossings.py``).
+A worker that leaves in order takes nothing with it. What a dead relay had not passed on is lost to those behind it; the
+replicas then differ, which the end finds out and mends (``relay_ending.py``).
 Papers: Strom 2015 (the updates); the relaying is ours, cf. Vogels et al. 2021 (RelaySGD) for relays along trees.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar, Literal, cast
 
 from taut.core.events import Ended
 from taut.core.messages import Note
 from taut.errors import MalformedMessage
+from taut.strategies.crossings import Crossing, Crossings
+from taut.strategies.doubts import KINDS, TOOK, Doubt, Unsent
 from taut.strategies.method import (
     CODECS,
     Draining,
@@ -40,48 +43,20 @@ from taut.strategies.method import (
     Tell,
 )
 from taut.strategies.relay_ending import ENDING_KINDS, Relayed, RelayEnding
-from taut.strategies.sheaf import Sheaf, unbind
+from taut.strategies.relay_state import (
+    Relaying,
+    flush,
+    include,
+    publish_again,
+    pump,
+    put,
+    root,
+    send_waiting,
+    sheaf,
+    stepped,
+)
+from taut.strategies.sheaf import unbind
 from taut.strategies.tree import Tree, plant, towards
-
-RETUNE_STEPS = 64
-WAITING_SHARE = 2  # what waits is merged beyond this fraction of a dense update
-TREES_KEPT = 8
-
-
-@dataclass
-class Outbox:
-    """What waits to cross one edge. Steps are this worker's own."""
-
-    waiting: Sheaf
-    since: int = 0  # the step at which the oldest came here
-    busy: bool = False
-    sent: int = 0  # the step at which the message under way left
-    delay: int = 0  # how many steps its oldest had waited by then
-    under_way: list[bytes] = field(default_factory=list)  # what that message carries
-
-
-@dataclass
-class Relaying:
-    """A worker's state. ``arrivals`` wait for the end of the local step; ``early`` for the members that they tell of."""
-
-    local: Relayed
-    place: Place
-    tree: Tree
-    ending: RelayEnding
-    outboxes: dict[int, Outbox] = field(default_factory=dict)
-    trees: dict[int, Tree] = field(default_factory=dict)
-    arrivals: Sheaf = field(default_factory=lambda: Sheaf(b"".join, 0))
-    early: list[Heard] = field(default_factory=list)
-    draining: bool = False
-    steps: int = 0
-    included: int = 0  # updates, its own among them
-    refused: int = 0
-    hop: float = 0.5  # own steps that an update takes over one edge, smoothed
-
-    @property
-    def staleness(self) -> float:
-        """Own steps until an update has reached another worker, on average over the others."""
-        return 0.5 + self.tree.distance * self.hop
 
 
 @dataclass(frozen=True)
@@ -105,16 +80,16 @@ class Relay(Method):
     def start(self, place: Place, local: Local) -> Relaying:
         tree = plant(place)
         relayed = cast(Relayed, local)
-        state = Relaying(relayed, place, tree, RelayEnding(tree, relayed))
-        state.arrivals = _sheaf(state)
-        _root(state, tree)
+        state = Relaying(relayed, place, tree, RelayEnding(tree, relayed), Crossings(place))
+        state.arrivals = sheaf(state)
+        root(state, tree)
         return state
 
     def on(self, state: Relaying, event: MethodEvent, now: float) -> list[MethodAction]:
         actions: list[MethodAction] = []
         match event:
             case Stepped():
-                _stepped(state)
+                stepped(state)
                 actions.append(Proceed())
             case Heard():
                 _heard(state, event, actions)
@@ -122,35 +97,49 @@ class Relay(Method):
                 _placed(state, place, actions)
             case Draining() if not state.draining:
                 state.draining = True
-                _flush(state)
+                flush(state)
                 actions += state.ending.ask_again()
             case Leaving():
-                _flush(state)
-                _send_waiting(state, actions)
+                flush(state)
+                send_waiting(state, actions)
+                state.leaving = set()
             case Ended() | Draining():
                 pass
-        _pump(state, actions)
-        if state.draining:
+        if state.draining or state.leaving is not None:
+            for crossing in state.doubts.end():
+                publish_again(state, crossing.payloads)
+        pump(state, actions)
+        if state.leaving is not None:
+            _say_going(state, state.leaving, actions)
+        elif state.draining:
             idle = [rank for rank, box in state.outboxes.items() if not box.waiting]
-            actions += state.ending.go_on(idle, lambda: _include(state))
+            owed = state.crossings.astray or state.doubts.open
+            actions += state.ending.go_on([] if owed else idle, lambda: include(state))
             if state.ending.news:
                 state.ending.news = False
                 actions.append(Finished())
         return actions
 
-    def unsent(self, state: Relaying, gone: Collection[int]) -> list[bytes]:
-        """What waits to cross the edge towards those who are still in the run: what this worker made, and what came from
-        behind it. The last message under way there was not confirmed, and counts as lost."""
-        hop = towards(state.place, set(state.place.members) - set(gone) - {state.place.rank})
-        box = state.outboxes.get(hop) if hop is not None else None
-        return [] if box is None else [*box.under_way, *box.waiting.payloads]
+    def owing(self, state: Relaying) -> bool:
+        return state.crossings.owed or bool(state.doubts.open)
 
-    def welcomed(self, state: Relaying, unsent: Sequence[bytes]) -> list[MethodAction]:
+    def unsent(self, state: Relaying, gone: Collection[int]) -> list[Unsent]:
+        """What waits to cross the edge towards those who are still in the run: what this worker made, and what came from
+        behind it; and what is under way there, of which this worker does not know whether it came."""
+        hop = towards(state.place, set(state.place.members) - set(gone) - {state.place.rank})
+        waiting = state.outboxes[hop].waiting.payloads if hop is not None and hop in state.outboxes else []
+        under_way = state.crossings.under_way.get(hop, []) if hop is not None else []
+        doubtful = [Doubt(state.place.rank, hop, each) for each in under_way if hop is not None]
+        doubts, taken = state.doubts, state.crossings.taken
+        return [Unsent(state.place.rank, list(waiting), doubtful + doubts.open, taken, doubts.former)]
+
+    def welcomed(self, state: Relaying, unsent: Sequence[Unsent]) -> list[MethodAction]:
         actions: list[MethodAction] = []
-        for payload in unsent:
-            state.arrivals.put(payload, 1)  # the donor's weights, which this worker has now, are without it
-            _publish(state, payload)
-        _pump(state, actions)
+        for each in unsent:
+            state.doubts.bring(each)
+            publish_again(state, each.waiting)
+        actions += state.doubts.ask(state.place.others)
+        pump(state, actions)
         return actions
 
     def figures(self, state: Relaying) -> dict[str, float]:
@@ -162,76 +151,49 @@ class Relay(Method):
         }
 
 
-def _sheaf(state: Relaying) -> Sheaf:
-    return Sheaf(state.local.merge, state.local.x.nbytes // WAITING_SHARE)
-
-
-def _root(state: Relaying, tree: Tree) -> None:
-    state.tree = tree
-    state.outboxes = {other: Outbox(_sheaf(state)) for other in tree.neighbours}
-    state.trees[tree.key] = tree
-    for key in list(state.trees)[:-TREES_KEPT]:
-        del state.trees[key]
-    state.local.retune(len(tree.members), state.staleness)
-
-
-def _stepped(state: Relaying) -> None:
-    """The worker's own update goes into every outbox, after what the others sent went into the worker."""
-    state.steps += 1
-    _include(state)
-    payload = state.local.emit()
-    if payload is not None:
-        _publish(state, payload)
-    if state.steps % RETUNE_STEPS == 0:
-        state.local.retune(len(state.tree.members), state.staleness)
-
-
-def _publish(state: Relaying, payload: bytes) -> None:
-    state.included += 1
-    for box in state.outboxes.values():
-        _put(state, box, payload, 1)
-
-
-def _flush(state: Relaying) -> None:
-    _include(state)
-    for payload in state.local.flush():
-        _publish(state, payload)
-
-
-def _put(state: Relaying, box: Outbox, payload: bytes, count: int) -> None:
-    if not box.waiting:
-        box.since = state.steps
-    box.waiting.put(payload, count)
-
-
-def _include(state: Relaying) -> None:
-    for payload in state.arrivals.payloads:
-        try:
-            state.local.absorb(payload)
-        except MalformedMessage:
-            state.refused += 1
-    state.arrivals = _sheaf(state)
-
-
 def _heard(state: Relaying, event: Heard, actions: list[MethodAction]) -> None:
     note = event.note
-    if note.round not in state.trees:
+    tree = state.crossings.tree(note.round)
+    if note.kind == "tree":
+        state.crossings.introduce(event)
+    elif note.kind == "going":
+        actions += state.crossings.goes(event.sender)
+        if event.sender in state.outboxes:
+            state.outboxes[event.sender].busy = False
+    elif note.kind == "got":
+        _confirm(state, event)
+    elif note.kind == TOOK:
+        actions.append(state.doubts.answer(event, state.place.rank, state.crossings.taken))
+    elif note.kind in KINDS:
+        missed = state.doubts.answered(event)
+        publish_again(state, missed.payloads if missed is not None else [])
+    elif tree is None:
         state.early.append(event)  # of members that this worker has not been told of yet
     elif note.kind == "update":
-        actions.append(Tell(event.sender, Note("got", note.round)))
-        _pass_on(state, event, state.trees[note.round], actions)
+        _take(state, event, tree, actions)
     elif note.round != state.tree.key:
         pass  # about a tree that is no more
-    elif note.kind == "got":
-        box = state.outboxes.get(event.sender)
-        if box is not None and box.busy:
-            box.busy, box.under_way = False, []
-            state.hop += 0.1 * (box.delay + (state.steps - box.sent) / 2 - state.hop)
     elif note.kind in ENDING_KINDS:
         actions += state.ending.heard(event)
 
 
-def _pass_on(state: Relaying, event: Heard, tree: Tree, actions: list[MethodAction]) -> None:
+def _take(state: Relaying, event: Heard, tree: Tree, actions: list[MethodAction]) -> None:
+    if state.leaving is not None:
+        return  # who sent it was told, and sends it around this worker
+    via = state.crossings.take(event, tree)
+    actions.append(Tell(event.sender, Note("got", tree.key)))
+    _pass_on(state, event, tree, via, actions)
+
+
+def _confirm(state: Relaying, event: Heard) -> None:
+    box = state.outboxes.get(event.sender)
+    found = state.crossings.confirmed(event.sender, event.note.round)
+    if found is not None and found.key == state.tree.key and box is not None:
+        box.busy = False
+        state.hop += 0.1 * (box.delay + (state.steps - box.sent) / 2 - state.hop)
+
+
+def _pass_on(state: Relaying, event: Heard, tree: Tree, via: int, actions: list[MethodAction]) -> None:
     if state.ending.drained:
         return  # from an earlier tree, too late: the sums have been compared
     try:
@@ -246,48 +208,39 @@ def _pass_on(state: Relaying, event: Heard, tree: Tree, actions: list[MethodActi
     for payload in payloads:
         state.arrivals.put(payload, 1)
     for other in tree.neighbours:
-        if other == event.sender:
+        if other == via:
             continue
         if tree.key == state.tree.key:
             for number, payload in enumerate(payloads):
-                _put(state, state.outboxes[other], payload, 0 if number else event.note.part)
-        elif other in state.place.members:
-            actions.append(Tell(other, event.note, event.payload))
+                put(state, state.outboxes[other], payload, 0 if number else event.note.part)
+        else:
+            actions += state.crossings.send(other, Crossing(tree.key, state.place.rank, event.note.part, payloads))
 
 
 def _placed(state: Relaying, place: Place, actions: list[MethodAction]) -> None:
     """Another tree. What waits to cross the edges of this one still goes, as it belongs to it."""
     changed = place.members != state.place.members
     state.place = place
+    state.crossings.placed(place)
     if not changed:
         return
-    _send_waiting(state, actions)
-    _root(state, plant(place))
+    actions += state.doubts.ask(place.others)
+    send_waiting(state, actions)
+    root(state, plant(place))
     state.ending.restart(state.tree)
     if state.draining:
         actions += state.ending.ask_again()
     early, state.early = state.early, []
     for event in early:
-        if event.sender in place.members:
-            _heard(state, event, actions)
+        if event.note.kind == "update" or event.sender in place.members:
+            try:
+                _heard(state, event, actions)
+            except MalformedMessage as error:
+                actions.append(Refuse(event.sender, str(error)))
 
 
-def _pump(state: Relaying, actions: list[MethodAction]) -> None:
-    """One message at a time over each edge."""
-    for other, box in state.outboxes.items():
-        if box.waiting and not box.busy:
-            actions.append(_message(state, other, box))
-
-
-def _send_waiting(state: Relaying, actions: list[MethodAction]) -> None:
-    """All that waits to cross an edge goes now: nothing more will come this way."""
-    for other, box in state.outboxes.items():
-        if box.waiting and other in state.place.members:
-            actions.append(_message(state, other, box))
-
-
-def _message(state: Relaying, other: int, box: Outbox) -> Tell:
-    note = Note("update", state.tree.key, box.waiting.count)
-    box.busy, box.sent, box.delay = True, state.steps, state.steps - box.since
-    box.under_way = list(box.waiting.payloads)
-    return Tell(other, note, box.waiting.take())
+def _say_going(state: Relaying, told: set[int], actions: list[MethodAction]) -> None:
+    """After all that this worker had to pass on: it takes nothing more."""
+    for other in sorted(set(state.place.others) - told):
+        told.add(other)
+        actions.append(Tell(other, Note("going", state.tree.key)))

@@ -28,6 +28,7 @@ from taut.strategies.method import (
     Draining,
     Finished,
     Heard,
+    Leaving,
     Local,
     Method,
     MethodAction,
@@ -105,6 +106,10 @@ class Server(Method):
                 self._heard(state, event, actions)
             case Placed(place):
                 self._placed(state, place, actions)
+            case Leaving():
+                self._include(state)
+                self._push(state, actions)
+                self._bequeath(state, actions)
             case Draining() if not state.draining:
                 self._include(state)
                 self._push(state, actions)
@@ -189,6 +194,12 @@ class Server(Method):
         known = state.base[self._range(state, shard)].copy()
         state.shards[shard] = Shard(known, Remedy(self.staleness, self.lambda0))
 
+    def _bequeath(self, state: Serving, actions: list[MethodAction]) -> None:
+        """This worker goes: who will hold its shards gets them now, and what is pushed here until they all know."""
+        for shard, held in state.shards.items() if state.place.others else ():
+            heir = state.heirs[shard] = holder(shard, self.shards, state.place.others)
+            actions.append(Tell(heir, Note("will", 0, shard), held.w.tobytes()))
+
     def _serve(self, state: Serving, shard: int, sender: int, note: Note, change: Vector) -> None:
         if state.ending.closed(shard):
             return  # all had ended, and have these weights
@@ -200,7 +211,7 @@ class Server(Method):
         note, sender, shard = event.note, event.sender, event.note.part
         if shard >= self.shards or len(event.payload) % 4:
             raise MalformedMessage(f"{note.kind!r} for shard {shard} of {self.shards}, {len(event.payload)} bytes")
-        if note.kind in ("weights", "final", "hand", "push") and len(event.payload) != self._nbytes(state, shard):
+        if note.kind in ("weights", "final", "hand", "will", "push") and len(event.payload) != self._nbytes(state, shard):
             raise MalformedMessage(f"{len(event.payload)} bytes for shard {shard} of {self._nbytes(state, shard)}")
         if note.kind == "weights":
             pulling = state.pulling.get(shard)
@@ -208,6 +219,9 @@ class Server(Method):
                 pulling.answer = np.frombuffer(event.payload, np.float32)
         elif note.kind == "final":
             state.ending.final(shard, sender, event.payload)
+        elif note.kind == "will":
+            self._open(state, shard)
+            state.shards[shard].w[:] = np.frombuffer(event.payload, np.float32)
         elif shard not in state.shards:
             # Its sender knows of a death that this worker has not been told of yet.
             state.early = [*state.early[-EARLY:], event]
@@ -216,6 +230,7 @@ class Server(Method):
                 state.shards[shard].w[:] = np.frombuffer(event.payload, np.float32)
         elif note.kind == "push":
             self._serve(state, shard, sender, note, np.frombuffer(event.payload, np.float32))
+            actions += [Tell(state.heirs[shard], note, event.payload)] if shard in state.heirs else []
         elif note.kind == "pull":
             actions.append(Tell(sender, Note("weights", 0, shard), state.shards[shard].pull(sender)))
         elif note.kind == "end":
@@ -234,7 +249,7 @@ class Server(Method):
             state.holders[shard] = now
             state.pulling.pop(shard, None)
             state.elections += 1
-            if now == place.rank:
+            if now == place.rank and shard not in state.shards:  # else it was left to this worker
                 self._open(state, shard)
             elif before == place.rank:  # to a newcomer that is entitled to it
                 actions.append(Tell(now, Note("hand", 0, shard), state.shards.pop(shard).w.tobytes()))

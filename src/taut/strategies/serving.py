@@ -34,6 +34,7 @@ class Serving:
     holders: list[int]
     ending: ServerEnding
     shards: dict[int, Shard] = field(default_factory=dict)
+    heirs: dict[int, int] = field(default_factory=dict)  # of this worker, which leaves: who gets which of them
     pulling: dict[int, Pulling] = field(default_factory=dict)
     early: list[Heard] = field(default_factory=list)  # for a shard that this worker is about to take over
     steps: int = 0

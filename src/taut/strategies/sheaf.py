@@ -23,8 +23,8 @@ class Sheaf:
 
     >>> sheaf = Sheaf(merge=lambda payloads: max(payloads), limit_nbytes=3)
     >>> for payload in (b"aa", b"b", b"c", b"d"): sheaf.put(payload, 1)
-    >>> sheaf.payloads, sheaf.count, unbind(sheaf.take()), sheaf.count
-    ([b'c', b'd'], 4, [b'c', b'd'], 0)
+    >>> sheaf.payloads, sheaf.count
+    ([b'c', b'd'], 4)
     """
 
     merge: Callable[[Sequence[bytes]], bytes]
@@ -46,11 +46,9 @@ class Sheaf:
             self.payloads = [self.merge(self.payloads)]
             self.nbytes = self.merged_nbytes = len(self.payloads[0])
 
-    def take(self) -> bytes:
-        """All of it as one message, and begin anew."""
-        bound = bind(self.payloads)
+    def clear(self) -> None:
+        """Begin anew."""
         self.payloads, self.nbytes, self.count, self.merged_nbytes = [], 0, 0, 0
-        return bound
 
 
 def bind(payloads: Sequence[bytes]) -> bytes:

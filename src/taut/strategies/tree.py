@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import zlib
 from collections import deque
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from taut.strategies.method import Place
 
@@ -26,6 +26,7 @@ class Tree:
     neighbours: tuple[int, ...]
     parent: int | None  # towards the root, which is the lowest rank
     distance: float  # edges to another member, on average
+    lists: Mapping[int, Sequence[int]] = field(default_factory=dict, compare=False, repr=False)  # everybody's neighbours
 
     @property
     def root(self) -> int:
@@ -55,8 +56,16 @@ def plant(place: Place) -> Tree:
                     else:
                         found[other] = found[rank] + 1
     mean = sum(distances.values()) / max(1, len(place.members) - 1)
-    key = zlib.crc32(",".join(map(str, place.members)).encode())
-    return Tree(key, place.rank, place.members, tuple(lists[place.rank]), parent.get(place.rank), mean)
+    key = tree_key(place.members)
+    return Tree(key, place.rank, place.members, tuple(lists[place.rank]), parent.get(place.rank), mean, lists)
+
+
+def tree_key(members: Sequence[int]) -> int:
+    """
+    >>> tree_key((0, 1, 2)) == tree_key((0, 1, 3))
+    False
+    """
+    return zlib.crc32(",".join(map(str, members)).encode())
 
 
 def towards(place: Place, goals: Collection[int]) -> int | None:

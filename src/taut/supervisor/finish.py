@@ -14,6 +14,7 @@ from taut.core.messages import Digest, TensorSpec, Upload
 from taut.errors import MalformedMessage
 from taut.supervisor.consensus import relative
 
+MOST_BLAMED = 8
 _SIZES = {"float": 4, "double": 8, "half": 2, "long": 8, "bool": 1}  # names that do not tell their bits
 
 
@@ -49,6 +50,27 @@ def judge(digests: Mapping[int, Digest]) -> Verdict:
             each = ", ".join(f"{rank}: {dict(sorted(one.have.items()))}" for rank, one in sorted(digests.items()))
             notes.append(f"they had included different updates ({each})")
     return Verdict(exact and len(hashes) == 1, exact, common, tuple(notes))
+
+
+def why_differ(digests: Mapping[int, Digest], refused: Mapping[int, int]) -> str:
+    """What is known of replicas that ought to be equal and are not: whose, and how many messages of whom were refused.
+
+    >>> from taut.core.messages import Statistics
+    >>> ends = {rank: Digest(end, True, {}, Statistics()) for rank, end in enumerate(("ab", "cd", "ab"))}
+    >>> why_differ(ends, {})
+    'the replicas of workers 0, 2 and worker 1 differ, though they must not; no message was refused: a bug in taut'
+    >>> why_differ(ends, {3: 40})
+    'the replicas of workers 0, 2 and worker 1 differ, though they must not; refused: 40 messages of worker 3'
+    """
+    alike: dict[str, list[int]] = {}
+    for rank, digest in sorted(digests.items()):
+        alike.setdefault(digest.digest, []).append(rank)
+    groups = [f"worker{'s' * (len(ranks) > 1)} {', '.join(map(str, ranks))}" for ranks in alike.values()]
+    text = f"the replicas of {' and '.join(groups)} differ, though they must not"
+    worst = sorted((rank for rank, count in refused.items() if count), key=lambda rank: -refused[rank])[:MOST_BLAMED]
+    if not worst:
+        return f"{text}; no message was refused: a bug in taut"
+    return f"{text}; refused: " + ", ".join(f"{refused[rank]} messages of worker {rank}" for rank in worst)
 
 
 def by_score(scores: Mapping[int, float | None], lower_is_better: bool = False) -> list[int]:

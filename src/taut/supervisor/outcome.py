@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from taut.supervisor.finish import why_differ
 from taut.supervisor.roll import Roll
 from taut.supervisor.view import Outcome
 
@@ -13,7 +14,8 @@ def outcome_of(roll: Roll, path: str, error: str, began_s: float, now: float) ->
     did."""
     ledger, ending, verdict = roll.ledger, roll.ending, roll.ending.verdict
     if verdict is not None and verdict.exact and not verdict.identical:
-        error = error or "the replicas differ although equality is promised (a bug in taut)"
+        refused = {worker.rank: worker.refused for worker in roll.members.workers.values()}
+        error = error or why_differ(ending.digests, refused)
     return Outcome(
         state="finished" if path else "failed",
         exit_code=1 if error or ledger.script_failed else 0,

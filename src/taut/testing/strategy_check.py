@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import random
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from taut.core.events import (
     Action,
@@ -52,13 +53,22 @@ class Replica:
     def include_all(self) -> dict[int, int]:
         positions: dict[int, int] = {}
         for item in self.waiting:
-            for offset in range(0, len(item.payload), 8):
-                name = struct.unpack_from("<II", item.payload, offset)
+            for name in self.names(item.payload):
                 assert name not in self.included, f"update {name} was applied twice at {self.state.rank}"
-                self.included.add((name[0], name[1]))
+                self.included.add(name)
             positions[item.origin] = item.hi
         self.waiting.clear()
         return positions
+
+    @staticmethod
+    def written(origin: int, number: int) -> bytes:
+        """The payload of one update."""
+        return struct.pack("<II", origin, number)
+
+    @staticmethod
+    def names(payload: bytes) -> Iterator[tuple[int, int]]:
+        """The updates in a payload."""
+        return struct.iter_unpack("<II", payload)
 
 
 class World:
@@ -68,6 +78,8 @@ class World:
     >>> for _ in range(50): world.publish(world.any())
     >>> world.finish()
     """
+
+    kind: ClassVar[type[Replica]] = Replica  # how its workers write updates down
 
     def __init__(self, strategy: Broadcast, workers: int, seed: int, loss: float = 0.1, repeat: float = 0.1) -> None:
         self.strategy, self.random = strategy, random.Random(seed)
@@ -122,7 +134,7 @@ class World:
         rank = self.names
         self.names += 1
         founder = not any(replica.state.synced for replica in self.live.values())
-        newcomer = Replica(self.strategy.start(rank, synced=founder))
+        newcomer = self.kind(self.strategy.start(rank, synced=founder))
         others = sorted(self.live)
         self.live[rank] = newcomer
         for other in sorted(self.dead):
@@ -192,7 +204,7 @@ class World:
             return
         replica.published += 1
         replica.included.add((rank, replica.published))
-        self.tell(rank, Published(struct.pack("<II", rank, replica.published)))
+        self.tell(rank, Published(self.kind.written(rank, replica.published)))
 
     def take(self, rank: int) -> None:
         replica = self.replica(rank)

@@ -123,7 +123,7 @@ class Finishing:
             changed = True
         self._hand_in(changed)
         if digest.exact and not finish.identical:
-            raise ReplicasDiffer("replicas differ after the drain, although it is promised that they cannot")
+            raise ReplicasDiffer(_why_differ(node.refusals.counts))
         self.validation.raise_failure()
 
     def _trained(self) -> Digest:
@@ -197,6 +197,13 @@ class Finishing:
         for offset in range(0, max(1, len(data)), UPLOAD_NBYTES):
             part = data[offset : offset + UPLOAD_NBYTES]
             self.node.say(Upload(offset, len(data), score, note), [part])
+
+
+def _why_differ(refused: Mapping[int, int]) -> str:
+    """As far as this worker knows; the supervisor knows what the others refused."""
+    text = "replicas differ after the drain, although it is promised that they cannot"
+    counts = ", ".join(f"{count} messages of worker {rank}" for rank, count in sorted(refused.items()) if rank >= 0)
+    return f"{text}; this worker refused {counts or 'nothing'}"
 
 
 def finish_policy(settings: Mapping[str, Any], last: Choice, validation: Validation) -> str:

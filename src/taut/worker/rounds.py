@@ -37,8 +37,6 @@ from taut.worker.waits import Waits
 if TYPE_CHECKING:
     import torch
 
-LULL_S = 0.5  # of a relay that leaves, for a moment in which nothing is under way
-
 
 class Rounds(Talk):
     """Drives ``method`` on ``node``. All of it belongs to the training thread, but for a ``concurrent`` method's
@@ -228,21 +226,32 @@ class Rounds(Talk):
         """The others go on without this worker as soon as the supervisor tells them. What its codec keeps for later is
         handed to one of them."""
         if self._state is not None:
-            if self.method.streams:
+            if self.method.vector == "weights":  # gradients are with the others when the step is over
+                self._fetch()
                 self._tell(Leaving())
+                self._share()
             holder = self.replica if self.method.streams else self.local.coder
             if holder is not None:
                 self.bequest.hand_on(holder.bequest(), self.node.place(self.shape).neighbours(), self.idle)
         self.node.pass_on(self.idle)
         self.node.pass_on(self.idle)  # what waited for an answer to the first
-        if self.method.streams:
-            self._await_lull()
 
-    def _await_lull(self) -> None:
-        """A relay that goes takes with it what others send it in that moment: go when nothing is under way. There may
-        never be such a moment; what is lost is mended at the end."""
-        due_s = self.node.clock.now() + LULL_S
-        self.node.wait(lambda _: self.node.settled() or self.node.clock.now() > due_s, self.idle)
+    def _share(self) -> None:
+        """Until what this worker did is with the others, in turns without data where they wait for its turns."""
+
+        def shared(facts: Facts) -> bool:
+            return not self._owing() or facts.over(self.stage.phase)
+
+        while not shared(self.node.facts):
+            if self.method.lockstep:
+                self._idle_turn()
+            if self.node.supervisor_lost():
+                raise SupervisorLost("the supervisor fell silent while this worker was leaving")
+            self._breathe(shared)
+
+    def _owing(self) -> bool:
+        with self._lock:
+            return self._state is not None and self.method.owing(self._state)
 
     def _inherit(self, part: bytes) -> None:
         holder = self.replica if self.method.streams else self.local.coder
@@ -250,12 +259,12 @@ class Rounds(Talk):
             raise MalformedMessage("a residual, in a run whose updates are dense")
         holder.inherit(part)
 
-    def unsent(self, gone: Collection[int]) -> list[bytes]:
+    def unsent(self, gone: Collection[int]) -> list[Any]:
         with self._lock:
             known = self.method.returns == "sum" and self._state is not None
             return self.method.unsent(self._state, gone) if known else []
 
-    def welcomed(self, unsent: Sequence[bytes]) -> None:
+    def welcomed(self, unsent: Sequence[Any]) -> None:
         with self._lock:
             self._do(self.method.welcomed(self._state, unsent))
 

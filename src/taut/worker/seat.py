@@ -210,7 +210,7 @@ class Seat:
                 was, error = max(was, self.node.rank), again
             except Refused as refusal:
                 raise Expelled(f"{error}; and it could not come back: {refusal}") from None
-        self.talk.welcomed([payload for talk in talks for payload in talk.unsent(self._place.gone())])
+        self.talk.welcomed([one for talk in talks for one in talk.unsent(self._place.gone())])
         self.bytes_dense = 0
         self.returned()
         self.watch.charge("wait")

@@ -73,11 +73,11 @@ class Talk(ABC):
     def joined(self, have: dict[int, int]) -> None:  # noqa: B027
         """The state came from a donor and contains these updates."""
 
-    def unsent(self, gone: Collection[int]) -> list[bytes]:
+    def unsent(self, gone: Collection[int]) -> list[Any]:
         """This worker was given up: what did not reach those who are not ``gone``, and is not in the streams' logs."""
         return []
 
-    def welcomed(self, unsent: Sequence[bytes]) -> None:  # noqa: B027
+    def welcomed(self, unsent: Sequence[Any]) -> None:  # noqa: B027
         """This worker came back, and has started: this did not reach the others before."""
 
     def have(self) -> dict[int, int]:

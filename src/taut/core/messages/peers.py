@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, field
 
 from taut.core.messages.root import MAX_WORKERS, Count, Message, Rank
 
@@ -39,6 +39,8 @@ class Report(Message, frozen=True):
     final: Annotated[int, Meta(ge=-1, le=2**62)]  # this worker's last update, -1 while it may send more
     clock: Count = 0  # iterations made so far
     phase: Count = 0
+    # of its own updates: nobody stands within these, nor will
+    merged: Annotated[list[tuple[Count, Count]], Meta(max_length=64)] = field(default_factory=list)
 
 
 class StateRequest(Message, frozen=True):
