@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from taut.core.events import Deliver, Ended
 from taut.errors import MalformedMessage, SupervisorLost
@@ -36,6 +36,7 @@ from taut.worker.talk import Talk
 if TYPE_CHECKING:
     import torch
 
+Seen = TypeVar("Seen")
 HELD_UP_S = 0.25  # at least, before a round counts as held up: a busy machine takes so long at times
 LAST_WAITS = 64
 LULL_S = 0.5  # of a relay that leaves, for a moment in which nothing is under way
@@ -274,6 +275,11 @@ class Rounds(Talk):
 
     def _tell(self, event: MethodEvent) -> None:
         self.carry_out(lambda: self.method.on(self._state, event, self.node.clock.now()))
+
+    def look(self, at: Callable[[], Seen]) -> Seen:
+        """At the method's state, while nobody changes it."""
+        with self._lock:
+            return at()
 
     def carry_out(self, asked: Callable[[], list[MethodAction]]) -> None:
         """Ask the method, and do what it answers."""
