@@ -79,6 +79,11 @@ class Handover:
         self.asks += 1
         return [Tell(giver, Note("want", round, 0, [version]))]
 
+    @property
+    def refused(self) -> bool:
+        """Something came that was no state."""
+        return bool(self._shunned)
+
     def whole(self, machine: Standing) -> bytes | None:
         """The state that ``machine`` lacks, once it is here."""
         fits = machine.bare and machine.settled and self.asked is not None and self.asked.round == machine.stand.round

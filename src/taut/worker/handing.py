@@ -49,16 +49,17 @@ class Handing:
         """Give the state to whom it is due now, and take over what came."""
         talk = self.talk
         method, state = talk.method, talk.method_state
-        takers = method.takers(state)
+        takers = talk.look(lambda: method.takers(state))
         if takers:
             data = pack(replace(talk.replica.state(), training=pack_training(optimizer, self.also)))
             talk.carry_out(lambda: [each for rank in takers for each in method.give(state, rank, data)])
             log.info("gave the run's state to %s: %.1f MB", ", ".join(map(str, takers)), len(data) / 1e6)
-        came = method.handed(state, self._starting)
+        came = talk.look(lambda: method.handed(state, self._starting))
         if came is not None:
             self._take_over(came, optimizer)
-        if method.forsaken(state):
-            raise RunFailed("everybody who had the run's state is gone, before this worker got it")
+        if talk.look(lambda: method.forsaken(state)):
+            why = "nothing that others gave could be read" if state.handover.refused else "everybody who had it is gone"
+            raise RunFailed(f"this worker cannot get the run's state: {why}")
 
     def _take_over(self, came: bytes, optimizer: torch.optim.Optimizer) -> None:
         talk = self.talk

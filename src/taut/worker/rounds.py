@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable, Collection, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from taut.core.events import Deliver, Ended
 from taut.errors import MalformedMessage, SupervisorLost
@@ -36,6 +36,8 @@ from taut.worker.waits import Waits
 
 if TYPE_CHECKING:
     import torch
+
+Seen = TypeVar("Seen")
 
 
 class Rounds(Talk):
@@ -283,6 +285,11 @@ class Rounds(Talk):
 
     def _tell(self, event: MethodEvent) -> None:
         self.carry_out(lambda: self.method.on(self._state, event, self.node.clock.now()))
+
+    def look(self, at: Callable[[], Seen]) -> Seen:
+        """At the method's state, while nobody changes it."""
+        with self._lock:
+            return at()
 
     def carry_out(self, asked: Callable[[], list[MethodAction]]) -> None:
         """Ask the method, and do what it answers."""
