@@ -74,3 +74,18 @@ def test_a_round_of_fedavg_is_held_up_for_a_few_rounds_at_most() -> None:
     assert found.error == "" and sorted(found.gone) == [2, 3] and found.identical
     for times in steps_of(trace).values():
         assert len([time_s for time_s in times if CUT_S < time_s < HEALED_S]) > 10
+
+
+@pytest.mark.parametrize("strategy", ["dpsgd on ring", "averaging:every=2"])
+def test_who_runs_out_of_data_while_its_round_is_held_up_trains_on_when_it_has_some(strategy: str) -> None:
+    """One of four stands still; the others come to the end of their pass before that is noticed."""
+    name, _, topology = strategy.partition(" on ")
+    trace = Trace({})
+    plan = FaultPlan(1).pause(1, for_s=100).at(4.0)
+    found = run_with_faults(
+        JOB, plan, strategy=name, topology=topology, args=("--passes", "5"), step_s=STEP_S, trace=trace
+    )
+    assert found.error == "" and list(found.gone) == [1] and found.identical
+    for place, times in steps_of(trace).items():
+        pauses = [later - earlier for earlier, later in pairwise(times)]
+        assert place == 1 or max(pauses) < PAUSE_S, f"worker {place} stood still for {max(pauses):.2f} s"

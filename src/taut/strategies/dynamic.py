@@ -162,6 +162,12 @@ class Dynamic(Periodic):
             actions.append(Tell(coordinator, Note("stray", state.next), state.local.x.tobytes()))
         return True
 
+    def drifting(self, state: Watch) -> bool:
+        """A verdict that is held up is as good as over once it is here, or an average of all is called for."""
+        if state.begun:
+            return super().drifting(state)
+        return state.drift.under_way and state.verdict is None and not (state.draining or state.call)
+
     def held_up(self, state: Watch) -> bool:
         return state.strayed or super().held_up(state)
 

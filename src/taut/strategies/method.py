@@ -146,8 +146,8 @@ class Leaving:
 
 @dataclass(frozen=True, slots=True)
 class HeldUp:
-    """This worker has waited in its turn for far longer than it ever does: somebody may have died. Only methods that
-    ``drifts`` are told."""
+    """This worker has waited in its turn for far longer than it ever does: somebody may have died. It has data to train
+    on meanwhile, or has got some. Only methods that ``drifts`` are told."""
 
 
 MethodEvent = Stepped | Heard | Placed | Ended | Draining | Leaving | HeldUp
@@ -280,7 +280,7 @@ class Method(ABC):
         return False
 
     def drifting(self, state: Any) -> bool:
-        """Whether the worker trains on while its round is held up."""
+        """Whether the worker trains on, or may, since its round is held up; not when that is over."""
         return False
 
     def rounds_over(self, state: Any) -> int:

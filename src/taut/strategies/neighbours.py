@@ -132,7 +132,7 @@ class NeighbourRounds(Method, Generic[S]):
         return {"rounds": float(state.rounds), "dropped": float(state.dropped), **state.drift.figures()}
 
     def drifting(self, state: S) -> bool:
-        return state.drift.under_way
+        return state.drift.under_way and not self._complete(state)
 
     def rounds_over(self, state: S) -> int:
         return state.rounds
@@ -149,7 +149,7 @@ class NeighbourRounds(Method, Generic[S]):
                     self._take(state, event, actions)
             case Stepped():
                 self._step(state, event, actions)
-            case HeldUp() if state.turn is not None and state.turn.samples and not state.draining:
+            case HeldUp() if state.turn is not None and not (state.draining or state.drift.under_way):
                 state.drift.begin([x.copy() for x in self.mixed(state)])
                 self._proceed(state, actions)
             case Placed(place):

@@ -124,7 +124,7 @@ class Periodic(Method):
         return x
 
     def drifting(self, state: Any) -> bool:
-        return bool(state.drift.under_way)
+        return bool(state.drift.under_way and not state.group.done)
 
     def rounds_over(self, state: Any) -> int:
         return int(state.rounds)
@@ -174,8 +174,9 @@ class Periodic(Method):
                 state.ended = True
             case Draining():
                 state.draining = True
-            case HeldUp() if state.turn and not state.idle and not state.drift.under_way and self.held_up(state):
+            case HeldUp() if state.turn and not (state.draining or state.drift.under_way) and self.held_up(state):
                 state.drift.begin([self.hold(state)])
+                state.idle = False
             case Heard() | HeldUp():
                 pass
         self._go_on(state, actions)

@@ -59,6 +59,7 @@ class Rounds(Talk):
         self.stage = node.stage  # of the phase that this is the talk of
         self.bequest = Bequest(node, self._inherit)
         self._waits = Waits()
+        self._wanted: Callable[[Facts], bool] | None = None  # what a worker without data waits for, in idle turns
         self._held: tuple[float, int] | None = None  # since when a round is held up, and among which members
         if method.concurrent:
             self.stage.on_deliver = self._deliver
@@ -127,14 +128,17 @@ class Rounds(Talk):
             self.node.wait(until, self.idle, again)
             return
         facts, asked_s = self.node.facts, self.node.clock.now()
+        self._wanted = until
         while not until(facts):
-            self._idle_turn()  # the others may be waiting for our turn, and we for their leases
+            if not self.method.drifting(self._state):  # else nobody waits for more of us than we gave
+                self._idle_turn()  # the others may be waiting for our turn, and we for their leases
             if self.node.supervisor_lost():
                 raise SupervisorLost("the supervisor fell silent while this worker needed an answer of it")
             self._breathe(until)
             if self.node.clock.now() - asked_s > AGAIN_S:
                 again()
                 asked_s = self.node.clock.now()
+        self._wanted = None
 
     def _turn(self, samples: int, rate: float) -> None:
         """The local step is over: tell the method, and wait until it lets the worker go on."""
@@ -153,23 +157,29 @@ class Rounds(Talk):
         self.watch.charge("merge")
 
     def _await_turn(self, trained: bool) -> None:
-        """Until the method lets the worker go on. One that can train on instead is told when what it waits for takes too
-        long: several times what most of the last waits took."""
-        clock, patient = self.node.clock, not (trained and self.method.drifts)
-        while not self._may_go_on(self.node.facts):
+        """Until the method lets the worker go on. One that can train on instead, for it has data or has got some, is told
+        when what it waits for takes too long: several times what most of the last waits took."""
+        facts, clock, patient = self.node.facts, self.node.clock, not self.method.drifts
+        while not self._may_go_on(facts):
             began_s, version, rounds = clock.now(), self._version, self.method.rounds_over(self._state)
             due_s = math.inf if patient else began_s + self._waits.too_long_s(rounds)
-            self._wait_on(lambda: self.method.rounds_over(self._state) != rounds or clock.now() > due_s)  # noqa: B023
-            if self.proceed or self.method.rounds_over(self._state) != rounds:
+            self._wait_on(lambda: self._moved_on(rounds) or (clock.now() > due_s and self._can_train(trained)))  # noqa: B023
+            if self.proceed or self._moved_on(rounds):
                 if trained and self._held is None:
                     self._waits.add(clock.now() - began_s)
-            elif clock.now() > due_s:
+            elif clock.now() > due_s and self._can_train(trained):
                 self._tell(HeldUp())
                 self._held = (began_s, version) if self.method.drifting(self._state) else None
                 patient = True
 
     def _wait_on(self, enough: Callable[[], bool]) -> None:
         self.node.wait(lambda facts: self._may_go_on(facts) or enough(), self.catch_up, needs_supervisor=False)
+
+    def _moved_on(self, rounds: int) -> bool:
+        return self.method.rounds_over(self._state) != rounds
+
+    def _can_train(self, trained: bool) -> bool:
+        return trained or (self._wanted is not None and self._wanted(self.node.facts))
 
     def _see_drift(self) -> None:
         """A round that was held up is over. Where nobody has come or gone it was only slow: the next one may be, too."""
