@@ -127,7 +127,7 @@ def test_a_request_that_does_not_come_is_not_waited_for(
             begun += "Content-Type: application/json\r\nContent-Length: 9\r\n\r\n{"
         with Raw(client, begun.encode()) as slow:
             assert slow.ended()
-        assert client.ask("/api/run").status == 200
+        until(lambda: _heard(client), "a request that comes in time")
     assert caplog.text == "", "strangers write nothing into the log"
 
 
@@ -146,8 +146,8 @@ def test_streams_are_bounded(tmp_path: Path) -> None:
 
 def test_a_client_that_does_not_read_holds_nobody_up(tmp_path: Path) -> None:
     """It is cut off; those who read get every look meanwhile."""
-    limits = Limits(stuck_s=0.2, streams=2, send_nbytes=16 * 1024)
-    source = Played(view(*(row(rank, "x" * 500) for rank in range(300))))
+    limits = Limits(stuck_s=1.0, streams=2, send_nbytes=16 * 1024)  # a busy machine may stop a reader for a moment
+    source = Played(view(*(row(rank, "x" * 500) for rank in range(60))))
     with served(source, tmp_path, limits=limits) as client:
         path = request(client, "/api/stream")
         with Raw(client, path, receive_nbytes=4096) as stuck, Raw(client, request(client, "/api/stream")) as reading:

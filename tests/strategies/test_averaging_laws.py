@@ -21,7 +21,8 @@ from taut.strategies.easgd import EASGD
 from taut.strategies.fedavg import FedAvg
 from taut.strategies.method import Heard, HeldUp, Method, Place
 from taut.strategies.registry import parse
-from taut.testing.method_world import Actor, MethodWorld
+from taut.testing.method_actor import Actor
+from taut.testing.method_world import MethodWorld
 from taut.topologies.registry import parse as parse_topology
 
 SEEDS = st.integers(0, 2**31)

@@ -18,7 +18,8 @@ from taut.errors import MalformedMessage, Misuse
 from taut.strategies.codistillation import Codistillation, Codistilling, Teacher
 from taut.strategies.method import Draining, Heard, Note, Placed, Proceed, Stepped, Tell
 from taut.strategies.registry import parse
-from taut.testing.method_world import Actor, MethodWorld
+from taut.testing.method_actor import Actor
+from taut.testing.method_world import MethodWorld
 from taut.worker.arena import Arena
 from taut.worker.distillation import Distillation, disagreement
 

@@ -16,7 +16,8 @@ from taut.strategies.easgd import EASGD
 from taut.strategies.fedavg import FedAvg
 from taut.strategies.method import HeldUp
 from taut.strategies.registry import parse
-from taut.testing.method_world import Actor, MethodWorld, Vector
+from taut.testing.method_actor import Actor, Vector
+from taut.testing.method_world import MethodWorld
 
 SEEDS = st.integers(0, 10**6)
 ROUNDS = [

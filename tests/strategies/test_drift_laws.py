@@ -15,7 +15,8 @@ from taut.strategies.method import HeldUp, Method
 from taut.strategies.momentum import QuasiGlobalMomentum
 from taut.strategies.relaysgd import RelaySGD
 from taut.strategies.sgp import SGP, PushSum, debiased
-from taut.testing.method_world import Actor, MethodWorld
+from taut.testing.method_actor import Actor
+from taut.testing.method_world import MethodWorld
 
 SEEDS = st.integers(0, 10**6)
 CONSERVING: list[tuple[Method, str]] = [

@@ -21,7 +21,8 @@ from taut.strategies.lanes import Averaging
 from taut.strategies.method import CODECS, COMPRESSORS, OWN_CODECS, Heard, Place
 from taut.strategies.sync import Sync
 from taut.testing.codec_actor import CoderActor, with_coder
-from taut.testing.method_world import Actor, MethodWorld
+from taut.testing.method_actor import Actor
+from taut.testing.method_world import MethodWorld
 from taut.topologies.registry import parse as parse_topology
 
 SIZE = 32

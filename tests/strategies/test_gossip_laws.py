@@ -19,7 +19,8 @@ from taut.strategies.method import Heard, Method, Placed, Stepped
 from taut.strategies.relaysgd import RelaySGD
 from taut.strategies.sgp import SGP, PushSum, limit_weights
 from taut.testing.codec_actor import with_codec
-from taut.testing.method_world import Actor, MethodWorld
+from taut.testing.method_actor import Actor
+from taut.testing.method_world import MethodWorld
 from taut.topologies.registry import parse
 
 UNEVEN = "edges:0>1,1>2,2>3,3>0,0>2,1>0"  # strongly connected; nobody's weights stay 1

@@ -9,7 +9,8 @@ from taut.errors import Misuse
 from taut.strategies import parse
 from taut.strategies.dpsgd import DPSGD
 from taut.strategies.method import Method
-from taut.testing.method_world import Actor, MethodWorld
+from taut.testing.method_actor import Actor
+from taut.testing.method_world import MethodWorld
 from taut.topologies.registry import parse as parse_topology
 
 WORKERS, SIZE, RATE = 5, 3, 0.1

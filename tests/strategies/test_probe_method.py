@@ -26,8 +26,9 @@ from taut.strategies.probe_link import (
 )
 from taut.strategies.probe_state import CodecFigures, ProbeState
 from taut.strategies.registry import INTERNAL, REGISTRY, parse
+from taut.testing.method_actor import Actor
 from taut.testing.method_check import check_method
-from taut.testing.method_world import Actor, MethodWorld
+from taut.testing.method_world import MethodWorld
 from taut.worker.codec_shadow import Shadow
 
 

@@ -19,7 +19,8 @@ from taut.strategies.registry import on_topology, parse
 from taut.strategies.relay import Relay
 from taut.strategies.sheaf import MANY, Sheaf, bind, unbind
 from taut.testing.codec_actor import CodecActor, with_codec
-from taut.testing.method_world import Actor, MethodWorld
+from taut.testing.method_actor import Actor
+from taut.testing.method_world import MethodWorld
 
 SIZE = 96
 TOPOLOGIES = ("ring", "line", "star", "tree", "torus", "hypercube", "exponential", "complete")

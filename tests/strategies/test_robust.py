@@ -16,8 +16,9 @@ from taut.strategies.gossip import Gossip
 from taut.strategies.method import Heard
 from taut.strategies.registry import parse
 from taut.strategies.robust import CHUNK, clip, median, trimmed, trimmed_count
+from taut.testing.method_actor import Actor
 from taut.testing.method_check import check_method
-from taut.testing.method_world import Actor, MethodWorld
+from taut.testing.method_world import MethodWorld
 
 FINITE = st.floats(-(2.0**100), 2.0**100, width=32)
 WILD = st.floats(width=32, allow_nan=False, allow_infinity=False)

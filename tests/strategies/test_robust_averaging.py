@@ -22,7 +22,8 @@ from taut.strategies.method import Draining, Heard, Place, Tell
 from taut.strategies.registry import parse
 from taut.strategies.robust import trimmed_count
 from taut.strategies.robust_group import RobustGroup
-from taut.testing.method_world import Actor, MethodWorld
+from taut.testing.method_actor import Actor
+from taut.testing.method_world import MethodWorld
 from taut.topologies.registry import parse as parse_topology
 
 KINDS = ("median", "trimmed", "clip")

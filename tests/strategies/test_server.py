@@ -17,7 +17,8 @@ from taut.strategies.registry import parse
 from taut.strategies.server import Server
 from taut.strategies.shard import Shard, holder
 from taut.strategies.staleness import KINDS, Lateness, Remedy
-from taut.testing.method_world import Actor, MethodWorld
+from taut.testing.method_actor import Actor
+from taut.testing.method_world import MethodWorld
 
 SIZE = 12
 

@@ -13,7 +13,8 @@ from taut.core.events import PeerGone
 from taut.strategies.lanes import Averaging
 from taut.strategies.method import Placed
 from taut.strategies.sync import Sync
-from taut.testing.method_world import Actor, MethodWorld
+from taut.testing.method_actor import Actor
+from taut.testing.method_world import MethodWorld
 
 MOST, LANES, STEPS = 5, 3, 4
 

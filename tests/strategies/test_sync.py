@@ -19,7 +19,8 @@ from taut.strategies.lanes import Averaging, buckets
 from taut.strategies.method import Heard, Note, Place, Stepped
 from taut.strategies.registry import parse
 from taut.strategies.sync import Sync
-from taut.testing.method_world import Actor, MethodWorld
+from taut.testing.method_actor import Actor
+from taut.testing.method_world import MethodWorld
 from taut.topologies.registry import parse as parse_topology
 from taut.worker.arena import Arena
 from taut.worker.local_vector import Gradients

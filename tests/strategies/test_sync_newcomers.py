@@ -19,7 +19,8 @@ from taut.strategies.lanes import Averaging
 from taut.strategies.method import Placed, Stepped
 from taut.strategies.sync import Sync
 from taut.testing.codec_actor import CoderActor
-from taut.testing.method_world import Actor, MethodWorld
+from taut.testing.method_actor import Actor
+from taut.testing.method_world import MethodWorld
 
 MOST, SIZE, LANES, ROUNDS = 8, 4, 2, 8
 RATE, MOMENTUM = np.float32(0.1), np.float32(0.9)

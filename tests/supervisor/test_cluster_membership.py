@@ -278,6 +278,17 @@ def test_a_worker_that_leaves_is_no_failure() -> None:
     assert run.cluster.ledger.failures == []
 
 
+def test_a_latecomer_with_another_data_set_is_turned_away_and_the_run_is_none_the_worse() -> None:
+    run = Scripted(workers=1)
+    run.train(0)
+    run.say(0, LeaseRequest(0, 1000, 10, False))
+    run.train(1)
+    run.say(1, LeaseRequest(0, 999, 10, False))
+    assert "999" in run.heard(1, Expulsion)[0].reason
+    assert len(run.cluster.ledger.failures) == 1
+    assert not run.cluster.ledger.script_failed
+
+
 def test_two_lengths_for_one_pass_cost_the_second_worker_its_place() -> None:
     run = Scripted(workers=2)
     run.train(0, 1)

@@ -69,7 +69,6 @@ class Trainee:
         if self.facts.leases:
             lease = self.facts.leases.popleft()
             self.leases._held[lease.lease] = lease
-            self.leases._next = (lease.epoch, lease.hi)
             self.holds.append(lease)
         elif (own := self.leases._take_own(PLAN)) is not None:
             self.holds.append(own)
@@ -192,13 +191,13 @@ def test_each_sample_exactly_once_whenever_the_supervisor_dies(seed: int, worker
     assert set(play.trained.values()) == {1} and len(play.trained) == LENGTH * PASSES
 
 
-@settings(max_examples=40, deadline=None)
-@given(st.integers(0, 2**32 - 1), st.integers(0, 3))
-def test_who_is_alone_takes_place_after_place_whenever_the_supervisor_dies(seed: int, deaths: int) -> None:
-    """So that a run of one worker repeats itself to the bit, however late the supervisor answers."""
-    play = Play(seed, 1, deaths, 0)
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 2**32 - 1))
+def test_who_is_alone_takes_place_after_place_however_late_it_hears_of_them(seed: int) -> None:
+    """So that a run of one worker repeats itself to the bit, also where it takes the supervisor for gone."""
+    play = Play(seed, 1, 0, 0)
     for _ in range(30_000):
-        play.team[0].facts.silent_since_s = play.chance.choice([None, 0.0])  # it takes the supervisor for gone
+        play.team[0].facts.silent_since_s = play.chance.choice([None, 0.0])
         play.step()
         if play.over:
             break

@@ -20,6 +20,7 @@ from taut.communication.keys import Token, WorkerKeys
 from taut.communication.zmq_transport import ZmqTransport
 from taut.core.messages import (
     SUPERVISOR,
+    UPLOAD_NBYTES,
     Done,
     Donor,
     Drain,
@@ -43,7 +44,6 @@ from taut.core.messages import (
     Welcome,
 )
 from taut.errors import Misuse, StorageFailed
-from taut.supervisor.finish import UPLOAD_CHUNK_NBYTES
 from taut.supervisor.service import Supervisor
 from taut.supervisor.store import list_runs, load_run
 from taut.supervisor.view import ClusterView
@@ -311,5 +311,5 @@ def test_neither_torch_nor_numba_is_imported_at_start() -> None:
 
 
 def test_chunks_of_the_upload_fit_the_wire() -> None:
-    frames = encode(Upload(0, UPLOAD_CHUNK_NBYTES), [b"\0" * UPLOAD_CHUNK_NBYTES])
-    assert sum(map(len, frames)) < 2 * UPLOAD_CHUNK_NBYTES
+    frames = encode(Upload(0, UPLOAD_NBYTES), [b"\0" * UPLOAD_NBYTES])
+    assert sum(map(len, frames)) < 2 * UPLOAD_NBYTES

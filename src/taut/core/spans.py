@@ -65,16 +65,3 @@ def without(spans: Iterable[Span], other: Span) -> list[Span]:
         epoch, begin, end = one
         left += [(epoch, *part) for part in ((begin, other[1]), (other[2], end)) if part[0] < part[1]]
     return left
-
-
-def follows(span: Span, place: tuple[int, int] | None, length: int) -> bool:
-    """Whether ``span`` begins at this place of a pass, or, where that is the end of it (each has ``length``), at
-    the beginning of the next.
-
-    >>> follows((0, 4, 6), (0, 4), 10), follows((1, 0, 6), (0, 10), 10), follows((0, 4, 6), (0, 3), 10)
-    (True, True, False)
-    """
-    if place is None:
-        return False
-    epoch, lo, _ = span
-    return (epoch, lo) == place or (epoch - 1, lo, place[1]) == (place[0], 0, length)

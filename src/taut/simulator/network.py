@@ -154,11 +154,6 @@ class Network:
                 whole = min((cable.bits_per_s for cable in route.cables), default=UNLIMITED_BITS_PER_S)
                 self._throttled[sender, to] = _Cable(max(1.0, whole * share))
 
-    def backlog_ns(self, sender: int, to: int, now_ns: int) -> int:
-        """How long a long message sent now would wait behind others, at the cable where it waits longest."""
-        route = self._routes.get((sender, to)) or self._find(sender, to)
-        return max(0, *(cable.free_ns - now_ns for cable in route.cables), 0)
-
     def _find(self, sender: int, to: int) -> _Route:
         links, per_host = self.links, self.links.per_host
         dice = Dice(self._key, "route", sender, to)

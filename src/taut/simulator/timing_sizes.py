@@ -87,7 +87,6 @@ class Sizes:
     tensors: tuple[int, ...]
     plain: float
     ratios: dict[str, float] = field(default_factory=dict)
-    coded_nbytes: int = 0
     coded_kind: str = ""
     segment: int = 0
     broad: bool = False  # the vector is only asked for its length
@@ -137,8 +136,8 @@ def sizes_for(
     if method.name == "relay":  # its limit on what waits is a share of x, in bytes of updates
         broad = max(1, round(parameters / ratios["update"]))
         ratios["state"] = float(parameters)  # its stand-in is a single element
-        return Sizes(parameters, broad, (broad,), plain, ratios, coded, "update", broad=True)
-    return Sizes(parameters, elements, (each,) * lanes, plain, ratios, coded, "update")
+        return Sizes(parameters, broad, (broad,), plain, ratios, "update", broad=True)
+    return Sizes(parameters, elements, (each,) * lanes, plain, ratios, "update")
 
 
 def in_stand_in_units(method: Method, sizes: Sizes) -> Method:
@@ -170,4 +169,4 @@ def _compressed(method: Method, parameters: int, cost: CodecCost, coder: StandIn
     ratios = {kind: (coded + 4 * numbers) / (CODED_NBYTES + 4 * numbers)}
     if numbers:
         ratios["result"] = (parameters + numbers) / (elements + numbers)
-    return Sizes(parameters, elements, (elements,), parameters / elements, ratios, coded, kind, coder=coder)
+    return Sizes(parameters, elements, (elements,), parameters / elements, ratios, kind, coder=coder)

@@ -36,15 +36,11 @@ from taut.core.events import (
     Tick,
 )
 from taut.core.messages import Report, Span, Updates
-from taut.errors import MalformedMessage
+from taut.strategies.broadcast_arrivals import take_report, take_updates
 from taut.strategies.broadcast_state import BroadcastState, prune
 from taut.strategies.links import MOST_PATIENCE, Link
 from taut.strategies.log import Entry, Log, Merge
 from taut.strategies.passing_on import MAX_SPANS, follow, merged_spans, pass_on
-
-FAR = 1 << 24  # updates: nobody is ever so far ahead of what has come of it
-MOST_CLOCK = 1 << 48
-MOST_UNKNOWN = 1024  # workers that a neighbour may speak of before we have heard of them
 
 
 @dataclass(frozen=True)
@@ -80,9 +76,9 @@ class Broadcast:
             case Published(payload):
                 self._publish(state, payload)
             case Arrived(sender, Updates() as message, payloads):
-                _on_updates(state, sender, message, payloads, actions)
+                take_updates(state, sender, message, payloads, actions)
             case Arrived(sender, Report() as message, _):
-                _on_report(state, sender, message, now)
+                take_report(state, sender, message, now)
                 prune(state)
                 follow(state.log_of(sender), message.merged, self.merge, self.payload_nbytes)
             case Taken(positions):
@@ -127,7 +123,7 @@ class Broadcast:
             # Asked for every neighbour at every event, and mostly there is nothing to do: so that is seen at once.
             if state.synced and not link.pending:
                 if link.oldest_s is not None and now - link.oldest_s > link.rto_s and link.overdue(now):
-                    _send_again(link)
+                    link.send_again()
                     link.patience = min(MOST_PATIENCE, 2 * link.patience)
                 if link.sent < own.head:
                     self._send_new(state, own, rank, link, now, actions)
@@ -162,99 +158,6 @@ class Broadcast:
             spans = [Span(state.rank, entry.lo, entry.hi) for entry in batch]
             message = Updates(link.round, state.taken.get(rank, 0), spans)
             actions.append(Send(rank, message, [entry.payload for entry in batch]))
-
-
-def _on_updates(
-    state: BroadcastState, sender: int, message: Updates, payloads: list[bytes], actions: list[Action]
-) -> None:
-    link = state.links.get(sender)
-    if link is None or not state.synced:
-        return  # from a stranger, or before we can place it: it will be sent again
-    if message.spans and message.spans[0].origin == sender:
-        link.in_round = message.round
-        _measure_staleness(state, message.echo)
-    for span, payload in zip(message.spans, payloads, strict=True):
-        if span.origin == state.rank or (span.origin != sender and span.origin not in state.gone):
-            continue  # ours, or passed on before we know of the death: it will be sent again
-        log = state.log_of(span.origin)
-        if span.hi <= log.head:
-            continue  # a repetition
-        if span.lo > log.head + FAR:
-            raise MalformedMessage(f"update {span.lo} of worker {span.origin}, of which {log.head} have come")
-        if span.lo != log.head + 1:
-            link.gap = link.gap or span.origin == sender
-            continue
-        log.append(span.lo, span.hi, payload)
-        actions.append(Include(span.origin, span.lo, span.hi, payload))
-    link.report_due = True
-
-
-def _measure_staleness(state: BroadcastState, echo: int) -> None:
-    """Half the round trip, in own iterations: from making an update to seeing one that was made with it."""
-    made = state.step_of.get(echo)
-    if made is None:
-        return
-    own = state.log_of(state.rank)
-    following = state.step_of.get(echo + 1)
-    outstanding = 0 if own.head == echo or following is None else state.step - following + 1
-    state.staleness += 0.05 * ((outstanding + 1) / 2 - state.staleness)
-
-
-def _on_report(state: BroadcastState, sender: int, message: Report, now: float) -> None:
-    link = state.links.get(sender)
-    if link is None:
-        return
-    own = state.log_of(state.rank)
-    received = min(message.have.get(state.rank, 0), own.head)
-    _check_claims(state, sender, message, received)
-    link.heard = True
-    link.final = max(link.final, message.final)
-    link.clock = max(link.clock, message.clock)
-    _learn(state, link, message)
-    if message.position < 0:
-        return
-    if link.pending:
-        link.resume(received)
-        return
-    if received > link.received:
-        if link.oldest_s is not None and message.round == link.round:
-            link.measure(now - link.oldest_s)
-        link.received = received
-        link.patience = 1
-        link.oldest_s = now if link.sent > received else None
-    link.sent = max(link.sent, link.received)
-    link.take(min(message.position, link.received))
-    if message.gap and message.round == link.round:
-        _send_again(link)
-
-
-def _check_claims(state: BroadcastState, sender: int, message: Report, received: int) -> None:
-    """``MalformedMessage`` for what cannot be, before anything is changed: our log must hold what we are asked for."""
-    link = state.links[sender]
-    if message.final > state.log_of(sender).head + FAR or message.clock > MOST_CLOCK:
-        raise MalformedMessage(f"a last update {message.final}, or a clock {message.clock}, that cannot be")
-    if message.position < 0 or (not link.pending and received <= link.received):
-        return
-    if not state.log_of(state.rank).boundary(received) or (not link.pending and received > link.reach):
-        raise MalformedMessage(f"update {received} of ours, which was never sent as the end of one")
-
-
-def _learn(state: BroadcastState, link: Link, message: Report) -> None:
-    """What it holds, and who is dead by its account. Of workers that we know nothing of, only so many: they might be made
-    up, and what is true is said again."""
-    room = len(state.logs) + MOST_UNKNOWN
-    for rank in message.sealed:
-        if rank in state.logs or len(link.sealed) < room:
-            link.sealed.add(rank)
-    for origin, count in message.have.items():
-        if origin in state.logs or len(link.seen) < room:
-            link.seen[origin] = max(link.seen.get(origin, 0), count)
-
-
-def _send_again(link: Link) -> None:
-    link.rewind(link.received)
-    link.round += 1
-    link.oldest_s = None
 
 
 def _on_gone(state: BroadcastState, rank: int) -> None:

@@ -84,3 +84,9 @@ class Link:
         self.sent = position
         while self.flight and self.flight[-1][0] > position:
             self.flight_nbytes -= self.flight.pop()[1]
+
+    def send_again(self) -> None:
+        """All that it has not received, in another round: what it says of the one before is too late."""
+        self.rewind(self.received)
+        self.round += 1
+        self.oldest_s = None

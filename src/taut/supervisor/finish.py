@@ -15,7 +15,6 @@ from taut.errors import MalformedMessage
 from taut.supervisor.consensus import relative
 
 MOST_BLAMED = 8
-UPLOAD_CHUNK_NBYTES = 1 << 20  # a chunk of the final model: small beside any queue, large beside its header
 _SIZES = {"float": 4, "double": 8, "half": 2, "long": 8, "bool": 1}  # names that do not tell their bits
 
 

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from taut.core.messages import OWN_BITS, OWN_LEASES, Expulsion, LeaseRequest, LeaseTaken, NoLease, Reserve
-from taut.core.spans import follows
 from taut.errors import Misuse
 from taut.supervisor.leases import HOLD
 from taut.supervisor.membership import Worker
@@ -26,7 +25,6 @@ class Lending:
     reserves: Reserves
     sharers: int = 1
     asks: dict[int, LeaseRequest] = field(default_factory=dict)  # the last request of each worker
-    fronts: dict[int, tuple[int, int]] = field(default_factory=dict)  # by rank: the place after its last lease
     balanced_s: float = -1e9
     reached: int = 0  # of the passes before this one, nothing is set aside
 
@@ -39,15 +37,12 @@ class Lending:
             return
         final = max(request.epoch, request.until - 1)
         self.asks[worker.rank] = request
-        if self._helps_itself(worker.rank, request.length, final):
+        if self._helps_itself(worker.rank, final):
             self._hold(worker, request)
             return
         epoch = roll.leases.earliest(request.epoch, final)
         if epoch > self.reached and self.reserves.before(epoch):
             self._tell(self.reserves.call_in(epoch - 1, now, request.batch))
-            if self.sharers == 1 and not roll.leases.returned:  # one by one, so that a run of one repeats itself
-                self._hold(worker, request)
-                return
         else:
             self.reached = max(epoch, self.reached)
         try:
@@ -63,11 +58,12 @@ class Lending:
                 final=final,
             )
         except Misuse as error:
-            roll.failed(worker, str(error), now)
+            # A latecomer with another data set is turned away, as one with another model is: no failure of the run.
+            late = worker.rank >= roll.plan.workers and not worker.statistics.steps
+            (roll.gone if late else roll.failed)(worker, str(error), now)
             roll.outbox.send(worker.connection, Expulsion(worker.reason))
             return
         if answer is not None and answer != HOLD:
-            self.fronts[worker.rank] = (answer.epoch, answer.hi)
             roll.outbox.send(worker.connection, answer)
             return
         self._tell(self.reserves.call_in(final, now, request.batch))
@@ -77,12 +73,12 @@ class Lending:
         # of the last data, which the dead may leave, nobody is to have more than its turn
         self._hold(worker, request, 1 if answer == HOLD else MOST_HELD)
 
-    def _helps_itself(self, rank: int, length: int, final: int) -> bool:
-        """A worker that is alone, and whose next places are set aside for it: it takes them when it comes to them. So the
-        order is the same whether the supervisor is there or not, and the run repeats itself."""
-        spans = [span for span in self.roll.leases.reserved.get(rank, []) if span[0] <= final]
-        waiting = bool(self.roll.leases.returned) or not spans
-        return self.sharers == 1 and not waiting and follows(min(spans), self.fronts.get(rank), length)
+    def _helps_itself(self, rank: int, final: int) -> bool:
+        """A worker that is alone takes what is set aside for it before anything else is dealt: in the order of the data,
+        however late it hears of this or that. So its run repeats itself."""
+        leases = self.roll.leases
+        mine = any(span[0] <= final for span in leases.reserved.get(rank, []))
+        return self.sharers == 1 and mine and not leases.returned
 
     def _hold(self, worker: Worker, request: LeaseRequest, most: int = MOST_HELD) -> None:
         held = self.roll.held.setdefault(worker.rank, [])
@@ -120,7 +116,6 @@ class Lending:
         mine = lease.lease - OWN_LEASES >> OWN_BITS == worker.rank
         if not mine or not self.roll.leases.taken(worker.rank, lease, message.length):
             return False
-        self.fronts[worker.rank] = (lease.epoch, lease.hi)
         self.reserves.taken(worker.rank, (lease.epoch, lease.lo, lease.hi))
         return True
 
@@ -133,7 +128,6 @@ class Lending:
     def gone(self, rank: int) -> None:
         """It asks for nothing any more."""
         self.asks.pop(rank, None)
-        self.fronts.pop(rank, None)
         self.reserves.gone(rank)
 
     def _tell(self, reserves: Mapping[int, Reserve]) -> None:

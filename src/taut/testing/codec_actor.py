@@ -11,7 +11,7 @@ from taut.codecs import Codec, Grid, merge, parse, snap, validate
 from taut.codecs.bequest import bequest, read_bequest
 from taut.codecs.coder import Coder
 from taut.strategies.channels import ChannelsState
-from taut.testing.method_world import Actor, Vector
+from taut.testing.method_actor import Actor, Vector
 
 
 class CodecActor(Actor):

@@ -15,7 +15,8 @@ import numpy as np
 from taut.strategies.channels import ChannelsState
 from taut.strategies.method import Method
 from taut.testing.codec_actor import CodecActor, with_codec, with_coder
-from taut.testing.method_world import Actor, MethodWorld, Vector
+from taut.testing.method_actor import Actor, Vector
+from taut.testing.method_world import MethodWorld
 
 SIZE = 24
 

@@ -10,11 +10,9 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from taut.core.events import Arrived, Deliver, Ended, PeerGone, PeerJoined, Post, Send, Tick
 from taut.errors import MalformedMessage
@@ -35,66 +33,8 @@ from taut.strategies.method import (
     Tell,
 )
 from taut.strategies.standing import NEW
+from taut.testing.method_actor import Actor, Step, Vector
 from taut.topologies.registry import parse as parse_topology
-
-Vector = npt.NDArray[np.float32]
-Step = Callable[["Actor"], int]  # changes actor.x in place; how many samples that took
-
-
-@dataclass
-class Actor:
-    """One worker of the world, and what its method sees of it."""
-
-    rank: int
-    x: Vector
-    channels: ChannelsState
-    method_state: Any = None
-    steps: int = 0  # local steps with data
-    turns: int = 0  # all turns, those without data too
-    proceed: bool = True
-    ended: bool = False
-    finished: bool = False
-    told: Vector | None = None  # x as of the last `emit`
-    since: int = 0  # where a method hands the state over: the round after which this worker's is
-
-    def emit(self) -> bytes | None:
-        """As a dense codec would: the change since the last call."""
-        change = self.x if self.told is None else self.x - self.told
-        self.told = self.x.copy()
-        return change.tobytes() if change.any() else None
-
-    def proceeded(self) -> None:
-        """A turn is over, and x is the worker's again; for those who have something to do then (an optimizer's step)."""
-
-    def absorb(self, payload: bytes) -> None:
-        self.shift(np.frombuffer(payload, np.float32))
-
-    @property
-    def shared(self) -> Vector:
-        return self.x
-
-    def shift(self, change: Vector) -> None:
-        self.x += change
-        if self.told is not None:
-            self.told += change
-
-    def flush(self) -> list[bytes]:
-        payload = self.emit()
-        return [] if payload is None else [payload]
-
-    def retune(self, workers: int, staleness: float) -> None:
-        """A dense codec that sends the whole change has nothing to tune."""
-
-    def pack(self) -> bytes:
-        """What a method that hands the state over gives a newcomer: all that a step changes."""
-        return self.x.tobytes()
-
-    def unpack(self, state: bytes) -> None:
-        self.x[:] = np.frombuffer(state, np.float32)
-
-    def snapshot(self) -> Vector:
-        """What a newcomer takes over from this worker."""
-        return self.x.copy()
 
 
 def _with_own_codec(method: Method, workers: int) -> Callable[[int, Vector, ChannelsState], Actor]:

@@ -68,7 +68,8 @@ class Memory:
             for lo in range(0, self.nbytes, TOUCH_NBYTES):
                 begun_s = time.thread_time()
                 pages[lo : lo + TOUCH_NBYTES : PAGE_NBYTES] = 0
-                time.sleep((time.thread_time() - begun_s) * (1.0 / TOUCH_SHARE - 1.0))
+                if lo + TOUCH_NBYTES < self.nbytes:
+                    time.sleep((time.thread_time() - begun_s) * (1.0 / TOUCH_SHARE - 1.0))
         except (RuntimeError, MemoryError, OSError, ValueError) as error:
             self._slab = None
             self.failure = f"no memory for a copy of {self.nbytes / 1e6:.0f} MB ({error})"

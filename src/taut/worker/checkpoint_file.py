@@ -56,7 +56,7 @@ def write_part(
     hurry_after_s: float | None = None,
 ) -> tuple[int, str]:
     """Write ``path`` whole or not at all: its size and its hash. ``StorageFailed`` where the disk does not let us.
-    ``by``: a process that writes it, and gives way to others for ``hurry_after_s``; without one, this thread does.
+    ``by``: a process that writes it and gives way to others, less after ``hurry_after_s``; without one, this thread does.
 
     >>> import tempfile, torch
     >>> with tempfile.TemporaryDirectory() as folder:

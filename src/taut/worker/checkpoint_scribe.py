@@ -51,7 +51,7 @@ class Scribe:
         self, path: Path, views: Sequence[memoryview], digest_nbytes: int, hurry_after_s: float | None = None
     ) -> str:
         """Write ``path`` whole or not at all: its hash. ``StorageFailed`` where the disk does not let us, ``ScribeLost``
-        where the writer is gone. ``hurry_after_s``: it gives way to others for so long."""
+        where the writer is gone. ``hurry_after_s``: after that, it gives way to others less."""
         process = self._process
         if process is None or process.stdin is None or process.stdout is None:
             raise ScribeLost

@@ -6,9 +6,9 @@ As a program it reads orders from its standard input, and answers each with a li
               then the file's ``nbytes`` bytes, as they come
     answer    JSON: digest, error
 
-Why a process: a thread of the worker needs the interpreter between any two pieces. The training thread then has to wait
-until that thread runs, and the lower its priority, the longer that is. Here nobody waits for the writer, so it can stand
-back for everything else on the machine. It needs nothing but the standard library, to be small and to start soon.
+Why a process: nobody waits for it, so it can work at the lowest priority there is, only when a core has nothing else to
+do. A thread of the worker cannot: it needs the interpreter between any two pieces, and whoever trains waits until it had
+it. It needs nothing but the standard library, to be small and to start soon.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-NICENESS = 10  # about a tenth of a core, where others want all of it
+HURRIED_NICENESS = (
+    5  # a quarter of a core: torch's threads wait for the slowest, which with half of one takes twice as long
+)
 PIECE_NBYTES = 1 << 20
 SLICE_NBYTES = 1 << 25  # so much goes to the disk at a time: all at once would hold up whoever else writes
 
@@ -94,14 +96,20 @@ def wake_gently() -> None:
             os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
 
 
-def give_way() -> None:
-    """On Linux, where a thread has a priority of its own: others go first from now on. For a thread that nobody waits
-    for, so for none that needs the interpreter of a process that trains."""
+def stand_back() -> None:
+    """On Linux: others go first from now on. For a process that nobody waits for."""
     wake_gently()
     if sys.platform == "linux":
         with contextlib.suppress(OSError):
-            thread = threading.get_native_id()
-            os.setpriority(os.PRIO_PROCESS, thread, os.getpriority(os.PRIO_PROCESS, thread) + NICENESS)
+            os.setpriority(os.PRIO_PROCESS, 0, os.getpriority(os.PRIO_PROCESS, 0) + HURRIED_NICENESS)
+
+
+def work_when_idle() -> None:
+    """On Linux, this thread only works when a core is idle, or nearly so: whoever wakes takes it back at once. (From any
+    other, even one of low priority, it is not taken before its turn of a few milliseconds is over.)"""
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError):
+            os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
 
 
 # --------------------------------------------------------------------------------------------------- the program
@@ -159,11 +167,11 @@ class Receiving:
 
 
 def obey(order: dict[str, Any], source: int) -> dict[str, str]:
-    """Write one file: in a thread that gives way, and after ``hurry_after_s`` in one that does not."""
+    """Write one file: in a thread that gives way to everybody, and after ``hurry_after_s`` in this one."""
     receiving = Receiving(order, source)
 
     def beside() -> None:
-        give_way()
+        work_when_idle()
         receiving.go_on()
 
     slow = threading.Thread(target=beside, daemon=True)
@@ -201,4 +209,5 @@ def _exactly(source: int, nbytes: int) -> bytes:
 if __name__ == "__main__":
     for number in (signal.SIGINT, signal.SIGTERM):  # they are meant for the worker; this ends when that is gone
         signal.signal(number, signal.SIG_IGN)
+    stand_back()
     serve(0, 1)

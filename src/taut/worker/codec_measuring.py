@@ -21,8 +21,6 @@ from taut.codecs import Codec, Feedback, State, parse, spec
 from taut.core.clock import Clock, MonotonicClock
 from taut.worker.iteration import Vector
 
-DENSE_BITS = 32.0
-
 
 @dataclass(frozen=True)
 class Measured:

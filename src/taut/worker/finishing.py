@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 
 from taut.codecs import sketch
-from taut.core.messages import Digest, Statistics, Upload
+from taut.core.messages import UPLOAD_NBYTES, Digest, Statistics, Upload
 from taut.errors import MalformedMessage, Misuse, ReplicasDiffer, RunFailed
 from taut.strategies.combination import default_finish
 from taut.strategies.method import Draining, Finished, Heard, Local, MethodEvent, Placed, Tell
@@ -25,8 +25,6 @@ from taut.worker.node import Node
 from taut.worker.replica import Replica
 from taut.worker.talk import Talk
 from taut.worker.validation import Validation
-
-UPLOAD_NBYTES = 1 << 20
 
 
 class Averaged:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import threading
-from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -30,15 +29,13 @@ from taut.worker.accounting import Stopwatch
 from taut.worker.bequest import Bequest
 from taut.worker.facts import Facts
 from taut.worker.local_vector import Gradients, Weights
-from taut.worker.node import AGAIN_S, LONGER, Node
+from taut.worker.node import AGAIN_S, Node
 from taut.worker.replica import Replica
 from taut.worker.talk import Talk
+from taut.worker.waits import Waits
 
 if TYPE_CHECKING:
     import torch
-
-HELD_UP_S = 0.25  # at least, before a round counts as held up: a busy machine takes so long at times
-LAST_WAITS = 64
 
 
 class Rounds(Talk):
@@ -59,7 +56,7 @@ class Rounds(Talk):
         self._early: list[Deliver] = []  # what others, who started before, told a concurrent method
         self.stage = node.stage  # of the phase that this is the talk of
         self.bequest = Bequest(node, self._inherit)
-        self._waits: deque[float] = deque(maxlen=LAST_WAITS)  # in seconds, of turns with data
+        self._waits = Waits()
         self._held: tuple[float, int] | None = None  # since when a round is held up, and among which members
         if method.concurrent:
             self.stage.on_deliver = self._deliver
@@ -155,16 +152,15 @@ class Rounds(Talk):
 
     def _await_turn(self, trained: bool) -> None:
         """Until the method lets the worker go on. One that can train on instead is told when what it waits for takes too
-        long: several times the longest of the last waits."""
+        long: several times what most of the last waits took."""
         clock, patient = self.node.clock, not (trained and self.method.drifts)
         while not self._may_go_on(self.node.facts):
             began_s, version, rounds = clock.now(), self._version, self.method.rounds_over(self._state)
-            usual_s = max(self._waits, default=0.0 if rounds else math.inf)  # nothing is known of a first round
-            due_s = math.inf if patient else began_s + max(HELD_UP_S, LONGER * usual_s)
+            due_s = math.inf if patient else began_s + self._waits.too_long_s(rounds)
             self._wait_on(lambda: self.method.rounds_over(self._state) != rounds or clock.now() > due_s)  # noqa: B023
             if self.proceed or self.method.rounds_over(self._state) != rounds:
                 if trained and self._held is None:
-                    self._waits.append(clock.now() - began_s)
+                    self._waits.add(clock.now() - began_s)
             elif clock.now() > due_s:
                 self._tell(HeldUp())
                 self._held = (began_s, version) if self.method.drifting(self._state) else None
@@ -178,7 +174,7 @@ class Rounds(Talk):
         if self._held is not None and not self.method.drifting(self._state):
             began_s, version = self._held
             if version == self._version:
-                self._waits.append(self.node.clock.now() - began_s)
+                self._waits.add(self.node.clock.now() - began_s)
             self._held = None
 
     def _may_go_on(self, facts: Facts) -> bool:

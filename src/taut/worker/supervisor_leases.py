@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from taut.core.messages import Lease, LeaseDone, LeaseRequest, LeaseTaken, Reserve, own_lease
-from taut.core.spans import Span, follows, joined, without
+from taut.core.spans import Span, joined, without
 from taut.worker.batches import LeaseSource, Plan
 from taut.worker.facts import Facts
 
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 REMEMBER_S = 60.0
 LEASES_AHEAD = 3
-LATE_S = 10.0
 LEASE_S = 0.1  # at least, where steps are shorter: asking costs a round trip, perhaps of a busy machine
 
 
@@ -34,7 +33,6 @@ class SupervisorLeases(LeaseSource):
         self._held: dict[int, Lease] = {}  # taken, and not trained on yet
         self._finished: deque[tuple[float, Lease]] = deque()  # of late, and when
         self._own = 0  # leases that it took by itself
-        self._next: tuple[int, int] | None = None  # the pass and the place after the last lease taken
 
     def standing(self) -> tuple[list[Lease], list[Lease]]:
         """What this worker has of leases: those not trained on yet, and those it trained on of late. From any thread."""
@@ -79,23 +77,16 @@ class SupervisorLeases(LeaseSource):
         with facts.changed:
             lease = facts.leases.popleft()
             self._held[lease.lease] = lease
-        self._next = (lease.epoch, lease.hi)
         self._asked -= 1
         if final not in facts.dealt_out:
             self._ask(plan)
         return lease
 
     def _reserved(self, plan: Plan) -> Span | None:
-        """The first places that are set aside for this worker, of passes up to the last of the plan. Who is alone takes
-        them one after the other, so that its run repeats itself; out of their order only when the supervisor is gone for
-        long, since what comes before them may have been dealt already, and be late."""
-        node, facts = self._seat.node, self._seat.node.facts
-        span = next((span for span in facts.reserve.spans if span[0] < plan.until), None)
-        if span is None or facts.reserve.length != plan.length:
-            return None
-        gone = facts.silent_since_s is not None and node.clock.now() - facts.silent_since_s > LATE_S
-        in_order = node.workers == 1 and not gone
-        return span if not in_order or follows(span, self._next, plan.length) else None
+        """The first places that are set aside for this worker, of passes up to the last of the plan."""
+        reserve = self._seat.node.facts.reserve
+        spans = reserve.spans if reserve.length == plan.length else []
+        return next((span for span in spans if span[0] < plan.until), None)
 
     def _take_own(self, plan: Plan) -> Lease | None:
         """A lease from there. The supervisor is told, before it can be told that a smaller reserve was seen."""
@@ -109,7 +100,6 @@ class SupervisorLeases(LeaseSource):
             lease = Lease(own_lease(node.rank, self._own), epoch, lo, hi)
             self._own += 1
             self._held[lease.lease] = lease
-            self._next = (epoch, hi)
             facts.taken = joined([*facts.taken, (epoch, lo, hi)])
             rest = without(facts.reserve.spans, (epoch, lo, hi))
             facts.reserve = Reserve(facts.reserve.version, facts.reserve.length, rest)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -12,10 +11,11 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from taut.core.messages import Failed, Statistics
-from taut.errors import Misuse, NonFiniteLoss, PeerLost, Stopping, SupervisorLost
+from taut.errors import Misuse, PeerLost, Stopping, SupervisorLost
 from taut.worker.accounting import Stopwatch
 from taut.worker.batches import Dealer, OwnLeases, Plan, reader
 from taut.worker.distillation import Distillation, distillation_of
+from taut.worker.local_step import check_loss, take_step
 from taut.worker.returning import SeatLeases
 from taut.worker.seat import Seat
 from taut.worker.validation import Validation
@@ -190,7 +190,7 @@ class TorchWorker:
         gradient accumulation or AMP scalers, write the loop yourself and call ``exchange`` after it.
         """
         value = float(loss.detach())
-        self._check(value)
+        check_loss(value, self)
         if self._seat is not None and self._seat.enter():
             return value  # the loss was of other weights than those that this worker has now
         if self._distillation is not None:
@@ -206,16 +206,7 @@ class TorchWorker:
             import torch
 
             torch.nn.utils.clip_grad_norm_(self.model.parameters(), clip_norm)
-        try:
-            self.optimizer.step()
-        except TypeError as error:
-            if "closure" not in str(error):
-                raise
-            raise Misuse(
-                f"{type(self.optimizer).__name__} in worker.step",
-                "an optimizer whose step needs no closure",
-                "call optimizer.step(closure) yourself, then worker.exchange(loss)",
-            ) from None
+        take_step(self.optimizer)
         self.optimizer.zero_grad(set_to_none=True)
         self.exchange(value)
         return value
@@ -252,7 +243,7 @@ class TorchWorker:
         ``loss`` is for the statistics (and is checked); so is ``samples``, where they do not come from ``batches``."""
         if loss is not None:
             value = float(loss.detach()) if hasattr(loss, "detach") else float(loss)
-            self._check(value)
+            check_loss(value, self)
             self.loss = value
         self.steps += 1
         self.samples += samples
@@ -287,23 +278,6 @@ class TorchWorker:
 
     def _rate(self) -> float:
         return float(self.optimizer.param_groups[0]["lr"])
-
-    def _check(self, loss: float) -> None:
-        if not math.isfinite(loss):
-            raise NonFiniteLoss(
-                f"loss is {loss} at step {self.steps} of worker {self.rank}{self._culprit()}: "
-                "nothing of this step was sent. "
-                "Try a smaller learning rate, gradient clipping (worker.step(loss, clip_norm=1.0)), or look at the data"
-            )
-
-    def _culprit(self) -> str:
-        """Which parameter is to blame, if one is."""
-        import torch
-
-        for name, parameter in self.model.named_parameters():
-            if not bool(torch.isfinite(parameter.detach()).all()):
-                return f" (parameter {name!r} has weights that are NaN or infinite: its last gradient was)"
-        return ""
 
     def statistics(self) -> Statistics:
         """What this worker did so far."""

@@ -55,6 +55,7 @@ from taut.core.messages.supervisor import (
     Welcome,
 )
 from taut.core.messages.worker import (
+    UPLOAD_NBYTES,
     CheckpointBegun,
     CheckpointDone,
     Complaint,
@@ -78,6 +79,7 @@ __all__ = [
     "OWN_LEASES",
     "PROTOCOL_VERSION",
     "SUPERVISOR",
+    "UPLOAD_NBYTES",
     "Checkpoint",
     "CheckpointBegun",
     "CheckpointDone",

@@ -115,6 +115,9 @@ class Digest(Message, frozen=True):
     note: Text = ""
 
 
+UPLOAD_NBYTES = 1 << 20  # of the final model in one part: small beside any queue, large beside its header
+
+
 class Upload(Message, frozen=True):
     """Part of a final model, a safetensors file; one payload frame. ``score`` (the same in all parts): of this model,
     after averaging and recalibration; ``note``: what went wrong with that, for the record."""

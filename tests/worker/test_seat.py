@@ -1,0 +1,88 @@
+"""A seat whose supervisor is a script: what a worker does that is given up, and finds nobody to come back to."""
+
+from __future__ import annotations
+
+import json
+import queue
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from taut.communication.framing import decode, encode
+from taut.communication.transport import Envelope
+from taut.core.messages import SUPERVISOR, Donor, Expulsion, Hello, Member, Message, Roster, Start, Welcome, WorkerMessage
+from taut.errors import GivenUp, SupervisorLost
+from taut.worker.accounting import Stopwatch
+from taut.worker.arena import Arena
+from taut.worker.entrance import Entrance
+from taut.worker.node import Node
+from taut.worker.seat import Seat
+
+
+class Line:
+    """A transport to a supervisor alone, which says ``answers`` to a Hello, and takes everything else."""
+
+    address = "memory://line"
+
+    def __init__(self, answers: Sequence[Message]) -> None:
+        self.answers, self.inbox = answers, queue.SimpleQueue[Message | None]()
+
+    def say(self, message: Message) -> None:
+        self.inbox.put(message)
+
+    def admit(self, member: Member) -> None: ...
+
+    def forget(self, rank: int) -> None: ...
+
+    def send(self, to: int, frames: Sequence[bytes]) -> bool:
+        message, _ = decode(list(frames), WorkerMessage)
+        if isinstance(message, Hello):
+            for answer in self.answers:
+                self.say(answer)
+        return True
+
+    def receive(self, timeout_s: float | None) -> list[Envelope]:
+        try:
+            message = self.inbox.get(timeout=timeout_s)
+        except queue.Empty:
+            return []
+        return [] if message is None else [Envelope(SUPERVISOR, encode(message, ()))]
+
+    def wake(self) -> None:
+        self.inbox.put(None)
+
+    def close(self, linger_s: float = 0.0) -> None: ...
+
+
+class Lines(Entrance):
+    """One line for each place that the worker takes."""
+
+    def __init__(self, *lines: Line) -> None:
+        self.watch, self.address, self.public_key, self.host, self.pid = Stopwatch(), "memory://line", "", "here", 1
+        self.lines = list(lines)
+
+    def node(self, make_strategy: Any, **options: Any) -> Node:
+        return Node(self.lines.pop(0), make_strategy, **options)
+
+    def renew(self) -> None: ...
+
+
+def test_who_is_given_up_and_finds_no_supervisor_keeps_its_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    settings = json.dumps({"strategy": "async", "patience_s": 0.05})
+    here = Line([Welcome(3, "otter", 0, 1, settings), Roster(1, [Member(3, "", "", False)], []), Donor(-1), Start()])
+    model = torch.nn.Linear(2, 1)
+    seat = Seat(Lines(here, Line([])), Arena(model))
+    seat.train()
+    here.say(Expulsion("silent for 9.0 s", True))
+    with pytest.raises(GivenUp) as given_up:
+        seat.node.wait(lambda _: False, lambda: None)
+    with pytest.raises(SupervisorLost, match="no answer from the supervisor"):
+        seat.come_back(given_up.value)
+    saved = seat.save_here()
+    assert saved == tmp_path / "otter-worker-3.safetensors"
+    assert torch.equal(load_file(saved)["weight"], model.weight)
