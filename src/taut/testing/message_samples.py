@@ -53,8 +53,7 @@ from taut.core.messages import (
 
 EXAMPLES: tuple[Message, ...] = (
     Updates(round=1, echo=2, spans=[Span(3, 4, 5), Span(3, 6, 6)]),
-    Report(round=1, position=-1, gap=True, have={0: 1, 7: 2}, sealed=[3], final=-1),
-    Report(round=0, position=9, gap=False, have={0: 9}, sealed=[], final=-1, clock=4, merged=[(2, 5), (6, 9)]),
+    Report(round=1, position=-1, gap=True, have={0: 1, 7: 2}, sealed=[3], final=-1, merged=[(2, 5), (6, 9)]),
     StateRequest(offset=9),
     StateChunk(offset=0, total=10, have={1: 2}),
     Hello(1, [TensorSpec("w", [2, 3], "float32", "trained")], "tcp://h:1", "k" * 40, "h", 1),
