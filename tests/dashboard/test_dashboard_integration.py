@@ -73,6 +73,12 @@ def ranks(client: Client) -> list[int]:
     return [line["rank"] for line in client.ask("/api/workers").json["workers"] if line["state"] != "gone"]
 
 
+def both_train(client: Client) -> bool:
+    """One that is still joining is no other worker that goes on."""
+    lines = client.ask("/api/workers").json["workers"]
+    return [(line["rank"], line["state"]) for line in lines] == [(0, "training"), (1, "training")]
+
+
 def client_of(url: str, folder: Path) -> Client:
     place, secret = urlsplit(url), read_secret(folder)
     assert place.hostname is not None and place.port is not None and secret is not None
@@ -94,7 +100,7 @@ def test_beside_a_supervisor(
         beating = Beating(supervisor)
         monkeypatch.undo()
         workers = stack.enter_context(beating)
-        until(lambda: ranks(client) == [0, 1], "both workers to be shown")
+        until(lambda: both_train(client), "both workers to be shown")
         assert {line["host"] for line in client.ask("/api/workers").json["workers"]} == {EVIL}
         wrong = client.drain(1, Authorization=f"Bearer {supervisor.token}")
         assert wrong.status == 401, "a worker's token does not steer"
@@ -149,7 +155,7 @@ def test_a_run_in_another_process(supervisor: Supervisor, tmp_path: Path) -> Non
         assert client.secret == secret
         assert (folder / SECRET_FILE).stat().st_mode & 0o777 == 0o600
 
-        until(lambda: ranks(client) == [0, 1], "both workers to be shown")
+        until(lambda: both_train(client), "both workers to be shown")
         assert client.ask("/api/run").json["source"] == "store"
         assert client.drain(1, b'{"expel": true}').json == {"said": "worker 1 was expelled"}
         until(lambda: ranks(client) == [0], "worker 1 to be shown as gone")

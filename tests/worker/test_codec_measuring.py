@@ -34,7 +34,7 @@ def test_on_slower_links_it_pays_and_on_faster_ones_it_does_not(
         assert nbytes >= 4000
     elif math.isinf(limit):
         assert nbytes < 4000 and codec_s <= dense_s
-    else:
+    elif abs(codec_s - dense_s) > 1e-6 * dense_s:  # else the difference is of the order of rounding
         assert there_s(codec, limit / slower) < there_s(dense, limit / slower)
         assert there_s(codec, limit * slower) > there_s(dense, limit * slower)
 

@@ -6,6 +6,7 @@ differ, or the supervisor is in another life than it was, something may be lost:
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -94,8 +95,11 @@ class SupervisorLink:
 
     def beat(self, now: float, complaints: Callable[[], list[Complaint]]) -> None:
         """A heartbeat, when one is due."""
-        if now - self._beat_s < HEARTBEAT_S:
+        late_s = now - self._beat_s - HEARTBEAT_S
+        if late_s < 0.0:
             return
+        if HEARTBEAT_S < late_s < math.inf:  # this process itself was away: what it was told meanwhile is not read yet
+            self._detector.pause(late_s, now)
         self._beat_s = now
         self._beaten = self.statistics()
         self._sent(Heartbeat(self._beaten, self.sketch(), complaints(), self._said))
