@@ -51,7 +51,7 @@ def test_synchronous_training_takes_newcomers_and_takes_back_who_was_stopped(tmp
         before = view.workers[0].statistics.steps
         cluster.until(lambda v: v.workers[0].statistics.steps > before + 20, "the others to go on")
         assert cluster.row(3).state == "joining"
-        hold.write_text("go")  # returns when it reads
+        hold.open("w").close()  # returns when the other end is open
         cluster.until(lambda _: cluster.row(3).statistics.steps > 5, "it to train")
         cluster.signal(2, signal.SIGSTOP)
         try:
