@@ -75,6 +75,7 @@ class Detector:
         self._last_beat = now
         self._last_seen = now
         self._closed_s: float | None = None  # since when it has had no connection
+        self._rhythm: tuple[float, float] | None = None  # of the intervals as they are
 
     def beat(self, now: float) -> bool:
         """A heartbeat arrived. True: it was so late (three deviations) that the connection may have been
@@ -86,6 +87,7 @@ class Detector:
         mean_s, deviation_s = self.rhythm()
         interval_s = now - self._last_beat
         self._intervals.append(max(interval_s, mean_s / 2))
+        self._rhythm = None
         self._last_beat = now
         self.seen(now)
         return interval_s > mean_s + 3 * deviation_s
@@ -122,10 +124,16 @@ class Detector:
         if kept:
             detector._intervals.clear()
             detector._intervals.extend(interval / 1e3 for interval in kept)
+            detector._rhythm = None
         return detector
 
     def rhythm(self) -> tuple[float, float]:
         """Mean and deviation of the intervals, in seconds."""
+        if self._rhythm is None:
+            self._rhythm = self._measured()
+        return self._rhythm
+
+    def _measured(self) -> tuple[float, float]:
         count = len(self._intervals)
         mean_s = math.fsum(self._intervals) / count
         variance = math.fsum((interval - mean_s) ** 2 for interval in self._intervals) / count

@@ -18,7 +18,7 @@ def relative(sketches: Iterable[Sequence[float]]) -> float:
     """
     rows = _table(sketches)
     norm = float(np.linalg.norm(rows.mean(axis=0))) if len(rows) else 0.0
-    distance = consensus(rows)
+    distance = _distance(rows)
     return distance / norm if norm > 0.0 and math.isfinite(norm) else distance
 
 
@@ -34,7 +34,10 @@ def consensus(sketches: Iterable[Sequence[float]]) -> float:
     >>> consensus([[1.0, 2.0]])
     0.0
     """
-    table = _table(sketches)
+    return _distance(_table(sketches))
+
+
+def _distance(table: npt.NDArray[np.float64]) -> float:
     if len(table) < 2:
         return 0.0
     # very large weights overflow in the square, so the distance is computed in units of the largest deviation
@@ -47,7 +50,7 @@ def consensus(sketches: Iterable[Sequence[float]]) -> float:
 
 def _table(sketches: Iterable[Sequence[float]]) -> npt.NDArray[np.float64]:
     """Those that can be compared, one in each row."""
-    rows = [tuple(sketch) for sketch in sketches if len(sketch) > 0]
+    rows = [sketch for sketch in sketches if len(sketch) > 0]
     if not rows:
         return np.empty((0, 0))
     common = Counter(len(row) for row in rows).most_common(1)[0][0]
