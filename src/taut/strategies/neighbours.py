@@ -275,7 +275,7 @@ class NeighbourRounds(Method, Generic[S]):
         actions += [Tell(other, Note(BYE)) for other in fresh]
         state.taken_leave.update(fresh)
         mine = sorted(key for key in state.inbox if key[0] == state.place.version)
-        if mine:
+        if mine or state.turn is not None:  # a turn that is cut short is told of, too: its share is sent
             came = [state.inbox.pop(key) for key in mine]
             self.late(state, [heard for heard in came if heard is not None])
         if state.turn is not None:
