@@ -40,7 +40,7 @@ def test_together_is_as_message_by_message(
     links = Links(Link(mbit * 1e6, latency_us * 1e-6))
     given = {"parameters": million * 1_000_000, "links": links, "costs": costs, "steps": 5}
     messages, together = both(f"sync:bucket_mib=0,schedule={schedule}", workers, **given)
-    assert together == pytest.approx(messages, rel=0.02 if costs is FREE else 0.05)
+    assert together == pytest.approx(messages, rel=0.02 if costs is FREE else 0.06)
 
 
 @pytest.mark.parametrize("name", ["sync", "averaging:every=4", "fedavg:steps=5", "admm", "diloco:every=5"])
