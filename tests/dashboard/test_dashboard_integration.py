@@ -47,7 +47,12 @@ class Beating:
     """Two workers, in a thread of their own: they beat whatever the test waits for."""
 
     def __init__(self, supervisor: Supervisor) -> None:
-        self.workers = [hostile.HostileWorker(supervisor.address, supervisor.token, MODEL) for _ in range(2)]
+        self.workers: list[hostile.HostileWorker] = []
+        for rank in range(2):
+            worker = hostile.HostileWorker(supervisor.address, supervisor.token, MODEL)
+            self.workers.append(worker)
+            worker.until(lambda worker=worker: worker.rank >= 0)  # two Hellos at once: either could be the first
+            assert worker.rank == rank
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._beat)
 
