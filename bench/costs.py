@@ -27,7 +27,7 @@ from taut.core.messages import Member, Roster, Welcome
 from taut.simulator.cost_file import measured_costs, origin
 from taut.simulator.costs import Costs
 from taut.strategies.asynchronous import Asynchronous
-from taut.worker.courier import Courier
+from taut.worker.node.courier import Courier
 
 SIZE = 10_000_000  # elements that are copied
 SHORT_NBYTES, LONG_NBYTES = 1_000, 8_000_000

@@ -31,7 +31,7 @@ from taut.strategies.channels import Channels
 from taut.strategies.group import Group
 from taut.strategies.method import Place, Tell
 from taut.topologies.registry import parse
-from taut.worker.node import Node
+from taut.worker.node.node import Node
 
 WEIGHTED = "gloo with weighting"
 RANK, SIZE = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])

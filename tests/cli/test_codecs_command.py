@@ -15,7 +15,7 @@ from taut.cli.codec_tables import Listed, measured_table, stated_table
 from taut.cli.main import main
 from taut.codecs import REGISTRY, parse
 from taut.simulator.costs import MEASURED, Costs
-from taut.worker.codec_measuring import Measured
+from taut.worker.codec_costs.measuring import Measured
 
 JOB = str(Path(__file__).parents[1] / "simulator" / "tiny_job.py")
 LAYER = {"layer.weight": np.linspace(-1, 1, 256, dtype=np.float32).reshape(16, 16)}

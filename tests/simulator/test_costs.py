@@ -14,7 +14,7 @@ from taut.config import costs_file
 from taut.errors import Misuse, StorageFailed
 from taut.simulator.cost_file import DEFAULTS, Known, cost_from, known_costs, origin
 from taut.simulator.costs import MEASURED, CodecCost, Costs
-from taut.worker.codec_measuring import Measured
+from taut.worker.codec_costs.measuring import Measured
 
 
 def test_every_codec_has_a_cost() -> None:

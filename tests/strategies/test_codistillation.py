@@ -21,7 +21,7 @@ from taut.strategies.registry import parse
 from taut.testing.method_actor import Actor
 from taut.testing.method_world import MethodWorld
 from taut.worker.arena import Arena
-from taut.worker.distillation import Distillation, disagreement
+from taut.worker.talks.distillation import Distillation, disagreement
 
 
 def count(actor: Actor) -> int:

@@ -26,7 +26,7 @@ SIZE, MARK = 16, 12
 
 
 class Drainable(MethodWorld):
-    """Worker ``leaver`` is asked to go, and does as ``worker/rounds.py`` has it."""
+    """Worker ``leaver`` is asked to go, and does as ``worker/talks/rounds.py`` has it."""
 
     def __init__(self, strategy: str, seed: int, leaver: int) -> None:
         choice = parse(strategy)

@@ -29,7 +29,7 @@ from taut.strategies.registry import INTERNAL, REGISTRY, parse
 from taut.testing.method_actor import Actor
 from taut.testing.method_check import check_method
 from taut.testing.method_world import MethodWorld
-from taut.worker.codec_shadow import Shadow
+from taut.worker.codec_costs.shadow import Shadow
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -23,7 +23,7 @@ from taut.testing.method_actor import Actor
 from taut.testing.method_world import MethodWorld
 from taut.topologies.registry import parse as parse_topology
 from taut.worker.arena import Arena
-from taut.worker.local_vector import Gradients
+from taut.worker.talks.local_vector import Gradients
 
 OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
     "SGD": lambda parameters: torch.optim.SGD(parameters, lr=0.1),

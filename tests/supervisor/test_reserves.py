@@ -33,7 +33,7 @@ from taut.supervisor.actions import Send
 from taut.supervisor.leases import Leases
 from taut.supervisor.reserves import Reserves, trimmed
 from taut.worker.batches import Plan
-from taut.worker.facts import Facts
+from taut.worker.node.facts import Facts
 from taut.worker.supervisor_leases import SupervisorLeases
 
 LENGTH, BATCH, PASSES = 300, 5, 2

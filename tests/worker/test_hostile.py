@@ -35,7 +35,7 @@ from taut.testing.hostile import HostileWorker
 from taut.testing.method_world import MethodWorld
 from taut.worker.arena import Arena
 from taut.worker.entrance import ENTRANCE, Sockets
-from taut.worker.node import Node
+from taut.worker.node.node import Node
 
 # ------------------------------------------------------------------------------------------- in a run, over sockets
 

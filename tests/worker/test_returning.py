@@ -16,7 +16,7 @@ from taut.errors import Expelled, GivenUp
 from taut.strategies.broadcast_state import BroadcastState
 from taut.worker.arena import Arena
 from taut.worker.batches import Dealer, Plan
-from taut.worker.facts import Facts
+from taut.worker.node.facts import Facts
 from taut.worker.replica import Replica
 from taut.worker.returning import Carried, SeatLeases, less, together
 from taut.worker.state import State

@@ -19,7 +19,7 @@ from taut.errors import GivenUp, SupervisorLost
 from taut.worker.accounting import Stopwatch
 from taut.worker.arena import Arena
 from taut.worker.entrance import Entrance
-from taut.worker.node import Node
+from taut.worker.node.node import Node
 from taut.worker.seat import Seat
 
 

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from taut.core.events import Include
 from taut.core.messages import StateChunk, StateRequest
 from taut.errors import MalformedMessage
-from taut.worker import transfer
+from taut.worker.node import transfer
+from taut.worker.node.transfer import Donation, Fetch
 from taut.worker.state import State, pack, unpack
-from taut.worker.transfer import Donation, Fetch
 
 STATE = State(b"weights!", b"still", {"sizes": [2], "exponents": [-21]}, (Include(3, 1, 2, b"xy"), Include(4, 1, 1, b"")))
 

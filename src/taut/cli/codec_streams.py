@@ -10,8 +10,8 @@ import numpy as np
 
 from taut.codecs import parse
 from taut.errors import RunFailed
-from taut.worker.codec_measuring import Measured, Trial, receiver
-from taut.worker.update_file import first_rows, read_update
+from taut.worker.codec_costs.measuring import Measured, Trial, receiver
+from taut.worker.codec_costs.update_file import first_rows, read_update
 
 if TYPE_CHECKING:
     from taut.worker.arena import Arena

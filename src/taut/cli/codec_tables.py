@@ -15,7 +15,7 @@ from rich.table import Table
 
 from taut.codecs import REGISTRY, Codec, Feedback, parse, spec
 from taut.codecs.settings import written
-from taut.worker.codec_measuring import Measured, pays_below
+from taut.worker.codec_costs.measuring import Measured, pays_below
 
 
 @dataclass(frozen=True)

@@ -23,8 +23,8 @@ from taut.core.clock import Clock, MonotonicClock
 from taut.errors import Misuse
 from taut.simulator.costs import MEASURED, ORIGIN, CodecCost, Costs
 from taut.simulator.records import table
-from taut.worker.codec_measuring import Measured, Trial
-from taut.worker.synthetic_updates import Synthetic
+from taut.worker.codec_costs.measuring import Measured, Trial
+from taut.worker.codec_costs.synthetic_updates import Synthetic
 
 SMALL, LARGE = 1 << 10, 1 << 22  # elements
 TURNS, FIRST_TURNS = 16, 16  # of a stream of updates: those that count, and those before
@@ -41,7 +41,7 @@ class Known:
 
 
 def measure(spec: str, elements: int, clock: Clock | None = None, turns: int = TURNS) -> Measured:
-    """The codec on made-up updates (``worker/synthetic_updates.py``), all from the same seed."""
+    """The codec on made-up updates (``worker/codec_costs/synthetic_updates.py``), all from the same seed."""
     updates = Synthetic(elements)
     trial = Trial(parse(spec), np.zeros(elements, np.float32), updates.shapes, clock=clock or MonotonicClock())
     for turn in range(FIRST_TURNS + turns):

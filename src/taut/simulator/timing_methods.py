@@ -1,5 +1,5 @@
-"""Methods in virtual time: what ``worker/rounds.py`` and ``worker/gradient_rounds.py`` do around one, with durations for
-computing and messages. The method is the very object that a real run drives."""
+"""Methods in virtual time: what ``rounds.py`` and ``gradient_rounds.py`` of ``worker/talks`` do around one, with
+durations for computing and messages. The method is the very object that a real run drives."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from taut.strategies.method import Draining, Finished, Heard, MethodAction, Plac
 from taut.strategies.standing import NEW
 from taut.strategies.sync import Sync
 from taut.topologies.registry import parse as parse_topology
-from taut.worker.courier import TICK_S
+from taut.worker.node.courier import TICK_S
 
 RATE = 0.1  # the learning rate that methods are told
 BACKWARD = 2 / 3  # the share of a step in which gradients appear, the last layers' first

@@ -1,5 +1,5 @@
-"""Streams in virtual time: what ``worker/streaming.py`` does around a ``Broadcast``, with durations for computing and
-messages. The strategy is the very object that a real run drives; payloads are as long as the codec's are on average."""
+"""Streams in virtual time: what ``worker/talks/streaming.py`` does around a ``Broadcast``, with durations for computing
+and messages. The strategy is the very object that a real run drives; payloads are as long as the codec's on average."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from taut.simulator.timing_accounts import ENCODE, MERGE, SEND, WAIT
 from taut.simulator.timing_sizes import FRAME_NBYTES
 from taut.simulator.timing_worker import SECOND_NS, Setting, Worker
 from taut.simulator.timing_world import TimingWorld
-from taut.worker.courier import TICK_S
-from taut.worker.fragments import fragments
-from taut.worker.streaming import EXCHANGE_SHARE, MOST_STEPS_PER_TURN, MUCH_SHARE, RETUNE_STEPS
+from taut.worker.node.courier import TICK_S
+from taut.worker.talks.fragments import fragments
+from taut.worker.talks.streaming import EXCHANGE_SHARE, MOST_STEPS_PER_TURN, MUCH_SHARE, RETUNE_STEPS
 
 if TYPE_CHECKING:
     from taut.simulator.costs import CodecCost

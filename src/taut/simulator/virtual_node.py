@@ -11,9 +11,9 @@ from taut.communication.framing import nbytes
 from taut.communication.transport import Envelope
 from taut.core.messages import SUPERVISOR, Member, Note
 from taut.simulator.fibers import NS, Fiber, World
-from taut.worker.courier import TICK_S
-from taut.worker.node import Node
-from taut.worker.stage import Stage
+from taut.worker.node.courier import TICK_S
+from taut.worker.node.node import Node
+from taut.worker.node.stage import Stage
 
 if TYPE_CHECKING:
     from taut.simulator.disruption import Disruption

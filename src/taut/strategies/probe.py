@@ -2,7 +2,7 @@
 
 No training strategy: nothing is exchanged but what is measured, so it is not in the list of those (``INTERNAL`` in
 ``registry.py``). A worker makes ``steps`` steps, whose times it notes, then some more in which codecs are watched
-(``worker/codec_shadow.py``), and says that it is ready. When all are, the lowest rank asks them in turn to measure
+(``worker/codec_costs/shadow.py``), and says that it is ready. When all are, the lowest rank asks them in turn to measure
 their links (``probe_link.py``), so that no two measurements share a wire. Then all train on until the run is drained.
 
 When the members change, whoever was measuring begins that link again, everybody says again what it has, and the lowest

@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from taut.strategies.method import Vector
 
 SCHEDULES = ("ring", "tree", "halving-doubling", "torus")
-BACKENDS = ("gloo", "nccl")  # of torch.distributed; see worker/torch_group.py
+BACKENDS = ("gloo", "nccl")  # of torch.distributed; see worker/talks/torch_group.py
 NUMBERS = 4  # that go with each lane, before which of its tensors had a gradient
 
 

@@ -9,12 +9,12 @@ from typing import Any
 
 from taut.core.messages import PROTOCOL_VERSION, Hello, Ready, Statistics, Welcome
 from taut.worker.arena import Arena
+from taut.worker.checkpoints.resumption import Resumption
 from taut.worker.entrance import Entrance
-from taut.worker.node import Node
+from taut.worker.node.node import Node
+from taut.worker.node.stage import Protocol
 from taut.worker.phases import Phases
-from taut.worker.resumption import Resumption
 from taut.worker.returning import Carried
-from taut.worker.stage import Protocol
 from taut.worker.state import unpack
 
 

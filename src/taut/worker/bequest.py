@@ -12,8 +12,8 @@ from taut.topologies.elementary import Complete
 if TYPE_CHECKING:
     from taut.core.events import Deliver
     from taut.strategies.method import Tell
-    from taut.worker.facts import Facts
-    from taut.worker.node import Node
+    from taut.worker.node.facts import Facts
+    from taut.worker.node.node import Node
 
 
 class Bequest:

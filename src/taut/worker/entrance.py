@@ -13,7 +13,7 @@ from taut.communication.keys import Token, WorkerKeys, read_token_file
 from taut.communication.zmq_transport import ZmqTransport
 from taut.config import WorkerEnvironment, worker_environment
 from taut.worker.accounting import Stopwatch
-from taut.worker.node import Node
+from taut.worker.node.node import Node
 
 
 class Entrance(ABC):

@@ -18,12 +18,12 @@ from taut.strategies.method import Draining, Finished, Heard, Local, MethodEvent
 from taut.strategies.registry import Choice
 from taut.strategies.settlement import Settlement
 from taut.topologies.elementary import Complete
-from taut.worker.facts import Facts
-from taut.worker.local_vector import Weights
-from taut.worker.moments import Moments
-from taut.worker.node import Node
+from taut.worker.node.facts import Facts
+from taut.worker.node.node import Node
 from taut.worker.replica import Replica
-from taut.worker.talk import Talk
+from taut.worker.talks.local_vector import Weights
+from taut.worker.talks.moments import Moments
+from taut.worker.talks.talk import Talk
 from taut.worker.validation import Validation
 
 

@@ -65,7 +65,7 @@ def join(
 
         written = spec(parse(codec))  # misuse is told before anything starts
     if also:
-        from taut.worker.checkpoint import check_also
+        from taut.worker.checkpoints.part import check_also
 
         check_also(also)
     validation = Validation(validate, better, recalibrate)

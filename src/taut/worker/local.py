@@ -11,7 +11,7 @@ from taut.errors import Misuse
 from taut.strategies.asynchronous import Asynchronous
 from taut.topologies.graph import Topology
 from taut.worker.iteration import Worker
-from taut.worker.node import Node
+from taut.worker.node.node import Node
 from taut.worker.participant import Participant
 
 

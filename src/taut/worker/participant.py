@@ -5,7 +5,7 @@ from __future__ import annotations
 from taut.errors import MalformedMessage
 from taut.worker.accounting import Stopwatch
 from taut.worker.iteration import Worker
-from taut.worker.node import Node
+from taut.worker.node.node import Node
 
 
 class Participant:

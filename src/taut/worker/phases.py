@@ -23,15 +23,15 @@ from taut.topologies.registry import parse as parse_topology
 from taut.worker.accounting import Stopwatch
 from taut.worker.arena import Arena
 from taut.worker.finishing import Averaged, Settler
-from taut.worker.gradient_rounds import gradient_rounds
-from taut.worker.local_vector import ArenaCoder
-from taut.worker.moments import Moments
-from taut.worker.node import Node
+from taut.worker.node.node import Node
+from taut.worker.node.stage import Protocol
 from taut.worker.replica import Replica
-from taut.worker.rounds import Rounds
-from taut.worker.stage import Protocol
-from taut.worker.streaming import Streaming
-from taut.worker.talk import Talk
+from taut.worker.talks.gradient_rounds import gradient_rounds
+from taut.worker.talks.local_vector import ArenaCoder
+from taut.worker.talks.moments import Moments
+from taut.worker.talks.rounds import Rounds
+from taut.worker.talks.streaming import Streaming
+from taut.worker.talks.talk import Talk
 
 if TYPE_CHECKING:
     import torch

@@ -13,9 +13,9 @@ from taut.codecs.bequest import bequest, read_bequest
 from taut.errors import MalformedMessage, NonFiniteUpdate
 from taut.worker.accounting import Stopwatch
 from taut.worker.arena import Arena
-from taut.worker.fragments import ENCODE_SHARE, fragment, fragments, least_fragments
 from taut.worker.iteration import Vector, Worker
 from taut.worker.state import State
+from taut.worker.talks.fragments import ENCODE_SHARE, fragment, fragments, least_fragments
 
 SKETCH_S = 5.0
 

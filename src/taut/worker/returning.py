@@ -27,7 +27,7 @@ from taut.strategies.broadcast_state import BroadcastState
 from taut.worker.batches import LeaseSource, Plan
 from taut.worker.replica import Replica
 from taut.worker.state import State
-from taut.worker.talk import Talk
+from taut.worker.talks.talk import Talk
 
 if TYPE_CHECKING:
     from taut.worker.seat import Seat

@@ -13,21 +13,21 @@ from taut.core.messages import Done, Returned, Statistics
 from taut.errors import Expelled, GivenUp, PeerLost, Refused, SupervisorLost
 from taut.worker.admission import Admission
 from taut.worker.arena import Arena
+from taut.worker.checkpoints.resumption import Resumption
 from taut.worker.entrance import Entrance
 from taut.worker.finishing import Finishing, finish_policy, save_here
-from taut.worker.node import Node
+from taut.worker.node.node import Node
 from taut.worker.phases import Phases
 from taut.worker.replica import Replica
-from taut.worker.resumption import Resumption
 from taut.worker.returning import Carried, carried, less, together
 from taut.worker.supervisor_leases import SupervisorLeases
-from taut.worker.talk import Talk
+from taut.worker.talks.talk import Talk
 from taut.worker.validation import Validation
 
 if TYPE_CHECKING:
     import torch
 
-    from taut.worker.checkpoint import Keeper
+    from taut.worker.checkpoints.part import Keeper
 
 
 log = logging.getLogger("taut")

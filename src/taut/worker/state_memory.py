@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from taut.worker.checkpoint_tree import fold, unfold
+from taut.worker.checkpoints.tree import fold, unfold
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection

@@ -11,7 +11,7 @@ import msgspec
 from taut.core.messages import Lease, LeaseDone, LeaseRequest, LeaseTaken, Reserve, own_lease
 from taut.core.spans import Span, joined, without
 from taut.worker.batches import LeaseSource, Plan
-from taut.worker.facts import Facts
+from taut.worker.node.facts import Facts
 
 if TYPE_CHECKING:
     from taut.worker.seat import Seat

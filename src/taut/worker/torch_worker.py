@@ -14,17 +14,17 @@ from taut.core.messages import Failed, Statistics
 from taut.errors import Misuse, PeerLost, Stopping, SupervisorLost
 from taut.worker.accounting import Stopwatch
 from taut.worker.batches import Dealer, OwnLeases, Plan, reader
-from taut.worker.distillation import Distillation, distillation_of
 from taut.worker.local_step import check_loss, take_step
 from taut.worker.returning import SeatLeases
 from taut.worker.seat import Seat
+from taut.worker.talks.distillation import Distillation, distillation_of
 from taut.worker.validation import Validation
 
 if TYPE_CHECKING:
     import torch
     from torch import nn
 
-    from taut.worker.checkpoint import Keeper
+    from taut.worker.checkpoints.part import Keeper
 
 _NO_MORE: Any = object()
 
@@ -82,7 +82,7 @@ class TorchWorker:
         folder, resumed = settings.get("checkpoints"), settings.get("resume")
         if not folder and not resumed:
             return None
-        from taut.worker.checkpoint import Keeper
+        from taut.worker.checkpoints.part import Keeper
 
         try:
             seat.keeper = Keeper(self, seat, Path(folder) if folder else None, also)

@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from taut.errors import MalformedMessage, Misuse
-from taut.worker.checkpoint_file import packed, unpacked
-from taut.worker.checkpoint_tree import fold, unfold
+from taut.worker.checkpoints.file import packed, unpacked
+from taut.worker.checkpoints.tree import fold, unfold
 
 if TYPE_CHECKING:
     import torch

@@ -1,0 +1,199 @@
+"""A worker's part of a checkpoint as one file: tensors as safetensors has them, all else as JSON in its header.
+
+A file takes its name only when it is complete and on disk. Its hash is what the manifest lists, and what it is checked by
+when it is read. Nothing is ever unpickled.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import mmap
+import os
+import struct
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from taut.core.checkpoints import DIGEST_NBYTES
+from taut.errors import StorageFailed
+from taut.worker.checkpoints.scribe import Scribe, ScribeLost
+from taut.worker.checkpoints.tree import unfold
+from taut.worker.checkpoints.writing import Writing
+
+if TYPE_CHECKING:
+    import torch
+
+VERSION = 1
+CHUNK_NBYTES = 1 << 22
+_TYPES = {
+    "float64": "F64",
+    "float32": "F32",
+    "float16": "F16",
+    "bfloat16": "BF16",
+    "int64": "I64",
+    "int32": "I32",
+    "int16": "I16",
+    "int8": "I8",
+    "uint64": "U64",
+    "uint32": "U32",
+    "uint16": "U16",
+    "uint8": "U8",
+    "bool": "BOOL",
+    "float8_e4m3fn": "F8_E4M3",
+    "float8_e5m2": "F8_E5M2",
+}
+
+Tensors = Mapping[str, "torch.Tensor"]
+
+
+def write_part(
+    path: Path,
+    document: Mapping[str, Any],
+    tensors: Tensors,
+    by: Scribe | None = None,
+    hurry_after_s: float | None = None,
+) -> tuple[int, str]:
+    """Write ``path`` whole or not at all: its size and its hash. ``StorageFailed`` where the disk does not let us.
+    ``by``: a process that writes it and gives way to others, less after ``hurry_after_s``; without one, this thread does.
+
+    >>> import tempfile, torch
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = Path(folder) / "worker-0.safetensors"
+    ...     nbytes, _ = write_part(path, {"steps": 3}, {"w": torch.ones(2)})
+    ...     part = read_part(path)
+    >>> part.document["steps"], part.tensor("w").tolist()
+    (3, [1.0, 1.0])
+    """
+    return write_views(path, part_views(document, tensors), by, hurry_after_s)
+
+
+def part_views(document: Mapping[str, Any], tensors: Tensors) -> list[memoryview]:
+    """What the file will contain, one after the other. The tensors' bytes are not looked at yet."""
+    header, views = _header(document, tensors)
+    return [memoryview(header), *views]
+
+
+def write_views(
+    path: Path, views: list[memoryview], by: Scribe | None = None, hurry_after_s: float | None = None
+) -> tuple[int, str]:
+    """As ``write_part``."""
+    nbytes = sum(map(len, views))
+    if by is not None:
+        with contextlib.suppress(ScribeLost):
+            return nbytes, by.write(path, views, DIGEST_NBYTES, hurry_after_s)
+    return nbytes, _write_here(path, views)
+
+
+def _write_here(path: Path, views: list[memoryview]) -> str:
+    """By this thread: its hash."""
+    try:
+        writing = Writing(os.path.abspath(path), DIGEST_NBYTES)
+        try:
+            for piece in _pieces(views):
+                writing.add(piece)
+            return writing.finish()
+        except OSError:
+            writing.abandon()
+            raise
+    except OSError as error:
+        raise StorageFailed(f"{path} could not be written: {error.strerror or error}") from error
+
+
+def packed(document: Mapping[str, Any], tensors: Tensors) -> bytes:
+    """The same as bytes; the tensors are in host memory."""
+    header, views = _header(document, tensors)
+    return b"".join([header, *views])
+
+
+def unpacked(data: bytes | memoryview) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
+    """What was ``packed``. Any of several errors, where ``data`` is something else (``_checked``)."""
+    from safetensors.torch import load
+
+    whole = bytes(data)
+    return _checked(whole, None), load(whole)
+
+
+def _header(document: Mapping[str, Any], tensors: Tensors) -> tuple[bytes, list[memoryview]]:
+    """The file up to the first tensor, and the tensors' bytes."""
+    import torch
+
+    entries: dict[str, Any] = {}
+    views: list[memoryview] = []
+    offset = 0
+    for name, tensor in tensors.items():
+        flat = tensor.detach().reshape(-1)
+        raw: Any = flat.view(torch.uint8).numpy() if flat.numel() else b""
+        view = memoryview(raw)
+        dtype = _TYPES.get(str(tensor.dtype).removeprefix("torch."))
+        if dtype is None:
+            raise StorageFailed(f"tensor {name!r} is of type {tensor.dtype}, which safetensors does not hold")
+        entries[name] = {"dtype": dtype, "shape": list(tensor.shape), "data_offsets": [offset, offset + len(view)]}
+        offset += len(view)
+        views.append(view)
+    text = json.dumps({"version": VERSION, **document})
+    entries = {"__metadata__": {"taut": text}, **entries}
+    header = json.dumps(entries).encode()
+    header += b" " * (-len(header) % 8)  # tensors begin at a multiple of eight
+    return struct.pack("<Q", len(header)) + header, views
+
+
+def _pieces(views: list[memoryview]) -> Iterator[memoryview]:
+    """In pieces: writing and hashing let other threads run meanwhile, and none for long."""
+    for view in views:
+        for lo in range(0, len(view), CHUNK_NBYTES):
+            with view[lo : lo + CHUNK_NBYTES] as piece:
+                yield piece
+
+
+class Part:
+    """A worker's part of a checkpoint, checked. Tensors are read when they are asked for."""
+
+    def __init__(self, path: Path, document: dict[str, Any], file: Any) -> None:
+        self.path, self.document, self._file = path, document, file
+        self._names = frozenset(file.keys())
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._names
+
+    def tensor(self, name: str) -> torch.Tensor:
+        if name not in self._names:
+            raise StorageFailed(f"{self.path} holds no tensor {name!r}")
+        found: torch.Tensor = self._file.get_tensor(name)
+        return found
+
+    def tree(self, name: str, otherwise: Any = None) -> Any:
+        """What was put into the document as a tree (``tree.py``), with its tensors."""
+        found = self.document.get(name)
+        return otherwise if found is None else unfold(found, self.tensor)
+
+
+def read_part(path: Path, digest: str | None = None) -> Part:
+    """The part in ``path``; ``StorageFailed`` where it cannot be read or is not what was written (by its ``digest``)."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            document = _checked(data, digest)
+        return Part(path, document, safe_open(path, framework="pt"))
+    except OSError as error:
+        raise StorageFailed(f"{path} could not be read: {error.strerror or error}") from error
+    except (SafetensorError, struct.error, KeyError, TypeError, ValueError) as error:
+        raise StorageFailed(f"{path} is damaged ({str(error) or type(error).__name__})") from None
+
+
+def _checked(data: mmap.mmap | bytes, digest: str | None) -> dict[str, Any]:
+    """The document in the file, whose checksum is right; any of several errors where it is not."""
+    if digest is not None:
+        hashed = hashlib.blake2b(digest_size=DIGEST_NBYTES)
+        with memoryview(data) as whole:
+            for piece in _pieces([whole]):
+                hashed.update(piece)
+        if hashed.hexdigest() != digest:
+            raise ValueError("its checksum is another")
+    (size,) = struct.unpack_from("<Q", data)
+    document: dict[str, Any] = json.loads(json.loads(data[8 : 8 + size])["__metadata__"]["taut"])
+    if document.get("version") != VERSION:
+        raise ValueError(f"it is in form {document.get('version')}, and this version of taut reads {VERSION}")
+    return document

@@ -1,0 +1,196 @@
+"""The communication thread's work: what comes is decoded and told to the protocols, what they answer is carried out.
+
+One thread at a time does it (``node.py`` says which). It never touches the model: what is to be included waits in queues.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from taut.communication.framing import decode, encode, nbytes
+from taut.communication.transport import Envelope, Transport
+from taut.core.clock import Clock, MonotonicClock
+from taut.core.events import PeerGone, PeerJoined, Tick
+from taut.core.messages import (
+    SUPERVISOR,
+    Complaint,
+    Message,
+    Parcel,
+    PeerMessage,
+    Receipt,
+    Report,
+    Roster,
+    StateChunk,
+    StateRequest,
+    Statistics,
+    SupervisorMessage,
+    Updates,
+    Welcome,
+)
+from taut.errors import MalformedMessage
+from taut.strategies.method import Place
+from taut.topologies.shape import Shape
+from taut.worker.node.commands import Advance, Command, Grant, PostIn, Say
+from taut.worker.node.facts import Facts
+from taut.worker.node.handover import Handover
+from taut.worker.node.refusals import Refusals
+from taut.worker.node.stage import Protocol, Stage
+from taut.worker.node.stages import Stages
+from taut.worker.node.supervisor_link import SupervisorLink
+from taut.worker.state import State
+
+TICK_S = 0.05
+
+
+class Courier:
+    """``make_strategy`` is called with the ``Welcome`` once the supervisor admits this worker; ``statistics`` and
+    ``sketch`` are asked for at every heartbeat."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        make_strategy: Callable[[Welcome], Protocol],
+        *,
+        statistics: Callable[[], Statistics] = Statistics,
+        sketch: Callable[[], list[float]] = list,
+        clock: Clock | None = None,
+        state_limit_nbytes: int = 1 << 40,
+    ) -> None:
+        self.transport, self.make_strategy = transport, make_strategy
+        self.clock = clock or MonotonicClock()
+        self.facts = Facts()
+        self.supervisor = SupervisorLink(transport, self.facts, self.clock, statistics, sketch)
+        self.handover = Handover(self.facts, self._send, state_limit_nbytes)
+        self.stages = Stages(self.facts, self.clock, self._send, state_limit_nbytes)
+        self.refusals = Refusals()  # of what others sent
+        self.rank = -1
+        self.workers = 1  # in the run, this one included
+        self.bytes_sent = 0
+        self._commands: deque[Command] = deque()
+        self._ticked_s = float("-inf")
+
+    def supervisor_lost(self) -> bool:
+        """It is silent for so long that nobody waits for it any more."""
+        return self.supervisor.lost()
+
+    @property
+    def snapshot_wanted(self) -> bool:
+        """Somebody is to get the state: the training thread makes a snapshot."""
+        return self.handover.wanted
+
+    @property
+    def bounded(self) -> bool:
+        stage = self.stages.present
+        return stage is not None and stage.bounded
+
+    def place(self, shape: Shape) -> Place:
+        """Where this worker stands among those who are ready, by the last roster, wired as ``shape`` says."""
+        roster = self.facts.roster
+        assert roster is not None
+        ready = {member.rank for member in roster.members if member.ready}
+        return Place(self.rank, tuple(sorted(ready | {self.rank})), shape, roster.version)
+
+    @property
+    def stage(self) -> Stage:
+        """Of the present phase; there is one from the welcome on."""
+        return self.stages.stage
+
+    def work(self, timeout_s: float | None) -> None:
+        """Take in what came (``None``: not now), carry out what was asked for, and see what time it is."""
+        if timeout_s is not None:
+            for envelope in self.transport.receive(timeout_s):
+                self._on_envelope(envelope)
+        self.carry_out()
+        self.supervisor.send()
+        self._on_time(self.clock.now())
+
+    def carry_out(self) -> None:
+        """What was asked for."""
+        while self._commands:
+            self._on_command(self._commands.popleft())
+
+    def _on_command(self, command: Command) -> None:
+        match command:
+            case Say(message, payloads):
+                self.supervisor.say(message, payloads)
+            case Grant(state, have):
+                tail = tuple(self.stage.state.tail(have))
+                self.handover.grant(State(state.vector, state.still, state.grid, tail), have)
+            case PostIn(stage, event):
+                self.stages.tell(event, stage)
+            case Advance(protocol):
+                self.stages.advance(protocol)
+            case event:
+                self.stages.tell(event)
+
+    def _on_envelope(self, envelope: Envelope) -> None:
+        try:
+            if envelope.sender == SUPERVISOR:
+                message, payloads = decode(envelope.frames, SupervisorMessage)
+                self._on_supervisor(message, payloads)
+            elif self.stages.present is not None:
+                message, payloads = decode(envelope.frames, PeerMessage)
+                self._on_peer(envelope.sender, message, payloads)
+        except MalformedMessage as error:
+            self.refusals.add(envelope.sender, str(error))
+
+    def _on_supervisor(self, message: Any, payloads: list[bytes]) -> None:
+        self.supervisor.heard(message, self.clock.now())
+        if isinstance(message, Welcome) and self.stages.present is None:
+            self.rank, self.supervisor.term = message.rank, message.term
+            self.stages.begin(self.make_strategy(message), message.rank, synced=False)
+            getattr(self.transport, "admitted", _nothing)()
+        self.facts.learn(message, payloads)
+        if isinstance(message, Roster) and self.facts.roster is message:
+            self._on_roster(message)
+
+    def _on_roster(self, roster: Roster) -> None:
+        known = self.stage.state
+        for gone in roster.gone:
+            if gone.rank not in known.gone and gone.rank != self.rank:
+                self.transport.forget(gone.rank)
+                self.handover.forget(gone.rank)
+                self.stages.tell_all(PeerGone(gone.rank))
+        for member in roster.members:
+            if member.rank != self.rank and member.rank not in known.links:
+                self.transport.admit(member)
+                self.stages.tell_all(PeerJoined(member.rank))
+        self.workers = len(roster.members)
+
+    def _on_peer(self, sender: int, message: Any, payloads: list[bytes]) -> None:
+        match message:
+            case Updates() | Report() | Parcel() | Receipt():
+                if isinstance(message, Parcel | Receipt) or (isinstance(message, Report) and message.position >= 0):
+                    self.handover.forget(sender)
+                self.stages.arrived(sender, message, payloads)
+            case StateRequest():
+                self.handover.asked(sender, message)
+            case StateChunk():
+                self.handover.arrived(sender, message, payloads, self.stage.state, self.clock.now())
+
+    def _on_time(self, now: float) -> None:
+        if self.facts.welcome is None and self.stages.present is None:
+            self.supervisor.watch_admission(now)
+        if now - self._ticked_s >= TICK_S:
+            self._ticked_s = now
+            if self.stages.present is not None:
+                self.stages.tell_all(Tick())
+                self.handover.go_on(self.stage.state, now)
+        if self.stages.present is not None:
+            self.supervisor.beat(now, self._complaints)
+
+    def _complaints(self) -> list[Complaint]:
+        return self.refusals.complaints(getattr(self.transport, "excess", {}))
+
+    def _send(self, to: int, message: Message, payloads: Sequence[bytes | memoryview]) -> bool:
+        """To another worker."""
+        frames = encode(message, payloads)
+        sent = self.transport.send(to, frames)
+        self.bytes_sent += nbytes(frames) if sent else 0
+        return sent
+
+
+def _nothing() -> None:
+    pass

@@ -1,0 +1,121 @@
+"""The stages of a run's phases at one worker: messages and events go to the one they belong to, and its actions are done.
+
+Belongs to the communication thread; the training thread takes what arrived, and reads the figures.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from taut.core.clock import Clock
+from taut.core.events import Action, Arrived, Blocked, Deliver, Drained, Event, Include, PeerGone, PeerJoined, Send
+from taut.core.messages import Parcel, Updates
+from taut.worker.node.backlog import Backlog
+from taut.worker.node.early import Early
+from taut.worker.node.facts import Facts
+from taut.worker.node.stage import Protocol, Stage, Tagged
+
+SendTo = Callable[[int, Tagged, Sequence[bytes | memoryview]], bool]
+
+
+class Stages:
+    """``send`` is to another worker; False: there is no room just now."""
+
+    def __init__(self, facts: Facts, clock: Clock, send: SendTo, limit_nbytes: int) -> None:
+        self._facts, self._clock, self._send, self._limit_nbytes = facts, clock, send, limit_nbytes
+        self.present: Stage | None = None  # from the welcome on
+        self.former: Stage | None = None  # of the phase before: somebody may be behind, and need an answer
+        self.staleness = 1.0
+        self.horizon = math.inf  # beyond it a worker's clock may not go (strategies that bound the delay)
+        self.fastest = 0  # the largest clock that is known
+        self.early = Early(limit_nbytes)
+        self.arrivals: deque[Include] = deque()
+        self._backlog = Backlog(limit_nbytes)  # of arrivals
+        self._rank = -1
+
+    @property
+    def stage(self) -> Stage:
+        assert self.present is not None
+        return self.present
+
+    def begin(self, protocol: Protocol, rank: int, synced: bool) -> None:
+        """The first phase, as worker ``rank``; ``synced``: it has the run's state already."""
+        self._rank = rank
+        self.present = Stage(0, protocol, rank, synced, self._limit_nbytes)
+
+    def advance(self, protocol: Protocol) -> None:
+        """To the next phase, which knows whom the one before does."""
+        former = self.stage
+        stage = Stage(former.phase + 1, protocol, self._rank, True, self._limit_nbytes)
+        self.former = former
+        self.arrivals.clear()
+        self._backlog = Backlog(self._limit_nbytes)
+        self._facts.note(drained=False)
+        self.present = stage
+        for rank in former.state.gone:
+            self.tell(PeerGone(rank))
+        for rank in former.state.links:
+            self.tell(PeerJoined(rank))
+        for sender, message, payloads in self.early.take():
+            self.arrived(sender, message, payloads)
+        self._facts.note()
+
+    def take(self) -> list[Include]:
+        """What has arrived and is to be included, in the order to include it. For the training thread."""
+        taken: list[Include] = []
+        while self.arrivals:
+            item = self.arrivals.popleft()
+            self._backlog.taken(item.origin, len(item.payload))
+            taken.append(item)
+        return taken
+
+    def arrived(self, sender: int, message: Tagged, payloads: list[bytes]) -> None:
+        """For the phase that it belongs to: the present one, the one before, or one that is still to come here."""
+        stage, former = self.stage, self.former
+        if message.phase > stage.phase:
+            self.early.keep(sender, message, payloads, stage.phase)
+        elif message.phase == stage.phase:
+            if isinstance(message, Updates | Parcel) and (self._backlog.full(sender) or stage.backlog.full(sender)):
+                return  # it will be sent again
+            self.tell(Arrived(sender, message, payloads))
+        elif former is not None and message.phase == former.phase:
+            self.tell(Arrived(sender, message, payloads), former)
+
+    def tell_all(self, event: Event) -> None:
+        """Also the phase before: it goes on until everybody is through with it."""
+        if self.former is not None:
+            self.tell(event, self.former)
+        self.tell(event)
+
+    def tell(self, event: Event, stage: Stage | None = None) -> None:
+        """The present phase, or this one."""
+        stage = stage or self.stage
+        self._do(stage.on(event, self._clock.now()), stage)
+        if stage is not self.present:
+            return
+        self.staleness = stage.state.staleness
+        pace = stage.pace()
+        if pace is not None and pace != (self.horizon, self.fastest):
+            self.horizon, self.fastest = pace
+            self._facts.note()
+
+    def _do(self, actions: list[Action], stage: Stage) -> None:
+        blocked: set[int] = set()
+        for action in actions:
+            match action:
+                case Send(to, message, payloads):
+                    if to in blocked or self._send(to, stage.tag(message), payloads):
+                        continue
+                    if isinstance(message, Updates | Parcel):
+                        blocked.add(to)
+                        self.tell(Blocked(to, message), stage)
+                case Include():
+                    self._backlog.came(action.origin, len(action.payload))
+                    self.arrivals.append(action)
+                case Deliver():
+                    stage.deliver(action)
+                    self._facts.note()
+                case Drained():
+                    self._facts.note(drained=True)

@@ -1,0 +1,168 @@
+"""The process that writes checkpoints: what it writes has the bits that a thread of ours would write, whole or not at
+all, whatever happens to the disk, to it, or to the worker."""
+
+from __future__ import annotations
+
+import gc
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from test_checkpoint import Job
+from torch import nn
+
+from taut.core.checkpoints import DIGEST_NBYTES, FOLDER
+from taut.errors import StorageFailed
+from taut.supervisor.checkpoint_folder import last_good
+from taut.worker.checkpoints import gpu_copying
+from taut.worker.checkpoints.errands import Errands
+from taut.worker.checkpoints.file import read_part, write_part
+from taut.worker.checkpoints.scribe import PROGRAM, Scribe, ScribeLost
+from taut.worker.checkpoints.writing import PIECE_NBYTES
+
+PATIENCE_S = 30.0
+
+
+@pytest.fixture(scope="module")
+def scribe() -> Iterator[Scribe]:
+    one = Scribe()
+    yield one
+    one.close()
+
+
+SIZES = st.lists(st.sampled_from([0, 1, 7, 4096, 65_537, PIECE_NBYTES - 1, PIECE_NBYTES, PIECE_NBYTES + 1]), max_size=5)
+
+
+@given(SIZES, st.sampled_from([None, 0.0, 0.001, 60.0]))
+@settings(deadline=None, max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_the_bits_are_those_of_a_thread(scribe: Scribe, tmp_path: Path, sizes: list[int], hurry: float | None) -> None:
+    """In whatever hurry, order after order."""
+    tensors = {str(place): torch.randint(0, 256, (size,), dtype=torch.uint8) for place, size in enumerate(sizes)}
+    by_thread = write_part(tmp_path / "thread", {"steps": 1}, tensors)
+    by_scribe = write_part(tmp_path / "new" / "scribe", {"steps": 1}, tensors, scribe, hurry)
+    assert by_scribe == by_thread
+    assert (tmp_path / "new" / "scribe").read_bytes() == (tmp_path / "thread").read_bytes()
+    assert all(torch.equal(read_part(tmp_path / "thread", by_thread[1]).tensor(name), tensors[name]) for name in tensors)
+
+
+def test_what_the_disk_does_not_let_us_is_said_and_the_next_is_written(scribe: Scribe, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("no folder")
+    body = memoryview(bytes(3 * PIECE_NBYTES))
+    for _ in range(2):
+        with pytest.raises(StorageFailed, match="part could not be written: File exists"):
+            scribe.write(tmp_path / "file" / "part", [body], DIGEST_NBYTES)
+        assert scribe.write(tmp_path / "part", [body], DIGEST_NBYTES)
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["file", "part"]
+
+
+def test_without_a_scribe_the_worker_writes(tmp_path: Path) -> None:
+    scribe, views = Scribe(), [memoryview(b"x")]
+    assert scribe._process is not None
+    scribe._process.kill()
+    scribe._process.wait()
+    for _ in range(2):
+        with pytest.raises(ScribeLost):
+            scribe.write(tmp_path / "part", views, DIGEST_NBYTES)
+        write_part(tmp_path / "part", {"steps": 2}, {"w": torch.ones(3)}, scribe)
+        assert read_part(tmp_path / "part").document["steps"] == 2
+    scribe.close()
+    with mock.patch.object(sys, "executable", ""):
+        nowhere = Scribe()
+    with pytest.raises(ScribeLost):
+        nowhere.write(tmp_path / "part", views, DIGEST_NBYTES)
+
+
+@pytest.mark.parametrize("end", ["the worker is killed", "the scribe is killed"])
+def test_half_a_file_never_takes_the_name(end: str, tmp_path: Path) -> None:
+    path = tmp_path / "part"
+    path.write_text("the last good one")
+    nbytes = 2 * PIECE_NBYTES
+    order = {"path": str(path), "nbytes": nbytes, "digest_nbytes": DIGEST_NBYTES, "hurry_after_s": None}
+    written = json.dumps(order).encode()
+    with subprocess.Popen(
+        [sys.executable, "-I", "-S", PROGRAM], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as program:
+        assert program.stdin is not None
+        program.stdin.write(len(written).to_bytes(8, "little") + written + bytes(nbytes - 1))
+        program.stdin.flush()  # more than the pipe holds: so it is at work
+        if end == "the scribe is killed":
+            program.kill()
+        program.stdin.close()
+        program.wait(PATIENCE_S)
+    assert path.read_text() == "the last good one"
+    if end == "the worker is killed":
+        assert [each.name for each in tmp_path.iterdir()] == ["part"]
+
+
+class Robbed(Job):
+    """Its scribe is gone from the start."""
+
+    def _train(self, worker: Any, model: nn.Module, scheduler: Any) -> Iterator[int]:
+        worker._keeper._scribe._process.kill()
+        return super()._train(worker, model, scheduler)
+
+
+def test_a_run_without_its_scribe_has_checkpoints_all_the_same(tmp_path: Path) -> None:
+    Robbed().run(tmp_path / "run", kill=2)
+    found = last_good(tmp_path / "run" / FOLDER)
+    assert found is not None and not found.damaged
+
+
+# ------------------------------------------------------------------------------------------------------- the thread
+
+
+def test_errands_are_done_in_order_and_a_fault_ends_none_but_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[int] = []
+    faults: list[object] = []
+    over = threading.Event()
+    monkeypatch.setattr(threading, "excepthook", lambda args: faults.append(args.exc_value))
+    errands = Errands("errands")
+
+    def fail() -> None:
+        raise KeyError("a fault")
+
+    for place in range(5):
+        errands.hand(fail if place == 2 else lambda place=place: done.append(place))  # type: ignore[misc]
+    errands.hand(over.set)
+    assert over.wait(PATIENCE_S) and done == [0, 1, 3, 4]
+    assert [repr(fault) for fault in faults] == ["KeyError('a fault')"]
+
+
+def test_the_thread_ends_when_nobody_holds_it() -> None:
+    errands = Errands("held")
+    thread = next(each for each in threading.enumerate() if each.name == "held")
+    errands.hand(lambda held=errands: held.hand(int))  # type: ignore[misc]  # an errand that holds it does not count
+    del errands
+    gc.collect()
+    thread.join(PATIENCE_S)
+    assert not thread.is_alive()
+
+
+# ------------------------------------------------------------------------------------------------- on the GPU, first
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9), st.sampled_from(["f4", "f2", "i8", "?"])), max_size=6))
+@settings(deadline=None, max_examples=40)
+def test_copies_in_one_piece_of_memory_have_the_bits(shapes: list[tuple[int, int, str]]) -> None:
+    kinds = {"f4": torch.float32, "f2": torch.bfloat16, "i8": torch.int64, "?": torch.bool}
+    sources = [torch.randint(0, 2, (a, b)).to(kinds[kind]).T for a, b, kind in shapes] + [torch.tensor(3.0)]
+    pairs = [(torch.empty(0), source) for source in sources]
+    with mock.patch.object(gpu_copying, "free_nbytes", return_value=1 << 20):
+        there = gpu_copying.cloned(torch.device("cpu"), pairs)
+    assert there is not None
+    before = [source.clone() for source in sources]
+    for source in sources:
+        source.zero_()
+    for (target, copy), (host, _), source in zip(there, pairs, before, strict=True):
+        assert target is host and torch.equal(copy, source) and copy.dtype == source.dtype and copy.is_contiguous()
+    with mock.patch.object(gpu_copying, "free_nbytes", return_value=1):
+        assert gpu_copying.cloned(torch.device("cpu"), pairs) is None

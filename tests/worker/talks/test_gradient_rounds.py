@@ -1,0 +1,286 @@
+"""The driver of sync, in threads over the in-memory transport: whatever the loop looks like, it is one large batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+from worker_threads import ThreadSeat, in_threads
+
+from taut.codecs import parse as parse_codec
+from taut.errors import Misuse, NonFiniteUpdate
+from taut.strategies.channels import Channels
+from taut.strategies.sync import Sync
+from taut.topologies.registry import parse as parse_topology
+from taut.worker.arena import Arena
+from taut.worker.node.node import Node
+from taut.worker.replica import Replica
+from taut.worker.talks.gradient_buckets import GradientBuckets
+from taut.worker.talks.gradient_rounds import gradient_rounds
+from taut.worker.talks.local_vector import ArenaCoder
+from taut.worker.torch_worker import TorchWorker
+
+Batch = tuple[torch.Tensor, torch.Tensor]
+Loop = Callable[[TorchWorker, list[Batch]], None]
+TINY = 1e-5  # MiB: a bucket for every two or three tensors of the network below
+
+
+class Net(nn.Module):
+    """``spare`` takes no part in the loss of even batches' workers; ``never`` in nobody's."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.first, self.second, self.spare, self.never = (nn.Linear(*s) for s in ((6, 8), (8, 3), (8, 3), (2, 2)))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        hidden = F.relu(self.first(x))
+        return self.second(hidden) + (self.spare(hidden) if len(x) % 2 else 0.0)
+
+
+class SyncSeat(ThreadSeat):
+    def __init__(self, node: Node, arena: Arena, method: Sync, codec: str) -> None:
+        super().__init__(node, arena)
+        replica = Replica(arena, parse_codec(codec), talks=False)
+        self.talk = gradient_rounds(method, replica, node, parse_topology("complete"), self.watch)
+        if codec != "dense":
+            self.talk.local.coder = ArenaCoder(replica.codec, arena, self.watch, node.rank, node.workers)
+        self.phases = SimpleNamespace(changed=None)  # there is one
+
+
+def train(
+    method: Sync,
+    optimizer: Callable[..., torch.optim.Optimizer],
+    data: list[list[Batch]],
+    loop: Loop,
+    codec: str = "dense",
+) -> list[Net]:
+    """Every worker runs ``loop`` on its row of ``data`` in a thread; their models at the end."""
+    models = [Net() for _ in data]
+
+    def work(rank: int, node: Node) -> Callable[[], None]:
+        seat: Any = SyncSeat(node, Arena(models[rank]), method, codec)
+        worker = TorchWorker(models[rank], optimizer(models[rank].parameters()), seat, seed=0)
+        loop(worker, data[rank])
+        return worker.close
+
+    in_threads([Channels for _ in data], work)
+    assert len({flat(model).tobytes() for model in models}) == 1, "replicas differ"
+    return models
+
+
+def flat(model: nn.Module) -> np.ndarray:
+    return torch.cat([p.detach().reshape(-1) for p in model.parameters()]).numpy().copy()
+
+
+def batches(sizes: list[list[int]], seed: int = 1) -> list[list[Batch]]:
+    made = torch.Generator().manual_seed(seed)
+    return [[(torch.randn(n, 6, generator=made), torch.randint(3, (n,), generator=made)) for n in row] for row in sizes]
+
+
+def alone(
+    optimizer: Callable[..., torch.optim.Optimizer], steps: list[list[Batch]], clip: float | None = None
+) -> np.ndarray:
+    """One worker; the batches of a step are one."""
+    model = Net()
+    stepper = optimizer(model.parameters())
+    for step in steps:
+        stepper.zero_grad(set_to_none=True)
+        samples = sum(len(x) for x, _ in step)
+        for x, y in step:
+            (F.cross_entropy(model(x), y) * len(x) / samples).backward()
+        if clip is not None:
+            nn.utils.clip_grad_norm_(model.parameters(), clip)
+        stepper.step()
+    return flat(model)
+
+
+def momentum(parameters: Any) -> torch.optim.Optimizer:
+    return torch.optim.SGD(parameters, lr=0.1, momentum=0.9, weight_decay=0.01)
+
+
+def adamw(parameters: Any) -> torch.optim.Optimizer:
+    return torch.optim.AdamW(parameters, lr=0.02)
+
+
+def steps_of(data: list[list[Batch]]) -> list[list[Batch]]:
+    longest = max(len(row) for row in data)
+    return [[row[number] for row in data if number < len(row)] for number in range(longest)]
+
+
+def with_samples(worker: TorchWorker, size: int) -> None:
+    worker._given_samples = size  # as if `batches` had dealt them
+
+
+def stepping(worker: TorchWorker, rows: list[Batch]) -> None:
+    for x, y in rows:
+        with_samples(worker, len(x))
+        worker.step(F.cross_entropy(worker.model(x), y))
+
+
+def own_loop(worker: TorchWorker, rows: list[Batch], overlapped: bool = False) -> None:
+    for x, y in rows:
+        with_samples(worker, len(x))
+        worker.optimizer.zero_grad()
+        loss = F.cross_entropy(worker.model(x), y)
+        worker.backward(loss) if overlapped else loss.backward()
+        worker.optimizer.step()
+        worker.exchange(loss, samples=len(x))
+
+
+SIZES = [[4, 5, 3, 8], [1, 2, 7], [2, 9, 6, 2, 5]]  # the workers run out of data at different times
+
+
+@pytest.mark.parametrize("optimizer", [momentum, adamw])
+@pytest.mark.parametrize("loop", [stepping, own_loop, lambda w, rows: own_loop(w, rows, overlapped=True)])
+@pytest.mark.parametrize("bucket", [0.0, TINY])
+def test_any_loop_is_one_large_batch(optimizer: Any, loop: Loop, bucket: float) -> None:
+    data = batches(SIZES)
+    models = train(Sync(bucket_mib=bucket), optimizer, data, loop)
+    np.testing.assert_allclose(flat(models[0]), alone(optimizer, steps_of(data)), rtol=2e-4, atol=2e-6)
+    assert torch.equal(models[0].never.weight, Net().never.weight), "what nobody used was moved"
+
+
+def test_micro_batches_add_up_and_the_last_few_are_not_lost() -> None:
+    data = batches([[2, 3, 4, 1, 5], [1, 1, 2, 6, 7]])  # every=2: two steps, and one of a single micro-batch
+    models = train(Sync(every=2, bucket_mib=TINY), momentum, data, stepping)
+    steps = [[row[number] for row in data for number in numbers] for numbers in ((0, 1), (2, 3), (4,))]
+    np.testing.assert_allclose(flat(models[0]), alone(momentum, steps), rtol=2e-4, atol=2e-6)
+
+
+def test_clipping_is_of_the_mean_gradient() -> None:
+    data = batches(SIZES)
+
+    def clipping(worker: TorchWorker, rows: list[Batch]) -> None:
+        for x, y in rows:
+            with_samples(worker, len(x))
+            worker.step(F.cross_entropy(worker.model(x), y), clip_norm=0.05)
+
+    models = train(Sync(), momentum, data, clipping)
+    np.testing.assert_allclose(flat(models[0]), alone(momentum, steps_of(data), clip=0.05), rtol=2e-4, atol=2e-6)
+
+
+def test_learning_rates_that_follow_the_own_steps_do_not_drive_replicas_apart() -> None:
+    def scheduled(worker: TorchWorker, rows: list[Batch]) -> None:
+        schedule = torch.optim.lr_scheduler.ExponentialLR(worker.optimizer, 0.5)
+        for x, y in rows:
+            before = worker.optimizer.param_groups[0]["lr"]
+            with_samples(worker, len(x))
+            worker.step(F.cross_entropy(worker.model(x), y))
+            assert worker.optimizer.param_groups[0]["lr"] == before, "the user's own rate is back after the step"
+            schedule.step()
+
+    train(Sync(), adamw, batches([[4, 4], [4, 4, 4, 4, 4, 4]]), scheduled)  # it compares the replicas
+
+
+def test_gradients_that_change_after_they_were_sent_are_refused() -> None:
+    def tampering(worker: TorchWorker, rows: list[Batch]) -> None:
+        for x, y in rows:
+            worker.backward(F.cross_entropy(worker.model(x), y))
+            nn.utils.clip_grad_norm_(worker.model.parameters(), 0.01)
+            worker.optimizer.step()
+
+    with pytest.raises(Misuse, match=r"worker\.step"):
+        train(Sync(bucket_mib=TINY), momentum, batches([[4, 4]]), tampering)
+
+
+def test_a_loop_without_overlap_may_change_gradients() -> None:
+    data = batches([[4, 4, 4], [4, 4, 4]])
+
+    def halving(worker: TorchWorker, rows: list[Batch]) -> None:
+        for x, y in rows:
+            worker.optimizer.zero_grad()
+            F.cross_entropy(worker.model(x), y).backward()
+            for parameter in worker.model.parameters():
+                if parameter.grad is not None:
+                    parameter.grad.mul_(0.5)
+            worker.optimizer.step()
+            worker.exchange()
+
+    models = train(Sync(bucket_mib=TINY), lambda p: torch.optim.SGD(p, lr=0.2), data, halving)
+    expected = alone(lambda p: torch.optim.SGD(p, lr=0.1), steps_of(data))
+    np.testing.assert_allclose(flat(models[0]), expected, rtol=2e-4, atol=2e-6)
+
+
+def test_gradients_leave_while_backward_is_at_work() -> None:
+    """The last layer's bucket is launched before the first layer has its gradient."""
+    seen: list[tuple[int, bool]] = []
+
+    def watched(worker: TorchWorker, rows: list[Batch]) -> None:
+        talk: Any = worker._seat.talk  # type: ignore[union-attr]
+        launch = talk._launch
+
+        def watch(bucket: int) -> None:
+            seen.append((bucket, worker.model.first.weight.grad is None))  # type: ignore[union-attr]
+            launch(bucket)
+
+        talk._buckets._full = watch
+        stepping(worker, rows)
+
+    train(Sync(bucket_mib=TINY), momentum, batches([[5]]), watched)
+    assert [early for _, early in seen][:2] == [True, True]
+    assert not seen[-1][1]
+
+
+def test_a_gradient_that_comes_in_parts_is_refused() -> None:
+    """As under reentrant checkpointing: the first part was sent already."""
+    model = Net()
+    watch = GradientBuckets(list(model.parameters()), [(0, 8)], lambda bucket: None)
+    watch.arm()
+    x = torch.randn(1, 6)
+    model.never(torch.randn(1, 2)).sum().backward()
+    model(x).sum().backward()
+    with pytest.raises(Misuse, match="bucket_mib=0"):
+        model(x).sum().backward()
+
+
+def test_backup_workers_in_threads() -> None:
+    data = batches([[4] * 12, [4] * 3, [4] * 9])
+    train(Sync(backup=1), adamw, data, stepping)
+
+
+# ------------------------------------------------------------------------------------------------------- codecs
+
+
+@pytest.mark.parametrize("loop", [stepping, own_loop])
+def test_a_codec_that_leaves_nothing_out_is_one_large_batch(loop: Loop) -> None:
+    data = batches(SIZES)
+    models = train(Sync(), momentum, data, loop, codec="topk:density=1")
+    np.testing.assert_allclose(flat(models[0]), flat(train(Sync(), momentum, data, loop)[0]), rtol=2e-4, atol=2e-6)
+
+
+def test_compressed_gradients_still_train_and_leave_replicas_equal() -> None:
+    data = batches([[16] * 30, [16] * 20], seed=3)
+    for row in data:
+        row[:] = [(x, (x[:, 0] > 0).long()) for x, _ in row]
+    models = train(Sync(), momentum, data, stepping, codec="topk:density=0.2")
+    x, y = data[0][0]
+    with torch.no_grad():
+        assert F.cross_entropy(models[0](x), y) < 0.5 * F.cross_entropy(Net()(x), y)
+
+
+def test_a_codec_that_does_not_pay_is_told_of_and_left_out(caplog: pytest.LogCaptureFixture) -> None:
+    data = batches([[4, 4]] * 4)
+    with caplog.at_level("WARNING", logger="taut"):
+        coded = train(Sync(), momentum, data, stepping, codec="fp16")
+    assert "codec fp16 does not pay: 16 bits per element times 4 workers" in caplog.text
+    assert flat(coded[0]).tobytes() == flat(train(Sync(), momentum, data, stepping)[0]).tobytes()
+
+
+def test_a_gradient_that_is_not_finite_is_named_and_not_sent() -> None:
+    def spoiling(worker: TorchWorker, rows: list[Batch]) -> None:
+        for x, y in rows:
+            worker.optimizer.zero_grad()
+            F.cross_entropy(worker.model(x), y).backward()
+            worker.model.second.weight.grad[0, 0] = float("nan")  # type: ignore[union-attr, index]
+            with pytest.raises(NonFiniteUpdate, match=r"second\.weight"):
+                worker.optimizer.step()
+
+    models = train(Sync(), momentum, batches([[5]]), spoiling, codec="topk:density=0.5")
+    assert flat(models[0]).tobytes() == flat(Net()).tobytes()

@@ -1,0 +1,80 @@
+"""Workers of a test as threads of one process: real nodes over the in-memory transport, no supervisor."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from taut.communication.memory import MemoryNetwork
+from taut.core.messages import Member, Roster
+from taut.worker.accounting import Stopwatch
+from taut.worker.arena import Arena
+from taut.worker.batches import OwnLeases
+from taut.worker.node.node import Node
+
+
+class ThreadSeat:
+    """A place in such a run; a subclass gives ``talk`` and ``phases``."""
+
+    seed, stopping, leaving, score = 0, False, False, None
+    talk: Any
+    phases: Any
+
+    def __init__(self, node: Node, arena: Arena) -> None:
+        self.node, self.arena, self.watch, self.leases = node, arena, Stopwatch(), OwnLeases()
+        self.statistics: Any = None
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("attach", "before_step", "exchange", "finish"):
+            return getattr(self.talk, name)
+        raise AttributeError(name)
+
+    def train(self) -> None:
+        self.talk.start()
+
+    def enter(self) -> bool:
+        return False
+
+    def add_statistics(self, mine: Any) -> Any:
+        return mine
+
+
+def in_threads(protocols: list[Callable[[], Any]], work: Callable[[int, Node], Callable[[], None]]) -> None:
+    """``work(rank, node)`` trains in a thread of its own and answers what closes the worker; the first failure is raised.
+
+    The run is drained, and so may end, when nobody has data left.
+    """
+    wire, ranks = MemoryNetwork(), range(len(protocols))
+    transports = [wire.transport(rank) for rank in ranks]
+    members = [Member(rank, transports[rank].address, "", ready=True) for rank in ranks]
+    nodes = [Node(transports[rank], lambda _, rank=rank: protocols[rank]()) for rank in ranks]
+    failures: list[BaseException] = []
+    for rank, node in enumerate(nodes):
+        node.seat(rank, [member for member in members if member.rank != rank])
+        node.facts.roster = Roster(1, members, [])
+        node.start()
+    for node in nodes:  # what reaches a node that does not know its neighbours yet has to be sent again, much later
+        node.wait(lambda _, node=node: not node._commands, lambda: None, needs_supervisor=False)
+    done = threading.Barrier(len(nodes), action=lambda: [node.facts.note(drain="over") for node in nodes])
+
+    def one(rank: int) -> None:
+        try:
+            close = work(rank, nodes[rank])
+            threading.Timer(0.0, done.wait).start()
+            close()
+        except BaseException as error:
+            failures.append(error)
+            for node in nodes:
+                node.facts.fail(error)
+            done.abort()
+
+    threads = [threading.Thread(target=one, args=(rank,)) for rank in ranks]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    for node in nodes:
+        node.close()
+    if failures:
+        raise failures[0]
