@@ -1,6 +1,7 @@
 # make train    the environment, then the main job: `taut demo`
 # make test     the environment, then all tests
 # make check    format, lint, types, import direction and all tests
+# make hunt     the tests' laws on new random examples; what fails is printed with its example
 # make soak     1,000 random fault plans over every strategy, in virtual time; PLANS=n for another number
 # make bench    every benchmark, one after the other
 # make fuzz     ten million mutated payloads and frames through the decoders
@@ -19,7 +20,7 @@ WHAT   := pyproject.toml constraints.txt
 SIDE_BY_SIDE := -n 2 --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help train test soak check bench fuzz clean
+.PHONY: help train test hunt soak check bench fuzz clean
 
 help:
 	@sed -n 's/^# \(make .*\)/\1/p' Makefile
@@ -46,6 +47,9 @@ train: $(VENV)/.taut-demo
 
 test: $(VENV)/.taut-dev
 	$(BIN)/python -m pytest $(SIDE_BY_SIDE) $(ARGS)
+
+hunt: $(VENV)/.taut-dev
+	$(BIN)/python -m pytest $(SIDE_BY_SIDE) --hypothesis-profile=hunt $(ARGS)
 
 check: $(VENV)/.taut-dev
 	$(BIN)/ruff format --check .

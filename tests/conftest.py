@@ -12,5 +12,7 @@ if not glob.glob("/dev/nvidia[0-9]*"):  # Triton decides when it is imported: wi
     os.environ.setdefault("TRITON_INTERPRET", "1")
 
 # How long an example takes says nothing on a machine that others use: pytest's own limit catches what hangs.
-hypothesis.settings.register_profile("taut", deadline=None)
+# What lands is judged on the same examples every time; `make hunt` looks for others, at random, and more of them.
+hypothesis.settings.register_profile("taut", deadline=None, derandomize=True)
+hypothesis.settings.register_profile("hunt", deadline=None, max_examples=300)
 hypothesis.settings.load_profile("taut")
