@@ -27,7 +27,7 @@ from taut.simulator.network import Link, Links
 from taut.simulator.numeric import simulate_script
 from taut.simulator.scenario import Scenario
 from taut.simulator.speeds import Speeds
-from taut.simulator.timing import simulate_timing
+from taut.simulator.timing.simulation import simulate_timing
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 WARM_UP = 4  # steps

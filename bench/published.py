@@ -34,7 +34,7 @@ from taut.simulator.numeric import simulate_script
 from taut.simulator.result import Point, Simulated
 from taut.simulator.scenario import Scenario
 from taut.simulator.speeds import Speeds
-from taut.simulator.timing import simulate_timing
+from taut.simulator.timing.simulation import simulate_timing
 from taut.topologies import parse
 from taut.topologies.mixing import matrix, spectral_gap, weights
 

@@ -5,7 +5,7 @@ Efficiency is the steps made in the middle half of the run over those that worke
 bytes are those that the busiest worker sends per step, in that half. Who never waits is efficient even where the network
 carries only part of what is sent: so there is also the efficiency of the whole run, until all that was sent has arrived.
 Staleness is as the strategy measures it, in steps. The consensus distance is how far replicas stray from their mean if
-every step moves each of them by noise, in units of one step's noise (``simulator/timing_noise.py``); complete strategies
+every step moves each of them by noise, in units of one step's noise (``simulator/timing/noise.py``); complete strategies
 have none after a drain. A strategy is not asked beyond where it broke (an efficiency under 1%, or too many links).
 """
 
@@ -22,7 +22,7 @@ from taut.simulator.links import Link, Links
 from taut.simulator.presets import PRESETS
 from taut.simulator.scenario import Scenario
 from taut.simulator.speeds import Speeds
-from taut.simulator.timing import simulate_timing
+from taut.simulator.timing.simulation import simulate_timing
 
 WORKERS = (4, 16, 64, 128, 256, 1024, 4096, 10_000)
 STEP_S = 0.25

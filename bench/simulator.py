@@ -70,7 +70,7 @@ def simulate(name: str, quick: bool) -> dict[str, float]:
     from taut.simulator.network import Link, Links
     from taut.simulator.scenario import Scenario
     from taut.simulator.speeds import Speeds
-    from taut.simulator.timing import simulate_timing
+    from taut.simulator.timing.simulation import simulate_timing
 
     strategy, topology, workers, steps, _ = CASES[name]
     steps = max(2, steps // 50) if quick else steps

@@ -19,7 +19,7 @@ from taut.simulator.links import Link, Links
 from taut.simulator.network import Network
 from taut.simulator.result import Simulated
 from taut.simulator.scenario import Scenario
-from taut.simulator.timing import simulate_timing
+from taut.simulator.timing.simulation import simulate_timing
 from taut.testing import FaultPlan, run_with_faults
 from taut.testing.random_plans import random_plan
 

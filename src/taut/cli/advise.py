@@ -129,7 +129,7 @@ def _predict(found: Probe, workers: int, beside: Path, costs: Costs, *, quiet: b
     from taut.adviser.candidates import Completeness, candidates
     from taut.adviser.prediction import Cache, predict
     from taut.adviser.ranking import rank
-    from taut.simulator.timing import simulate_timing
+    from taut.simulator.timing.simulation import simulate_timing
 
     listed = candidates(workers)
     with _progress(len(listed), quiet) as told:

@@ -169,7 +169,7 @@ def run_scenario(
 
     try:
         if timing_only:
-            from taut.simulator.timing import simulate_timing
+            from taut.simulator.timing.simulation import simulate_timing
 
             return simulate_timing(scenario, trace=timeline, progress=lambda now_s: progress(now_s, 0)), timeline
         from taut.simulator.numeric import simulate_script

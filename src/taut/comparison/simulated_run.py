@@ -26,7 +26,7 @@ def run_simulated(job: Job, cell: Cell, folder: Path, report: Report = lambda te
     scenario = scenario_of(job, cell)
     try:
         if job.timing_only:
-            from taut.simulator.timing import simulate_timing
+            from taut.simulator.timing.simulation import simulate_timing
 
             simulated = simulate_timing(scenario, progress=lambda now_s: report(f"{now_s:.1f} virtual s"))
         else:

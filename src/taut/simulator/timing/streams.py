@@ -22,10 +22,10 @@ from taut.core.events import (
     Ticked,
 )
 from taut.core.messages import Updates
-from taut.simulator.timing_accounts import ENCODE, MERGE, SEND, WAIT
-from taut.simulator.timing_sizes import FRAME_NBYTES
-from taut.simulator.timing_worker import SECOND_NS, Setting, Worker
-from taut.simulator.timing_world import TimingWorld
+from taut.simulator.timing.accounts import ENCODE, MERGE, SEND, WAIT
+from taut.simulator.timing.sizes import FRAME_NBYTES
+from taut.simulator.timing.worker import SECOND_NS, Setting, Worker
+from taut.simulator.timing.world import TimingWorld
 from taut.worker.node.courier import TICK_S
 from taut.worker.talks.fragments import fragments
 from taut.worker.talks.streaming import EXCHANGE_SHARE, MOST_STEPS_PER_TURN, MUCH_SHARE, RETUNE_STEPS

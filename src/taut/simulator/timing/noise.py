@@ -18,7 +18,7 @@ from taut.simulator.dice import Dice
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from taut.simulator.timing_worker import Worker
+    from taut.simulator.timing.worker import Worker
 
 WHEN = 0.9  # of all steps
 

@@ -13,8 +13,8 @@ from taut.simulator.network import Link, Links, wire_nbytes
 from taut.simulator.result import Simulated
 from taut.simulator.scenario import Scenario
 from taut.simulator.speeds import Speeds
-from taut.simulator.timing import simulate_timing
-from taut.simulator.timing_sizes import FRAME_NBYTES
+from taut.simulator.timing.simulation import simulate_timing
+from taut.simulator.timing.sizes import FRAME_NBYTES
 from taut.simulator.trace import Trace
 from taut.strategies.registry import REGISTRY
 

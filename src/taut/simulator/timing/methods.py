@@ -8,13 +8,13 @@ from typing import Any
 
 from taut.core.events import Ended
 from taut.errors import MalformedMessage, Misuse
-from taut.simulator.timing_accounts import ENCODE, MERGE, WAIT
-from taut.simulator.timing_collective import TOGETHER, Together
-from taut.simulator.timing_noise import Noise
-from taut.simulator.timing_sizes import in_stand_in_units, sizes_for
-from taut.simulator.timing_streams import encode_ns
-from taut.simulator.timing_worker import SECOND_NS, Setting, Worker
-from taut.simulator.timing_world import TimingWorld
+from taut.simulator.timing.accounts import ENCODE, MERGE, WAIT
+from taut.simulator.timing.collective import TOGETHER, Together
+from taut.simulator.timing.noise import Noise
+from taut.simulator.timing.sizes import in_stand_in_units, sizes_for
+from taut.simulator.timing.streams import encode_ns
+from taut.simulator.timing.worker import SECOND_NS, Setting, Worker
+from taut.simulator.timing.world import TimingWorld
 from taut.strategies.method import Draining, Finished, Heard, MethodAction, Place, Placed, Proceed, Stepped, Tell
 from taut.strategies.standing import NEW
 from taut.strategies.sync import Sync

@@ -12,7 +12,7 @@ from taut.simulator.network import Link, Links
 from taut.simulator.result import Simulated
 from taut.simulator.scenario import Scenario
 from taut.simulator.speeds import Speeds
-from taut.simulator.timing import simulate_timing
+from taut.simulator.timing.simulation import simulate_timing
 from taut.simulator.trace import Trace
 from taut.strategies.registry import REGISTRY, parse
 

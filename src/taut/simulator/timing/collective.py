@@ -2,7 +2,7 @@
 
 A ``Gathered`` takes the place of a ``Group``'s machine in a method's state, with the same interface. What it is given
 goes to ``Together``, which knows everybody: when all members have given theirs, the schedule's programs are executed
-(``timing_rounds.py``), and each worker hears the sum at the time at which its own part would be complete.
+(``rounds.py``), and each worker hears the sum at the time at which its own part would be complete.
 
 What is left out: when members change in mid-round, a ``Group`` tells everybody where it stands and perhaps runs the round
 again. Here a round that all had begun is completed, and one that somebody died in goes on without it once that is known.
@@ -18,16 +18,16 @@ import numpy as np
 
 from taut.collectives import named
 from taut.core.messages import Note
-from taut.simulator.timing_rounds import Table, relative, table, whole
+from taut.simulator.timing.rounds import Table, relative, table, whole
 from taut.strategies.gathering import Gathering
 from taut.strategies.group import OWN_NUMBERS, Group
 from taut.strategies.method import Method, Place, Refuse, Tell
 from taut.strategies.robust_group import RobustGroup
 
 if TYPE_CHECKING:
-    from taut.simulator.timing_methods import MethodTiming
-    from taut.simulator.timing_sizes import Sizes
-    from taut.simulator.timing_worker import Worker
+    from taut.simulator.timing.methods import MethodTiming
+    from taut.simulator.timing.sizes import Sizes
+    from taut.simulator.timing.worker import Worker
     from taut.strategies.method import Vector
 
 TOGETHER = -2  # whom contributions go to: no worker has this rank

@@ -1,5 +1,5 @@
 """Many workers in virtual time, event by event: steps, messages, faults. What a worker does with them is its kind's
-affair: ``timing_methods.py`` for methods, ``timing_streams.py`` for streams.
+affair: ``methods.py`` for methods, ``streams.py`` for streams.
 
 A worker has one thread. What it does for the exchange while it trains (a concurrent method's answers) is work that its
 step waits for; what comes while it works waits in its inbox.
@@ -19,11 +19,11 @@ from taut.errors import RunFailed
 from taut.simulator.dice import Dice
 from taut.simulator.network import Network
 from taut.simulator.speeds import Pace
-from taut.simulator.timing_accounts import COMPUTE, MERGE, WAIT, Account
-from taut.simulator.timing_faults import TimingFaults
-from taut.simulator.timing_history import TimingHistory
-from taut.simulator.timing_noise import Noise
-from taut.simulator.timing_worker import SECOND_NS, Setting, Worker
+from taut.simulator.timing.accounts import COMPUTE, MERGE, WAIT, Account
+from taut.simulator.timing.faults import TimingFaults
+from taut.simulator.timing.history import TimingHistory
+from taut.simulator.timing.noise import Noise
+from taut.simulator.timing.worker import SECOND_NS, Setting, Worker
 
 Handler = Callable[[int, Any, Any], None]  # the time, the worker, and what it is about
 

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 
 from taut.errors import Misuse
 from taut.simulator.result import Simulated
-from taut.simulator.timing_coder import coder_for
-from taut.simulator.timing_methods import MethodTiming
-from taut.simulator.timing_streams import StreamTiming
-from taut.simulator.timing_worker import Setting
-from taut.simulator.timing_world import TimingWorld
+from taut.simulator.timing.coder import coder_for
+from taut.simulator.timing.methods import MethodTiming
+from taut.simulator.timing.streams import StreamTiming
+from taut.simulator.timing.worker import Setting
+from taut.simulator.timing.world import TimingWorld
 from taut.strategies.combination import Combination, combine
 from taut.strategies.sync import Sync
 

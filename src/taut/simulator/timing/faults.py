@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 from taut.errors import Misuse
 from taut.simulator.faults import Churn, Fail, Fault, Pause, kind_of
-from taut.simulator.timing_accounts import COMPUTE, WAIT
-from taut.simulator.timing_worker import SECOND_NS
+from taut.simulator.timing.accounts import COMPUTE, WAIT
+from taut.simulator.timing.worker import SECOND_NS
 
 if TYPE_CHECKING:
-    from taut.simulator.timing_world import TimingWorld
+    from taut.simulator.timing.world import TimingWorld
 
 
 class TimingFaults:

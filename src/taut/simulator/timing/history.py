@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from taut.simulator.result import Point
-from taut.simulator.timing_worker import Setting, Worker
+from taut.simulator.timing.worker import Setting, Worker
 
 MOST_POINTS = 4096  # all workers together
 

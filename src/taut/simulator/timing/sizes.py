@@ -19,7 +19,7 @@ import numpy as np
 
 from taut.collectives.halving_doubling import core
 from taut.simulator.costs import CodecCost
-from taut.simulator.timing_coder import CODED_NBYTES, KINDS, StandInCoder, coder_for
+from taut.simulator.timing.coder import CODED_NBYTES, KINDS, StandInCoder, coder_for
 from taut.strategies.group import LEAST_SEGMENT_ELEMENTS, OWN_NUMBERS, PIPELINE
 from taut.strategies.lanes import ELEMENTS_PER_MIB
 from taut.strategies.sync import NUMBERS, Sync

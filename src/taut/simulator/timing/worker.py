@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from taut.simulator.scenario import Scenario
-    from taut.simulator.timing_accounts import Account
+    from taut.simulator.timing.accounts import Account
     from taut.simulator.trace import Trace
     from taut.strategies.combination import Combination
 
@@ -27,7 +27,7 @@ class Setting:
     detect_s: float = 2.0
     trace: Trace | None = None
     progress: Progress | None = None
-    noise: bool = False  # steps move the stand-ins, each by a draw of variance 1 per element: see timing_noise.py
+    noise: bool = False  # steps move the stand-ins, each by a draw of variance 1 per element: see noise.py
 
     @property
     def steps(self) -> int:

@@ -28,7 +28,7 @@ from taut.collectives.schedule import ELEMENT_NBYTES, Schedule
 from taut.simulator.dice import Dice
 from taut.simulator.links import Links
 from taut.simulator.network import Network, wire_nbytes
-from taut.simulator.timing_sizes import FRAME_NBYTES
+from taut.simulator.timing.sizes import FRAME_NBYTES
 from taut.strategies.group import LEAST_SEGMENT_ELEMENTS, PIPELINE
 
 if TYPE_CHECKING:
