@@ -33,8 +33,9 @@ if TYPE_CHECKING:
 SMALL_NBYTES = 1 << 16  # what is smaller is copied faster than it is handed to another thread
 AT_ONCE_NBYTES = 1 << 22  # and a state that is smaller than this, too: it takes a few tenths of a millisecond
 PIECE_NBYTES = 1 << 24  # of the copy, and of what is given back: between two of them the interpreter is needed
-TOUCH_NBYTES = 1 << 22
-TOUCH_SHARE = 0.25  # of a core's time, for memory to be made ready
+TOUCH_NBYTES = 1 << 21
+TOUCH_NBYTES_PER_S = 1 << 27  # of memory that is made ready, at most, or all of it within
+TOUCH_S = 30.0
 ALIGNMENT_NBYTES = 64
 PAGE_NBYTES = 4096
 MOST_COPIERS = 4
@@ -42,9 +43,14 @@ PRIVATE: dict[str, int] = {} if sys.platform == "win32" else {"flags": mmap.MAP_
 
 
 class Memory:
-    """Host memory for a copy of ``nbytes``. Its pages are made by ``touch``, beside training: a first write to memory
-    takes longer than the copy itself. Of 0 bytes, it is ``ready`` as it is, and all room is made when it is asked for.
-    ``device``: a GPU on which there will be a copy, too."""
+    """Host memory for a copy of ``nbytes``, for one checkpoint after the other. Of 0 bytes, it is ``ready`` as it is, and
+    all room is made when it is asked for. ``device``: a GPU on which there will be a copy, too.
+
+    Its pages are made by ``touch``, beside training: a first write to memory takes longer than the copy itself. Not too
+    fast: the system takes the pages that were used last, which are those that training gives back and asks for again all
+    the time, and it may have no others that are as quickly had (a virtual machine's come from its host, at 2 ms for each
+    MB). For the same reason they stay between two checkpoints, as long as nobody else needs them (``release``).
+    """
 
     def __init__(self, nbytes: int, device: torch.device | None = None) -> None:
         self.nbytes, self.device = nbytes, device
@@ -61,26 +67,31 @@ class Memory:
         try:
             if self.device is not None:
                 make_room(self.device, self.nbytes)
-            self._map = mmap.mmap(-1, self.nbytes, **PRIVATE)
-            _advise(self._map, "MADV_HUGEPAGE", 0, self.nbytes)
-            self._slab = torch.frombuffer(self._map, dtype=torch.uint8)
-            pages = self._slab.numpy()
-            for lo in range(0, self.nbytes, TOUCH_NBYTES):
-                begun_s = time.thread_time()
-                pages[lo : lo + TOUCH_NBYTES : PAGE_NBYTES] = 0
-                if lo + TOUCH_NBYTES < self.nbytes:
-                    time.sleep((time.thread_time() - begun_s) * (1.0 / TOUCH_SHARE - 1.0))
+            if self._map is None:
+                self._map = mmap.mmap(-1, self.nbytes, **PRIVATE)
+                _advise(self._map, "MADV_HUGEPAGE", 0, self.nbytes)
+                self._slab = torch.frombuffer(self._map, dtype=torch.uint8)
+                pages = self._slab.numpy()
+                pause_s = TOUCH_NBYTES / max(TOUCH_NBYTES_PER_S, self.nbytes / TOUCH_S)
+                for lo in range(0, self.nbytes, TOUCH_NBYTES):
+                    pages[lo : lo + TOUCH_NBYTES : PAGE_NBYTES] = 0
+                    if lo + TOUCH_NBYTES < self.nbytes:
+                        time.sleep(pause_s)
         except (RuntimeError, MemoryError, OSError, ValueError) as error:
-            self._slab = None
+            self._map = self._slab = None
             self.failure = f"no memory for a copy of {self.nbytes / 1e6:.0f} MB ({error})"
         self.ready = True
 
     def release(self) -> None:
-        """Nobody needs what is in it: give it back piece by piece. To free all at once would hold the interpreter."""
-        if self._map is not None:
+        """Nobody needs what is in it: the system may have its pages, when it wants them for somebody else. Piece by
+        piece: all at once would hold the interpreter. Where systems do not know of that, it is given back."""
+        self._used = 0
+        if self._map is not None and hasattr(mmap, "MADV_FREE"):
             for lo in range(0, self.nbytes, PIECE_NBYTES):
-                _advise(self._map, "MADV_DONTNEED", lo, min(PIECE_NBYTES, self.nbytes - lo))
-        self._map = self._slab = None
+                _advise(self._map, "MADV_FREE", lo, min(PIECE_NBYTES, self.nbytes - lo))
+        else:
+            self._map = self._slab = None
+        self.ready = self.nbytes == 0 or (self._map is not None and self.device is None)
 
     def like(self, tensor: torch.Tensor) -> torch.Tensor:
         """Room for a contiguous copy: from here as long as there is some, else made now."""

@@ -68,7 +68,8 @@ class Keeper:
         self.taken = 0  # the number of the last one
         self._settled = self.resumed is None
         self._accumulating = False
-        self._memory: Memory | None = None  # for the next copy
+        self._memory: Memory | None = None  # for the next copy, which has been asked for
+        self._spare: Memory | None = None  # of the last one
         self._copy: Copy | None = None  # which may not be complete yet
         self._writing = False  # from the copy's beginning on
         self._errands = Errands("taut-checkpoint") if folder is not None else None
@@ -159,14 +160,19 @@ class Keeper:
             nbytes = self._needed() if self._nbytes is None else self._nbytes
             if nbytes is None:
                 return False
-            device = self.seat.arena.tensor.device if self.seat.arena.tensor.is_cuda else None
-            self._memory = Memory(nbytes if nbytes >= LARGE_NBYTES else 0, device)
+            self._memory, self._spare = self._room(nbytes if nbytes >= LARGE_NBYTES else 0), None
             if not self._memory.ready:
                 self._hand(self._memory.touch)
         if self._memory.failure:
             self._give_up(self._memory.failure)
             return False
         return self._memory.ready
+
+    def _room(self, nbytes: int) -> Memory:
+        """That of the last checkpoint, if it is large enough."""
+        if self._spare is not None and self._spare.nbytes >= nbytes:
+            return self._spare
+        return Memory(nbytes, self.seat.arena.tensor.device if self.seat.arena.tensor.is_cuda else None)
 
     def _needed(self) -> int | None:
         """How much memory the first one needs; None: there will be none. (What grows later gets its room when it is
@@ -237,5 +243,5 @@ class Keeper:
             error = (str(failure) or type(failure).__name__)[:4000]
         finally:
             memory.release()
-            self._writing = False
+            self._spare, self._writing = memory, False
         self.seat.node.say(CheckpointDone(number, nbytes, digest, error, self._pause_s))

@@ -58,11 +58,11 @@ class Writing:
         self._hash.update(piece)
         self.nbytes += len(piece)
         if before // SLICE_NBYTES != self.nbytes // SLICE_NBYTES:
-            os.fsync(self._file)
+            self._to_disk()
 
     def finish(self) -> str:
         """It is complete: its hash."""
-        os.fsync(self._file)
+        self._to_disk()
         self._close()
         os.replace(self._temporary, self.path)
         sync_folder(os.path.dirname(self.path))
@@ -73,6 +73,13 @@ class Writing:
         self._close()
         with contextlib.suppress(OSError):
             os.unlink(self._temporary)
+
+    def _to_disk(self) -> None:
+        """What is there has no place in memory any more: others can do with it, those who train first of all."""
+        os.fsync(self._file)
+        if hasattr(os, "posix_fadvise"):
+            with contextlib.suppress(OSError):
+                os.posix_fadvise(self._file, 0, 0, os.POSIX_FADV_DONTNEED)
 
     def _close(self) -> None:
         file, self._file = self._file, -1
