@@ -27,7 +27,7 @@ from taut.core.events import (
 )
 from taut.core.messages import Note, Parcel, Receipt
 from taut.errors import MalformedMessage
-from taut.strategies.links import INITIAL_RTO_S, MOST_PATIENCE, SLOW_BYTES_PER_S
+from taut.strategies.links import INITIAL_RTO_S, MOST_PATIENCE, SLOW_BYTES_PER_S, deadline_s
 
 Bytes = bytes | memoryview
 FAR = 1 << 24  # parcels: far more than any window holds
@@ -75,7 +75,8 @@ class Channel:
 
     @property
     def rto_s(self) -> float:
-        return (max(INITIAL_RTO_S, 4.0 * self.rtt_s) + self.flight_nbytes / SLOW_BYTES_PER_S) * self.patience
+        once_s = max(INITIAL_RTO_S, 4.0 * self.rtt_s) + self.flight_nbytes / SLOW_BYTES_PER_S
+        return deadline_s(once_s, self.patience)
 
     def rewind(self) -> None:
         """Send everything that is unconfirmed again."""

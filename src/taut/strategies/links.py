@@ -8,6 +8,17 @@ from dataclasses import dataclass, field
 INITIAL_RTO_S = 1.0  # before anything was measured, as TCP does (RFC 6298)
 SLOW_BYTES_PER_S = 1e6  # what is under way is given the time that so slow a path needs: sending again only adds to it
 MOST_PATIENCE = 16
+MOST_WAIT_S = 16.0  # a wait does not grow beyond this by patience, unless that is less than twice what was measured
+
+
+def deadline_s(once_s: float, patience: int) -> float:
+    """How long to wait before sending again: min(once * patience, max(2 * once, 16 s)). Losses say that a path is bad,
+    not that it is long: where half of all messages are lost, doubling without end would be waiting without end.
+
+    >>> [deadline_s(1.0, patience) for patience in (1, 2, 16)], deadline_s(12.0, 16), deadline_s(100.0, 16)
+    ([1.0, 2.0, 16.0], 24.0, 200.0)
+    """
+    return min(once_s * patience, max(2.0 * once_s, MOST_WAIT_S))
 
 
 @dataclass(slots=True)
@@ -39,7 +50,7 @@ class Link:
     # timing of what it has not yet received
     oldest_s: float | None = None  # when the oldest unreceived update was sent
     rtt_s: float | None = None
-    rtt_var_s: float = 0.0
+    late_s: float = 0.0  # how much later than that, smoothed
     rto_s: float = INITIAL_RTO_S
     patience: int = 1  # doubled while sending again does not help, 1 when the path works
 
@@ -47,16 +58,28 @@ class Link:
         """What was sent ought to have been received by now."""
         if self.oldest_s is None or self.sent <= self.received:
             return False
-        return now - self.oldest_s > (self.rto_s + self.flight_nbytes / SLOW_BYTES_PER_S) * self.patience
+        return now - self.oldest_s > deadline_s(self.rto_s + self.flight_nbytes / SLOW_BYTES_PER_S, self.patience)
 
     def measure(self, rtt_s: float) -> None:
-        """Jacobson's estimate of the round trip; the deadline for sending again follows it."""
+        """Jacobson's estimate of the round trip; the deadline for sending again follows it, RTT + 4 * lateness.
+
+        Only what comes later than expected makes the deadline later. With the plain mean deviation a path that becomes
+        ten times faster has a later deadline at first, and where little is under way measurements are rare.
+
+        >>> link, deadlines = Link(), []
+        >>> for rtt_s in (4.0, 0.3, 0.3, 0.3):
+        ...     link.measure(rtt_s)
+        ...     deadlines.append(round(link.rto_s, 1))
+        >>> deadlines
+        [12.0, 10.1, 8.5, 7.2]
+        """
         if self.rtt_s is None:
-            self.rtt_s, self.rtt_var_s = rtt_s, rtt_s / 2
+            self.rtt_s, self.late_s = rtt_s, rtt_s / 2
         else:
-            self.rtt_var_s += (abs(rtt_s - self.rtt_s) - self.rtt_var_s) / 4
-            self.rtt_s += (rtt_s - self.rtt_s) / 8
-        self.rto_s = max(INITIAL_RTO_S, self.rtt_s + 4 * self.rtt_var_s)
+            late_s = rtt_s - self.rtt_s
+            self.late_s += (max(0.0, late_s) - self.late_s) / (4 if late_s > self.late_s else 8)
+            self.rtt_s += late_s / (8 if late_s > 0 else 4)
+        self.rto_s = max(INITIAL_RTO_S, self.rtt_s + 4 * self.late_s)
 
     def resume(self, position: int) -> None:
         """It has a state that contains our updates up to ``position``."""
