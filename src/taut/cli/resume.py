@@ -150,6 +150,7 @@ def continued(given: Settings, manifest: Manifest) -> Settings:
 
 
 def _supervisor(record: RunRecord, found: Found, settings: Settings) -> Supervisor:
+    from taut.supervisor.preparation import Listen, Origin
     from taut.supervisor.service import Supervisor
 
     return Supervisor(
@@ -158,11 +159,8 @@ def _supervisor(record: RunRecord, found: Found, settings: Settings) -> Supervis
         run=record.summary.name,
         workers=settings.workers,
         seed=settings.seed,
-        bind=settings.bind,
-        port=settings.port,
-        advertise=settings.advertise,
-        command=shlex.join(sys.argv),
-        resume=found,
+        listen=Listen(settings.bind, settings.port, settings.advertise),
+        origin=Origin(shlex.join(sys.argv), resume=found),
     )
 
 

@@ -1,4 +1,5 @@
-"""Before the supervisor serves: the run's folder with its keys, the plan that follows from the settings, the journal."""
+"""Before the supervisor serves: where it listens and what it comes from, the run's folder with its keys, the plan that
+follows from the settings, the journal."""
 
 from __future__ import annotations
 
@@ -7,12 +8,13 @@ import platform
 import socket
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
 from taut.communication.keys import RunKeys, write_token_file
 from taut.errors import Misuse, StorageFailed, Superseded
-from taut.supervisor.checkpoint_folder import Found
+from taut.supervisor.checkpoint_folder import Found, Launch
 from taut.supervisor.former import KEYS_FILE, Former
 from taut.supervisor.journal import Journal
 from taut.supervisor.plan import PATIENCE_S, RunPlan
@@ -21,6 +23,26 @@ from taut.written import parse_interval
 
 TOKEN_FILE = "token"
 _PACKAGES = ("taut", "torch", "numpy", "pyzmq", "msgspec", "safetensors")
+
+
+@dataclass(frozen=True)
+class Listen:
+    """Where workers reach the supervisor; ``advertise``: what they are told instead of ``bind``."""
+
+    bind: str = "127.0.0.1"
+    port: int = 0
+    advertise: str | None = None
+
+
+@dataclass(frozen=True)
+class Origin:
+    """What a supervisor comes from. ``command``: what was typed; ``launch``: how workers are started, for who resumes
+    the run; ``resume``: the checkpoint that it goes on from; ``former``: its own life before this one."""
+
+    command: str = ""
+    launch: Launch | None = None
+    resume: Found | None = None
+    former: Former | None = None
 
 
 def make_folder(run_dir: Path, keys: RunKeys) -> None:
@@ -85,13 +107,12 @@ def open_journal(
     run_dir: Path,
     run: str,
     now: float,
-    command: str,
     settings: Mapping[str, object],
-    former: Former | None,
-    resumed: bool,
+    origin: Origin,
 ) -> tuple[Journal, int]:
     """With a store, or without one when the disk does not let us: training needs none. Also the supervisor's term, where
     it begins anew. Raises ``Superseded`` where somebody else came back for ``former``."""
+    former = origin.former
     began_at = time.time() if former is None else former.began_at
     term = 0
     try:
@@ -101,9 +122,9 @@ def open_journal(
     try:
         if former is not None:
             store.claim(former.term)
-        if resumed:
+        if origin.resume is not None:
             term = store.resumed(began_at)
-        store.begin(began_at, command, settings, _versions())
+        store.begin(began_at, origin.command, settings, _versions())
     except StorageFailed as error:
         store.close()
         return Journal(None, now, began_at, str(error)), term
