@@ -18,6 +18,7 @@ from taut.supervisor.checkpoint_folder import Found, Launch
 from taut.supervisor.former import KEYS_FILE, Former
 from taut.supervisor.journal import Journal
 from taut.supervisor.plan import PATIENCE_S, RunPlan
+from taut.supervisor.run_lock import RunLock
 from taut.supervisor.run_store import RunStore, plain
 from taut.written import parse_interval
 
@@ -37,20 +38,33 @@ class Listen:
 @dataclass(frozen=True)
 class Origin:
     """What a supervisor comes from. ``command``: what was typed; ``launch``: how workers are started, for who resumes
-    the run; ``resume``: the checkpoint that it goes on from; ``former``: its own life before this one."""
+    the run; ``resume``: the checkpoint that it goes on from; ``former``: its own life before this one; ``lock``: of the
+    run's folder, where it is taken already; the supervisor's from then on."""
 
     command: str = ""
     launch: Launch | None = None
     resume: Found | None = None
     former: Former | None = None
+    lock: RunLock | None = None
 
 
-def make_folder(run_dir: Path, keys: RunKeys) -> None:
-    """With the token, for workers, and the keys, for whoever gives the run orders; both readable by the user alone."""
-    try:
-        run_dir.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise StorageFailed(f"{run_dir}: the run's folder could not be made: {error.strerror}") from error
+def held(run_dir: Path, origin: Origin) -> RunLock:
+    """The folder's lock. ``Misuse`` where somebody else has it. Who comes back for one that has it, but is stopped or cut
+    off, goes on without; ``Superseded`` where it was not that one, but one that is about to begin."""
+    if origin.lock is not None:
+        return origin.lock
+    if origin.former is None:
+        return RunLock.take(run_dir)
+    lock = RunLock(run_dir)
+    if not lock.try_take() and lock.holder().doing == "preparing":
+        refusal = lock.refusal()
+        lock.release()
+        raise Superseded(str(refusal))
+    return lock
+
+
+def write_keys(run_dir: Path, keys: RunKeys) -> None:
+    """The token, for workers, and the keys, for whoever gives the run orders; both readable by the user alone."""
     write_token_file(run_dir / TOKEN_FILE, keys.token)
     write_token_file(run_dir / KEYS_FILE, keys.text)
 
