@@ -36,7 +36,9 @@ from processes import Made, taut_run
 from report import Row, arguments, report, row
 
 NEAREST = 11  # so many steps at least say how long one usually takes
-WARM_S = 1.0  # steps that begin this early are of another length: the optimizer makes its state, kernels are loaded
+# The first step, and those that begin this soon after it, are of another length: kernels are compiled or loaded, the
+# optimizer makes its state.
+WARM_S = 1.0
 CHECKPOINTS = 15
 
 Step = tuple[float, int, bool]  # how long it took; the last checkpoint that was copied; whether one was being made
@@ -54,7 +56,7 @@ class Case:
     every_s: float = 4.0
 
     def run(self, folder: Path, checkpoints: int) -> Made:
-        seconds = self.every_s * (checkpoints + 0.8)
+        seconds = WARM_S + self.every_s * (checkpoints + 0.8)
         words = ["--width", self.width, "--layers", self.layers, "--batch", self.batch, "--seconds", seconds]
         options = ["--checkpoint-every", f"{self.every_s:g}s", "--keep-checkpoints", "1", "--threads", str(self.threads)]
         return taut_run("checkpointed.py", [str(word) for word in words], folder, workers=1, options=options)
@@ -95,9 +97,33 @@ class Compared:
 
 
 def warmed(steps: Sequence[Sequence[Any]]) -> list[Step]:
-    """Without those that began in the first moments."""
-    begun_s = itertools.accumulate((taken_s for taken_s, _, _ in steps), initial=0.0)
-    return [(step[0], step[1], step[2]) for at_s, step in zip(begun_s, steps, strict=False) if at_s >= WARM_S]
+    """Without the first, and those that began in the first moments after it.
+
+    >>> warmed([(9.0, 0, False), (0.9, 0, False), (0.2, 0, False), (0.3, 0, True)])
+    [(0.3, 0, True)]
+    """
+    begun_s = itertools.accumulate((taken_s for taken_s, _, _ in steps[1:]), initial=0.0)
+    return [(step[0], step[1], step[2]) for at_s, step in zip(begun_s, steps[1:], strict=False) if at_s >= WARM_S]
+
+
+def unmeasured(steps: Sequence[Step], made: int) -> str:
+    """Why these ``steps``, of ``made`` altogether, say nothing; empty where they do.
+
+    >>> unmeasured([(0.5, 0, False)] * 12, 20)
+    'no checkpoint was made during the 12 steps (6.0 s) after the warm-up'
+    >>> unmeasured([], 1)
+    'no step of 1 began after the warm-up (the first step, and 1 s)'
+    """
+    if not steps:
+        return f"no step of {made} began after the warm-up (the first step, and {WARM_S:g} s)"
+    whole_s = sum(taken_s for taken_s, _, _ in steps)
+    span = f"the {len(steps)} steps ({whole_s:.1f} s) after the warm-up"
+    quiet = sum(not busy for _, _, busy in steps)
+    if quiet == len(steps):
+        return f"no checkpoint was made during {span}"
+    if quiet < NEAREST:
+        return f"only {quiet} of {span} were without a checkpoint: at least {NEAREST} say how long one usually takes"
+    return ""
 
 
 def compared(steps: Sequence[Step]) -> list[Compared]:
@@ -125,11 +151,15 @@ def compared(steps: Sequence[Step]) -> list[Compared]:
     return found
 
 
+class Unmeasured(Exception):
+    """A run was made, but what it was made for did not happen in it."""
+
+
 def rows(case: Case, record: dict[str, Any]) -> list[Row]:
     steps = warmed(record["steps"])
+    if why := unmeasured(steps, len(record["steps"])):
+        raise Unmeasured(f"{case.name}: {why}")
     quiet = [taken_s for taken_s, _, busy in steps if not busy]
-    if len(quiet) < NEAREST:
-        raise SystemExit(f"{case.name}: only {len(quiet)} of {len(steps)} steps without a checkpoint")
     each = compared(steps)
     longest, without = [one.longest for one in each], [one.quiet_longest for one in each]
     middle, quiet_middle = statistics.median(longest), statistics.median(without)
@@ -154,10 +184,18 @@ def rows(case: Case, record: dict[str, Any]) -> list[Row]:
 def main(args: argparse.Namespace) -> None:
     checkpoints = 2 if args.quick else CHECKPOINTS
     measured: list[Row] = []
+    missing: list[str] = []
     with tempfile.TemporaryDirectory(dir=args.folder) as folder:
         for case in CASES:
             if not args.only or any(word in case.name for word in args.only):
-                measured += rows(case, case.run(Path(folder) / "run", checkpoints).records[0])
+                try:
+                    measured += rows(case, case.run(Path(folder) / "run", checkpoints).records[0])
+                except Unmeasured as why:
+                    missing.append(str(why))
+    if missing:  # nothing is written to results/: half a table there would pass for a whole one
+        for one in measured:
+            print(f"{one.name}: {one.value:.4g} {one.unit}")
+        raise SystemExit("not measured:\n  " + "\n  ".join(missing))
     report("checkpoint", measured, args)
 
 

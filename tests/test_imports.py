@@ -15,7 +15,7 @@ HEIGHT = {
     **dict.fromkeys(("cli", "engines", "testing", "comparison", "adviser", "dashboard"), 3),
     **dict.fromkeys(("worker", "supervisor", "optim", "simulator"), 2),
     **dict.fromkeys(("strategies", "codecs", "topologies", "collectives", "communication", "config"), 1),
-    **dict.fromkeys(("core", "errors", "written"), 0),
+    **dict.fromkeys(("core", "errors", "written", "beginning"), 0),
 }
 # Neighbours of one height do not know each other, but for these.
 SIDEWAYS = {
@@ -132,7 +132,10 @@ def test_only_config_and_engines_read_the_environment() -> None:
     assert readers == set(READ_THE_ENVIRONMENT)
 
 
-@pytest.mark.parametrize("module", ["taut", "taut.cli.main", "taut.supervisor.service", "taut.engines.local"])
+LIGHT = ("taut", "taut.cli.entry", "taut.cli.main", "taut.supervisor.service", "taut.engines.local")
+
+
+@pytest.mark.parametrize("module", LIGHT)
 def test_start_is_light(module: str) -> None:
     """Torch takes seconds to import, numba most of one: neither may come before it is needed."""
     code = f"import sys, {module}; print(*sorted({{'torch', 'numba', 'matplotlib', 'sklearn'}} & set(sys.modules)))"

@@ -6,6 +6,8 @@ import json
 import os
 import shutil
 import signal
+import socket
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -140,10 +142,27 @@ def test_a_run_that_is_not_known(said: Callable[..., str]) -> None:
 
 def test_a_run_that_still_goes(said: Callable[..., str]) -> None:
     supervisor = a_run()
+    token = supervisor.token_file.read_text()
     try:
-        assert "not going any more" in said("resume", "first")
+        text = said("resume", "first")
+        assert "a run that nobody else conducts" in text and f"process {os.getpid()} on {socket.gethostname()}" in text
+        assert supervisor.token_file.read_text() == token, "the run's workers could not come back any more"
     finally:
         supervisor.stop()
+
+
+def test_a_process_number_that_was_given_again_is_no_supervisor(said: Callable[..., str]) -> None:
+    """After a reboot any process may have the number of the supervisor that is gone. The lock tells."""
+    a_run().stop()
+    store = Path("taut-runs") / "first" / "run.sqlite"
+    with sqlite3.connect(store) as database:
+        database.execute("update run set outcome = null, pid = ?", (os.getpid(),))
+    database.close()
+    assert "a run with checkpoints" in said("resume", "first")
+    with sqlite3.connect(store) as database:
+        database.execute("update run set host = 'elsewhere'")
+    database.close()
+    assert "which is on elsewhere" in said("resume", "first")
 
 
 def test_a_run_without_checkpoints(said: Callable[..., str]) -> None:

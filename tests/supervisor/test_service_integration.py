@@ -44,6 +44,7 @@ from taut.core.messages import (
     Welcome,
 )
 from taut.errors import Misuse, StorageFailed
+from taut.supervisor.preparation import Listen, Origin
 from taut.supervisor.service import Supervisor
 from taut.supervisor.store import list_runs, load_run
 from taut.supervisor.view import ClusterView
@@ -102,7 +103,7 @@ class Harness:
 
     def supervise(self, workers: int, **more: object) -> Supervisor:
         run_dir = self.path / "runs" / "a-run"
-        options = {"run": "a-run", "workers": workers, "seed": 3, "command": "taut run x.py", **more}
+        options = {"run": "a-run", "workers": workers, "seed": 3, "origin": Origin("taut run x.py"), **more}
         self.supervisors.append(Supervisor({"tau": 0.5}, run_dir, **options))  # type: ignore[arg-type]
         self.supervisors[-1].start()
         return self.supervisors[-1]
@@ -294,7 +295,7 @@ def test_bad_input_is_refused_before_anything_is_started(tmp_path: Path, harness
         Supervisor({}, tmp_path / "file" / "x", run="x", workers=1, seed=0)
     port = int(harness.supervise(workers=1).address.rsplit(":", 1)[1])
     with pytest.raises(Misuse, match=str(port)):
-        Supervisor({}, tmp_path / "x", run="x", workers=1, seed=0, port=port)
+        Supervisor({}, tmp_path / "x", run="x", workers=1, seed=0, listen=Listen(port=port))
 
 
 def test_stop_before_start_lets_go_of_everything(tmp_path: Path) -> None:

@@ -15,8 +15,9 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
+from taut.beginning import INTERRUPTED
 from taut.cli.compare_scenario import flags_of, simulated_job
-from taut.cli.launch import INTERRUPTED, check_script
+from taut.cli.launch import check_script
 from taut.cli.machines import (
     CostsFile,
     FailAt,

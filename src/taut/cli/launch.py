@@ -11,6 +11,7 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from taut.beginning import INTERRUPTED
 from taut.cli.display import Display
 from taut.cli.logs import Follower, failures
 from taut.engines.local import Exit, LocalEngine
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 
 TICK_S = 0.1
 GRACE_S = 10.0  # for workers to end by themselves after a failed run
-INTERRUPTED = 130
 
 
 @dataclass

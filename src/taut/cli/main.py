@@ -10,6 +10,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from taut import __version__
+from taut.beginning import INTERRUPTED
 from taut.cli import (
     advise,
     codecs,
@@ -92,6 +93,8 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
             traceback.print_exc()
         sys.stderr.write(f"error: {error}\n")
         sys.exit(error.exit_code)
+    except KeyboardInterrupt:  # typer answers it only from where it has read the arguments
+        sys.exit(INTERRUPTED)
     sys.exit(0)
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import shlex
+import socket
 import sys
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -45,6 +47,7 @@ from taut.errors import Misuse, StorageFailed
 if TYPE_CHECKING:
     from taut.dashboard.server import Listening
     from taut.supervisor.checkpoint_folder import Found, Manifest
+    from taut.supervisor.run_lock import RunLock
     from taut.supervisor.service import Supervisor
     from taut.supervisor.store import RunRecord
 
@@ -85,21 +88,28 @@ def resume(
         "runs_dir": runs_dir,
         "log": log,
     }
+    from taut.supervisor.run_lock import RunLock
+
     given = resolve(flags, config_file=config)
     record = find_run(given.runs_dir, run)
-    found = find_checkpoint(record)
-    launch = found.manifest.launch
-    settings = continued(given, found.manifest)
-    set_up_log(settings.log)
     display = Display(notes(), quiet=quiet or as_json)
-    for text in found.damaged:
-        sys.stderr.write(f"warning: {text}\n")
-    if launch.script:
-        check_script(Path(launch.script))
-    elif given.sources["bind"] == "default":
-        settings = replace(settings, bind=EVERYWHERE)  # workers come from elsewhere, as they did before
-    listening = opened(settings)
-    service = _supervisor(record, found, settings)
+    with ExitStack() as undo:
+        lock = RunLock.take(record.summary.path)
+        undo.callback(lock.release)
+        # Looked for under the lock: another one that resumed the run meanwhile has removed the older checkpoints.
+        found = find_checkpoint(find_run(given.runs_dir, record.summary.name), lock)
+        for text in found.damaged:
+            sys.stderr.write(f"warning: {text}\n")
+        launch = found.manifest.launch
+        settings = continued(given, found.manifest)
+        set_up_log(settings.log)
+        if launch.script:
+            check_script(Path(launch.script))
+        elif given.sources["bind"] == "default":
+            settings = replace(settings, bind=EVERYWHERE)  # workers come from elsewhere, as they did before
+        listening = opened(settings)
+        service = _supervisor(record, found, settings, lock)
+        undo.pop_all()
     display.note(f"continuing {record.summary.name} from checkpoint {found.manifest.number}, step {found.manifest.steps}")
     if not launch.script:
         _supervise(record, settings, service, display, listening, as_json=as_json, quiet=quiet)
@@ -110,13 +120,15 @@ def resume(
     see_through(local, Path(launch.script), display, as_json=as_json, verbose=verbose, quiet=quiet)
 
 
-def find_checkpoint(record: RunRecord) -> Found:
+def find_checkpoint(record: RunRecord, lock: RunLock) -> Found:
     """The run's last good checkpoint; ``Misuse`` where the run cannot be continued."""
     from taut.supervisor.checkpoint_folder import last_good
 
     summary, folder = record.summary, record.summary.path / FOLDER
-    if summary.state == "running":
-        raise Misuse(f"run {summary.name!r}", "one that is not going any more", f"`taut show {summary.name}` shows it")
+    # Of this machine's processes none conducts it: that is what the lock says, whatever has the former one's number now.
+    if summary.state == "running" and not (lock.sure and summary.host == socket.gethostname()):
+        remedy = f"`taut show {summary.name}` shows it, which is on {summary.host}"
+        raise Misuse(f"run {summary.name!r}", "one that is not going any more", remedy)
     if summary.state == "finished" and not (record.outcome or {}).get("samples_undone"):
         raise Misuse(f"run {summary.name!r}", "one that is not finished", f"its model is {summary.model}")
     try:
@@ -149,7 +161,8 @@ def continued(given: Settings, manifest: Manifest) -> Settings:
     return replace(fitted, **chosen)
 
 
-def _supervisor(record: RunRecord, found: Found, settings: Settings) -> Supervisor:
+def _supervisor(record: RunRecord, found: Found, settings: Settings, lock: RunLock) -> Supervisor:
+    from taut.supervisor.preparation import Listen, Origin
     from taut.supervisor.service import Supervisor
 
     return Supervisor(
@@ -158,11 +171,8 @@ def _supervisor(record: RunRecord, found: Found, settings: Settings) -> Supervis
         run=record.summary.name,
         workers=settings.workers,
         seed=settings.seed,
-        bind=settings.bind,
-        port=settings.port,
-        advertise=settings.advertise,
-        command=shlex.join(sys.argv),
-        resume=found,
+        listen=Listen(settings.bind, settings.port, settings.advertise),
+        origin=Origin(shlex.join(sys.argv), resume=found, lock=lock),
     )
 
 

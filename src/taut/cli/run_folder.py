@@ -41,6 +41,7 @@ def new_run_folder(runs_dir: str, name: str | None) -> tuple[str, Path]:
 
 def new_supervisor(settings: Settings, command: str, launch: Launch | None = None) -> tuple[str, Path, Supervisor]:
     """A new run: its name, its folder, and its supervisor, not started. Nothing is left where that fails."""
+    from taut.supervisor.preparation import Listen, Origin
     from taut.supervisor.service import Supervisor
 
     name, folder = new_run_folder(settings.runs_dir, settings.name)
@@ -51,11 +52,8 @@ def new_supervisor(settings: Settings, command: str, launch: Launch | None = Non
             run=name,
             workers=settings.workers,
             seed=settings.seed,
-            bind=settings.bind,
-            port=settings.port,
-            advertise=settings.advertise,
-            command=command,
-            launch=launch,
+            listen=Listen(settings.bind, settings.port, settings.advertise),
+            origin=Origin(command, launch),
         )
     except TautError:
         shutil.rmtree(folder, ignore_errors=True)

@@ -155,6 +155,7 @@ def _returned(
 ) -> tuple[str, Path, Supervisor] | None:
     """The supervisor of a run that has lost its own; None where a standby is not needed any more."""
     from taut.supervisor.service import Supervisor
+    from taut.supervisor.standby import LOOK_S
 
     record = find_run(settings.runs_dir, recover or standby or "")
     folder, flagged, run = record.summary.path, settings.sources, record.summary.name
@@ -165,12 +166,17 @@ def _returned(
     display.note(f"standing by for {run}; Ctrl-C to stop")
     # Its port may be held by one that is only stopped: any free one will do, the workers are told.
     port = 0 if port is None and bind is None else port
+    told = ""
     while (term := _gone(folder)) is not None:
-        display.note(f"the supervisor of {run} is gone: taking over", "yellow")
+        if not told:
+            display.note(f"the supervisor of {run} is gone: taking over", "yellow")
         try:
             back = Supervisor.recover(folder, bind=bind, port=port, advertise=settings.advertise, term=term)
-        except Superseded:
-            display.note("another one was quicker: standing by again")
+        except Superseded as why:
+            if str(why) != told:
+                told = str(why)
+                display.note(f"standing by again: {told}")
+            time.sleep(LOOK_S)  # who is about to resume the run takes its time
         else:
             return run, folder, back
     display.note(f"{run} is over: nothing to take over")

@@ -19,12 +19,12 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import NoReturn, TextIO
 
+from taut.beginning import INTERRUPTED
 from taut.errors import TautError
 
-INTERRUPTED = 130
-
-# Without the current folder in sys.path: a user's file named like a module of ours must not come first.
-_FIRST = "import sys; sys.path.pop(0)"
+# Without the current folder in sys.path: a user's file named like a module of ours must not come first. Ctrl-C is quiet
+# while this module is imported, as it is from `run_script` on.
+_FIRST = "import sys; sys.path.pop(0); from taut.beginning import Beginning\nwith Beginning(): "
 _FILES = (io.TextIOWrapper, io.BufferedWriter, io.BufferedRandom)
 _OURS = str(Path(__file__).resolve().parents[1]) + os.sep
 
@@ -32,7 +32,7 @@ _OURS = str(Path(__file__).resolve().parents[1]) + os.sep
 def command(script: str, args: Sequence[str], *, alone: bool = False) -> list[str]:
     """The command line of a fresh process that is that script; ``alone``: no engine looks after it."""
     entry = "alone" if alone else "main"
-    return [sys.executable, "-c", f"{_FIRST}; from taut.engines.script import {entry}; {entry}()", script, *args]
+    return [sys.executable, "-c", f"{_FIRST}from taut.engines.script import {entry}\n{entry}()", script, *args]
 
 
 def main() -> NoReturn:

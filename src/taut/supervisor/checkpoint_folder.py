@@ -24,6 +24,7 @@ from taut.core.checkpoints import DIGEST_NBYTES, MANIFEST, part_rank
 from taut.core.spans import Span
 from taut.errors import StorageFailed
 from taut.supervisor.run_store import plain
+from taut.supervisor.whole_file import sync_folder, write_beside
 
 VERSION = 1
 LAUNCH_FILE = "launch.json"
@@ -112,14 +113,10 @@ def write_manifest(folder: Path, manifest: Mapping[str, object], keep: int) -> s
             raise StorageFailed(f"{own / name} is not there, or not whole")
     try:
         own.mkdir(parents=True, exist_ok=True)
-        temporary = own / f".{MANIFEST}.part"
-        with open(temporary, "w", encoding="utf-8") as file:
-            file.write(json.dumps(plain(msgspec.to_builtins(parsed)), indent=1) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, own / MANIFEST)
-        _sync(own)
-        _sync(folder)
+        text = json.dumps(plain(msgspec.to_builtins(parsed)), indent=1) + "\n"
+        os.replace(write_beside(own / MANIFEST, lambda file: file.write(text.encode())), own / MANIFEST)
+        sync_folder(own)
+        sync_folder(folder)
     except OSError as error:
         raise StorageFailed(f"{own / MANIFEST} could not be written: {error.strerror or error}") from error
     with contextlib.suppress(OSError):  # what is too old and cannot be removed does no harm
@@ -218,12 +215,3 @@ def _pieces(path: Path) -> Iterator[bytes]:
 
 def _size(path: Path) -> int:
     return path.stat().st_size
-
-
-def _sync(folder: Path) -> None:
-    """So that new names survive a power cut, too."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

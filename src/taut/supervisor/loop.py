@@ -35,6 +35,7 @@ from taut.supervisor.journal import Journal
 from taut.supervisor.orders import Orders
 from taut.supervisor.outlet import Outlet
 from taut.supervisor.remembering import Remembering
+from taut.supervisor.run_lock import RunLock
 from taut.supervisor.view import ClusterView
 
 TICK_S = 0.1
@@ -55,6 +56,7 @@ class Loop:
     files: Files
     orders: Orders
     control: Control
+    lock: RunLock
     knocking: Knocking | None = None
     over: threading.Event = field(default_factory=threading.Event)
     stopping: bool = False
@@ -86,6 +88,7 @@ class Loop:
             self.over.set()
             self.socket.close(0.0)
             self.journal.close()
+            self.lock.release()
         except Exception as error:  # a bug of ours: nobody may wait for ever for a thread that is gone
             now = self.clock.now()
             self.journal.record("error", traceback.format_exc(), now)
@@ -109,6 +112,7 @@ class Loop:
         if self.knocking is not None:
             self.knocking.close()
         self.journal.close()
+        self.lock.release()
 
     def _round(self, arrived: Iterable[tuple[bytes, list[bytes]]], now: float) -> None:
         for connection, frames in arrived:
@@ -143,6 +147,8 @@ class Loop:
         self._outlet.retry(self._reachable)
         self.remembering.now_and_then(now)
         self._knock()
+        if not self.lock.taken and self.lock.try_take():  # whom this one took over from is gone now
+            self.lock.say("supervising")
 
     def _reachable(self, connection: bytes) -> bool:
         worker = self.cluster.members.find(connection)

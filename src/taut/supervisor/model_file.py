@@ -6,12 +6,13 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import BinaryIO
 
 from taut.errors import MalformedMessage, StorageFailed
 from taut.supervisor.run_store import plain
+from taut.supervisor.whole_file import sync_folder, write_beside
 
 INDEX = "ensemble.json"
 
@@ -21,8 +22,8 @@ def write_index(run_dir: Path, index: Mapping[str, object]) -> Path:
     final = run_dir / INDEX
     text = json.dumps(plain(index), indent=2) + "\n"
     try:
-        os.replace(_write(final, lambda file: file.write(text.encode())), final)
-        _sync_folder(run_dir)
+        os.replace(write_beside(final, lambda file: file.write(text.encode())), final)
+        sync_folder(run_dir)
     except OSError as error:
         raise StorageFailed(f"the index could not be written to {run_dir}: {error}") from error
     return final
@@ -52,11 +53,11 @@ def write_model(run_dir: Path, data: bytes, name: str = "model") -> Path:
     model, state_dict = run_dir / f"{name}.safetensors", run_dir / f"{name}.pt"
     finished: list[tuple[Path, Path]] = []
     try:
-        finished.append((_write(model, lambda file: file.write(data)), model))
-        finished.append((_write(state_dict, save), state_dict))
+        finished.append((write_beside(model, lambda file: file.write(data)), model))
+        finished.append((write_beside(state_dict, save), state_dict))
         for temporary, final in finished:
             os.replace(temporary, final)
-        _sync_folder(run_dir)
+        sync_folder(run_dir)
     except (OSError, RuntimeError) as error:  # torch turns some failures to write into RuntimeError
         for temporary, _ in finished:
             temporary.unlink(missing_ok=True)
@@ -71,32 +72,9 @@ def _rescued(run_dir: Path, file_name: str, data: bytes) -> str:
     try:
         folder = Path(tempfile.mkdtemp(prefix=f"taut-{run_dir.name}-"))  # for this user alone
         final = folder / file_name
-        os.replace(_write(final, lambda file: file.write(data)), final)
+        os.replace(write_beside(final, lambda file: file.write(data)), final)
     except OSError as error:
         if folder is not None:
             folder.rmdir()
         return f"; nor to {tempfile.gettempdir()}: {error.strerror or error}"
     return f"; it is in {final} instead"
-
-
-def _write(final: Path, fill: Callable[[BinaryIO], object]) -> Path:
-    """A complete, synced temporary file beside ``final``."""
-    temporary = final.with_name(f".{final.name}.{os.getpid()}.part")
-    try:
-        with open(temporary, "wb") as file:
-            fill(file)
-            file.flush()
-            os.fsync(file.fileno())
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-    return temporary
-
-
-def _sync_folder(folder: Path) -> None:
-    """So that the new names survive a power cut, too."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

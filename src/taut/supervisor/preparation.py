@@ -1,4 +1,5 @@
-"""Before the supervisor serves: the run's folder with its keys, the plan that follows from the settings, the journal."""
+"""Before the supervisor serves: where it listens and what it comes from, the run's folder with its keys, the plan that
+follows from the settings, the journal."""
 
 from __future__ import annotations
 
@@ -7,15 +8,17 @@ import platform
 import socket
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
 from taut.communication.keys import RunKeys, write_token_file
 from taut.errors import Misuse, StorageFailed, Superseded
-from taut.supervisor.checkpoint_folder import Found
+from taut.supervisor.checkpoint_folder import Found, Launch
 from taut.supervisor.former import KEYS_FILE, Former
 from taut.supervisor.journal import Journal
 from taut.supervisor.plan import PATIENCE_S, RunPlan
+from taut.supervisor.run_lock import RunLock
 from taut.supervisor.run_store import RunStore, plain
 from taut.written import parse_interval
 
@@ -23,12 +26,45 @@ TOKEN_FILE = "token"
 _PACKAGES = ("taut", "torch", "numpy", "pyzmq", "msgspec", "safetensors")
 
 
-def make_folder(run_dir: Path, keys: RunKeys) -> None:
-    """With the token, for workers, and the keys, for whoever gives the run orders; both readable by the user alone."""
-    try:
-        run_dir.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise StorageFailed(f"{run_dir}: the run's folder could not be made: {error.strerror}") from error
+@dataclass(frozen=True)
+class Listen:
+    """Where workers reach the supervisor; ``advertise``: what they are told instead of ``bind``."""
+
+    bind: str = "127.0.0.1"
+    port: int = 0
+    advertise: str | None = None
+
+
+@dataclass(frozen=True)
+class Origin:
+    """What a supervisor comes from. ``command``: what was typed; ``launch``: how workers are started, for who resumes
+    the run; ``resume``: the checkpoint that it goes on from; ``former``: its own life before this one; ``lock``: of the
+    run's folder, where it is taken already; the supervisor's from then on."""
+
+    command: str = ""
+    launch: Launch | None = None
+    resume: Found | None = None
+    former: Former | None = None
+    lock: RunLock | None = None
+
+
+def held(run_dir: Path, origin: Origin) -> RunLock:
+    """The folder's lock. ``Misuse`` where somebody else has it. Who comes back for one that has it, but is stopped or cut
+    off, goes on without; ``Superseded`` where it was not that one, but one that is about to begin."""
+    if origin.lock is not None:
+        return origin.lock
+    if origin.former is None:
+        return RunLock.take(run_dir)
+    lock = RunLock(run_dir)
+    if not lock.try_take() and lock.holder().doing == "preparing":
+        refusal = lock.refusal()
+        lock.release()
+        raise Superseded(str(refusal))
+    return lock
+
+
+def write_keys(run_dir: Path, keys: RunKeys) -> None:
+    """The token, for workers, and the keys, for whoever gives the run orders; both readable by the user alone."""
     write_token_file(run_dir / TOKEN_FILE, keys.token)
     write_token_file(run_dir / KEYS_FILE, keys.text)
 
@@ -85,13 +121,12 @@ def open_journal(
     run_dir: Path,
     run: str,
     now: float,
-    command: str,
     settings: Mapping[str, object],
-    former: Former | None,
-    resumed: bool,
+    origin: Origin,
 ) -> tuple[Journal, int]:
     """With a store, or without one when the disk does not let us: training needs none. Also the supervisor's term, where
     it begins anew. Raises ``Superseded`` where somebody else came back for ``former``."""
+    former = origin.former
     began_at = time.time() if former is None else former.began_at
     term = 0
     try:
@@ -101,9 +136,9 @@ def open_journal(
     try:
         if former is not None:
             store.claim(former.term)
-        if resumed:
+        if origin.resume is not None:
             term = store.resumed(began_at)
-        store.begin(began_at, command, settings, _versions())
+        store.begin(began_at, origin.command, settings, _versions())
     except StorageFailed as error:
         store.close()
         return Journal(None, now, began_at, str(error)), term

@@ -97,11 +97,13 @@ class RunStore:
         self.flush()
 
     def resumed(self, time: float) -> int:
-        """The run goes on from a checkpoint, with new workers; the supervisor's term from now on."""
+        """The run goes on from a checkpoint, with new workers; the supervisor's term from now on. Written with `begin`: a
+        stand-by that has found the former one gone must not take over from it now."""
+        self._run("update memory set term = term + 1", ())
         with _storage(self.path):
             row = self._database.execute("select term from memory").fetchone()
         self._run("update worker set gone = ?, reason = 'before the run was resumed' where gone is null", (time,))
-        return 0 if row is None else int(row[0]) + 1
+        return 0 if row is None else int(row[0])
 
     def claim(self, former_term: int) -> None:
         """Take over from the supervisor of ``former_term``. Of all that try, one does; ``Superseded`` for the others."""

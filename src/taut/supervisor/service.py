@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
 
 from taut.communication.keys import RunKeys
@@ -13,7 +14,7 @@ from taut.communication.zmq_server import SupervisorSocket
 from taut.core.checkpoints import FOLDER
 from taut.core.clock import Clock, MonotonicClock
 from taut.errors import Superseded
-from taut.supervisor.checkpoint_folder import Found, Launch, numbers, remember_launch
+from taut.supervisor.checkpoint_folder import Found, numbers, remember_launch
 from taut.supervisor.cluster import Cluster
 from taut.supervisor.control import Control
 from taut.supervisor.files import Files
@@ -23,11 +24,11 @@ from taut.supervisor.loop import Loop
 from taut.supervisor.memory import recall
 from taut.supervisor.orders import Orders
 from taut.supervisor.plan import RunPlan
-from taut.supervisor.preparation import TOKEN_FILE, make_folder, open_journal, plan_of, told
+from taut.supervisor.preparation import TOKEN_FILE, Listen, Origin, held, open_journal, plan_of, told, write_keys
 from taut.supervisor.remembering import Remembering
 from taut.supervisor.view import ClusterView, Outcome
 
-_CLOCK = MonotonicClock()
+_CLOCK, _LOOPBACK, _NEW = MonotonicClock(), Listen(), Origin()
 
 
 class Supervisor:
@@ -35,9 +36,7 @@ class Supervisor:
 
     ``workers`` is how many the run waits for before it starts. The address and the token are known, and
     workers may connect, from construction on; they are answered after `start`. Raises Misuse for a port
-    that is taken and StorageFailed when ``run_dir`` cannot be written. ``former``: its own life before this one
-    (``Supervisor.recover``). ``launch``: how workers are started, for who resumes the run; ``resume``: the checkpoint
-    that it goes on from.
+    that is taken or a run that another process conducts, and StorageFailed when ``run_dir`` cannot be written.
     """
 
     def __init__(
@@ -48,36 +47,26 @@ class Supervisor:
         run: str,
         workers: int,
         seed: int,
-        bind: str = "127.0.0.1",
-        port: int = 0,
-        advertise: str | None = None,
+        listen: Listen = _LOOPBACK,
+        origin: Origin = _NEW,
         clock: Clock = _CLOCK,
-        command: str = "",
-        former: Former | None = None,
-        launch: Launch | None = None,
-        resume: Found | None = None,
     ) -> None:
-        self.run_dir, self.settings = Path(run_dir), settings
-        checkpoints = self.run_dir.absolute() / FOLDER
-        plan = plan_of(told(settings, checkpoints, resume), run, workers, seed)
-        keys = RunKeys.generate() if former is None else former.keys
+        self.run_dir, self.settings = Path(run_dir).absolute(), settings  # whoever starts scripts may change folders
+        plan = plan_of(told(settings, self.run_dir / FOLDER, origin.resume), run, workers, seed)
+        keys = RunKeys.generate() if origin.former is None else origin.former.keys
         self.token, self.token_file = keys.token, self.run_dir / TOKEN_FILE
-        make_folder(self.run_dir, keys)
-        socket = SupervisorSocket(keys, bind=bind, port=port, advertise=advertise)
-        self.address = socket.address
-        now = clock.now()
-        began_s = now if former is None else now - max(0.0, time.time() - former.began_at)  # the run did
-        try:
-            journal, term = open_journal(self.run_dir, run, began_s, command, settings, former, resume is not None)
-        except Superseded:
-            socket.close()
-            raise
-        cluster = Cluster(plan, now, term) if former is None else _recalled(plan, former, journal, now)
-        cluster.checkpointing.number = max(numbers(checkpoints), default=0)
-        if resume is not None:
-            _continue(cluster, resume, journal, now)
+        with ExitStack() as undo:
+            lock = held(self.run_dir, origin)
+            undo.callback(lock.release)
+            write_keys(self.run_dir, keys)
+            socket = SupervisorSocket(keys, bind=listen.bind, port=listen.port, advertise=listen.advertise)
+            undo.callback(socket.close)
+            cluster, journal = _begun(self.run_dir, plan, settings, origin, clock.now())
+            undo.pop_all()
+        lock.say("supervising")
         socket.door.knows = cluster.members.has_key
-        moved = former is not None and self.address != former.address
+        self.address = socket.address
+        moved = origin.former is not None and self.address != origin.former.address
         orders = Orders(socket.wake)
         self._cluster, self._orders = cluster, orders
         self._loop = Loop(
@@ -85,10 +74,11 @@ class Supervisor:
             socket=socket,
             cluster=cluster,
             journal=journal,
-            remembering=Remembering(cluster, journal, (self.address, bind, advertise or "")),
-            files=Files(self.run_dir, settings, remember_launch(self.run_dir, launch), cluster, orders),
+            remembering=Remembering(cluster, journal, (self.address, listen.bind, listen.advertise or "")),
+            files=Files(self.run_dir, settings, remember_launch(self.run_dir, origin.launch), cluster, orders),
             orders=orders,
             control=Control(cluster, socket.door, self.run_dir / KEYS_FILE, socket.came_with),
+            lock=lock,
             knocking=Knocking(keys, cluster.members.roster().members) if moved else None,
         )
         self._thread: threading.Thread | None = None
@@ -117,11 +107,12 @@ class Supervisor:
             run=former.run,
             workers=int(str(settings["workers"])),
             seed=int(str(settings["seed"])),
-            bind=bind or former.bind,
-            port=port_of(former.address) if same else port or 0,
-            advertise=advertise or (former.advertise if bind is None else None),
-            command=former.command,
-            former=former,
+            listen=Listen(
+                bind or former.bind,
+                port_of(former.address) if same else port or 0,
+                advertise or (former.advertise if bind is None else None),
+            ),
+            origin=Origin(former.command, former=former),
         )
 
     @property
@@ -163,6 +154,20 @@ class Supervisor:
         else:
             self._orders.wake()
             self._thread.join()
+
+
+def _begun(
+    run_dir: Path, plan: RunPlan, settings: Mapping[str, object], origin: Origin, now: float
+) -> tuple[Cluster, Journal]:
+    """The run as it stands, and its journal, in which that it goes on is written. Raises ``Superseded``."""
+    former = origin.former
+    began_s = now if former is None else now - max(0.0, time.time() - former.began_at)  # the run did
+    journal, term = open_journal(run_dir, plan.run, began_s, settings, origin)
+    cluster = Cluster(plan, now, term) if former is None else _recalled(plan, former, journal, now)
+    cluster.checkpointing.number = max(numbers(run_dir / FOLDER), default=0)
+    if origin.resume is not None:
+        _continue(cluster, origin.resume, journal, now)
+    return cluster, journal
 
 
 def _recalled(plan: RunPlan, former: Former, journal: Journal, now: float) -> Cluster:

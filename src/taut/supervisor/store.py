@@ -46,6 +46,7 @@ class RunSummary:
     identical: bool | None
     model: str | None
     error: str
+    host: str = ""  # of its supervisor
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +162,7 @@ def summarised(path: Path, database: sqlite3.Connection) -> RunSummary:
         identical=outcome.get("identical"),
         model=outcome.get("model"),
         error=outcome.get("error", ""),
+        host=host,
     )
 
 

@@ -28,6 +28,7 @@ from taut.config import WorkerEnvironment, resolve
 from taut.core.checkpoints import FOLDER, MANIFEST
 from taut.errors import Expelled, Misuse, StorageFailed, SupervisorLost
 from taut.supervisor.checkpoint_folder import Found, drop, last_good, numbers, read_manifest, write_manifest
+from taut.supervisor.preparation import Origin
 from taut.supervisor.service import Supervisor
 from taut.supervisor.view import Outcome
 from taut.worker.arena import Arena
@@ -81,7 +82,8 @@ class Job:
     def supervisor(self, folder: Path, resume: Found | None, workers: int, every: str) -> Supervisor:
         chosen = {"strategy": self.strategy, "topology": "complete", "codec": self.codec, "seed": self.seed}
         chosen |= {"workers": workers, "checkpoint_every": every}
-        made = Supervisor(chosen, folder, run=folder.name, workers=workers, seed=self.seed, resume=resume)
+        origin = Origin(resume=resume)
+        made = Supervisor(chosen, folder, run=folder.name, workers=workers, seed=self.seed, origin=origin)
         made.start()
         return made
 

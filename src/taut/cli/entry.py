@@ -1,0 +1,14 @@
+"""Where the ``taut`` command begins. The rest is imported inside, so that Ctrl-C is quiet from the first moment."""
+
+from __future__ import annotations
+
+from typing import NoReturn
+
+from taut.beginning import Beginning
+
+
+def main() -> NoReturn:
+    """Run the command line and exit."""
+    with Beginning():
+        from taut.cli.main import main as command
+    command()
