@@ -38,7 +38,8 @@ def test_every_strategy_says_what_becomes_of_the_work() -> None:
     assert {name for names in RULES.values() for name in names} == set(REGISTRY)
     for rule, names in RULES.items():
         assert {combine(name).returns for name in names} == {rule}
-    assert combine("sync for 5 steps, then async").returns == combine("sync:schedule=gloo").returns == "no"
+    assert combine("sync for 5 steps, then async").returns == "sum", "as the phase that it comes back in"
+    assert combine("sync:schedule=gloo").returns == combine("async for 5 steps, then sync:schedule=gloo").returns == "no"
 
 
 @pytest.mark.parametrize(

@@ -59,6 +59,14 @@ class PeerGone:
 
 
 @dataclass(frozen=True, slots=True)
+class PeerAhead:
+    """A neighbour that had no state yet begins in a later phase of the run. Nothing came from it in this one, and nothing
+    will."""
+
+    rank: int
+
+
+@dataclass(frozen=True, slots=True)
 class Synced:
     """This worker now has a state that contains exactly the updates ``have``. ``tail``: those of them that not everybody
     may have yet, one by one, so that this worker can pass them on should their origin and the donor die."""
@@ -101,7 +109,7 @@ class Tick:
     """Time has passed."""
 
 
-Event = Published | Arrived | Taken | PeerJoined | PeerGone | Synced | Ticked | Ended | Blocked | Post | Tick
+Event = Published | Arrived | Taken | PeerJoined | PeerGone | PeerAhead | Synced | Ticked | Ended | Blocked | Post | Tick
 
 # ------------------------------------------------------------------------------------------------------ actions
 

@@ -27,6 +27,7 @@ from taut.core.events import (
     Ended,
     Event,
     Include,
+    PeerAhead,
     PeerGone,
     PeerJoined,
     Published,
@@ -88,8 +89,8 @@ class Broadcast:
             case PeerJoined(rank):
                 state.links.setdefault(rank, Link())
                 state.log_of(rank)
-            case PeerGone(rank):
-                _on_gone(state, rank)
+            case PeerGone() | PeerAhead():
+                _on_gone(state, event)
                 prune(state)
             case Synced(have, tail):
                 _on_synced(state, have, tail)
@@ -160,10 +161,13 @@ class Broadcast:
             actions.append(Send(rank, message, [entry.payload for entry in batch]))
 
 
-def _on_gone(state: BroadcastState, rank: int) -> None:
+def _on_gone(state: BroadcastState, event: PeerGone | PeerAhead) -> None:
+    rank = event.rank
     if rank in state.gone or rank == state.rank:
         return
     state.links.pop(rank, None)
+    if isinstance(event, PeerAhead):
+        return  # nobody has anything of it
     state.gone.add(rank)
     state.log_of(rank)
     state.told_drained = False

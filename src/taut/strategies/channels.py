@@ -18,6 +18,7 @@ from taut.core.events import (
     Deliver,
     Event,
     Include,
+    PeerAhead,
     PeerGone,
     PeerJoined,
     Post,
@@ -143,9 +144,9 @@ class Channels:
                     self._pump(sender, channel, now, actions)
             case PeerJoined(rank):
                 state.links.setdefault(rank, Channel())
-            case PeerGone(rank):
+            case PeerGone(rank) | PeerAhead(rank):
                 state.links.pop(rank, None)
-                state.gone.add(rank)
+                state.gone |= {rank} if isinstance(event, PeerGone) else set()
             case Synced():
                 state.synced = True
             case Blocked(to, Parcel() as message):

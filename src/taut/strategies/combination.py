@@ -34,16 +34,12 @@ class Combination:
     finish: str
     phases: int = 1
     majority: bool = False  # a phase is in lock-step: it goes on only with a majority of the workers
+    admits_late: bool = True  # workers may join in mid-run, in whichever phase that is
 
     @property
     def agrees(self) -> bool:
         """At the end all replicas are equal, within rounding at least."""
         return agrees(self.strategy)
-
-    @property
-    def admits_late(self) -> bool:
-        """Workers may join in mid-run: not where a newcomer would have to find out which phase it is."""
-        return self.phases == 1 and (not self.strategy.is_method or self.strategy.method().takes_newcomers)
 
     @property
     def returns(self) -> str:
@@ -83,7 +79,8 @@ def combine(
     last = choices[-1]
     suits = [codec_for(choice, [codec]) for choice in choices if codec is None or takes_codec(choice, codec)]
     majority = any(choice.is_method and bool(choice.kind.majority) for choice in choices)
-    return Combination(last, wired, suits[-1], finish or default_finish(last), len(choices), majority)
+    late = all(not choice.is_method or choice.method().takes_newcomers for choice in choices)
+    return Combination(last, wired, suits[-1], finish or default_finish(last), len(choices), majority, late)
 
 
 def agrees(choice: Choice) -> bool:

@@ -56,10 +56,10 @@ class Course:
         reached = min((worker.phase for worker in busy), default=0)
         if roll.ending.begun or reached <= roll.ledger.phase:
             return
-        roll.ledger.phase = reached
+        roll.move_on(reached)
         roll.outbox.record("phase", f"phase {reached} begins: everybody has made the steps of those before")
         for worker in able:
-            roll.outbox.send(worker.connection, NextPhase(reached))
+            roll.outbox.send(worker.connection, NextPhase(reached, roll.members.version))
 
     def deserted(self) -> str | None:
         """Why nobody is left who could bring the run to an end, and nobody is to come, where that is so."""

@@ -56,7 +56,7 @@ class Hearing:
                 self._beat(worker, message, now)
             case Returned():
                 self._returned(worker, message, now)
-            case Ready() if worker.state == "joining":
+            case Ready(phase) if worker.state == "joining" and phase == worker.first_phase:
                 self._ready(worker)
             case LeaseRequest() if worker.rank in self.roll.awaited:
                 pass  # said to the one before: it asks again once it has said where it stands
@@ -86,7 +86,7 @@ class Hearing:
                 if not self.roll.ending.said(worker, message, payloads, now):
                     self.discipline.odd(f"{type(message).__name__} from worker {worker.rank}, which is {worker.state}")
             case _:
-                pass  # Ready or Done said twice, or after the drain began: harmless
+                pass  # Ready in a phase that is over, or Ready or Done said twice, or after the drain began: harmless
 
     def _beat(self, worker: Worker, message: Heartbeat, now: float) -> None:
         roll = self.roll
@@ -115,8 +115,9 @@ class Hearing:
                 again = f"; {lost} samples are dealt again" if lost else ""
                 self.roll.outbox.record("mended", f"the connection to worker {worker.rank} had broken{again}")
         self.lending.returned(worker, now)
-        worker.phase = max(worker.phase, message.phase)
-        self._stands(worker, message.state)
+        worker.phase = max(worker.phase, message.phase, message.reached)
+        if worker.state != "joining" or message.phase >= worker.first_phase:  # else it has to begin anew
+            self._stands(worker, message.state)
         self._remind(worker)
         if worker.donor is not None and worker.state == "joining":
             self.roll.outbox.send(worker.connection, Donor(worker.donor))
@@ -148,7 +149,7 @@ class Hearing:
         if worker.has_state and self.roll.ledger.started_s is not None:
             self.roll.outbox.send(worker.connection, Start())
         if self.roll.ledger.phase:
-            self.roll.outbox.send(worker.connection, NextPhase(self.roll.ledger.phase))
+            self.roll.outbox.send(worker.connection, NextPhase(self.roll.ledger.phase, self.roll.members.version))
         self.checkpointing.remind(worker)
         if worker.leave is not None:
             self.roll.outbox.send(worker.connection, Leave(worker.leave))

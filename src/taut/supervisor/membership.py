@@ -33,6 +33,7 @@ class Worker:
     statistics: Statistics = field(default_factory=Statistics)
     sketch: Sequence[float] = ()
     phase: int = 0  # it has made the steps of all phases before this one
+    first_phase: int = 0  # it begins in this one: the run's present one, until it has the state
     drain_told: bool = False
     leave: str | None = None  # it was told to go, for this reason
     refused: int = 0  # messages of it that others could not take
@@ -107,9 +108,9 @@ class Membership:
     model: Sequence[TensorSpec] | None = None
     version: int = 0
 
-    def admit(self, connection: bytes, hello: Hello, now: float) -> Worker:
-        """Give the next rank."""
-        worker = Worker(len(self.workers), connection, hello, Detector(now))
+    def admit(self, connection: bytes, hello: Hello, now: float, phase: int = 0) -> Worker:
+        """Give the next rank; ``phase``: the run's."""
+        worker = Worker(len(self.workers), connection, hello, Detector(now), phase=phase, first_phase=phase)
         self.workers[worker.rank] = worker
         self.by_connection[connection] = worker.rank
         if self.model is None:
@@ -120,6 +121,14 @@ class Membership:
     def remove(self, worker: Worker, reason: str) -> None:
         worker.state, worker.reason = "gone", reason
         self.version += 1
+
+    def move_on(self, phase: int) -> bool:
+        """The run goes on to ``phase``: who has no state yet begins there. Whether there is anybody."""
+        joiners = [worker for worker in self.workers.values() if worker.state == "joining"]
+        for worker in joiners:
+            worker.phase, worker.first_phase = max(worker.phase, phase), phase
+        self.version += bool(joiners)
+        return bool(joiners)
 
     def find(self, connection: bytes) -> Worker | None:
         rank = self.by_connection.get(connection)
@@ -161,7 +170,7 @@ class Membership:
         return Roster(
             version=self.version,
             members=[
-                Member(worker.rank, worker.hello.address, worker.hello.public_key, worker.has_state)
+                Member(worker.rank, worker.hello.address, worker.hello.public_key, worker.has_state, worker.first_phase)
                 for worker in self.live()
             ],
             gone=[Gone(worker.rank, worker.reason) for worker in self.workers.values() if not worker.live],

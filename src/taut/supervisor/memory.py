@@ -45,6 +45,7 @@ class KeptWorker(msgspec.Struct, frozen=True, array_like=True):
     reason: str
     may_return: bool
     rhythm: list[int]  # of its heartbeats
+    first_phase: int = 0
 
 
 class KeptLeases(msgspec.Struct, frozen=True, array_like=True):
@@ -155,6 +156,7 @@ def _kept(worker: Worker) -> KeptWorker:
         worker.reason,
         worker.may_return,
         worker.detector.kept(),
+        worker.first_phase,
     )
 
 
@@ -171,6 +173,7 @@ def _recalled(kept: KeptWorker, model: list[TensorSpec], now: float) -> Worker:
         kept.donor,
         kept.statistics,
         phase=kept.phase,
+        first_phase=kept.first_phase,
         drain_told=kept.drain_told,
         expelled=kept.expelled,
         reason=kept.reason,

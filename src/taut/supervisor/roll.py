@@ -87,7 +87,7 @@ class Roll:
             self.outbox.record("refused", f"process {hello.pid} on {hello.host}: {why}")
             self.outbox.send(connection, Refusal(why[:4000]))
             return
-        worker = self.members.admit(connection, hello, now)
+        worker = self.members.admit(connection, hello, now, self.ledger.phase)
         self.outbox.add(Joined(worker.rank, hello.host, hello.pid))
         former = self._former(hello)
         if former is None or not former.may_return:
@@ -103,7 +103,7 @@ class Roll:
             return None
         return (
             f"the run has started, and strategy {self.plan.strategy!r}, as it is set, takes no worker after that; "
-            "start a new run with more workers; in one phase, async, or sync without gloo and nccl, lets them come and go"
+            "start a new run with more workers; async, or sync without gloo and nccl, lets them come and go"
         )
 
     def started(self, now: float) -> None:
@@ -116,6 +116,12 @@ class Roll:
         """Somebody has the run's state now: rounds may count on it."""
         self.members.version += 1
         self._tell_roster()
+
+    def move_on(self, phase: int) -> None:
+        """The run goes on to ``phase``, and who is only joining begins there: nobody waits for it in the one before."""
+        self.ledger.phase = phase
+        if self.members.move_on(phase):
+            self._tell_roster()
 
     def gone(self, worker: Worker, reason: str, now: float, failure: bool = True) -> None:
         """Out of the run: its leases are dealt again, the others are told."""
@@ -218,7 +224,8 @@ class Roll:
     def _welcome(self, worker: Worker) -> None:
         plan = self.plan
         started = self.ledger.started_s is not None
-        welcome = Welcome(worker.rank, plan.run, plan.seed, plan.workers, plan.settings, self.term, started)
+        phase = worker.first_phase
+        welcome = Welcome(worker.rank, plan.run, plan.seed, plan.workers, plan.settings, self.term, started, phase)
         self.outbox.send(worker.connection, welcome)
         self.outbox.send(worker.connection, self.members.roster())
 

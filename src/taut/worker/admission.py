@@ -1,4 +1,10 @@
-"""Being admitted to a run: from the first word to the run's state, for one place in it."""
+"""Being admitted to a run: from the first word to the run's state, for one place in it.
+
+A run in phases does not wait for who is only joining. Where it goes on to another phase before this worker is ready,
+the supervisor names that as the worker's first one, in a roster. The communication thread begins anew in it at once, so
+that the others find this worker there; the training thread follows when it comes by (``passed``), and what it has taken
+over of the former phase until then is dropped: it was nobody's but this worker's.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +18,7 @@ from taut.worker.arena import Arena
 from taut.worker.checkpoints.resumption import Resumption
 from taut.worker.entrance import Entrance
 from taut.worker.node.node import Node
-from taut.worker.node.stage import Protocol
+from taut.worker.node.stage import Protocol, Stage
 from taut.worker.phases import Phases
 from taut.worker.returning import Carried
 from taut.worker.state import unpack
@@ -24,6 +30,7 @@ class Admission:
 
     phases: Phases
     welcome: Welcome
+    _stage: Stage  # in which it takes the run's state
     resumption: Resumption | None = None  # the checkpoint that the run continues, if it does
     late = False  # it comes in mid-run, and the strategy gives it the state when it starts
 
@@ -50,41 +57,68 @@ class Admission:
         self.welcome = node.facts.welcome
         self.settings = json.loads(self.welcome.settings)
         node.supervisor.patience_s = float(self.settings.get("patience_s", node.supervisor.patience_s))
+        self._begin()
         self.resumption = self._resumed()
-        self.phases.begin(node, entrance.watch)
 
     def take_over(self, carried: Carried | None) -> None:
         """The run's state: a donor's, with what was ``carried`` from another place, or, of the founder, its own."""
-        node, replica = self.node, self.phases.replica
-        if self.late:
-            self.phases.talk.lacks_state = True
-            node.synced({}, ())
-            return
-        node.wait(lambda facts: facts.donor == -1 or facts.state is not None, _nothing)
-        if node.facts.state is None:
+        node = self.node
+        while True:
+            while self.passed:
+                self._move_on()
+            if self.late:
+                self.phases.talk.lacks_state = True
+                node.synced(self._stage, {}, ())
+                return
+            node.wait(lambda facts: facts.donor == -1 or facts.state is not None or self.passed, _nothing)
+            came = node.facts.state
+            if not self.passed and (came is not None or node.facts.donor == -1):
+                break
+        if came is None:
             self._found()
         else:
-            data, have = node.facts.state
-            state = unpack(data)
-            node.facts.state = None  # its bytes are in the model now
-            tail = list(state.tail)
-            if carried is not None:
-                tail += carried.merge(replica, state, have, self.gone())
-                have = {**have, **{item.origin: item.hi for item in tail}}
-            else:
-                replica.join(state, self._workers)
-            if self.resumption is not None:
-                self.resumption.joined(replica, self._workers)
-            self.phases.talk.joined(have)
-            node.synced(have, tail)
+            node.facts.state = None  # its bytes are in the model soon
+            self._join(*came, carried)
         self.merged = True
         self.get_ready()
+
+    def _join(self, data: memoryview, have: dict[int, int], carried: Carried | None) -> None:
+        replica, state = self.phases.replica, unpack(data)
+        tail = list(state.tail)
+        if carried is not None and carried.phase == self.phases.number:
+            tail += carried.merge(replica, state, have, self.gone())
+            have = {**have, **{item.origin: item.hi for item in tail}}
+        else:
+            replica.join(state, self._workers)
+        if self.resumption is not None:
+            self.resumption.joined(replica, self._workers)
+        self.phases.talk.joined(have)
+        self.node.synced(self._stage, have, tail)
+        self.phases.joined(state)
+
+    @property
+    def passed(self) -> bool:
+        """The run has gone on to another phase before this worker was ready in its own, and it is to begin there."""
+        return self.node.stage.phase != self._stage.phase
+
+    def _begin(self) -> None:
+        """In the phase that the communication thread is in."""
+        self._stage = self.node.stage
+        self.phases.enter(self._stage.phase)
+        self.late = self.phases.hands_over(self.phases.number) and (self.welcome.started or self.phases.number > 0)
+        self.phases.begin(self.node, self._entrance.watch)
+
+    def _move_on(self) -> None:
+        self.phases.talk.abandon()
+        self.state, self.merged = "joining", False
+        self.resumption = None  # of another phase: it takes what any joiner does
+        self._begin()
 
     def get_ready(self) -> None:
         """Tell the others to count on this worker."""
         if self.state == "joining":
             self.state = "ready"
-            self.node.say(Ready())
+            self.node.say(Ready(self.phases.number))
 
     def gone(self) -> list[int]:
         """Who is, of those that ever were in the run."""
@@ -100,22 +134,23 @@ class Admission:
             self.resumption.founded(self.phases.replica, self._workers)
         else:
             self.phases.replica.found(self._workers)
-        self.node.synced({}, ())
+        self.node.synced(self._stage, {}, ())
 
     def _resumed(self) -> Resumption | None:
         resumed = self.settings.get("resume")
-        if resumed is None or self.node.rank >= self.welcome.workers:
+        if resumed is None or self.node.rank >= self.welcome.workers or self.phases.number:
             return None  # who joins in mid-run takes what any joiner does
         return Resumption(Path(resumed["folder"]), self.node.rank, self._workers, self.phases.choice)
 
     # ------------------------------------------------------------------ asked for by the communication thread
 
     def _strategy(self, welcome: Welcome) -> Protocol:
-        """What it runs from the welcome on."""
-        self.phases = Phases(json.loads(welcome.settings), self.arena, self._codec)
-        self.late = welcome.started and self.phases.hands_over
-        self.node.handover.fetches = not self.late
-        return self.phases.protocol()
+        """What it runs from the welcome on; asked for again where the run has gone on to another phase."""
+        if not hasattr(self, "phases"):
+            self.phases = Phases(json.loads(welcome.settings), self.arena, self._codec)
+            self.phases.enter(welcome.phase)
+        self.node.handover.fetches = not (welcome.started and self.phases.hands_over(welcome.phase))
+        return self.phases.protocol(welcome.phase)
 
     def _count(self) -> Statistics:
         return self._statistics() if self.merged else Statistics()

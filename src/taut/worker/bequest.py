@@ -52,7 +52,7 @@ class Bequest:
         self.node.wait(over, look)
 
     def _members(self) -> tuple[int, ...]:
-        return self.node.place(Complete()).members if self.node.facts.roster is not None else ()
+        return self.node.place(Complete(), self.stage.phase).members if self.node.facts.roster is not None else ()
 
     def _post(self, tells: Iterable[Tell]) -> None:
         for tell in tells:

@@ -58,7 +58,7 @@ class Settler:
         self.local = local
         self.method = Settlement()
         self.finished = False
-        place = node.place(Complete())
+        place = node.place(Complete(), self.stage.phase)
         self._version = place.version
         self.state = self.method.start(place, cast(Local, local))  # it reads and writes x, no more
 
@@ -79,7 +79,7 @@ class Settler:
         roster = self.node.facts.roster
         if roster is not None and roster.version != self._version:
             self._version = roster.version
-            self._tell(Placed(self.node.place(Complete())))
+            self._tell(Placed(self.node.place(Complete(), self.stage.phase)))
         while self.stage.settling_mail:
             item = self.stage.take_settling_mail()
             try:

@@ -3,17 +3,23 @@
 At the end of a step after which the supervisor has announced the next phase, the worker ends the present one as it would
 end the run: the talk is finished (everything under way arrives), replicas that may differ are averaged, and from the
 weights that all have then the next talk starts, over protocols of its own.
+
+Who comes in mid-run begins in the phase that the run is in, and is as far in it as the one whose state it was given: what
+it counts of the phase's steps goes on from there. (Should the next phase be announced before it is ready, it begins in
+that one: ``Admission``.)
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from taut.codecs import Codec, merge
 from taut.codecs import parse as parse_codec
 from taut.core.messages import PhaseDone
+from taut.errors import MalformedMessage
 from taut.strategies.channels import Channels
 from taut.strategies.combination import agrees, codec_for
 from taut.strategies.registry import Choice, on_topology
@@ -26,12 +32,14 @@ from taut.worker.finishing import Averaged, Settler
 from taut.worker.node.node import Node
 from taut.worker.node.stage import Protocol
 from taut.worker.replica import Replica
+from taut.worker.state import State
 from taut.worker.talks.gradient_rounds import gradient_rounds
 from taut.worker.talks.local_vector import ArenaCoder
 from taut.worker.talks.moments import Moments
 from taut.worker.talks.rounds import Rounds
 from taut.worker.talks.streaming import Streaming
 from taut.worker.talks.talk import Talk
+from taut.worker.training_state import load_training, pack_training
 
 if TYPE_CHECKING:
     import torch
@@ -50,9 +58,17 @@ class Phases:
         self.schedule = parse_schedule(settings.get("strategy", "async"))
         self.number = 0
         self.changed: Callable[[], None] = _nothing  # called after a change
-        self.steps = 0  # in this phase
+        self.steps = 0  # in this phase, of this worker or of the one whose state it was given
+        self._given: State | None = None  # by a donor, until the optimizer is known
         self.also: Mapping[str, Any] = {}  # that the script has, beside model and optimizer
+        self._optimizer: torch.optim.Optimizer | None = None
         self._former: list[Callable[[], None]] = []  # what somebody who is behind may still need of us
+
+    def enter(self, number: int) -> None:
+        """The run is in this phase when this worker comes to it."""
+        if number >= len(self.schedule.phases):
+            raise MalformedMessage(f"phase {number} of a run of {len(self.schedule.phases)}")
+        self.number, self.steps = number, 0
 
     @property
     def phase(self) -> Phase:
@@ -61,31 +77,36 @@ class Phases:
     @property
     def choice(self) -> Choice:
         """The present strategy, as it runs on the run's topology."""
-        return on_topology(self.phase.choice, self.settings.get("topology", "complete"))
+        return self.choice_of(self.number)
+
+    def choice_of(self, number: int) -> Choice:
+        """The strategy of this phase."""
+        return on_topology(self.schedule.phases[number].choice, self.settings.get("topology", "complete"))
 
     @property
     def last(self) -> Choice:
         """The strategy that the run ends with."""
-        return on_topology(self.schedule.last, self.settings.get("topology", "complete"))
+        return self.choice_of(-1)
 
-    @property
-    def hands_over(self) -> bool:
-        """Who comes in mid-run gets the state through the method, not from a donor."""
-        return self.choice.is_method and bool(self.choice.kind.hands_over)
+    def hands_over(self, number: int) -> bool:
+        """Who comes in mid-run, in this phase, gets the state through the method, not from a donor."""
+        choice = self.choice_of(number)
+        return choice.is_method and bool(choice.kind.hands_over)
 
-    def protocol(self) -> Protocol:
-        """What the communication thread runs: the stream itself, or the channels under a method."""
-        dense_nbytes = 4 * self.arena.size
-        if self.choice.is_method:
+    def protocol(self, number: int = 0) -> Protocol:
+        """What the communication thread runs in this phase: the stream itself, or the channels under a method."""
+        choice, dense_nbytes = self.choice_of(number), 4 * self.arena.size
+        if choice.is_method:
             return Channels(window_nbytes=max(8 << 20, dense_nbytes // 8), limit_nbytes=4 * dense_nbytes + (1 << 20))
         budget_nbytes = max(16 << 20, dense_nbytes // 8)
         window_nbytes = max(1 << 20, dense_nbytes // 16)  # several updates, whatever the model's size
         together = partial(merge, size=self.arena.size)
-        return self.choice.stream(together, budget_nbytes=budget_nbytes, window_nbytes=window_nbytes)
+        return choice.stream(together, budget_nbytes=budget_nbytes, window_nbytes=window_nbytes)
 
     def begin(self, node: Node, watch: Stopwatch) -> None:
         """Make the replica and the talk of the present phase."""
         self.node, self.watch = node, watch
+        node.complement = self._complemented
         choice = self.choice
         if not choice.is_method:
             self.replica = Replica(self.arena, self._codec(), choice.kind.complete, watch)
@@ -100,6 +121,7 @@ class Phases:
         talk: Rounds = driver(method, self.replica, node, shape, watch)  # type: ignore[arg-type]
         if not method.streams and self.replica.codec.name != DENSE:
             talk.local.coder = self._coder()
+        talk.took_over = self.joined
         self.talk = talk
 
     def _coder(self) -> ArenaCoder:
@@ -107,6 +129,35 @@ class Phases:
         welcome = self.node.facts.welcome
         workers = 1 if welcome is None else max(1, welcome.workers)
         return ArenaCoder(self.replica.codec, self.arena, self.watch, self.replica.seed, workers)
+
+    @property
+    def reached(self) -> int:
+        """The steps of all phases before this one are made."""
+        return self.number + (self.phase.steps is not None and self.steps >= self.phase.steps)
+
+    def _complemented(self, state: State) -> State:
+        """How far this worker is goes with its state; and its optimizer's, where that will be averaged with the others'
+        before a phase in which all must make the same steps: who joins has made none, and has nothing to average."""
+        later = range(self.number + 1, len(self.schedule.phases))
+        averaged = any(_of_gradients(self.choice_of(number)) for number in later)
+        training = pack_training(self._optimizer, {}) if averaged and self._optimizer is not None else b""
+        return replace(state, steps=self.steps, training=training)
+
+    def joined(self, state: State) -> None:
+        """This state was given to this worker: it is as far in the phase as who gave it."""
+        self.steps = state.steps
+        if self.reached > self.number:
+            self.node.say(PhaseDone(self.reached))
+        self._given = state if state.training and not self.hands_over(self.number) else None
+
+    def attach(self, optimizer: torch.optim.Optimizer) -> None:
+        """The optimizer whose steps are meant; ``also`` is known by then."""
+        self._optimizer = optimizer
+        if self._given is not None and not optimizer.state:  # one that comes back has its own
+            load_training(self._given.training, optimizer, {})
+        self._given = None
+        self.talk.attach(optimizer)
+        self.talk.accompany(self.also)
 
     def stepped(self, optimizer: torch.optim.Optimizer | None) -> None:
         """A step is over: say so when it was the last that this phase asks for, and change when all have said so."""
@@ -125,23 +176,21 @@ class Phases:
 
     def change(self, optimizer: torch.optim.Optimizer | None) -> None:
         former = [self.talk.idle] if self.choice.is_method else []
-        alike = agrees(self.choice)
+        alike, coming = agrees(self.choice), self.number + 1
         self.replica.retire()
-        self.number += 1
-        self.steps = 0
-        of_gradients = self.choice.is_method and self.choice.kind.vector == "gradients"
+        of_gradients = _of_gradients(self.choice_of(coming))
         if of_gradients or not alike:
             local = Averaged(self.replica, Moments(optimizer) if of_gradients and optimizer is not None else None)
             settler = Settler(local, self.node)
             settler.run(self.talk.idle)
             former.append(settler.catch_up)
         self._former = former
-        self.node.advance(self.protocol())
+        self.node.advance(self.protocol(coming))
+        self.enter(coming)
         self.begin(self.node, self.watch)
         self.replica.found(self.node.workers)
         if optimizer is not None:
-            self.talk.attach(optimizer)
-            self.talk.accompany(self.also)
+            self.attach(optimizer)
         self.talk.start()
         self.changed()
         self.watch.charge("wait")
@@ -152,6 +201,11 @@ class Phases:
         if "codec" in self.settings.get("explicit", ()):
             wishes.reverse()
         return parse_codec(codec_for(self.choice, wishes))
+
+
+def _of_gradients(choice: Choice) -> bool:
+    """All make the same steps: the optimizers' moments are the same, too."""
+    return choice.is_method and bool(choice.kind.vector == "gradients")
 
 
 def _nothing() -> None:

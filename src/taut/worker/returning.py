@@ -8,7 +8,8 @@ stays with it: the stray w - b, and the residual. So with b the shared weights,
 
     b' = b of the donor + updates that the donor lacks          w' = b' + (w - b)
 
-Where replicas are averaged anyway (``"mix"``) it keeps its weights; else (``"take"``) it has the donor's.
+Where replicas are averaged anyway (``"mix"``) it keeps its weights; else (``"take"``) it has the donor's. So it has where
+the run is in another phase by then: the one that its work belongs to has ended, with weights that all agreed on.
 """
 
 from __future__ import annotations
@@ -38,9 +39,10 @@ SPENT = ("steps", "samples", "wall_s", "compute_s", "encode_s", "send_s", "wait_
 
 @dataclass(frozen=True)
 class Carried:
-    """``talk``: as it was left; it knows what a relay has not passed on. ``stream``: its side of the broadcast; None for
-    methods."""
+    """From ``phase`` of the run. ``talk``: as it was left; it knows what a relay has not passed on. ``stream``: its side
+    of the broadcast; None for methods."""
 
+    phase: int
     returns: str
     replica: Replica
     talk: Talk
@@ -61,11 +63,12 @@ class Carried:
 
 def carried(seat: Seat) -> Carried:
     """What the worker at ``seat`` has, when it was given up. Its node is closed."""
-    choice, node = seat.phases.choice, seat.node
+    phases, node = seat.phases, seat.node
     replica, talk = seat.replica, seat.talk
     stage = node.retire()
-    stream = stage.state if isinstance(stage.state, BroadcastState) else None
-    return Carried(str(choice.kind.returns), replica, talk, stream)
+    ended = stage.phase != phases.number  # it was about to go to the next phase
+    stream = stage.state if isinstance(stage.state, BroadcastState) and not ended else None
+    return Carried(phases.number, str(phases.choice.kind.returns), replica, talk, stream)
 
 
 def less(made: Statistics, before: Statistics) -> Statistics:

@@ -114,19 +114,19 @@ class Seat:
 
     def _attach(self, optimizer: torch.optim.Optimizer) -> None:
         self.phases.also = self.also
-        self.talk.attach(optimizer)
-        self.talk.accompany(self.also)
+        self.phases.attach(optimizer)
 
     def _standing(self) -> Returned:
         """Where this worker stands, for a supervisor that came back. Asked by the communication thread."""
         holds, done = self.leases.standing()
-        return Returned(self.node.rank, self._place.state, self.phases.number, holds, done, self.leases.length)
+        phases, state, length = self.phases, self._place.state, self.leases.length
+        return Returned(self.node.rank, state, phases.number, holds, done, length, reached=phases.reached)
 
     def train(self) -> None:
         """Wait for the start. Who comes in mid-run, and would hold up the others until its first step, starts when its
         script is at that (``enter``)."""
         if not self._place.late:
-            self._begin()
+            self._begin(defers=True)
 
     def enter(self) -> bool:
         """The script is about to train. True: this worker has started only now, with the weights of the others."""
@@ -135,9 +135,9 @@ class Seat:
         self._begin()
         return True
 
-    def _begin(self) -> None:
+    def _begin(self, defers: bool = False) -> None:
         try:
-            self._start()
+            self._start(defers)
         except GivenUp as error:
             self.come_back(error)
         self.watch.restart()
@@ -145,9 +145,21 @@ class Seat:
             self.resumption.restore_phase(self.phases)
             self.resumption.restore_talk(self.talk)
 
-    def _start(self) -> None:
-        self._place.get_ready()
-        self.node.wait(lambda facts: facts.started or facts.stopping, self.talk.idle)
+    def _start(self, defers: bool = False, carried: Carried | None = None) -> None:
+        """``defers``: not yet, where the run has gone on to a phase in which this worker would hold up the others."""
+        place = self._place
+        while True:
+            if not place.passed:
+                place.get_ready()
+                self.node.wait(lambda facts: facts.started or facts.stopping or place.passed, self.talk.idle)
+            if not place.passed:
+                break
+            place.take_over(carried)
+            if self._optimizer is not None:
+                self._attach(self._optimizer)
+            self.phases.changed()
+            if place.late and defers:
+                return
         self.talk.start()
         self.started = self._place.merged = True
 
@@ -192,7 +204,7 @@ class Seat:
         first = was = self.node.rank
         brought = carried(self)
         brought.talk.abandon()
-        talks = [brought.talk]
+        former = [brought]
         while True:
             self._before = together(self._before, self.node.supervisor.acknowledged)
             self._entrance.renew()
@@ -200,17 +212,18 @@ class Seat:
                 self._sit(brought, was)
                 if self._optimizer is not None:
                     self._attach(self._optimizer)
-                self._start()
+                self._start(carried=brought)
                 break
             except GivenUp as again:
                 if self._place.merged:
                     brought = carried(self)
                     brought.talk.abandon()
-                    talks.append(brought.talk)
+                    former.append(brought)
                 was, error = max(was, self.node.rank), again
             except Refused as refusal:
                 raise Expelled(f"{error}; and it could not come back: {refusal}") from None
-        self.talk.welcomed([one for talk in talks for one in talk.unsent(self._place.gone())])
+        same = [each.talk for each in former if each.phase == self.phases.number]  # else it ended without that
+        self.talk.welcomed([one for talk in same for one in talk.unsent(self._place.gone())])
         self.bytes_dense = 0
         self.returned()
         self.watch.charge("wait")
@@ -270,13 +283,12 @@ class Seat:
         while True:
             try:
                 self.talk.finish()
+                if self.node.facts.phase <= self.phases.number:
+                    return
+                self.phases.change(self._optimizer)
             except GivenUp as error:
                 self.come_back(error)
                 self._say_done()
-                continue
-            if self.node.facts.phase <= self.phases.number:
-                return
-            self.phases.change(self._optimizer)
 
     def save_here(self) -> Path:
         """Nobody takes the model: it must not be lost."""

@@ -16,30 +16,33 @@ class _Header(msgspec.Struct, frozen=True, array_like=True):
     grid: dict[str, list[int]]
     tail: list[tuple[int, int, int, int]]  # origin, lo, hi, nbytes
     training_nbytes: int = 0
+    steps: int = 0
 
 
 @dataclass(frozen=True)
 class State:
     """``vector``: the shared weights; ``still``: frozen parameters and buffers; ``grid``: of the sums; ``tail``: updates
     in the weights that not everybody may have yet (``Synced``); ``training``: the optimizer's state and what goes with
-    it, where all must make the same steps (``training_state.py``)."""
+    it, where all must make the same steps (``training_state.py``); ``steps``: how far the donor is in the run's present
+    phase."""
 
     vector: bytes | memoryview
     still: bytes | memoryview = b""
     grid: dict[str, list[int]] = field(default_factory=dict)
     tail: tuple[Include, ...] = ()
     training: bytes | memoryview = b""
+    steps: int = 0
 
 
 def pack(state: State) -> bytes:
     """
-    >>> state = State(b"abcd", b"e", {"sizes": [1]}, (Include(3, 1, 2, b"xy"),), b"f")
+    >>> state = State(b"abcd", b"e", {"sizes": [1]}, (Include(3, 1, 2, b"xy"),), b"f", steps=7)
     >>> unpack(pack(state)) == state
     True
     """
     tail = [(item.origin, item.lo, item.hi, len(item.payload)) for item in state.tail]
     sizes = (len(state.vector), len(state.still))
-    header = msgspec.msgpack.encode(_Header(*sizes, state.grid, tail, len(state.training)))
+    header = msgspec.msgpack.encode(_Header(*sizes, state.grid, tail, len(state.training), state.steps))
     parts = [len(header).to_bytes(4, "little"), header, state.vector, state.still, state.training]
     return b"".join(parts + [item.payload for item in state.tail])
 
@@ -53,7 +56,7 @@ def unpack(data: bytes | memoryview) -> State:
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise MalformedMessage(f"a state that cannot be read: {error}") from None
     sizes = [header.vector_nbytes, header.still_nbytes, header.training_nbytes, *(nbytes for *_, nbytes in header.tail)]
-    if min(sizes) < 0 or start + sum(sizes) != len(data):
+    if min(*sizes, header.steps) < 0 or start + sum(sizes) != len(data):
         raise MalformedMessage(f"a state of {len(data)} bytes whose parts take {start + sum(sizes)}")
     parts = []
     for size in sizes:
@@ -63,4 +66,4 @@ def unpack(data: bytes | memoryview) -> State:
         Include(origin, lo, hi, bytes(payload))
         for (origin, lo, hi, _), payload in zip(header.tail, parts[3:], strict=True)
     )
-    return State(parts[0], parts[1], header.grid, tail, parts[2])
+    return State(parts[0], parts[1], header.grid, tail, parts[2], header.steps)

@@ -44,9 +44,11 @@ class Report(Message, frozen=True):
 
 
 class StateRequest(Message, frozen=True):
-    """A joiner asks its donor for the bytes ``offset..`` of its state. The first request (offset 0) makes a snapshot."""
+    """A joiner asks its donor for the bytes ``offset..`` of its state in ``phase``. The first request (offset 0) makes a
+    snapshot, as soon as the donor is in that phase."""
 
     offset: Count
+    phase: Count = 0
 
 
 class StateChunk(Message, frozen=True):
@@ -55,6 +57,7 @@ class StateChunk(Message, frozen=True):
     offset: Count
     total: Count
     have: Annotated[dict[Rank, Count], Meta(max_length=MAX_WORKERS)]
+    phase: Count = 0
 
 
 class Note(Struct, frozen=True, array_like=True):

@@ -17,6 +17,7 @@ class Member(Struct, frozen=True, array_like=True):
     address: Name
     public_key: Annotated[str, Meta(max_length=40)]
     ready: bool = False  # it has the run's state: rounds may count on it
+    first_phase: Count = 0  # of a run that changes its strategy: where it begins; it has no part in those before
 
 
 class Gone(Struct, frozen=True, array_like=True):
@@ -35,7 +36,8 @@ class Roster(Message, frozen=True):
 
 
 class Welcome(Message, frozen=True):
-    """Admitted. ``settings`` are the run's resolved settings as JSON; ``workers`` is how many it starts with."""
+    """Admitted. ``settings`` are the run's resolved settings as JSON; ``workers`` is how many it starts with. ``phase``:
+    to begin in; should the run go on to another before this worker is ready, a ``Roster`` names that."""
 
     rank: Rank
     run: Name
@@ -44,6 +46,7 @@ class Welcome(Message, frozen=True):
     settings: Text
     term: Count = 0  # of the supervisor's lives
     started: bool = False  # the run has: who comes now comes in mid-run
+    phase: Count = 0
 
 
 class Refusal(Message, frozen=True):
@@ -63,9 +66,11 @@ class Start(Message, frozen=True):
 
 
 class NextPhase(Message, frozen=True):
-    """Everybody has made the steps of the phases before ``phase``: end yours, and begin that one."""
+    """Everybody has made the steps of the phases before ``phase``: end yours, and begin that one. Not before you know who
+    is in the run as of ``version``: all must agree on who ends the phase, and who begins in the next."""
 
     phase: Count
+    version: Count = 0  # of the roster
 
 
 class Drain(Message, frozen=True):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from taut.core.events import Event, Post
+from taut.core.events import Event, Post, Synced
 from taut.core.messages import Message
 from taut.worker.node.stage import Protocol, Stage
 from taut.worker.state import State
@@ -29,10 +29,10 @@ class Grant:
 
 @dataclass(frozen=True, slots=True)
 class PostIn:
-    """A method's message, in this phase."""
+    """A method's message, or the news that the state is here, in this phase."""
 
     stage: Stage
-    event: Post
+    event: Post | Synced
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
+
+import msgspec
 
 from taut.communication.framing import decode, encode, nbytes
 from taut.communication.transport import Envelope, Transport
 from taut.core.clock import Clock, MonotonicClock
-from taut.core.events import PeerGone, PeerJoined, Tick
+from taut.core.events import Tick
 from taut.core.messages import (
     SUPERVISOR,
     Complaint,
@@ -39,14 +42,13 @@ from taut.worker.node.refusals import Refusals
 from taut.worker.node.stage import Protocol, Stage
 from taut.worker.node.stages import Stages
 from taut.worker.node.supervisor_link import SupervisorLink
-from taut.worker.state import State
 
 TICK_S = 0.05
 
 
 class Courier:
-    """``make_strategy`` is called with the ``Welcome`` once the supervisor admits this worker; ``statistics`` and
-    ``sketch`` are asked for at every heartbeat."""
+    """``make_strategy`` is called with the ``Welcome`` once the supervisor admits this worker, and again where the run
+    goes on to another phase before this worker is ready; ``statistics`` and ``sketch`` are asked for at every beat."""
 
     def __init__(
         self,
@@ -85,11 +87,11 @@ class Courier:
         stage = self.stages.present
         return stage is not None and stage.bounded
 
-    def place(self, shape: Shape) -> Place:
-        """Where this worker stands among those who are ready, by the last roster, wired as ``shape`` says."""
+    def place(self, shape: Shape, phase: int) -> Place:
+        """Where this worker stands among those who are ready in ``phase``, by the last roster, wired as ``shape``."""
         roster = self.facts.roster
         assert roster is not None
-        ready = {member.rank for member in roster.members if member.ready}
+        ready = {member.rank for member in roster.members if member.ready and member.first_phase <= phase}
         return Place(self.rank, tuple(sorted(ready | {self.rank})), shape, roster.version)
 
     @property
@@ -117,11 +119,12 @@ class Courier:
                 self.supervisor.say(message, payloads)
             case Grant(state, have):
                 tail = tuple(self.stage.state.tail(have))
-                self.handover.grant(State(state.vector, state.still, state.grid, tail), have)
+                self.handover.grant(replace(state, tail=tail), have)
             case PostIn(stage, event):
                 self.stages.tell(event, stage)
             case Advance(protocol):
                 self.stages.advance(protocol)
+                self.handover.enter(self.stage.phase)
             case event:
                 self.stages.tell(event)
 
@@ -140,29 +143,40 @@ class Courier:
         self.supervisor.heard(message, self.clock.now())
         if isinstance(message, Welcome) and self.stages.present is None:
             self.rank, self.supervisor.term = message.rank, message.term
-            self.stages.begin(self.make_strategy(message), message.rank, synced=False)
+            self._begin(message)
             getattr(self.transport, "admitted", _nothing)()
         self.facts.learn(message, payloads)
         if isinstance(message, Roster) and self.facts.roster is message:
             self._on_roster(message)
 
     def _on_roster(self, roster: Roster) -> None:
-        known = self.stage.state
         for gone in roster.gone:
-            if gone.rank not in known.gone and gone.rank != self.rank:
+            if gone.rank not in self.stages.gone and gone.rank != self.rank:
                 self.transport.forget(gone.rank)
                 self.handover.forget(gone.rank)
-                self.stages.tell_all(PeerGone(gone.rank))
+                self.stages.lost(gone.rank)
         for member in roster.members:
-            if member.rank != self.rank and member.rank not in known.links:
+            if member.rank == self.rank:
+                continue
+            if member.rank not in self.stages.members:
                 self.transport.admit(member)
-                self.stages.tell_all(PeerJoined(member.rank))
+            self.stages.met(member.rank, member.first_phase)
         self.workers = len(roster.members)
+        first_phase = next((member.first_phase for member in roster.members if member.rank == self.rank), 0)
+        if first_phase > self.stage.phase and self.facts.welcome is not None:
+            self._begin(msgspec.structs.replace(self.facts.welcome, started=True, phase=first_phase))
+
+    def _begin(self, welcome: Welcome) -> None:
+        """Where the run is; anew, where it has gone on before this worker had its state."""
+        self.stages.begin(self.make_strategy(welcome), welcome.rank, synced=False, phase=welcome.phase)
+        self.handover.enter(welcome.phase)
+        self.facts.note(state=None)
 
     def _on_peer(self, sender: int, message: Any, payloads: list[bytes]) -> None:
         match message:
             case Updates() | Report() | Parcel() | Receipt():
-                if isinstance(message, Parcel | Receipt) or (isinstance(message, Report) and message.position >= 0):
+                pending = isinstance(message, Updates) or (isinstance(message, Report) and message.position < 0)
+                if not pending and message.phase >= self.handover.phase:
                     self.handover.forget(sender)
                 self.stages.arrived(sender, message, payloads)
             case StateRequest():

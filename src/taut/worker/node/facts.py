@@ -50,7 +50,8 @@ class Facts:
     taken: list[Span] = field(default_factory=list)  # from there, while the supervisor may not know of it
     finish: tuple[Finish, bytes] | None = None
     saved: Saved | None = None
-    phase: int = 0  # of a run that changes its strategy, as announced
+    phase: int = 0  # of a run that changes its strategy, as announced to one who knows who is in it
+    announced: tuple[int, int] = (0, 0)  # the phase, and the version of the roster that it takes to go there
     checkpoint: int = 0  # the last one that was asked for
     state: tuple[memoryview, dict[int, int]] | None = None  # a donor's, complete
     answered_s: float | None = None  # when the supervisor last said anything
@@ -92,8 +93,8 @@ class Facts:
                     self.finish = (message, payloads[0])
                 case Saved():
                     self.saved = message
-                case NextPhase(phase):
-                    self.phase = max(self.phase, phase)
+                case NextPhase(phase, version):
+                    self.announced = max(self.announced, (phase, version))
                 case Checkpoint(number):
                     self.checkpoint = max(self.checkpoint, number)
                 case Refusal(reason):
@@ -103,6 +104,8 @@ class Facts:
                     self.failure = kind(f"the cluster went on without this worker: {reason}")
                 case Pulse() | Roster() | Moved():
                     pass
+            if self.roster is not None and self.roster.version >= self.announced[1]:
+                self.phase = max(self.phase, self.announced[0])
             self.changed.notify_all()
 
     def _adopt(self, reserve: Reserve) -> None:

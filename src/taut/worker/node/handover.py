@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 
+import msgspec
+
 from taut.core.messages import StateChunk, StateRequest
 from taut.errors import MalformedMessage
 from taut.strategies.broadcast_state import BroadcastState
@@ -20,11 +22,14 @@ Send = Callable[[int, StateRequest | StateChunk, Sequence[bytes]], object]
 
 
 class Handover:
-    """``send`` is to another worker. ``wanted``: the training thread is to make a snapshot."""
+    """``send`` is to another worker. ``wanted``: the training thread is to make a snapshot. ``phase``: this worker's; a
+    state is of one phase, and who asks for a later one is answered when this worker is there."""
 
     def __init__(self, facts: Facts, send: Send, limit_nbytes: int) -> None:
         self._facts, self._send, self._limit_nbytes = facts, send, limit_nbytes
         self.wanted = False
+        self.phase = 0
+        self._ahead: dict[int, StateRequest] = {}
         self._donation = Donation()
         self._asked: Counter[int] = Counter()  # snapshots, per worker
         self.fetches = True  # else the strategy sees to the state
@@ -35,10 +40,14 @@ class Handover:
 
     def asked(self, sender: int, request: StateRequest) -> None:
         """For the state, or for more of it."""
+        if request.phase > self.phase:
+            self._ahead[sender] = request
+        if request.phase != self.phase:
+            return
         self._count(sender, request)
         answer = self._donation.request(sender, request)
         if answer is not None:
-            self._send(sender, answer[0], [answer[1]])
+            self._give(sender, *answer)
         elif self._donation.waiting:
             self.wanted = True
             self._facts.note()
@@ -54,17 +63,29 @@ class Handover:
     def grant(self, state: State, have: dict[int, int]) -> None:
         """A snapshot was made, which contains the updates ``have``."""
         for rank, chunk, payload in self._donation.grant(pack(state), have):
-            self._send(rank, chunk, [payload])
+            self._give(rank, chunk, payload)
+
+    def _give(self, to: int, chunk: StateChunk, payload: bytes) -> None:
+        self._send(to, msgspec.structs.replace(chunk, phase=self.phase), [payload])
+
+    def enter(self, phase: int) -> None:
+        """This worker is in another phase: what it gave and took of a state in the one before is void."""
+        self.phase, self.wanted, self._donation = phase, False, Donation()
+        self._fetch, self._fetched = None, False
+        ahead, self._ahead = self._ahead, {}
+        for sender, request in ahead.items():
+            self.asked(sender, request)
 
     def forget(self, rank: int) -> None:
         """It has the state, or is gone."""
+        self._ahead.pop(rank, None)
         self._donation.forget(rank)
 
     # ------------------------------------------------------------------------------------------------ taking
 
     def arrived(self, sender: int, chunk: StateChunk, payloads: Sequence[bytes], protocol: Links, now: float) -> None:
         """A part of the state: ask for the next."""
-        if self._fetch is not None:
+        if self._fetch is not None and chunk.phase == self.phase:
             self._fetch.arrived(sender, chunk, payloads)
             self.go_on(protocol, now)
 
@@ -82,4 +103,4 @@ class Handover:
         elif protocol.attached() and donor in protocol.links:
             request = self._fetch.due(now)
             if request is not None:
-                self._send(donor, request, ())
+                self._send(donor, msgspec.structs.replace(request, phase=self.phase), ())

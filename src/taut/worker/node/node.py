@@ -73,6 +73,7 @@ class Node(Courier):
         self._pump_wanted = threading.Event()
         self._rested = threading.Event()
         self._longest_s = 0.0  # wait for the others that came to its end
+        self.complement: Callable[[State], State] = _as_it_is  # what goes with the weights to a newcomer
         self._thread = threading.Thread(target=self._run, name="taut-communication", daemon=True)
 
     # ------------------------------------------------------------------------------------- the training thread
@@ -140,13 +141,14 @@ class Node(Courier):
     def end(self) -> None:
         self._command(Ended())
 
-    def synced(self, have: dict[int, int], tail: Sequence[Include]) -> None:
-        self._command(Synced(have, list(tail)))
+    def synced(self, stage: Stage, have: dict[int, int], tail: Sequence[Include]) -> None:
+        """The state in this stage's phase is here. The run may have gone on to another meanwhile."""
+        self._command(PostIn(stage, Synced(have, list(tail))))
 
     def grant(self, state: State, have: dict[int, int]) -> None:
         """The snapshot that ``snapshot_wanted`` asked for. It holds everything that ``take`` has returned."""
         self.handover.wanted = False
-        self._command(Grant(state, have))
+        self._command(Grant(self.complement(state), have))
 
     def take(self) -> list[Include]:
         """What has arrived and is to be included, in the order to include it."""
@@ -166,6 +168,7 @@ class Node(Courier):
         self.workers = len(neighbours) + 1
         for member in neighbours:
             self.transport.admit(member)
+            self.stages.members[member.rank] = 0
             self._commands.append(PeerJoined(member.rank))
 
     def settled(self) -> bool:
@@ -282,3 +285,7 @@ class Node(Courier):
 
 def _nothing() -> None:
     pass
+
+
+def _as_it_is(state: State) -> State:
+    return state

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from taut.core.events import Action, Arrived, Blocked, Deliver, Event, PeerGone, PeerJoined, Post, Tick
+from taut.core.events import Action, Arrived, Blocked, Deliver, Event, PeerAhead, PeerGone, PeerJoined, Post, Tick
 from taut.core.messages import Parcel, Receipt, Report, Updates
 from taut.strategies.broadcast import Broadcast
 from taut.strategies.broadcast_state import BroadcastState
@@ -59,7 +59,7 @@ class Stage:
         if alone:
             return channels.on(state, event, now)
         actions = protocol.on(self.state, event, now)
-        if isinstance(event, PeerJoined | PeerGone | Tick):
+        if isinstance(event, PeerJoined | PeerGone | PeerAhead | Tick):
             actions = actions + channels.on(state, event, now)
         return actions
 

@@ -10,7 +10,19 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from taut.core.clock import Clock
-from taut.core.events import Action, Arrived, Blocked, Deliver, Drained, Event, Include, PeerGone, PeerJoined, Send
+from taut.core.events import (
+    Action,
+    Arrived,
+    Blocked,
+    Deliver,
+    Drained,
+    Event,
+    Include,
+    PeerAhead,
+    PeerGone,
+    PeerJoined,
+    Send,
+)
 from taut.core.messages import Parcel, Updates
 from taut.worker.node.backlog import Backlog
 from taut.worker.node.early import Early
@@ -31,6 +43,8 @@ class Stages:
         self.horizon = math.inf  # beyond it a worker's clock may not go (strategies that bound the delay)
         self.fastest = 0  # the largest clock that is known
         self.early = Early(limit_nbytes)
+        self.members: dict[int, int] = {}  # the others in the run, and the phase in which each begins
+        self.gone: set[int] = set()
         self.arrivals: deque[Include] = deque()
         self._backlog = Backlog(limit_nbytes)  # of arrivals
         self._rank = -1
@@ -40,27 +54,52 @@ class Stages:
         assert self.present is not None
         return self.present
 
-    def begin(self, protocol: Protocol, rank: int, synced: bool) -> None:
-        """The first phase, as worker ``rank``; ``synced``: it has the run's state already."""
+    def begin(self, protocol: Protocol, rank: int, synced: bool, phase: int = 0) -> None:
+        """As worker ``rank``, in the run's present ``phase``; anew where that is another one before this worker has the
+        state. ``synced``: it has it already."""
         self._rank = rank
-        self.present = Stage(0, protocol, rank, synced, self._limit_nbytes)
+        self.former = None
+        self._enter(Stage(phase, protocol, rank, synced, self._limit_nbytes))
 
     def advance(self, protocol: Protocol) -> None:
-        """To the next phase, which knows whom the one before does."""
-        former = self.stage
-        stage = Stage(former.phase + 1, protocol, self._rank, True, self._limit_nbytes)
-        self.former = former
+        """To the next phase."""
+        self.former = self.stage
+        self._enter(Stage(self.stage.phase + 1, protocol, self._rank, True, self._limit_nbytes))
+
+    def _enter(self, stage: Stage) -> None:
+        """With all who are in the run by then, or have been."""
         self.arrivals.clear()
         self._backlog = Backlog(self._limit_nbytes)
         self._facts.note(drained=False)
         self.present = stage
-        for rank in former.state.gone:
+        for rank in sorted(self.gone):
             self.tell(PeerGone(rank))
-        for rank in former.state.links:
-            self.tell(PeerJoined(rank))
+        for rank, first_phase in self.members.items():
+            if first_phase <= stage.phase:
+                self.tell(PeerJoined(rank))
         for sender, message, payloads in self.early.take():
             self.arrived(sender, message, payloads)
         self._facts.note()
+
+    def met(self, rank: int, first_phase: int) -> None:
+        """Worker ``rank`` is in the run, from ``first_phase`` on: a later one than it was told before, where that came to
+        its end before this worker had a state."""
+        before = self.members.get(rank)
+        if before is not None and first_phase <= before:
+            return
+        self.members[rank] = first_phase
+        for stage in filter(None, (self.former, self.present)):
+            knows = before is not None and before <= stage.phase
+            if first_phase > stage.phase and knows:
+                self.tell(PeerAhead(rank), stage)
+            elif first_phase <= stage.phase and not knows:
+                self.tell(PeerJoined(rank), stage)
+
+    def lost(self, rank: int) -> None:
+        """It is gone, in whichever phase it was."""
+        self.members.pop(rank, None)
+        self.gone.add(rank)
+        self.tell_all(PeerGone(rank))
 
     def take(self) -> list[Include]:
         """What has arrived and is to be included, in the order to include it. For the training thread."""
@@ -75,7 +114,9 @@ class Stages:
         """For the phase that it belongs to: the present one, the one before, or one that is still to come here."""
         stage, former = self.stage, self.former
         if message.phase > stage.phase:
-            self.early.keep(sender, message, payloads, stage.phase)
+            behind = not self._facts.started or self.members.get(sender, 0) >= message.phase
+            if message.phase == stage.phase + 1 or not behind:  # else we are to begin later, or it did: it is sent again
+                self.early.keep(sender, message, payloads, stage.phase)
         elif message.phase == stage.phase:
             if isinstance(message, Updates | Parcel) and (self._backlog.full(sender) or stage.backlog.full(sender)):
                 return  # it will be sent again

@@ -51,7 +51,8 @@ class Handing:
         method, state = talk.method, talk.method_state
         takers = talk.look(lambda: method.takers(state))
         if takers:
-            data = pack(replace(talk.replica.state(), training=pack_training(optimizer, self.also)))
+            state_here = talk.node.complement(talk.replica.state())
+            data = pack(replace(state_here, training=pack_training(optimizer, self.also)))
             talk.carry_out(lambda: [each for rank in takers for each in method.give(state, rank, data)])
             log.info("gave the run's state to %s: %.1f MB", ", ".join(map(str, takers)), len(data) / 1e6)
         came = talk.look(lambda: method.handed(state, self._starting))
@@ -76,6 +77,7 @@ class Handing:
             return
         if self._starting and votes:
             self._schedule = bytes(given.training)
+        talk.took_over(given)
         talk.carry_out(lambda: talk.method.took(state, votes))
 
     def at_batch(self, optimizer: torch.optim.Optimizer) -> None:

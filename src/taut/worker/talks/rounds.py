@@ -65,7 +65,7 @@ class Rounds(Talk):
             self.stage.on_deliver = self._deliver
 
     def start(self) -> None:
-        place = self.node.place(self.shape)
+        place = self.node.place(self.shape, self.stage.phase)
         self._version = place.version
         if isinstance(self.local, Weights):
             self.local.fetch()  # on a GPU, the copy is older than the run's state
@@ -209,10 +209,10 @@ class Rounds(Talk):
         roster = self.node.facts.roster
         if self._state is not None and roster is not None and roster.version != self._version:
             self._version = roster.version
-            self._tell(Placed(self.node.place(self.shape)))
+            self._tell(Placed(self.node.place(self.shape, self.stage.phase)))
         while self.stage.mail and self._state is not None:  # before the start it waits
             self._deliver(self.stage.take_mail())
-        if self.node.snapshot_wanted:
+        if self.node.snapshot_wanted and self.stage is self.node.stage:  # not of a phase that is over
             self.node.grant(self.replica.state(), {})
 
     def finish(self) -> None:
@@ -244,7 +244,8 @@ class Rounds(Talk):
                 self._share()
             holder = self.replica if self.method.streams else self.local.coder
             if holder is not None:
-                self.bequest.hand_on(holder.bequest(), self.node.place(self.shape).neighbours(), self.idle)
+                neighbours = self.node.place(self.shape, self.stage.phase).neighbours()
+                self.bequest.hand_on(holder.bequest(), neighbours, self.idle)
         self.node.pass_on(self.idle)
         self.node.pass_on(self.idle)  # what waited for an answer to the first
 

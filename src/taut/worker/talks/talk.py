@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from taut.worker.node.facts import Facts
+from taut.worker.state import State
 
 if TYPE_CHECKING:
     import torch
@@ -20,6 +21,7 @@ class Talk(ABC):
     staleness = 1.0
     gathering = False  # gradients of several micro-batches, for a step that is still to come
     lacks_state = False  # the run's, when it starts: it comes in mid-run, and will be given it
+    took_over: Callable[[State], None] = staticmethod(lambda state: None)  # called when it was
     exchanges_gradients = False  # in `before_step`, and clips them where `worker.step` is asked to
 
     @abstractmethod

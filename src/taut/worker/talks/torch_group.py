@@ -101,7 +101,7 @@ class TorchGroupRounds(GradientRounds):
             self._members
             and roster is not None
             and not self.finished
-            and self.node.place(self.shape).members != self._members
+            and self.node.place(self.shape, self.stage.phase).members != self._members
         ):
             raise self._lost("the members changed")
         super().catch_up()
