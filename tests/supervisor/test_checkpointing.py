@@ -13,6 +13,7 @@ from taut.core.messages import Checkpoint, CheckpointBegun, CheckpointDone, Hell
 from taut.core.spans import Span, joined
 from taut.supervisor.actions import DropCheckpoint, Outbox, Record, SaveCheckpoint, Send
 from taut.supervisor.checkpointing import Checkpointing
+from taut.supervisor.lease_cut import continued
 from taut.supervisor.leases import Leases
 from taut.supervisor.membership import Membership, Worker
 from taut.written import Interval
@@ -98,7 +99,7 @@ def test_what_is_in_the_copies_and_what_is_undone_are_all_there_is(moves: list[t
     begun = {(epoch, place) for epoch, each in run.leases.passes.items() for place in range(each.length)}
     assert contained | undone == begun
     assert not contained & undone
-    again = Leases.continued(dict.fromkeys(run.leases.passes, LENGTH), joined(tuple(s) for s in undone_spans(undone)))
+    again = continued(dict.fromkeys(run.leases.passes, LENGTH), joined(tuple(s) for s in undone_spans(undone)))
     assert again.samples_undone == len(undone)
     dealt: set[tuple[int, int]] = set()
     for epoch in (0, 1):

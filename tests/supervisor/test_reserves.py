@@ -391,10 +391,17 @@ def test_passes_are_trained_on_one_after_the_other(workers: int):
 
 def test_nothing_is_set_aside_for_the_last_moments() -> None:
     """A hundred places a second: with less than two seconds left all is dealt in leases; with later passes, however many,
-    there is more."""
-    for length, until, aside in ((150, 1, False), (1000, 1, True), (150, 2**40, True)):
+    there is more. A pass that may have a successor ends like that, too."""
+    for length, until, last, aside in (
+        (150, 1, True, False),
+        (1000, 1, True, True),
+        (150, 2**40, True, True),
+        (150, 1, False, False),
+        (1000, 1, False, True),
+    ):
         leases = Leases()
         reserves = Reserves(leases)
-        ask = LeaseRequest(0, length, 10, False, until)
+        ask = LeaseRequest(0, length, 10, last, until)
         leases.request(0, 0, length, batch=10, live_workers=1)
-        assert bool(reserves.balance({0: ask}, {0: 100.0}, 0.0)) is aside
+        told = reserves.balance({0: ask}, {0: 100.0}, 0.0)
+        assert any(span[0] == 0 for reserve in told.values() for span in reserve.spans) is aside

@@ -33,6 +33,32 @@ def joined(spans: Iterable[Span]) -> list[Span]:
     return found
 
 
+def beyond(spans: Iterable[Span], places: int) -> list[Span]:
+    """What follows the first ``places`` of them, in their order.
+
+    >>> beyond([(0, 2, 5), (1, 0, 4)], 4), beyond([(0, 2, 5)], 9)
+    ([(1, 1, 4)], [])
+    """
+    left: list[Span] = []
+    for epoch, lo, hi in spans:
+        cut = min(hi, lo + places)
+        places -= cut - lo
+        if cut < hi:
+            left.append((epoch, cut, hi))
+    return left
+
+
+def last(span: Span, places: int, batch: int) -> list[Span]:
+    """About so many of its last places, cut between batches; nothing where that are none.
+
+    >>> last((0, 0, 100), 25, batch=10), last((0, 90, 100), 25, batch=10), last((0, 0, 100), 5, batch=10)
+    ([(0, 80, 100)], [(0, 90, 100)], [])
+    """
+    epoch, lo, hi = span
+    lo = max(lo, -(-(hi - places) // batch) * batch)
+    return [(epoch, lo, hi)] if lo < hi else []
+
+
 def overlap(one: Span, other: Span) -> int:
     """How many places two spans share.
 

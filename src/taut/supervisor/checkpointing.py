@@ -16,6 +16,7 @@ from taut.core.checkpoints import part_name
 from taut.core.messages import Checkpoint, CheckpointBegun, CheckpointDone
 from taut.core.spans import Span
 from taut.supervisor.actions import DropCheckpoint, Outbox, SaveCheckpoint
+from taut.supervisor.lease_cut import continued, undone
 from taut.supervisor.leases import Leases
 from taut.supervisor.membership import Membership, Worker
 from taut.written import Interval
@@ -52,10 +53,10 @@ class Checkpointing:
 
     def resume(self, steps: int, passes: Mapping[int, int], undone: Iterable[Span]) -> None:
         """The run goes on from a checkpoint: nothing was dealt yet in this life of it."""
-        continued = Leases.continued(passes, undone)
-        self.leases.passes.update(continued.passes)
-        self.leases.returned.extend(continued.returned)
-        self.leases.untouched = continued.untouched
+        left = continued(passes, undone)
+        self.leases.passes.update(left.passes)
+        self.leases.returned.extend(left.returned)
+        self.leases.untouched.extend(left.untouched)
         if self.every is not None and self.every.unit == "steps":
             self.last = float(steps)
 
@@ -178,7 +179,6 @@ class Checkpointing:
 
     def _manifest(self, parts: Parts) -> Mapping[str, Any]:
         """What the shell cannot know."""
-        undone = self.leases.undone(parts.reached, parts.later)
         return {
             "number": parts.number,
             "files": {
@@ -194,7 +194,7 @@ class Checkpointing:
             "phase": parts.copied[min(parts.written)].phase,
             "steps": max(parts.copied[rank].steps for rank in parts.written),
             "passes": {str(epoch): each.length for epoch, each in sorted(self.leases.passes.items()) if each.begun},
-            "undone": [list(span) for span in undone],
+            "undone": [list(span) for span in undone(self.leases, parts.reached, parts.later)],
         }
 
     def _position(self, trained_s: float) -> float:

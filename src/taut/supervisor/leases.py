@@ -12,12 +12,12 @@ trained on.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from taut.core.messages import Lease
-from taut.core.spans import Span, common, count, joined, without
+from taut.core.spans import Span, beyond, common, count, joined, last, without
 from taut.errors import Misuse
 from taut.supervisor.ahead import Dealt, Entry, SetAside, Trained
 from taut.supervisor.passes import Pass, chunk
@@ -51,35 +51,8 @@ class Leases:
     reserved: dict[int, list[Span]] = field(default_factory=dict)  # set aside, by rank
     samples_again: int = 0  # dealt again: perhaps trained twice
     issued: int = 0
-    untouched: int = 0  # of those to be dealt again, so many that nobody began
+    untouched: list[Span] = field(default_factory=list)  # of those to be dealt again, what nobody has begun
     log: list[Entry] = field(default_factory=list)  # to be written down before anybody is told
-
-    @classmethod
-    def continued(cls, lengths: Mapping[int, int], undone: Iterable[Span]) -> Leases:
-        """The passes of a run that goes on from a checkpoint: ``undone`` is what is left of those begun.
-
-        >>> leases = Leases.continued({0: 10, 1: 10}, [(0, 2, 4), (1, 5, 10)])
-        >>> leases.returned, leases.passes[1].dealt, leases.samples_undone
-        ([(0, 2, 4)], 5, 7)
-        """
-        leases = cls({epoch: Pass(length, length, length, begun=True) for epoch, length in lengths.items()})
-        for epoch, lo, hi in joined(undone):
-            current = leases.passes[epoch]
-            current.done -= hi - lo
-            if hi == current.length:
-                current.dealt = lo  # so that who is alone goes on in the very same order
-            else:
-                leases.returned.append((epoch, lo, hi))
-        leases.untouched = count(leases.returned)
-        return leases
-
-    def undone(self, reached: Mapping[int, int], later: Iterable[Span]) -> list[Span]:
-        """What a checkpoint does not contain of the passes begun: all that is not trained on now, from ``reached`` (by
-        lease) where a worker came that far, and what was trained on ``later``."""
-        spans = [*later, *self.returned, *(span for spans in self.reserved.values() for span in spans)]
-        spans += [(epoch, each.dealt, each.end) for epoch, each in self.passes.items()]
-        spans += [(one.epoch, reached.get(number, one.lo), one.hi) for number, (_, one) in self.open.items()]
-        return joined(span for span in spans if self.passes[span[0]].begun)
 
     def request(
         self,
@@ -97,10 +70,11 @@ class Leases:
         """A lease, None when the passes up to ``final`` (if that is later than ``epoch``) are dealt out, or HOLD: ask
         again after the next `done` or `release`.
 
-        What was returned comes first, whatever its epoch, unless that is still to come. A ``last`` request is held while
-        others still have open leases, so that a late death leaves nothing undone. Raises Misuse when ``length`` is not
-        the pass's.
+        What was returned comes first, whatever its epoch, unless that is still to come, or is of another data set. A
+        ``last`` request is held while others still have open leases, so that a late death leaves nothing undone. Raises
+        Misuse when ``length`` is not the pass's.
         """
+        self.fit(epoch, length)
         current = self.passes.get(epoch)
         if current is not None and current.length != length:
             raise Misuse(
@@ -112,7 +86,7 @@ class Leases:
             current = self.passes[epoch] = Pass(length)
         current.begun = True
         final = max(epoch, final)
-        again = next((span for span in self.returned if span[0] <= final or self.passes[span[0]].begun), None)
+        again = next((span for span in self.returned if self._due(span[0], final, length)), None)
         if again is not None:
             return self._deal_again(rank, again, batch, live_workers)
         if current.left:
@@ -123,16 +97,41 @@ class Leases:
             return HOLD
         return None
 
-    def earliest(self, epoch: int, final: int) -> int:
+    def _due(self, epoch: int, final: int, length: int) -> bool:
+        """Whether who asks for passes up to ``final`` may be given what was returned of this one."""
+        its = self.passes[epoch]
+        return its.length == length and (epoch <= final or its.begun)
+
+    def earliest(self, epoch: int, final: int, length: int) -> int:
         """The first pass from ``epoch`` to ``final`` with something left to deal; ``final`` if there is none.
 
         >>> leases = Leases({0: Pass(10, dealt=10)})
-        >>> leases.earliest(0, 0), leases.earliest(0, 3)
+        >>> leases.earliest(0, 0, 10), leases.earliest(0, 3, 10)
         (0, 1)
         """
         while epoch < final and epoch in self.passes and not self.passes[epoch].left:
-            epoch += 1
+            self.fit(epoch, length)
+            if epoch in self.passes:
+                epoch += 1
         return epoch
+
+    def fit(self, epoch: int, length: int) -> None:
+        """This pass has so many places. One that was only set aside, since it was taken for one like those before, is
+        forgotten where it has another length.
+
+        >>> leases = Leases(); _ = leases.set_aside(3, 0, 25, length=100, batch=10)
+        >>> leases.fit(0, 100); 0 in leases.passes
+        True
+        >>> leases.fit(0, 60); 0 in leases.passes, leases.reserved
+        (False, {3: []})
+        """
+        current = self.passes.get(epoch)
+        if current is None or current.begun or current.length == length:
+            return
+        del self.passes[epoch]
+        whole = (epoch, 0, current.length)
+        self.returned, self.untouched = without(self.returned, whole), without(self.untouched, whole)
+        self.reserved = {rank: without(spans, whole) for rank, spans in self.reserved.items()}
 
     def done(self, rank: int, ids: Iterable[int]) -> int:
         """These leases were trained on; how many samples that are. Ids that ``rank`` does not hold are
@@ -158,7 +157,7 @@ class Leases:
             del self.open[lease.lease]
             self.returned.append((lease.epoch, lease.lo, lease.hi))
         spans = self.reserved.pop(rank, [])
-        self.untouched += max(0, count(spans) - doubt)
+        self.untouched += beyond(spans, doubt)  # it takes the first ones first
         self.returned = joined([*self.returned, *spans])
         return sum(lease.hi - lease.lo for lease in mine) + min(doubt, count(spans))
 
@@ -166,26 +165,32 @@ class Leases:
         """These leases did not come to whom they were dealt; how many samples that are. ``certain``: nor will they."""
         spans = [(lease.epoch, lease.lo, lease.hi) for lease in lost if self.open.pop(lease.lease, None) is not None]
         if certain:
-            self.untouched += count(spans)
+            self.untouched += spans
         self.returned = joined([*self.returned, *spans])
         return count(spans)
 
     # ------------------------------------------------------------------------------------------- what is set aside
 
-    def set_aside(self, rank: int, epoch: int, places: int, length: int, batch: int) -> Span | None:
-        """For ``rank`` alone: about so many of the last places of the pass that are not dealt yet, in whole batches.
+    def set_aside(self, rank: int, epoch: int, places: int, length: int, batch: int) -> list[Span]:
+        """For ``rank`` alone: about so many of the last places of the pass that are not dealt yet, in whole batches. Of a
+        pass that nobody has begun, also what others gave up.
 
         >>> leases = Leases(); leases.set_aside(3, 0, 25, length=100, batch=10)
-        (0, 80, 100)
+        [(0, 80, 100)]
         """
         current = self.passes.setdefault(epoch, Pass(length))
-        lo, hi = max(current.dealt, -(-(current.end - places) // batch) * batch), current.end
-        if current.length != length or lo >= hi:
-            return None
-        current.end = lo
-        self.reserved[rank] = joined([*self.reserved.get(rank, []), (epoch, lo, hi)])
-        self.log.append(SetAside(rank, [(epoch, lo, hi)], length))
-        return epoch, lo, hi
+        if current.length != length:
+            return []
+        spans = last((epoch, current.dealt, current.end), places, batch)
+        current.end = spans[0][1] if spans else current.end
+        for span in [] if current.begun else [one for one in self.untouched if one[0] == epoch]:
+            spans += last(span, places - count(spans), batch)
+        for span in spans:
+            self.returned, self.untouched = without(self.returned, span), without(self.untouched, span)
+        if spans:
+            self.reserved[rank] = joined([*self.reserved.get(rank, []), *spans])
+            self.log.append(SetAside(rank, spans, length))
+        return spans
 
     def give_back(self, rank: int, kept: Iterable[Span]) -> int:
         """Of what was set aside for ``rank``, it gives up all but ``kept``; how many places that are."""
@@ -197,15 +202,15 @@ class Leases:
         self.spare(spans)
         return count(spans)
 
-    def taken(self, rank: int, lease: Lease, length: int) -> bool:
+    def taken(self, rank: int, lease: Lease) -> bool:
         """``rank`` took this lease from what was set aside for it. False: that is not so (any more)."""
         span = (lease.epoch, lease.lo, lease.hi)
         if count(common(self.reserved.get(rank, []), span)) != lease.hi - lease.lo or lease.lo >= lease.hi:
             return False
-        if lease.lease in self.open or self.passes[lease.epoch].length != length:
+        if lease.lease in self.open:
             return False
         self.reserved[rank] = without(self.reserved[rank], span)
-        self.hold(rank, lease, length)
+        self.hold(rank, lease, self.passes[lease.epoch].length)
         return True
 
     # ------------------------------------------------------------------------------------------------------- figures
@@ -233,7 +238,7 @@ class Leases:
         left = self.passes[epoch].left + count(other for other in self.returned if other[0] == epoch)
         middle = min(hi, lo + chunk(left, batch, live_workers))
         self.returned = without(self.returned, (epoch, lo, middle))
-        self.count_again(middle - lo)
+        self.count_again((epoch, lo, middle))
         return self._issue(rank, epoch, lo, middle)
 
     def _issue(self, rank: int, epoch: int, lo: int, hi: int) -> Lease:
@@ -250,14 +255,13 @@ class Leases:
         self.open[lease.lease] = (rank, lease)
         self.log.append(Dealt(rank, lease, length))
 
-    def count_again(self, places: int) -> None:
-        """So many that had been returned are dealt."""
-        fresh = min(self.untouched, places)
-        self.untouched -= fresh
-        self.samples_again += places - fresh
+    def count_again(self, span: Span) -> None:
+        """These had been returned, and are dealt."""
+        self.samples_again += span[2] - span[1] - count(common(self.untouched, span))
+        self.untouched = without(self.untouched, span)
 
     def spare(self, spans: Iterable[Span]) -> None:
         """To be dealt again, though nobody has begun them."""
         spans = list(spans)
-        self.untouched += count(spans)
+        self.untouched = joined([*self.untouched, *spans])
         self.returned = joined([*self.returned, *spans])

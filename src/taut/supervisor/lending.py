@@ -37,10 +37,10 @@ class Lending:
             return
         final = max(request.epoch, request.until - 1)
         self.asks[worker.rank] = request
-        if self._helps_itself(worker.rank, final):
+        if self._helps_itself(worker.rank, final, request.length):
             self._hold(worker, request)
             return
-        epoch = roll.leases.earliest(request.epoch, final)
+        epoch = roll.leases.earliest(request.epoch, final, request.length)
         if epoch > self.reached and self.reserves.before(epoch):
             self._tell(self.reserves.call_in(epoch - 1, now, request.batch))
         else:
@@ -73,11 +73,12 @@ class Lending:
         # of the last data, which the dead may leave, nobody is to have more than its turn
         self._hold(worker, request, 1 if answer == HOLD else MOST_HELD)
 
-    def _helps_itself(self, rank: int, final: int) -> bool:
+    def _helps_itself(self, rank: int, final: int, length: int) -> bool:
         """A worker that is alone takes what is set aside for it before anything else is dealt: in the order of the data,
         however late it hears of this or that. So its run repeats itself."""
         leases = self.roll.leases
-        mine = any(span[0] <= final for span in leases.reserved.get(rank, []))
+        spans = leases.reserved.get(rank, [])
+        mine = any(span[0] <= final and leases.passes[span[0]].length == length for span in spans)
         return self.sharers == 1 and mine and not leases.returned
 
     def _hold(self, worker: Worker, request: LeaseRequest, most: int = MOST_HELD) -> None:
@@ -114,7 +115,8 @@ class Lending:
         """A worker took a lease by itself. False: it could not."""
         lease = message.lease
         mine = lease.lease - OWN_LEASES >> OWN_BITS == worker.rank
-        if not mine or not self.roll.leases.taken(worker.rank, lease, message.length):
+        its = self.roll.leases.passes.get(lease.epoch)
+        if not mine or its is None or its.length != message.length or not self.roll.leases.taken(worker.rank, lease):
             return False
         self.reserves.taken(worker.rank, (lease.epoch, lease.lo, lease.hi))
         return True

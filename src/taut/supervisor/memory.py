@@ -24,7 +24,7 @@ from taut.supervisor.recovery import replay
 from taut.supervisor.roll import Ledger
 from taut.supervisor.view import WorkerState
 
-VERSION = 2
+VERSION = 3
 UNKNOWN = 1 << 20  # rosters and leases that may have followed the last one that was kept, where the disk failed
 
 
@@ -54,7 +54,7 @@ class KeptLeases(msgspec.Struct, frozen=True, array_like=True):
     returned: list[tuple[int, int, int]]
     samples_again: int
     issued: int
-    untouched: int
+    untouched: list[Span]
     reserved: dict[int, list[Span]]
 
 

@@ -15,7 +15,7 @@ So nothing is dealt twice that was finished by a worker that is still there.
 from __future__ import annotations
 
 from taut.core.messages import OWN_LEASES, Returned
-from taut.core.spans import Span, common, count, joined, overlap, without
+from taut.core.spans import Span, common, joined, overlap, without
 from taut.supervisor.ahead import Dealt, Entry, SetAside, Trained
 from taut.supervisor.leases import Leases
 from taut.supervisor.passes import Pass
@@ -28,25 +28,29 @@ def replay(entry: Entry, leases: Leases) -> None:
             leases.done(rank, ids)
         case SetAside(rank, spans, length):
             for span in spans:
+                leases.fit(span[0], length)
                 leases.passes.setdefault(span[0], Pass(length))
                 _withdraw(span, leases)
+                leases.untouched = without(leases.untouched, span)
             leases.reserved[rank] = joined([*leases.reserved.get(rank, []), *spans])
         case Dealt(rank, lease, length):
+            leases.fit(lease.epoch, length)
             leases.passes.setdefault(lease.epoch, Pass(length))
-            leases.count_again(_withdraw((lease.epoch, lease.lo, lease.hi), leases))
+            for span in _withdraw((lease.epoch, lease.lo, lease.hi), leases):
+                leases.count_again(span)
             leases.hold(rank, lease, length)
             if lease.lease < OWN_LEASES:
                 leases.issued = max(leases.issued, lease.lease + 1)
 
 
-def _withdraw(span: Span, leases: Leases) -> int:
-    """These places are in nobody's hands; how many of them were to be dealt again."""
+def _withdraw(span: Span, leases: Leases) -> list[Span]:
+    """These places are in nobody's hands; which of them were to be dealt again."""
     epoch, lo, hi = span
     for number, (_, old) in list(leases.open.items()):
         if overlap((old.epoch, old.lo, old.hi), span):  # it never came to its worker, and was dealt to another
             del leases.open[number]
             leases.spare(without([(old.epoch, old.lo, old.hi)], span))
-    again = count(common(leases.returned, span))
+    again = common(leases.returned, span)
     leases.returned = without(leases.returned, span)
     for rank, spans in leases.reserved.items():
         leases.reserved[rank] = without(spans, span)
@@ -71,7 +75,7 @@ def reconcile(rank: int, message: Returned, leases: Leases, certain: bool = True
     """
     for lease in (*message.holds, *message.done):
         if lease.lease >= OWN_LEASES:
-            leases.taken(rank, lease, message.length)
+            leases.taken(rank, lease)
     leases.done(rank, [lease.lease for lease in message.done])
     holds = {lease.lease for lease in message.holds}
     lost = [

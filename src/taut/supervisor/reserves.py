@@ -2,9 +2,10 @@
 
 Of what is left of a pass, three quarters are shared out like this, by how fast each worker is, but no more than it
 needs for ``RESERVE_S``; the rest is dealt in leases. For a worker that is alone it is all that is left, which it takes
-place after place. What was set aside for one worker is given to no other before that
-worker has said that it saw the smaller offer (``ReserveSeen``), and everything it said before that has come. So no place
-is ever in the hands of two workers that are in the run, whatever is lost or late. Pure; lending.py drives it.
+place after place. ``shares.py`` says how much of which pass is for whom. What was set aside for one worker is given to
+no other before that worker has said that it saw the smaller offer (``ReserveSeen``), and everything it said before that
+has come. So no place is ever in the hands of two workers that are in the run, whatever is lost or late. Pure; lending.py
+drives it.
 """
 
 from __future__ import annotations
@@ -15,12 +16,8 @@ from dataclasses import dataclass, field
 from taut.core.messages import LeaseRequest, Reserve
 from taut.core.spans import Span, count, joined, without
 from taut.supervisor.leases import Leases
+from taut.supervisor.shares import LEAST_BATCHES, Sharing
 
-RESERVE_S = 120.0  # so long workers wait for a supervisor that is gone, where nothing else was said
-FRACTION = 0.75  # of what is left
-END_S = 2.0  # before the end of all data nothing is set aside: to call it in again would take a part of that
-LEAST_BATCHES = 2  # fewer are not worth a message
-PASSES_AHEAD = 8
 MOST_SPANS = 32
 MOST_UNSEEN = 64  # offers to one worker: one that answers none of so many is being given up anyway
 LATE_S = 0.3  # an answer that takes longer is not waited for by those who have other data
@@ -76,15 +73,15 @@ class Reserves:
         """By the last requests of those who train, and their speeds in places a second: what to tell whom. ``alone``:
         there is one worker in the run."""
         told: dict[int, Reserve] = {}
-        total = sum(rates.get(rank, 0.0) for rank in asks)
-        left = self._left()
+        lengths = {each.length for each in self.leases.passes.values() if each.begun}
+        sharing = Sharing.of(asks, rates, self._left(), lengths)
         for rank, ask in asks.items():
             if rank not in self.doubtful and rates.get(rank, 0.0) > 0.0:
                 offer = self.offers.setdefault(rank, Offer(ask.length))
                 if not offer.spans:
                     offer.length = ask.length
-                shares = self._shares(ask, rates[rank], total, left, alone) if offer.length == ask.length else {}
-                spans = self._adjusted(rank, offer, shares, ask.batch)
+                shares = sharing.shares(rank, ask, alone) if offer.length == ask.length else {}
+                spans = self._adjusted(rank, offer, shares, ask.batch, sharing.reached)
                 again = offer.late(now) and len(offer.unseen) < MOST_UNSEEN  # the offer or its answer may be lost
                 if spans != offer.spans or again:
                     told[rank] = self._tell(offer, spans, now)
@@ -138,8 +135,9 @@ class Reserves:
         if not spans:
             self.offers.pop(rank, None)
             return None
-        offer = self.offers[rank] = Offer(self.leases.passes[spans[0][0]].length)
-        return self._tell(offer, spans, now)
+        length = self.leases.passes[spans[0][0]].length
+        offer = self.offers[rank] = Offer(length)
+        return self._tell(offer, [span for span in spans if self.leases.passes[span[0]].length == length], now)
 
     def gone(self, rank: int) -> None:
         self.offers.pop(rank, None)
@@ -162,36 +160,18 @@ class Reserves:
                 left[epoch] = left.get(epoch, 0) + hi - lo
         return left
 
-    def _shares(
-        self, ask: LeaseRequest, rate: float, total: float, left: Mapping[int, int], alone: bool
-    ) -> dict[int, int]:
-        """How many places of each pass this worker should have set aside: of the earliest passes first."""
-        final = max(ask.epoch, ask.until - 1)
-        first = next((epoch for epoch in sorted(left) if left[epoch] and ask.epoch <= epoch), ask.epoch)
-        ahead = range(first, min(final, first + PASSES_AHEAD) + 1)
-        if alone:
-            return {epoch: left.get(epoch, ask.length) for epoch in ahead}
-        known = [left[epoch] for epoch in left if first <= epoch <= final]
-        if sum(known) + (final + 1 - first - len(known)) * ask.length < total * END_S:
-            return {}
-        wanted = rate * RESERVE_S
-        shares: dict[int, int] = {}
-        for epoch in ahead:
-            places = min(wanted, FRACTION * left.get(epoch, ask.length) * rate / total)
-            shares[epoch] = int(places) // ask.batch * ask.batch
-            if shares[epoch] < LEAST_BATCHES * ask.batch:
-                shares[epoch] = 0
-            wanted -= shares[epoch]
-        return shares
-
-    def _adjusted(self, rank: int, offer: Offer, shares: Mapping[int, int], batch: int) -> list[Span]:
-        """``offer.spans``, less or more, where they are far from the shares."""
+    def _adjusted(self, rank: int, offer: Offer, shares: Mapping[int, int], batch: int, reached: int) -> list[Span]:
+        """``offer.spans``, less or more, where they are far from the shares: of passes that nobody has come to, where it
+        costs nobody anything, an eighth or a batch; of others a third."""
         spans = offer.spans
         for epoch in sorted({span[0] for span in spans} | set(shares)):
             mine, share = count(span for span in spans if span[0] == epoch), shares.get(epoch, 0)
-            if 3 * mine > 4 * share:
+            less, more = 3 * mine > 4 * share, 3 * mine < 2 * share
+            if epoch > reached and mine:
+                off = max(batch, share // 8)
+                less, more = mine > share + off, mine < share - off
+            if less:
                 spans = trimmed(spans, epoch, share, batch)
-            elif 3 * mine < 2 * share and len(spans) < MOST_SPANS:
-                more = self.leases.set_aside(rank, epoch, share - mine, offer.length, batch)
-                spans = joined([*spans, more]) if more is not None else spans
+            elif more and len(spans) < MOST_SPANS:
+                spans = joined([*spans, *self.leases.set_aside(rank, epoch, share - mine, offer.length, batch)])
         return spans

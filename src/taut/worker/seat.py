@@ -54,6 +54,7 @@ class Seat:
         self._optimizer: torch.optim.Optimizer | None = None
         self.watch = entrance.watch
         self._entrance = entrance
+        self.leases: SupervisorLeases
         self._home: Admission  # the last place at which the model had the run's state
         self._before = Statistics()  # what was counted at former places
         self.started = False
@@ -79,7 +80,7 @@ class Seat:
             place.ask(was)
             self.seed, self.run, self.settings = place.welcome.seed, place.welcome.run, place.settings
             self.finish_policy = finish_policy(place.settings, self.phases.last, self.validation)
-            self.leases = SupervisorLeases(self)
+            self.leases = SupervisorLeases(self, self.leases.left if carried is not None else None)
             place.node.supervisor.standing = self._standing
             place.take_over(carried)
             self._home = place

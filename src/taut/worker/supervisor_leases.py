@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -23,10 +24,13 @@ LEASE_S = 0.1  # at least, where steps are shorter: asking costs a round trip, p
 
 class SupervisorLeases(LeaseSource):
     """Leases from the supervisor, asked for ahead so that nobody waits for the network between them. Where that is not
-    enough, since it is away or slow, this worker takes what was set aside for it."""
+    enough, since it is away or slow, this worker takes what was set aside for it; and where nothing is left of that
+    either, but something of a later pass, a pass that may have a successor ends. What was ``left`` like that is asked for
+    together with the next one: perhaps nobody has it."""
 
-    def __init__(self, seat: Seat) -> None:
+    def __init__(self, seat: Seat, left: Plan | None = None) -> None:
         self._seat = seat
+        self.left = left
         self._asked = 0  # requests under way
         self._renewals = 0  # of the connection that they were said over
         self.length = 0  # of the data set
@@ -53,7 +57,7 @@ class SupervisorLeases(LeaseSource):
 
         def answered(facts: Facts) -> bool:
             at_hand = bool(facts.leases) or self._reserved(plan) is not None
-            return at_hand or final in facts.dealt_out or facts.stopping
+            return at_hand or final in facts.dealt_out or facts.stopping or self._goes_on(plan)
 
         def something(facts: Facts) -> bool:
             wanted = seat.keeper is not None and seat.keeper.can_take
@@ -72,7 +76,8 @@ class SupervisorLeases(LeaseSource):
             return None
         if not facts.leases:
             own = self._take_own(plan)
-            self._asked = self._asked if own is not None else 0
+            if own is None:
+                self._over(plan)
             return own
         with facts.changed:
             lease = facts.leases.popleft()
@@ -81,6 +86,25 @@ class SupervisorLeases(LeaseSource):
         if final not in facts.dealt_out:
             self._ask(plan)
         return lease
+
+    def _goes_on(self, plan: Plan) -> bool:
+        """Whether to end the pass though nobody said that it is dealt out: the supervisor is quiet, and there is
+        something to go on with."""
+        reserve = self._seat.node.facts.reserve
+        later = reserve.length == plan.length and any(span[0] >= plan.until for span in reserve.spans)
+        return later and not plan.last and self._seat.node.supervisor.quiet()
+
+    def _over(self, plan: Plan) -> None:
+        """The pass is, for this worker."""
+        self._asked = 0
+        known = plan.until - 1 in self._seat.node.facts.dealt_out
+        self.left = None if known else replace(plan, first=self._first(plan))
+
+    def _first(self, plan: Plan) -> int:
+        """The first pass to ask for. Passes over data of different lengths cannot be asked for together."""
+        left = self.left
+        same = left is not None and (left.until, left.length) == (plan.first, plan.length)
+        return left.first if left is not None and same else plan.first
 
     def _reserved(self, plan: Plan) -> Span | None:
         """The first places that are set aside for this worker, of passes up to the last of the plan."""
@@ -113,8 +137,12 @@ class SupervisorLeases(LeaseSource):
             self._renewals, self._asked = self._seat.node.supervisor.renewals, len(self._seat.node.facts.leases)
         while self._asked < LEASES_AHEAD:
             self._asked += 1
-            least = self._least_batches()
-            self._seat.node.say(LeaseRequest(plan.first, plan.length, plan.batch_size, plan.last, plan.until, least))
+            self._seat.node.say(self.request(plan))
+
+    def request(self, plan: Plan) -> LeaseRequest:
+        """For this plan, and what was left before it."""
+        first, least = self._first(plan), self._least_batches()
+        return LeaseRequest(first, plan.length, plan.batch_size, plan.last, plan.until, least)
 
     def _ask_again(self, plan: Plan) -> None:
         """A lease may have been lost with a connection that broke; one too many does no harm."""

@@ -33,6 +33,7 @@ from taut.errors import Refused, SupervisorLost
 from taut.worker.node.facts import Facts
 
 ADMISSION_S = 60.0  # for the first answer: nothing was measured yet
+QUIET_PULSES = 2.0
 PATIENCE_S = 120.0  # for a supervisor that is gone to come back, where nothing else was said
 
 
@@ -65,11 +66,17 @@ class SupervisorLink:
         self._beat_s = float("-inf")
         self._began_s = clock.now()
         self._detector = Detector(self._began_s)
+        self._pulse_s = math.inf  # between two pulses, as a rule
 
     def lost(self) -> bool:
         """It is silent for so long that nobody waits for it any more."""
         since_s = self.facts.silent_since_s
         return since_s is not None and self.clock.now() - since_s > self.patience_s
+
+    def quiet(self) -> bool:
+        """Two pulses, as they usually come, are missing: it may be gone, or it is slow. From any thread."""
+        heard_s = self.facts.answered_s
+        return heard_s is not None and self.clock.now() - heard_s > QUIET_PULSES * self._pulse_s
 
     # ------------------------------------------------------------------------------------------------ saying
 
@@ -116,6 +123,7 @@ class SupervisorLink:
         self.facts.answered_s = now
         if isinstance(message, Pulse):
             self._detector.beat(now)
+            self._pulse_s = self._detector.usual_s()
             self.acknowledged = self._beaten
             self._hear_pulse(message)
         else:
