@@ -259,6 +259,28 @@ def test_a_failed_script_goes_others_go_on_and_the_exit_code_tells() -> None:
     assert run.outcome.failures == ("worker 1: ValueError: no such file",)
 
 
+def test_a_newcomer_that_cannot_take_over_the_state_is_refused_and_the_run_is_none_the_worse() -> None:
+    run = Scripted(workers=2)
+    run.train(0, 1)
+    run.join(2)
+    run.say(2, Failed("Misuse: the optimizer SGD", unfit=True))
+    assert run.roster(0).gone[0].reason == "refused: Misuse: the optimizer SGD"
+    refused = [event.text for event in run.events if event.kind == "refused"]
+    assert any("(process 102 on" in text and "the optimizer SGD" in text for text in refused)
+    run.exit(2, "exit code 2")
+    run.done(0, 1)
+    run.drained(0, 1)
+    run.take(run.cluster.saved("m", "", run.now))
+    assert (run.outcome.exit_code, run.outcome.failures) == (0, ("worker 2: refused: Misuse: the optimizer SGD",))
+
+
+def test_before_the_start_nobody_is_a_newcomer() -> None:
+    run = Scripted(workers=2)
+    run.join(0)
+    run.say(0, Failed("no such file", unfit=True))
+    assert run.cluster.ledger.script_failed
+
+
 def test_last_words_that_arrive_after_the_news_of_the_end_still_count() -> None:
     run = Scripted(workers=2)
     run.train(0, 1)

@@ -5,14 +5,18 @@ from __future__ import annotations
 import random
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from taut.codecs import parse
 from taut.core.events import Include
 from taut.core.messages import StateChunk, StateRequest
 from taut.errors import MalformedMessage
+from taut.worker.arena import Arena
 from taut.worker.node import transfer
 from taut.worker.node.transfer import Donation, Fetch
+from taut.worker.replica import Replica
 from taut.worker.state import State, pack, unpack
 
 STATE = State(b"weights!", b"still", {"sizes": [2], "exponents": [-21]}, (Include(3, 1, 2, b"xy"), Include(4, 1, 1, b"")))
@@ -33,6 +37,24 @@ def test_other_bytes_are_refused_by_name(data: st.DataObject) -> None:
     except MalformedMessage:
         return
     assert len(cut) == len(packed)  # only a state of the right length can pass
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        State(b"", b"", {"sizes": [2], "exponents": [0]}),
+        State(b"12345", b"", {"sizes": [2], "exponents": [0]}),
+        State(b"weights!", b"", {"sizes": [2]}),
+        State(b"weights!", b"", {}),
+        State(b"weights!", b"", {"sizes": [3], "exponents": [0]}),
+        State(b"weights!", b"", {"sizes": [1, 1], "exponents": [0]}),
+    ],
+)
+def test_a_state_that_is_another_models_is_refused_by_name(state: State) -> None:
+    replica = Replica(Arena(torch.nn.Linear(2, 1, bias=False)), parse("tether"))
+    with pytest.raises(MalformedMessage):
+        replica.join(state, workers=2)
+    replica.join(State(b"\0" * 8, b"", {"sizes": [2], "exponents": [-21]}), workers=2)
 
 
 @given(seed=st.integers(0, 2**32), size=st.integers(0, 50), loss=st.sampled_from([0.0, 0.3]))

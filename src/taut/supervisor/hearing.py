@@ -77,8 +77,9 @@ class Hearing:
                 self.roll.gone(worker, "left", now, failure=False)
             case Done() if worker.state in ("ready", "training"):
                 self._done(worker)
-            case Failed():
-                self.roll.failed(worker, message.reason or "failed without a reason", now)
+            case Failed(reason, unfit):
+                leave = self.roll.unfit if unfit else self.roll.failed
+                leave(worker, reason or "failed without a reason", now)
             case CheckpointBegun() | CheckpointDone():
                 if not self.checkpointing.said(worker, message):
                     self.discipline.odd(f"{type(message).__name__} {message.number} from worker {worker.rank}")

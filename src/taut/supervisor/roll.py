@@ -153,6 +153,18 @@ class Roll:
         self.ledger.script_failed = True
         self.gone(worker, reason, now)
 
+    def unfit(self, worker: Worker, reason: str, now: float) -> None:
+        """It could not take over the run's state. In mid-run that is as if it had been refused: no failure of the run's,
+        which goes on without it."""
+        if self.ledger.started_s is None:
+            self.failed(worker, reason, now)
+            return
+        self.outbox.record(
+            "refused", f"worker {worker.rank} (process {worker.hello.pid} on {worker.hello.host}): {reason}"
+        )
+        self.gone(worker, f"refused: {reason}", now, failure=False)
+        self.ledger.failures.append(f"worker {worker.rank}: {worker.reason}")
+
     def given_up(self, worker: Worker, reason: str, now: float, may_return: bool = False) -> None:
         """Out of the run, though it may still live: it is told now, and again whenever it speaks. ``may_return``: it did
         nothing wrong, and is welcome back."""

@@ -65,6 +65,7 @@ EXAMPLES: tuple[Message, ...] = (
     LeaseDone([1, 2]),
     Done(leaving=True),
     Failed("it broke"),
+    Failed("another optimizer", unfit=True),
     Digest("abc", True, {0: 1}, Statistics()),
     Upload(0, 10),
     Welcome(3, "run", 0, 4, "{}"),

@@ -64,11 +64,14 @@ class Replica(Worker):
 
     def _read(self, state: State) -> tuple[Grid, Vector]:
         """The grid and the weights in a donor's state. ``MalformedMessage`` if they are another model's."""
-        grid = Grid.unpack(state.grid, self.arena.names)
-        vector = np.frombuffer(state.vector, np.float32)
-        if len(vector) != self.arena.size or sum(grid.sizes) != self.arena.size:
-            raise MalformedMessage(f"a state of {len(vector)} weights; this model has {self.arena.size}")
-        return grid, vector
+        try:
+            grid = Grid.unpack(state.grid, self.arena.names)
+        except LookupError as error:
+            raise MalformedMessage(f"a state whose grid has no {error}") from None
+        weights = len(state.vector) / 4
+        if weights != self.arena.size or sum(grid.sizes) != self.arena.size or len(grid.sizes) != len(grid.exponents):
+            raise MalformedMessage(f"a state of {weights:g} weights; this model has {self.arena.size}")
+        return grid, np.frombuffer(state.vector, np.float32)
 
     def succeed(self, former: Replica, state: State, returns: str) -> None:
         """This worker was given up and came back: take over the run's ``state``, but for what it brings along: what its

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from taut.core.messages import Done, Returned, Statistics
-from taut.errors import Expelled, GivenUp, PeerLost, Refused, SupervisorLost
+from taut.core.messages import Done, Failed, Returned, Statistics
+from taut.errors import Expelled, GivenUp, NetworkError, PeerLost, Refused, SupervisorLost
 from taut.worker.admission import Admission
 from taut.worker.arena import Arena
 from taut.worker.checkpoints.resumption import Resumption
@@ -85,13 +85,21 @@ class Seat:
             place.take_over(carried)
             self._home = place
             self._entrance.seated(self)
-        except BaseException:
-            place.node.close()
+        except BaseException as error:
+            tells = isinstance(error, Exception) and not isinstance(error, NetworkError)  # of those the supervisor knows
+            if tells:
+                place.node.say(Failed(f"{type(error).__name__}: {error}"[:4000], unfit=True))
+            place.node.close(linger_s=1.0 if tells else 0.0)
             raise
 
     @property
     def node(self) -> Node:
         return self._place.node
+
+    @property
+    def fit(self) -> bool:
+        """This worker has the run's state, at the place that it took last."""
+        return self._place.merged
 
     @property
     def phases(self) -> Phases:

@@ -336,7 +336,7 @@ class TorchWorker:
             return
         if isinstance(error, SupervisorLost | PeerLost):
             error.add_note(f"the model as this worker has it is in {self._seat.save_here()}")
-        self._seat.node.say(Failed(f"{type(error).__name__}: {error}"[:4000]))
+        self._seat.node.say(Failed(f"{type(error).__name__}: {error}"[:4000], unfit=not self._seat.fit))
         self._seat.node.close(linger_s=1.0)
 
     def leave(self) -> None:

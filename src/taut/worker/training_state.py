@@ -72,8 +72,16 @@ def load_training(
     _load_optimizer(state, optimizer, scheduled, again)
     for name, each in also.items():
         if not again or hasattr(each, "get_last_lr"):
-            each.load_state_dict(kept[name])
+            _load_also(name, each, kept[name])
     return scheduled
+
+
+def _load_also(name: str, each: Any, state: Any) -> None:
+    try:
+        each.load_state_dict(state)
+    except Exception as error:  # the script's own code: it may raise anything
+        given = f"join(also={{{name!r}: ...}}) ({type(error).__name__}: {error})"
+        raise _other(given, f"a {type(each).__name__} that loads the other workers' state") from error
 
 
 def _load_optimizer(state: dict[str, Any], optimizer: torch.optim.Optimizer, scheduled: bool, again: bool) -> None:
@@ -84,8 +92,8 @@ def _load_optimizer(state: dict[str, Any], optimizer: torch.optim.Optimizer, sch
     own = [{name: group[name] for name in OWN if name in group} for group in optimizer.param_groups]
     try:
         optimizer.load_state_dict(state)
-    except (ValueError, LookupError, TypeError, RuntimeError, AttributeError) as error:
-        raise _other(f"{type(optimizer).__name__} ({error})", "the optimizer of the other workers") from None
+    except Exception as error:  # it may be the script's own code, too
+        raise _other(f"{type(optimizer).__name__} ({error})", "the optimizer of the other workers") from error
     if not scheduled:
         for group, rates in zip(optimizer.param_groups, own, strict=True):
             group.update(rates)

@@ -93,9 +93,11 @@ class PhaseDone(Message, frozen=True):
 
 
 class Failed(Message, frozen=True):
-    """The worker ends by an error of its own (its script raised, the loss is not finite)."""
+    """The worker ends by an error of its own (its script raised, the loss is not finite). ``unfit``: before it had the
+    run's state, which it could not take over; nothing of the run was in its hands."""
 
     reason: Text
+    unfit: bool = False
 
 
 class Digest(Message, frozen=True):

@@ -31,6 +31,7 @@ class Handing:
         self.talk = talk
         self.also: Mapping[str, Any] = {}
         self._starting = False
+        self._why = ""  # nobody could give it
         self._schedule: bytes | None = None  # what came, until the first batch is at hand
 
     def start(self) -> None:
@@ -51,20 +52,34 @@ class Handing:
         method, state = talk.method, talk.method_state
         takers = talk.look(lambda: method.takers(state))
         if takers:
-            state_here = talk.node.complement(talk.replica.state())
-            data = pack(replace(state_here, training=pack_training(optimizer, self.also)))
+            data = self._packed(optimizer)
             talk.carry_out(lambda: [each for rank in takers for each in method.give(state, rank, data)])
             log.info("gave the run's state to %s: %.1f MB", ", ".join(map(str, takers)), len(data) / 1e6)
         came = talk.look(lambda: method.handed(state, self._starting))
         if came is not None:
             self._take_over(came, optimizer)
         if talk.look(lambda: method.forsaken(state)):
-            why = "nothing that others gave could be read" if state.handover.refused else "everybody who had it is gone"
+            unread = "nothing that others gave could be read" if state.handover.refused else ""
+            why = self._why or unread or "everybody who had it is gone"
             raise RunFailed(f"this worker cannot get the run's state: {why}")
+
+    def _packed(self, optimizer: torch.optim.Optimizer) -> bytes:
+        """This worker's state for a newcomer; nothing where it has one that cannot be handed on: that is the newcomer's
+        misfortune, and must not be the run's."""
+        try:
+            training = pack_training(optimizer, self.also)
+        except Exception as error:  # the script's own ``state_dict`` may raise anything
+            log.warning("a newcomer could not be given this worker's state: %s", error)
+            return b""
+        return pack(replace(self.talk.node.complement(self.talk.replica.state()), training=training))
 
     def _take_over(self, came: bytes, optimizer: torch.optim.Optimizer) -> None:
         talk = self.talk
         state = talk.method_state
+        if not came:
+            self._why = "the others have an optimizer, or something in join(also=...), whose state cannot be handed on"
+            talk.carry_out(lambda: talk.method.refuse(state))
+            return
         try:
             given = unpack(came)
             votes = load_training(given.training, optimizer, self.also)
