@@ -100,6 +100,8 @@ class Phases:
         talk: Rounds = driver(method, self.replica, node, shape, watch)  # type: ignore[arg-type]
         if not method.streams and self.replica.codec.name != DENSE:
             talk.local.coder = self._coder()
+        if method.majority and method.takes_newcomers and len(self.schedule.phases) == 1:
+            node.assemble()
         self.talk = talk
 
     def _coder(self) -> ArenaCoder:

@@ -19,6 +19,7 @@ from taut.core.messages import (
     Message,
     Parcel,
     PeerMessage,
+    Presence,
     Receipt,
     Report,
     Roster,
@@ -32,6 +33,7 @@ from taut.core.messages import (
 from taut.errors import MalformedMessage
 from taut.strategies.method import Place
 from taut.topologies.shape import Shape
+from taut.worker.node.assembling import Assembling
 from taut.worker.node.commands import Advance, Command, Grant, PostIn, Say
 from taut.worker.node.facts import Facts
 from taut.worker.node.handover import Handover
@@ -65,11 +67,18 @@ class Courier:
         self.handover = Handover(self.facts, self._send, state_limit_nbytes)
         self.stages = Stages(self.facts, self.clock, self._send, state_limit_nbytes)
         self.refusals = Refusals()  # of what others sent
+        self.assembling: Assembling | None = None  # where workers may agree on who is in the run
         self.rank = -1
         self.workers = 1  # in the run, this one included
         self.bytes_sent = 0
         self._commands: deque[Command] = deque()
         self._ticked_s = float("-inf")
+
+    def assemble(self) -> None:
+        """From now on this worker takes part where the others go on without a supervisor."""
+        assembling = Assembling(self.rank, self.supervisor, self._send_word, self._enter)
+        self.supervisor.view = lambda: (assembling.agreed, assembling.elected)
+        self.assembling = assembling
 
     def supervisor_lost(self) -> bool:
         """It is silent for so long that nobody waits for it any more."""
@@ -90,7 +99,7 @@ class Courier:
         roster = self.facts.roster
         assert roster is not None
         ready = {member.rank for member in roster.members if member.ready}
-        return Place(self.rank, tuple(sorted(ready | {self.rank})), shape, roster.version)
+        return Place(self.rank, tuple(sorted(ready | {self.rank})), shape, roster.stamp)
 
     @property
     def stage(self) -> Stage:
@@ -146,6 +155,12 @@ class Courier:
         if isinstance(message, Roster) and self.facts.roster is message:
             self._on_roster(message)
 
+    def _enter(self, roster: Roster) -> None:
+        """One that the workers agreed on."""
+        self.facts.learn(roster, [])
+        if self.facts.roster is roster:
+            self._on_roster(roster)
+
     def _on_roster(self, roster: Roster) -> None:
         known = self.stage.state
         for gone in roster.gone:
@@ -158,8 +173,12 @@ class Courier:
                 self.transport.admit(member)
                 self.stages.tell_all(PeerJoined(member.rank))
         self.workers = len(roster.members)
+        if self.assembling is not None:
+            self.assembling.placed(roster)
 
     def _on_peer(self, sender: int, message: Any, payloads: list[bytes]) -> None:
+        if self.assembling is not None:
+            self.assembling.seen(sender, self.clock.now())
         match message:
             case Updates() | Report() | Parcel() | Receipt():
                 if isinstance(message, Parcel | Receipt) or (isinstance(message, Report) and message.position >= 0):
@@ -169,6 +188,8 @@ class Courier:
                 self.handover.asked(sender, message)
             case StateChunk():
                 self.handover.arrived(sender, message, payloads, self.stage.state, self.clock.now())
+            case Presence() if self.assembling is not None:
+                self.assembling.heard(sender, message, self.clock.now())
 
     def _on_time(self, now: float) -> None:
         if self.facts.welcome is None and self.stages.present is None:
@@ -180,9 +201,15 @@ class Courier:
                 self.handover.go_on(self.stage.state, now)
         if self.stages.present is not None:
             self.supervisor.beat(now, self._complaints)
+        if self.assembling is not None:
+            self.assembling.placed(self.facts.roster)  # it may have been told before there was anything to agree on
+            self.assembling.tick(now)
 
     def _complaints(self) -> list[Complaint]:
         return self.refusals.complaints(getattr(self.transport, "excess", {}))
+
+    def _send_word(self, to: int, word: Presence) -> None:
+        self._send(to, word, ())
 
     def _send(self, to: int, message: Message, payloads: Sequence[bytes | memoryview]) -> bool:
         """To another worker."""
