@@ -270,6 +270,11 @@ class Method(ABC):
         """The learning rate that all use for the step that follows this turn; None: each its own."""
         return None
 
+    def agreed(self, state: Any) -> int:
+        """Of a method that needs a ``majority``: the version of the membership in which all members have told this worker
+        where they stand; 0 while some have not."""
+        return 0
+
     def owing(self, state: Any) -> bool:
         """This worker is ``Leaving``, and something that it did, or passes on, is not with the others yet: it stays until
         that is so, and takes turns without data, where others wait for turns."""

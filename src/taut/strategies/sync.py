@@ -171,6 +171,10 @@ class Sync(Method):
                 state.draining = True
         return self._take(state, tells + state.handover.ask(state.lanes[0].machine))
 
+    def agreed(self, state: Averaging) -> int:
+        machines = [lane.machine for lane in state.lanes]
+        return machines[0].place.version if all(machine.settled for machine in machines) else 0
+
     # ------------------------------------------------------------------------------------------- newcomers
 
     def bare(self, state: Averaging) -> bool:

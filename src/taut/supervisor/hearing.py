@@ -32,6 +32,7 @@ from taut.supervisor.actions import Measured
 from taut.supervisor.checkpointing import Checkpointing
 from taut.supervisor.course import Course
 from taut.supervisor.discipline import Discipline
+from taut.supervisor.elected import follow
 from taut.supervisor.lending import Lending
 from taut.supervisor.membership import Worker
 from taut.supervisor.recovery import reconcile
@@ -99,6 +100,9 @@ class Hearing:
         if message.said != worker.heard:
             worker.heard, worker.lost = message.said, worker.lost + 1
             self.lending.reserves.doubtful.add(worker.rank)
+        if message.elected is not None and not follow(roll, worker, message.elected, now):
+            self.discipline.refused(worker, "an election that cannot have been", now)
+        roll.agreement.agreed(message.agreed)
         told = roll.outbox.told.get(worker.connection, 0)
         roll.outbox.send(worker.connection, Pulse(roll.term, told, worker.lost, roll.leases.issued))
 
@@ -146,7 +150,7 @@ class Hearing:
     def _remind(self, worker: Worker) -> None:
         """It was silent for long: a connection that broke may have taken with it what it was told. All of
         this may be said twice."""
-        self.roll.outbox.send(worker.connection, self.roll.members.roster())
+        self.roll.outbox.send(worker.connection, self.roll.roster())
         if worker.has_state and self.roll.ledger.started_s is not None:
             self.roll.outbox.send(worker.connection, Start())
         if self.roll.ledger.phase:

@@ -60,6 +60,11 @@ class Worker:
         """Whether its silence means anything: after the verdict workers go without a word."""
         return self.state not in ("gone", "finished")
 
+    @property
+    def party(self) -> bool:
+        """Whether it may be going on, heard or not: in the run, or given up for its silence alone and not back."""
+        return self.live or (self.may_return and self.successor is None)
+
     def row(self, now: float) -> WorkerRow:
         suspicion = self.detector.phi(now) if self.judged else 0.0
         hello = self.hello
@@ -107,6 +112,7 @@ class Membership:
     by_hash: dict[bytes, int] = field(default_factory=dict)  # of connections that were known in an earlier life
     model: Sequence[TensorSpec] | None = None
     version: int = 0
+    view: int = 0  # number of the last membership that workers decided on by themselves
 
     def admit(self, connection: bytes, hello: Hello, now: float, phase: int = 0) -> Worker:
         """Give the next rank; ``phase``: the run's."""
@@ -174,6 +180,7 @@ class Membership:
                 for worker in self.live()
             ],
             gone=[Gone(worker.rank, worker.reason) for worker in self.workers.values() if not worker.live],
+            view=self.view,
         )
 
     def assign_donors(self, trained: bool, unheard: Set[int] = frozenset()) -> list[Worker]:

@@ -14,6 +14,7 @@ from taut.core.detector import Detector
 from taut.core.messages import Hello, Lease, Statistics, TensorSpec
 from taut.core.spans import Span
 from taut.errors import StorageFailed
+from taut.supervisor.agreement import Told
 from taut.supervisor.ahead import unpack
 from taut.supervisor.cluster import Cluster
 from taut.supervisor.leases import Leases
@@ -73,6 +74,8 @@ class Kept(msgspec.Struct, frozen=True, array_like=True):
     script_failed: bool
     phase: int
     drain: str | None
+    view: int = 0
+    told: list[tuple[int, int, list[int]]] = []  # memberships that may be in force
 
 
 def outline(cluster: Cluster) -> tuple[object, ...]:
@@ -106,6 +109,8 @@ def keep(cluster: Cluster, now: float) -> bytes:
         ledger.script_failed,
         ledger.phase,
         cluster.ending.reason,
+        members.view,
+        [(each.first, each.last, sorted(each.members)) for each in cluster.roll.agreement.told],
     )
     return msgspec.msgpack.encode(kept)
 
@@ -124,7 +129,8 @@ def recall(
     cluster = Cluster(plan, now, term)
     members = cluster.members
     # Workers may have heard of later versions than the one that was kept, and pass over what is not later than those.
-    members.model, members.version = kept.model, kept.roster + UNKNOWN
+    members.model, members.version, members.view = kept.model, kept.roster + UNKNOWN, kept.view
+    cluster.roll.agreement.told.extend(Told(first, last, frozenset(ranks)) for first, last, ranks in kept.told)
     for each in kept.workers:
         worker = _recalled(each, kept.model or [], now)
         members.workers[worker.rank] = worker

@@ -26,3 +26,8 @@ class RunPlan:
     topology: str = "complete"  # who hears whom
     majority: bool = False  # in lock-step: of two halves that cannot hear each other, one at most goes on
     patience_s: float = PATIENCE_S  # for workers without whom the run cannot go on
+
+    @property
+    def elects(self) -> bool:
+        """Workers that hear no supervisor may go on without those they have lost, if they are a majority."""
+        return self.majority and self.admits_late

@@ -7,8 +7,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from taut.core.messages import Donor, Expulsion, Hello, LeaseRequest, Refusal, Welcome
+from taut.core.messages import Donor, Expulsion, Hello, LeaseRequest, Refusal, Roster, Welcome
 from taut.supervisor.actions import Departed, Joined, Measured, Outbox
+from taut.supervisor.agreement import Agreement
 from taut.supervisor.ending import Ending
 from taut.supervisor.leases import Leases
 from taut.supervisor.membership import Membership, Worker, refusal
@@ -63,6 +64,7 @@ class Roll:
     held: dict[int, list[LeaseRequest]] = field(default_factory=dict)  # requests to be answered later, by rank
     refused: dict[tuple[str, int], str] = field(default_factory=dict)  # (host, pid) -> why
     awaited: set[int] = field(default_factory=set)  # who has not said where it stands since the supervisor came back
+    agreement: Agreement = field(default_factory=Agreement)  # of a run in lock-step
     _roster_owed: bool = False
     _roster_told_s: float = -math.inf
 
@@ -95,7 +97,7 @@ class Roll:
         else:
             self._back(worker, former)
         self._welcome(worker)
-        self._tell_roster(besides=worker)
+        self.tell_roster(besides=worker)
 
     def _late(self) -> str | None:
         """Why nobody can join in mid-run, where that is so."""
@@ -115,13 +117,13 @@ class Roll:
     def ready(self) -> None:
         """Somebody has the run's state now: rounds may count on it."""
         self.members.version += 1
-        self._tell_roster()
+        self.tell_roster()
 
     def move_on(self, phase: int) -> None:
         """The run goes on to ``phase``, and who is only joining begins there: nobody waits for it in the one before."""
         self.ledger.phase = phase
         if self.members.move_on(phase):
-            self._tell_roster()
+            self.tell_roster()
 
     def gone(self, worker: Worker, reason: str, now: float, failure: bool = True) -> None:
         """Out of the run: its leases are dealt again, the others are told."""
@@ -137,7 +139,7 @@ class Roll:
             self.ledger.failures.append(f"worker {worker.rank}: {worker.reason}")
         if self.ledger.started_s is None:
             self.ledger.lost += 1
-        self._tell_roster()
+        self.tell_roster()
         self.ending.lost(worker, now)
 
     def _doubt(self, worker: Worker, now: float) -> int:
@@ -239,9 +241,17 @@ class Roll:
         phase = worker.first_phase
         welcome = Welcome(worker.rank, plan.run, plan.seed, plan.workers, plan.settings, self.term, started, phase)
         self.outbox.send(worker.connection, welcome)
-        self.outbox.send(worker.connection, self.members.roster())
+        self.outbox.send(worker.connection, self.roster())
 
-    def _tell_roster(self, besides: Worker | None = None) -> None:
+    def roster(self) -> Roster:
+        """As it is told now."""
+        roster = self.members.roster()
+        if self.plan.elects:
+            ready = [member.rank for member in roster.members if member.ready]
+            self.agreement.tell(roster.stamp, ready, self.ledger.started_s is not None)
+        return roster
+
+    def tell_roster(self, besides: Worker | None = None) -> None:
         live = self.members.live()
         if len(live) > SMALL:  # what changes within a moment is told at once
             self._roster_owed = True
@@ -260,7 +270,7 @@ class Roll:
     def _send_roster(self, live: Sequence[Worker], besides: Worker | None) -> None:
         if self.ending.verdict is not None:
             return  # after the verdict nobody exchanges anything any more
-        roster = self.members.roster()
+        roster = self.roster()
         for worker in live:
             if worker is not besides:
                 self.outbox.send(worker.connection, roster)

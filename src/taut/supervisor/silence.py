@@ -3,7 +3,8 @@
 Who is silent is given up, and the others go on; it may come back (``roll.py``). Two runs wait instead:
 
 - one in lock-step (``sync``), when those that are heard are no majority: more than half of the parties, which are the
-  workers in the run and the supervisor. Of two halves that cannot hear each other one has no majority, or the other;
+  workers in the run and the supervisor. Of two halves that cannot hear each other one has no majority, or the other; also
+  where workers go on without a supervisor (``agreement.py``);
 - one of whose workers none is heard that has the model: without them there is nothing to go on with.
 
 Who is waited for has lost nothing when it speaks again. A worker whose process is known to have ended is no party.
@@ -29,7 +30,7 @@ class Silence:
         """Give up the silent, or wait for them; why the run is over, where it has waited for too long."""
         live = self.roll.members.live()
         silent = self._silent(live, now)
-        if not silent or self._enough(live, len(silent)):
+        if not silent or self._enough(live, silent):
             if self.since_s is not None:
                 self._go_on(silent, now)
                 return None
@@ -61,14 +62,18 @@ class Silence:
             return f"{plan.strategy} goes on only with a majority"
         return "nobody is left who has the model"
 
-    def _enough(self, live: Sequence[Worker], silent: int) -> bool:
+    def _enough(self, live: Sequence[Worker], silent: Sequence[Worker]) -> bool:
         """Whether those that are heard go on without the others."""
         ledger, ending = self.roll.ledger, self.roll.ending
         if ledger.started_s is None or ending.verdict is not None:
             return True  # nothing was trained that could part, or nobody exchanges anything any more
-        if self.roll.plan.majority:
-            return 2 * (len(live) - silent + 1) > len(live) + 1
-        return silent < len(live)
+        if not self.roll.plan.majority:
+            return len(silent) < len(live)
+        lost = {worker.rank for worker in silent}
+        heard = {worker.rank for worker in live if worker.rank not in lost}
+        workers = self.roll.members.workers
+        in_force = self.roll.agreement.enough(heard, lambda rank: workers[rank].party)
+        return in_force and 2 * (len(heard) + 1) > len(live) + 1
 
     def _go_on(self, silent: Sequence[Worker], now: float) -> None:
         """The wait is over. Who is still silent may be a moment behind the others: it is judged anew."""

@@ -30,6 +30,7 @@ from taut.core.messages import (
     Note,
     Parcel,
     PhaseDone,
+    Presence,
     Pulse,
     Ready,
     Receipt,
@@ -48,6 +49,7 @@ from taut.core.messages import (
     TensorSpec,
     Updates,
     Upload,
+    View,
     Welcome,
 )
 
@@ -58,7 +60,9 @@ EXAMPLES: tuple[Message, ...] = (
     StateChunk(offset=0, total=10, have={1: 2}),
     Hello(1, [TensorSpec("w", [2, 3], "float32", "trained")], "tcp://h:1", "k" * 40, "h", 1),
     Ready(),
-    Heartbeat(Statistics(steps=3, loss=0.5), [0.25, -1.0], [Complaint(2, 3, 0, "not finite")]),
+    Heartbeat(
+        Statistics(steps=3, loss=0.5), [0.25, -1.0], [Complaint(2, 3, 0, "not finite")], 9, 4, View(1, 4, [0, 2], True)
+    ),
     LeaseRequest(0, 100, 8, False),
     LeaseTaken(Lease(2**61 + 3, 0, 0, 8), 100),
     ReserveSeen(5, 12),
@@ -70,7 +74,7 @@ EXAMPLES: tuple[Message, ...] = (
     Upload(0, 10),
     Welcome(3, "run", 0, 4, "{}"),
     Refusal("no"),
-    Roster(2, [Member(0, "tcp://h:1", "k" * 40)], [Gone(1, "died")]),
+    Roster(2, [Member(0, "tcp://h:1", "k" * 40)], [Gone(1, "died")], 1),
     Donor(-1),
     Start(),
     Lease(1, 0, 0, 8),
@@ -78,6 +82,7 @@ EXAMPLES: tuple[Message, ...] = (
     Reserve(5, 100, [(0, 80, 100), (1, 0, 20)]),
     Parcel(3, 2, Note("weights", 7, 1, [0.5]), 0, 2),
     Receipt(4, True),
+    Presence(2, 0, [0, 2], [View(0, 4, [0, 1, 2]), View(1, 4, [0, 2], True)], True),
     PhaseDone(1),
     NextPhase(1),
     Drain("enough"),

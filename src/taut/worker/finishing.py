@@ -77,8 +77,8 @@ class Settler:
 
     def catch_up(self) -> None:
         roster = self.node.facts.roster
-        if roster is not None and roster.version != self._version:
-            self._version = roster.version
+        if roster is not None and roster.stamp != self._version:
+            self._version = roster.stamp
             self._tell(Placed(self.node.place(Complete(), self.stage.phase)))
         while self.stage.settling_mail:
             item = self.stage.take_settling_mail()

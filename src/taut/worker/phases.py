@@ -122,6 +122,8 @@ class Phases:
         if not method.streams and self.replica.codec.name != DENSE:
             talk.local.coder = self._coder()
         talk.took_over = self.joined
+        if method.majority and method.takes_newcomers and len(self.schedule.phases) == 1:
+            node.assemble()
         self.talk = talk
 
     def _coder(self) -> ArenaCoder:

@@ -22,6 +22,7 @@ from taut.core.messages.peers import (
     Note,
     Parcel,
     PeerMessage,
+    Presence,
     Receipt,
     Report,
     Span,
@@ -54,6 +55,7 @@ from taut.core.messages.supervisor import (
     SupervisorMessage,
     Welcome,
 )
+from taut.core.messages.views import MOST_VIEWS, View
 from taut.core.messages.worker import (
     UPLOAD_NBYTES,
     CheckpointBegun,
@@ -75,6 +77,7 @@ from taut.core.messages.worker import (
 
 __all__ = [
     "MAX_WORKERS",
+    "MOST_VIEWS",
     "OWN_BITS",
     "OWN_LEASES",
     "PROTOCOL_VERSION",
@@ -108,6 +111,7 @@ __all__ = [
     "Parcel",
     "PeerMessage",
     "PhaseDone",
+    "Presence",
     "Pulse",
     "Ready",
     "Receipt",
@@ -127,6 +131,7 @@ __all__ = [
     "TensorSpec",
     "Updates",
     "Upload",
+    "View",
     "Welcome",
     "WorkerMessage",
     "own_lease",

@@ -7,6 +7,7 @@ from typing import Annotated
 from msgspec import Meta, Struct, field
 
 from taut.core.messages.root import MAX_WORKERS, Count, Message, Rank
+from taut.core.messages.views import MOST_VIEWS, View, ViewNumber
 
 
 class Span(Struct, frozen=True, array_like=True):
@@ -90,4 +91,17 @@ class Receipt(Message, frozen=True):
     phase: Count = 0
 
 
-PeerMessage = Updates | Report | StateRequest | StateChunk | Parcel | Receipt
+class Presence(Message, frozen=True):
+    """In lock-step, while no supervisor is heard: I am here, and this is where I stand. Repeated at every heartbeat, so
+    none of them matters. ``number``: the last election that I voted in, for ``candidate`` (-1: that vote is void), which
+    asks for the members ``proposed``. ``views``: the memberships that may be in force as far as I know, the one that I am
+    in last. ``hears``: I do hear the supervisor."""
+
+    number: ViewNumber
+    candidate: Annotated[int, Meta(ge=-1, le=2**31 - 1)]
+    proposed: Annotated[list[Rank], Meta(max_length=MAX_WORKERS)]
+    views: Annotated[list[View], Meta(min_length=1, max_length=MOST_VIEWS)]
+    hears: bool = False
+
+
+PeerMessage = Updates | Report | StateRequest | StateChunk | Parcel | Receipt | Presence

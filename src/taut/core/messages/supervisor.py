@@ -8,6 +8,7 @@ from msgspec import Meta, Struct
 
 from taut.core.messages.data import Lease, NoLease, Reserve
 from taut.core.messages.root import MAX_WORKERS, Count, Message, Name, Rank, Text
+from taut.core.messages.views import STRIDE, ViewNumber
 
 
 class Member(Struct, frozen=True, array_like=True):
@@ -28,11 +29,18 @@ class Gone(Struct, frozen=True, array_like=True):
 
 
 class Roster(Message, frozen=True):
-    """Who is in the run, as of ``version``. A later version replaces an earlier one whole."""
+    """Who is in the run, as of ``version``. A later version replaces an earlier one whole. ``view``: the last decision of
+    the workers' own that its maker knows of; who is part of a later one passes it over."""
 
     version: Count
     members: Annotated[list[Member], Meta(max_length=MAX_WORKERS)]
     gone: Annotated[list[Gone], Meta(max_length=MAX_WORKERS)]
+    view: ViewNumber = 0
+
+    @property
+    def stamp(self) -> int:
+        """Its place in the order of all memberships (``View.stamp``)."""
+        return self.view * STRIDE + self.version
 
 
 class Welcome(Message, frozen=True):

@@ -8,6 +8,7 @@ from msgspec import Meta, Struct, field
 
 from taut.core.messages.data import Lease, LeaseDone, LeaseRequest, LeaseTaken, ReserveSeen
 from taut.core.messages.root import MAX_WORKERS, Count, Message, Name, Rank, Text
+from taut.core.messages.views import View
 
 
 class TensorSpec(Struct, frozen=True, array_like=True):
@@ -72,12 +73,16 @@ class Complaint(Struct, frozen=True, array_like=True):
 
 class Heartbeat(Message, frozen=True):
     """I am alive; this is what I did. ``sketch`` (may be empty) is a linear sketch of the weights, for the consensus
-    distance; ``complaints`` are about the worst of those whose messages make no sense."""
+    distance; ``complaints`` are about the worst of those whose messages make no sense. In lock-step, ``agreed``: the
+    stamp of the last membership that all its members have told this worker that they are in; ``elected``: the one that
+    the workers decided on without a supervisor, until it is in a roster."""
 
     statistics: Statistics
     sketch: Annotated[list[float], Meta(max_length=1024)]
     complaints: Annotated[list[Complaint], Meta(max_length=16)] = field(default_factory=list)
     said: Count = 0  # messages to the supervisor before this one, without heartbeats: fewer came? some were lost
+    agreed: Count = 0
+    elected: View | None = None
 
 
 class Done(Message, frozen=True):

@@ -22,6 +22,7 @@ from taut.core.messages import (
     Message,
     Parcel,
     PeerMessage,
+    Presence,
     Receipt,
     Report,
     Roster,
@@ -35,6 +36,7 @@ from taut.core.messages import (
 from taut.errors import MalformedMessage
 from taut.strategies.method import Place
 from taut.topologies.shape import Shape
+from taut.worker.node.assembling import Assembling
 from taut.worker.node.commands import Advance, Command, Grant, PostIn, Say
 from taut.worker.node.facts import Facts
 from taut.worker.node.handover import Handover
@@ -67,11 +69,18 @@ class Courier:
         self.handover = Handover(self.facts, self._send, state_limit_nbytes)
         self.stages = Stages(self.facts, self.clock, self._send, state_limit_nbytes)
         self.refusals = Refusals()  # of what others sent
+        self.assembling: Assembling | None = None  # where workers may agree on who is in the run
         self.rank = -1
         self.workers = 1  # in the run, this one included
         self.bytes_sent = 0
         self._commands: deque[Command] = deque()
         self._ticked_s = float("-inf")
+
+    def assemble(self) -> None:
+        """From now on this worker takes part where the others go on without a supervisor."""
+        assembling = Assembling(self.rank, self.supervisor, self._send_word, self._enter)
+        self.supervisor.view = lambda: (assembling.agreed, assembling.elected)
+        self.assembling = assembling
 
     def supervisor_lost(self) -> bool:
         """It is silent for so long that nobody waits for it any more."""
@@ -92,7 +101,7 @@ class Courier:
         roster = self.facts.roster
         assert roster is not None
         ready = {member.rank for member in roster.members if member.ready and member.first_phase <= phase}
-        return Place(self.rank, tuple(sorted(ready | {self.rank})), shape, roster.version)
+        return Place(self.rank, tuple(sorted(ready | {self.rank})), shape, roster.stamp)
 
     @property
     def stage(self) -> Stage:
@@ -149,6 +158,12 @@ class Courier:
         if isinstance(message, Roster) and self.facts.roster is message:
             self._on_roster(message)
 
+    def _enter(self, roster: Roster) -> None:
+        """One that the workers agreed on."""
+        self.facts.learn(roster, [])
+        if self.facts.roster is roster:
+            self._on_roster(roster)
+
     def _on_roster(self, roster: Roster) -> None:
         for gone in roster.gone:
             if gone.rank not in self.stages.gone and gone.rank != self.rank:
@@ -165,6 +180,8 @@ class Courier:
         first_phase = next((member.first_phase for member in roster.members if member.rank == self.rank), 0)
         if first_phase > self.stage.phase and self.facts.welcome is not None:
             self._begin(msgspec.structs.replace(self.facts.welcome, started=True, phase=first_phase))
+        if self.assembling is not None:
+            self.assembling.placed(roster)
 
     def _begin(self, welcome: Welcome) -> None:
         """Where the run is; anew, where it has gone on before this worker had its state."""
@@ -173,6 +190,8 @@ class Courier:
         self.facts.note(state=None)
 
     def _on_peer(self, sender: int, message: Any, payloads: list[bytes]) -> None:
+        if self.assembling is not None:
+            self.assembling.seen(sender, self.clock.now())
         match message:
             case Updates() | Report() | Parcel() | Receipt():
                 pending = isinstance(message, Updates) or (isinstance(message, Report) and message.position < 0)
@@ -183,6 +202,8 @@ class Courier:
                 self.handover.asked(sender, message)
             case StateChunk():
                 self.handover.arrived(sender, message, payloads, self.stage.state, self.clock.now())
+            case Presence() if self.assembling is not None:
+                self.assembling.heard(sender, message, self.clock.now())
 
     def _on_time(self, now: float) -> None:
         if self.facts.welcome is None and self.stages.present is None:
@@ -194,9 +215,15 @@ class Courier:
                 self.handover.go_on(self.stage.state, now)
         if self.stages.present is not None:
             self.supervisor.beat(now, self._complaints)
+        if self.assembling is not None:
+            self.assembling.placed(self.facts.roster)  # it may have been told before there was anything to agree on
+            self.assembling.tick(now)
 
     def _complaints(self) -> list[Complaint]:
         return self.refusals.complaints(getattr(self.transport, "excess", {}))
+
+    def _send_word(self, to: int, word: Presence) -> None:
+        self._send(to, word, ())
 
     def _send(self, to: int, message: Message, payloads: Sequence[bytes | memoryview]) -> bool:
         """To another worker."""

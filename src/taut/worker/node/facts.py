@@ -73,7 +73,7 @@ class Facts:
             match message:
                 case Welcome():
                     self.welcome = message
-                case Roster() if self.roster is None or message.version > self.roster.version:
+                case Roster() if self.roster is None or message.stamp > self.roster.stamp:
                     self.roster = message
                 case Donor(rank):
                     self.donor = rank

@@ -28,12 +28,14 @@ from taut.core.messages import (
     ReserveSeen,
     Returned,
     Statistics,
+    View,
 )
 from taut.errors import Refused, SupervisorLost
 from taut.worker.node.facts import Facts
 
 ADMISSION_S = 60.0  # for the first answer: nothing was measured yet
 QUIET_PULSES = 2.0
+UNEASY = 2.0  # phi
 PATIENCE_S = 120.0  # for a supervisor that is gone to come back, where nothing else was said
 
 
@@ -52,6 +54,7 @@ class SupervisorLink:
         self.transport, self.facts, self.clock = transport, facts, clock
         self.statistics, self.sketch = statistics, sketch
         self.standing: Callable[[], Returned] | None = None
+        self.view: Callable[[], tuple[int, View | None]] = _no_view  # for heartbeats: ``agreed`` and ``elected``
         self.term = 0  # of the supervisor's lives
         self.renewals = 0  # how often something said to it may have been lost
         self.admission_s = ADMISSION_S
@@ -67,6 +70,14 @@ class SupervisorLink:
         self._began_s = clock.now()
         self._detector = Detector(self._began_s)
         self._pulse_s = math.inf  # between two pulses, as a rule
+
+    def uneasy(self, now: float) -> bool:
+        """It is late, though it need not be gone: about one pulse in a hundred is so late by chance."""
+        return self._detector.phi(now) > UNEASY
+
+    def rhythm(self) -> list[int]:
+        """Of its pulses, as ``Detector.kept`` tells it."""
+        return self._detector.kept()
 
     def lost(self) -> bool:
         """It is silent for so long that nobody waits for it any more."""
@@ -109,7 +120,7 @@ class SupervisorLink:
             self._detector.pause(late_s, now)
         self._beat_s = now
         self._beaten = self.statistics()
-        self._sent(Heartbeat(self._beaten, self.sketch(), complaints(), self._said))
+        self._sent(Heartbeat(self._beaten, self.sketch(), complaints(), self._said, *self.view()))
         if self._detector.suspects(now) and self.facts.silent_since_s is None:
             self.facts.note(silent_since_s=now)
 
@@ -168,3 +179,7 @@ class SupervisorLink:
             self.facts.fail(
                 SupervisorLost(f"no answer from the supervisor in {self.admission_s:.0f} s: is it up, and reachable?")
             )
+
+
+def _no_view() -> tuple[int, View | None]:
+    return 0, None

@@ -207,8 +207,8 @@ class Rounds(Talk):
     def catch_up(self) -> None:
         """Hand over what has come, and the news of who is here."""
         roster = self.node.facts.roster
-        if self._state is not None and roster is not None and roster.version != self._version:
-            self._version = roster.version
+        if self._state is not None and roster is not None and roster.stamp != self._version:
+            self._version = roster.stamp
             self._tell(Placed(self.node.place(self.shape, self.stage.phase)))
         while self.stage.mail and self._state is not None:  # before the start it waits
             self._deliver(self.stage.take_mail())
@@ -318,3 +318,5 @@ class Rounds(Talk):
                     self.finished = True
                 case Refuse(sender, why):
                     self.node.refusals.add(sender, why)
+        if self.node.assembling is not None:
+            self.node.assembling.agreed = max(self.node.assembling.agreed, self.method.agreed(self._state))

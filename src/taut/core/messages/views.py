@@ -1,0 +1,33 @@
+"""A membership with its place in the order of memberships, as workers agree on them where no supervisor is heard."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+from taut.core.messages.root import MAX_WORKERS, Count, Rank
+
+STRIDE = 1 << 32  # more versions of the supervisor's roster than a run ever has
+MOST_VIEWS = 16  # that may be in force at once
+
+ViewNumber = Annotated[int, Meta(ge=0, le=2**20)]  # a stamp is below 2^53, so that a float holds it
+
+
+class View(Struct, frozen=True, array_like=True):
+    """``number`` counts the workers' own decisions, ``version`` is the supervisor's; ``own``: the workers decided on it.
+    ``stamp`` orders all memberships of a run: a later decision of the workers comes after every roster of a supervisor
+    that does not know of it.
+
+    >>> View(0, 7, [0, 1, 2]).stamp < View(1, 7, [0, 1], own=True).stamp < View(1, 8, [0, 1]).stamp
+    True
+    """
+
+    number: ViewNumber
+    version: Count
+    members: Annotated[list[Rank], Meta(max_length=MAX_WORKERS)]
+    own: bool = False
+
+    @property
+    def stamp(self) -> int:
+        return self.number * STRIDE + self.version

@@ -1,0 +1,76 @@
+"""Which memberships of a run in lock-step may be in force, so that the supervisor and the workers cannot both go on.
+
+The supervisor gives workers up, and where it is not heard workers elect a membership of their own (``assembly.py``). For
+each membership v that may be in force, those that stay must be more than half of its parties, the workers in it that are
+not known to have ended and the supervisor:
+
+    2 (|heard in v| + 1) > |v| + 1        workers without a supervisor need 2 |votes in v| > |v|
+
+Two such sets have a worker in common, and it is in one of the two memberships at a time. A membership may be in force
+from when it was told until all members of a later one have said that they are in that (``Heartbeat.agreed``). To count
+the workers of now alone would not do: one that is silent a little longer than another is then given up by fewer and
+fewer, and newcomers would outvote those who cannot be heard. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+
+from taut.core.messages import View
+
+
+@dataclass(slots=True)
+class Told:
+    """A membership that workers were told of, under the stamps from ``first`` to ``last``."""
+
+    first: int
+    last: int
+    members: frozenset[int]
+
+
+@dataclass(slots=True)
+class Agreement:
+    """``told``: the memberships that may be in force, in order.
+
+    >>> agreement = Agreement()
+    >>> agreement.tell(1, {0, 1, 2, 3}, started=True)
+    >>> agreement.enough({3}, lambda rank: True), agreement.enough({2, 3}, lambda rank: True)
+    (False, True)
+    >>> agreement.tell(2, {0, 1, 2, 3, 4, 5, 6}, started=True)  # three newcomers, whom workers 0 to 2 have not met
+    >>> agreement.enough({3, 4, 5, 6}, lambda rank: True)
+    False
+    >>> agreement.agreed(2)  # they have
+    >>> agreement.enough({3, 4, 5, 6}, lambda rank: True)
+    True
+    """
+
+    told: list[Told] = field(default_factory=list)
+
+    def tell(self, stamp: int, members: Collection[int], started: bool) -> None:
+        """Workers are told, or decided, that these are the members. Before the run has ``started`` nothing was trained
+        that could part."""
+        now = frozenset(members)
+        if self.told and self.told[-1].members == now:
+            self.told[-1].last = stamp
+            return
+        if not started:
+            self.told.clear()
+        self.told.append(Told(stamp, stamp, now))
+
+    def agreed(self, stamp: int) -> None:
+        """All members of the membership under this stamp are in it, or beyond."""
+        at = next((at for at, each in enumerate(self.told) if each.first <= stamp <= each.last), 0)
+        del self.told[:at]
+
+    def elected(self, view: View) -> None:
+        """The workers went on by themselves."""
+        self.told.append(Told(view.stamp, view.stamp, frozenset(view.members)))
+
+    def enough(self, heard: Collection[int], party: Callable[[int], bool]) -> bool:
+        """Whether these may go on without the others. ``party``: this worker may live."""
+        for each in self.told:
+            parties = [rank for rank in each.members if rank in heard or party(rank)]
+            if 2 * (sum(rank in heard for rank in parties) + 1) <= len(parties) + 1:
+                return False
+        return True
