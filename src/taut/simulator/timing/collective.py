@@ -4,6 +4,9 @@ A ``Gathered`` takes the place of a ``Group``'s machine in a method's state, wit
 goes to ``Together``, which knows everybody: when all members have given theirs, the schedule's programs are executed
 (``rounds.py``), and each worker hears the sum at the time at which its own part would be complete.
 
+How near that is to message by message (ring and torus, 2 to 8 workers, 960 settings): within 0.2% at 100 Mbit/s, 2.1% at
+1 Gbit/s, 8% at 10 Gbit/s with models of one or two million parameters.
+
 What is left out: when members change in mid-round, a ``Group`` tells everybody where it stands and perhaps runs the round
 again. Here a round that all had begun is completed, and one that somebody died in goes on without it once that is known.
 """
