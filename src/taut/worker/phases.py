@@ -106,7 +106,7 @@ class Phases:
     def begin(self, node: Node, watch: Stopwatch) -> None:
         """Make the replica and the talk of the present phase."""
         self.node, self.watch = node, watch
-        node.complement = self._complemented
+        node.complement, node.aside = self._complemented, self._look_back
         choice = self.choice
         if not choice.is_method:
             self.replica = Replica(self.arena, self._codec(), choice.kind.complete, watch)
@@ -164,9 +164,12 @@ class Phases:
         self.steps += 1
         if self.steps == self.phase.steps:
             self.node.say(PhaseDone(self.number + 1))
+        self._look_back()
+        self.follow(optimizer)
+
+    def _look_back(self) -> None:
         for idle in self._former:
             idle()
-        self.follow(optimizer)
 
     def follow(self, optimizer: torch.optim.Optimizer | None) -> None:
         """Go to the phase that was announced, if one was. Also from a wait for data: who has it may wait for us."""
