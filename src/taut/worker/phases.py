@@ -35,7 +35,7 @@ from taut.worker.replica import Replica
 from taut.worker.state import State
 from taut.worker.talks.gradient_rounds import gradient_rounds
 from taut.worker.talks.local_vector import ArenaCoder
-from taut.worker.talks.moments import Moments
+from taut.worker.talks.moments import Moments, begin_moments
 from taut.worker.talks.rounds import Rounds
 from taut.worker.talks.streaming import Streaming
 from taut.worker.talks.talk import Talk
@@ -183,8 +183,7 @@ class Phases:
         self.replica.retire()
         of_gradients = _of_gradients(self.choice_of(coming))
         if of_gradients or not alike:
-            local = Averaged(self.replica, Moments(optimizer) if of_gradients and optimizer is not None else None)
-            settler = Settler(local, self.node)
+            settler = Settler(Averaged(self.replica, _moments(optimizer) if of_gradients else None), self.node)
             settler.run(self.talk.idle)
             former.append(settler.catch_up)
         self._former = former
@@ -204,6 +203,13 @@ class Phases:
         if "codec" in self.settings.get("explicit", ()):
             wishes.reverse()
         return parse_codec(codec_for(self.choice, wishes))
+
+
+def _moments(optimizer: torch.optim.Optimizer | None) -> Moments | None:
+    if optimizer is None:
+        return None
+    begin_moments(optimizer)
+    return Moments(optimizer)
 
 
 def _of_gradients(choice: Choice) -> bool:
