@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -42,3 +43,31 @@ def test_a_death_does_not_stop_the_change(tmp_path: Path) -> None:
         outcome = cluster.outcome()
     assert outcome.exit_code == 0, (outcome, cluster.logs())
     assert outcome.identical  # dpsgd ends with the average of all
+
+
+def test_workers_join_before_and_during_the_change(tmp_path: Path) -> None:
+    """One is given the state in the first phase, and changes with the others; one whose script is not at its first batch
+    when they change begins in the second."""
+    gate, first, second = tmp_path / "gate", tmp_path / "first", tmp_path / "second"
+    os.mkfifo(first)
+    os.mkfifo(second)
+    args, settings = ["--gate", str(gate), "--optimizer", "AdamW"], {"strategy": "sync for 20 steps, then async"}
+    with LocalCluster(JOB, 1, tmp_path / "run", args=args, settings=settings, expected=2) as cluster:
+        cluster.add(1, HOLD=str(first))  # nobody makes a step before it does
+        cluster.until(lambda v: len(v.workers) == 2 and all(r.state == "training" for r in v.workers), "the start")
+        cluster.add(1, HOLD=str(second))
+        cluster.add(1)
+        here = ["joining", "training"]
+        cluster.until(lambda v: sorted(r.state for r in v.workers if r.rank > 1) == here, "two newcomers")
+        first.open("w").close()  # returns when the other end is open
+        view = cluster.until(lambda v: any(e.kind == "phase" for e in v.events), "the second phase")
+        assert sorted(row.state for row in view.workers if row.rank > 1) == here
+        second.open("w").close()
+        cluster.until(lambda _: all(cluster.row(rank).statistics.steps > 30 for rank in range(4)), "all to train")
+        gate.touch()
+        outcome = cluster.outcome()
+        exits = cluster.until_exits(4)
+    assert outcome.exit_code == 0, (outcome, cluster.logs())
+    assert all(each.clean for each in exits) and not outcome.failures
+    assert outcome.identical and outcome.exact
+    assert outcome.samples_undone == 0 and outcome.samples_again == 0

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from taut.simulator.faults import newcomers
 from taut.simulator.result import Simulated
 from taut.simulator.scenario import Scenario
 from taut.strategies import REGISTRY
@@ -14,7 +15,7 @@ from taut.supervisor.view import Outcome
 from taut.testing.fault_plan import FaultPlan
 from taut.testing.random_plans import random_plan
 from taut.testing.soak import main, told
-from taut.testing.soak_cases import STRATEGIES, Case, case_of, check_case, check_seed
+from taut.testing.soak_cases import PHASES, STRATEGIES, TURNS, Case, case_of, check_case, check_seed
 from taut.testing.soak_laws import broken_laws
 from taut.testing.soak_tally import Tally
 
@@ -32,8 +33,13 @@ def test_random_faults_break_no_law(first: int, tmp_path: Path, monkeypatch: pyt
 def test_every_strategy_has_its_turn() -> None:
     names = {strategy.partition(":")[0] for strategy in STRATEGIES}
     assert set(REGISTRY) <= names
-    assert {case_of(seed).strategy for seed in range(len(STRATEGIES))} == set(STRATEGIES)
-    assert 5 * len(STRATEGIES) <= PLANS
+    assert {case_of(seed).strategy for seed in range(PLANS)} == set(STRATEGIES)
+    assert 5 * len(TURNS) <= PLANS
+
+
+def test_somebody_comes_to_every_run_in_phases() -> None:
+    phased = [case_of(seed) for seed in range(PLANS) if case_of(seed).strategy in PHASES]
+    assert len(phased) >= len(PHASES) and all(any(map(newcomers, case.plan.faults)) for case in phased)
 
 
 def test_plans_are_of_all_kinds_and_spare_two() -> None:

@@ -67,4 +67,6 @@ def test_only_sync_is_closed_to_latecomers() -> None:
     assert combine("sync").admits_late
     assert not combine("sync:schedule=gloo").admits_late, "torch.distributed dies with a worker"
     assert combine("async").admits_late
+    assert combine("sync for 5 steps, then averaging for 9 steps, then async").admits_late
+    assert not combine("sync:schedule=gloo for 5 steps, then async").admits_late, "not before that is over, nor after it"
     assert combine("dpsgd").admits_late

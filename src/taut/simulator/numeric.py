@@ -203,6 +203,7 @@ class ScriptRun:
             {"events": self.world.events, "real_s": real_s},
             error,
             outcome,
+            self.supervisor.cluster.ledger.phase,
         )
 
 

@@ -43,3 +43,4 @@ class Simulated:
     counted: Mapping[str, Any] = field(default_factory=dict)  # of the simulator itself: events, real seconds
     error: str = ""
     outcome: Outcome | None = None  # the supervisor's own, where workers really trained
+    phase: int = 0  # of a run that changes its strategy: the one that it ended in

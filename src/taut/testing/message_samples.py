@@ -56,8 +56,8 @@ from taut.core.messages import (
 EXAMPLES: tuple[Message, ...] = (
     Updates(round=1, echo=2, spans=[Span(3, 4, 5), Span(3, 6, 6)]),
     Report(round=1, position=-1, gap=True, have={0: 1, 7: 2}, sealed=[3], final=-1, merged=[(2, 5), (6, 9)]),
-    StateRequest(offset=9),
-    StateChunk(offset=0, total=10, have={1: 2}),
+    StateRequest(offset=9, phase=1),
+    StateChunk(offset=0, total=10, have={1: 2}, phase=1),
     Hello(1, [TensorSpec("w", [2, 3], "float32", "trained")], "tcp://h:1", "k" * 40, "h", 1),
     Ready(),
     Heartbeat(
@@ -74,7 +74,7 @@ EXAMPLES: tuple[Message, ...] = (
     Upload(0, 10),
     Welcome(3, "run", 0, 4, "{}"),
     Refusal("no"),
-    Roster(2, [Member(0, "tcp://h:1", "k" * 40)], [Gone(1, "died")], 1),
+    Roster(2, [Member(0, "tcp://h:1", "k" * 40, first_phase=1)], [Gone(1, "died")], 1),
     Donor(-1),
     Start(),
     Lease(1, 0, 0, 8),
@@ -84,7 +84,7 @@ EXAMPLES: tuple[Message, ...] = (
     Receipt(4, True),
     Presence(2, 0, [0, 2], [View(0, 4, [0, 1, 2]), View(1, 4, [0, 2], True)], True),
     PhaseDone(1),
-    NextPhase(1),
+    NextPhase(1, version=2),
     Drain("enough"),
     Leave("the machine is needed"),
     Moved("tcp://h:2", 1),

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING
 
 from taut.errors import Misuse, TautError
 from taut.simulator.dice import Dice
+from taut.simulator.faults import newcomers
 from taut.strategies.combination import combine
 from taut.strategies.registry import REGISTRY
+from taut.strategies.schedule import parse_schedule
 from taut.testing.fault_plan import FaultPlan
 from taut.testing.soak_laws import broken_laws
 from taut.testing.soak_tally import TALLY
@@ -28,8 +30,15 @@ EPOCHS = 2
 LIMIT_S = 200.0  # of virtual time: far beyond any silence that is waited for
 LONG_LIMIT_S = 1000.0  # where steps are long
 SHORTER = {"diloco": "diloco:every=5", "easgd": "easgd:every=4", "codistillation": "codistillation:every=5"}
-MIXED = ("sync for 5 steps, then async", "ssp:2")
-STRATEGIES = tuple(SHORTER.get(name, name) for name in sorted(REGISTRY)) + MIXED
+PHASES = (
+    "sync for 5 steps, then async",
+    "async for 5 steps, then sync",
+    "averaging:every=3 for 6 steps, then sync",
+    "sync for 4 steps, then gossip",
+    "ssp:2 for 4 steps, then dpsgd for 4 steps, then async",
+)  # they share a turn
+TURNS = (*((SHORTER.get(name, name),) for name in sorted(REGISTRY)), PHASES, ("ssp:2",))
+STRATEGIES = tuple(strategy for turn in TURNS for strategy in turn)
 TOPOLOGIES = ("", "ring", "torus", "star", "exponential:directed=no", "tree", "complete")
 CODECS = ("", "", "threshold", "dense")
 
@@ -64,12 +73,13 @@ class Checked:
 
 
 def case_of(seed: int) -> Case:
-    """Strategies take turns; all else is drawn.
+    """Strategies take turns; all else is drawn. To a run in phases somebody comes in any case.
 
     >>> case_of(3) == case_of(3), case_of(3).strategy == case_of(4).strategy
     (True, False)
     """
-    strategy = STRATEGIES[seed % len(STRATEGIES)]
+    turn = TURNS[seed % len(TURNS)]
+    strategy = turn[seed // len(TURNS) % len(turn)]
     dice = Dice(seed, "case")
     workers = 4 + dice.randrange(3)
     wishes = [(one, other) for one in TOPOLOGIES for other in CODECS]
@@ -82,6 +92,8 @@ def case_of(seed: int) -> Case:
         break
     step_s = LONG_STEP_S if Dice(seed, "pace").randrange(LONG_STEPS_OF) == 0 else STEP_S
     plan = FaultPlan.random(seed, workers, STEPS * step_s, strategy)
+    if turn is PHASES and not any(map(newcomers, plan.faults)):
+        plan = plan.join(1).at(round(0.8 * STEPS * step_s * Dice(seed, "arrival").random(), 3))
     return Case(seed, strategy, topology, codec, workers, plan, step_s)
 
 
@@ -113,7 +125,7 @@ def check_case(case: Case, trace: Trace | None = None) -> Checked:
 
 def _momentum(strategy: str) -> float:
     """Where all make the same steps, a newcomer must be given that, too."""
-    return 0.9 if strategy.startswith("sync") else 0.0
+    return 0.9 if any(choice.name == "sync" for choice in parse_schedule(strategy).choices) else 0.0
 
 
 def check_seed(seed: int) -> Checked:

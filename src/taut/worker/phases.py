@@ -35,7 +35,7 @@ from taut.worker.replica import Replica
 from taut.worker.state import State
 from taut.worker.talks.gradient_rounds import gradient_rounds
 from taut.worker.talks.local_vector import ArenaCoder
-from taut.worker.talks.moments import Moments
+from taut.worker.talks.moments import Moments, begin_moments
 from taut.worker.talks.rounds import Rounds
 from taut.worker.talks.streaming import Streaming
 from taut.worker.talks.talk import Talk
@@ -106,7 +106,7 @@ class Phases:
     def begin(self, node: Node, watch: Stopwatch) -> None:
         """Make the replica and the talk of the present phase."""
         self.node, self.watch = node, watch
-        node.complement = self._complemented
+        node.complement, node.aside = self._complemented, self._look_back
         choice = self.choice
         if not choice.is_method:
             self.replica = Replica(self.arena, self._codec(), choice.kind.complete, watch)
@@ -166,9 +166,12 @@ class Phases:
         self.steps += 1
         if self.steps == self.phase.steps:
             self.node.say(PhaseDone(self.number + 1))
+        self._look_back()
+        self.follow(optimizer)
+
+    def _look_back(self) -> None:
         for idle in self._former:
             idle()
-        self.follow(optimizer)
 
     def follow(self, optimizer: torch.optim.Optimizer | None) -> None:
         """Go to the phase that was announced, if one was. Also from a wait for data: who has it may wait for us."""
@@ -182,8 +185,7 @@ class Phases:
         self.replica.retire()
         of_gradients = _of_gradients(self.choice_of(coming))
         if of_gradients or not alike:
-            local = Averaged(self.replica, Moments(optimizer) if of_gradients and optimizer is not None else None)
-            settler = Settler(local, self.node)
+            settler = Settler(Averaged(self.replica, _moments(optimizer) if of_gradients else None), self.node)
             settler.run(self.talk.idle)
             former.append(settler.catch_up)
         self._former = former
@@ -203,6 +205,13 @@ class Phases:
         if "codec" in self.settings.get("explicit", ()):
             wishes.reverse()
         return parse_codec(codec_for(self.choice, wishes))
+
+
+def _moments(optimizer: torch.optim.Optimizer | None) -> Moments | None:
+    if optimizer is None:
+        return None
+    begin_moments(optimizer)
+    return Moments(optimizer)
 
 
 def _of_gradients(choice: Choice) -> bool:

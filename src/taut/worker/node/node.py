@@ -73,6 +73,7 @@ class Node(Courier):
         self._pump_wanted = threading.Event()
         self._rested = threading.Event()
         self._longest_s = 0.0  # wait for the others that came to its end
+        self.aside: Callable[[], None] = _nothing  # done in every wait: somebody may be in the phase before still
         self.complement: Callable[[State], State] = _as_it_is  # what goes with the weights to a newcomer
         self._thread = threading.Thread(target=self._run, name="taut-communication", daemon=True)
 
@@ -188,6 +189,7 @@ class Node(Courier):
     def pause(self, idle: Callable[[], None], over: Callable[[], bool]) -> None:
         """Until something happens, or for a moment."""
         self._take_over()
+        self.aside()
         idle()
         left = self._mail()
         with self.facts.changed:
@@ -211,6 +213,7 @@ class Node(Courier):
         began_s = asked_s = self.clock.now()
         self._take_over()
         while True:
+            self.aside()
             idle()
             left = self._mail()
             if again is not None and self.clock.now() - asked_s > AGAIN_S:

@@ -159,4 +159,5 @@ class Stages:
                     stage.deliver(action)
                     self._facts.note()
                 case Drained():
-                    self._facts.note(drained=True)
+                    if stage is self.present:  # the one before says so again when somebody dies after it
+                        self._facts.note(drained=True)

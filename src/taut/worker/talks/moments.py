@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -51,3 +52,32 @@ class Moments:
             with torch.no_grad():
                 tensor.copy_(part)
             offset += tensor.numel()
+
+
+def begin_moments(optimizer: torch.optim.Optimizer) -> None:
+    """Zeros for what the first step would make, where none was made yet: a worker that came when no data was left has as
+    many moments to average as the others. Which they are is seen from a step of a copy, without gradients.
+
+    >>> import torch
+    >>> layer = torch.nn.Linear(2, 1)
+    >>> optimizer = torch.optim.Adam(layer.parameters())
+    >>> begin_moments(optimizer); Moments(optimizer).gather().tolist()
+    [0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]
+    """
+    import torch
+
+    if optimizer.state:
+        return
+    trial = copy.deepcopy(optimizer)  # without hooks, on parameters of its own
+    for parameter in _parameters(trial):
+        parameter.grad = torch.zeros_like(parameter)
+    trial.step()
+    for mine, tried in zip(_parameters(optimizer), _parameters(trial), strict=True):
+        made = trial.state.get(tried, {}).items()
+        fresh = {name: torch.zeros_like(value) if isinstance(value, torch.Tensor) else value for name, value in made}
+        if fresh:
+            optimizer.state[mine] = fresh
+
+
+def _parameters(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
+    return [parameter for group in optimizer.param_groups for parameter in group["params"] if parameter.requires_grad]

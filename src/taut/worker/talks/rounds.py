@@ -71,6 +71,8 @@ class Rounds(Talk):
             self.local.fetch()  # on a GPU, the copy is older than the run's state
         with self._lock:
             self._state = self.method.start(place, self.local)
+            while self.method.concurrent and self.stage.mail:  # it came before this talk was made, and so before the rest
+                self._deliver(self.stage.take_mail())
             for item in self._early:
                 self._deliver(item)
             self._early.clear()
