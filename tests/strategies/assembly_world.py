@@ -160,6 +160,8 @@ class World:
             supervisor.members &= set(elected.members)
             self.tell()
         supervisor.agreement.agreed(agreed)
+        if self._enough(supervisor.members):  # it may have missed it
+            self.post(-1, sender, supervisor.roster())
 
     def _enough(self, heard: set[int]) -> bool:
         return self.supervisor.agreement.enough(heard, lambda rank: rank not in self.ended)
@@ -182,7 +184,7 @@ class World:
         """Its process ended; whoever started it may see that. If it was calm, it has not gone on with others."""
         self.dead.add(rank)
         assembly = self.workers[rank].assembly
-        if not assembly.voted and assembly.view.number <= self.supervisor.view:
+        if not assembly.views or (not assembly.voted and assembly.view.number <= self.supervisor.view):
             self.ended.add(rank)
         if self.random.random() < 0.5 and self.supervisor.members > {rank}:
             self.supervisor.members, self.supervisor.version = (

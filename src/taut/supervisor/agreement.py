@@ -5,9 +5,9 @@ each membership v that may be in force, those that stay must be more than half o
 
     2 (|heard in v| + 1) > |v| + 1        workers without a supervisor need 2 |votes in v| > |v|
 
-Two such sets have a worker in common, and it is in one of the two memberships at a time. Who has ended counts, too, for it
-may have voted before, unless it was heard a moment ago, and heard the supervisor itself (``party``). A membership may be
-in force from when it was told until all members of a later one have said that they are in that (``Heartbeat.agreed``).
+Two such sets have a worker in common, and it is in one of the two memberships at a time. Who has ended counts, too, for
+it may have voted before, unless it was heard a moment ago, and heard the supervisor itself (``party``). A membership may
+be in force from when it was told until all members of a later one have said that they are in that (``Heartbeat.agreed``).
 
 To count the workers of now alone would not do: of a half that falls silent one after the other each would be given up by
 enough, and newcomers would outvote those who cannot be heard. Pure.
