@@ -9,6 +9,7 @@ from taut.core.messages import SUPERVISOR
 from taut.simulator.faults import Fail, KillSupervisor, Leave, Loss, Partition, Pause, Restart, Slow, Throttle, newcomers
 from taut.simulator.result import Simulated
 from taut.strategies.combination import combine
+from taut.supervisor.elected import LEFT_OUT
 from taut.testing.random_plans import SHORT_S
 from taut.testing.soak_tally import Tally
 
@@ -90,9 +91,12 @@ def _nobody_wronged(found: Simulated) -> Iterator[str]:
     if places and max(places.values()) > 1:
         yield f"a process with several ranks at once: {places}"
     may_go = _out_of_sight(found)
+    away = any(isinstance(fault, KillSupervisor) for fault in found.scenario.faults)
+    elects = away or 2 * len(may_go) > found.scenario.workers  # most workers may have gone on without the supervisor
     for rank, row in outcome.workers.items():
         late = not row.statistics.steps and "takes no worker after that" in row.reason
-        if row.state == "gone" and row.pid - 1 not in may_go and not late:
+        left_out = elects and row.reason == LEFT_OUT
+        if row.state == "gone" and row.pid - 1 not in may_go and not late and not left_out:
             yield f"worker {rank} was given up though it was there all the time: {row.reason}"
 
 
