@@ -86,7 +86,7 @@ def test_one_that_stands_still_while_it_joins_begins_anew(at_s: float) -> None:
 
 
 def test_lockstep_waits_for_a_majority_and_loses_nothing() -> None:
-    plan = FaultPlan(1).partition({0, SUPERVISOR}, {1, 2, 3}).between(3.0, 30.0)
+    plan = FaultPlan(1).partition({0, SUPERVISOR}, {1, 2}, {3}).between(3.0, 30.0)
     found = run(plan, "sync")
     assert found.error == "" and not found.gone and found.identical
     assert found.outcome is not None and found.outcome.samples_undone == found.outcome.samples_again == 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from taut.core.messages import SUPERVISOR
 from taut.testing import FaultPlan, run_with_faults
 from taut.testing.soak_cases import JOB
 from taut.testing.soak_tally import TALLY
@@ -35,6 +36,51 @@ def test_training_goes_on_without_it_and_nothing_is_trained_on_twice(
     alone_s = SAMPLES * EPOCHS / 4 / WORKERS * STEP_S
     stood_still_s = away_s + alone_s  # the end of a run whose workers wait for it
     assert outcome.wall_s < stood_still_s - 0.5 * min(away_s, alone_s - at_s), "they stood still while it was away"
+
+
+@pytest.mark.parametrize(
+    ("strategy", "cut"),
+    [("sync", False), ("sync", True), ("sync:schedule=tree", False), ("sync:backup=1", True)],
+)
+def test_most_of_the_workers_go_on_without_it_and_without_one_of_them(strategy: str, cut: bool) -> None:
+    """It dies, and a worker dies; or the two are parted from the others, who are the majority."""
+    until_s = 34.0
+    if cut:
+        plan = FaultPlan(seed=1).partition({0, 1, 2}, {3, SUPERVISOR}).between(6.0, until_s)
+    else:
+        plan = FaultPlan(seed=1).kill_supervisor(back_after_s=until_s - 6.0).at(6.0).kill(3).at(7.0)
+    TALLY.clear()
+    found = run_with_faults(
+        JOB,
+        plan,
+        workers=WORKERS,
+        strategy=strategy,
+        args=("--samples", "240", "--epochs", "4", "--momentum", "0.9"),
+        step_s=STEP_S,
+    )
+    outcome = found.outcome
+    assert outcome is not None and outcome.exit_code == 0 and found.error == ""
+    assert outcome.identical and outcome.samples_undone == 0
+    assert all(TALLY.ended[sample] >= EPOCHS for sample in range(240))
+    assert list(found.gone) == [3] and found.gone[3].startswith("lost from sight by most of the workers")
+    assert len(found.workers) == (5 if cut else 4), "who was parted is back, under another rank"
+    # steps until it was back, in half seconds; nobody waited for more than the two silences took to notice
+    made = max(point.steps for point in found.history if point.time_s < until_s)
+    assert made > (until_s - 18.0) / STEP_S
+
+
+def test_two_halves_of_an_even_number_both_wait() -> None:
+    plan = FaultPlan(seed=1).kill_supervisor(back_after_s=28.0).at(6.0).partition({0, 1}, {2, 3}).between(6.0, 30.0)
+    found = run_with_faults(
+        JOB,
+        plan,
+        workers=WORKERS,
+        strategy="sync",
+        args=("--samples", "160", "--epochs", "2", "--momentum", "0.9"),
+        step_s=STEP_S,
+    )
+    assert found.outcome is not None and found.outcome.exit_code == 0 and found.outcome.identical and not found.gone
+    assert max(point.steps for point in found.history if point.time_s < 30.0) < 7.0 / STEP_S
 
 
 def test_a_lone_worker_goes_on_once_it_takes_the_supervisor_for_gone() -> None:

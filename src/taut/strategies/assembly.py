@@ -101,6 +101,11 @@ class Assembly:
         return self.views[-1]
 
     @property
+    def voted(self) -> bool:
+        """This worker's vote may still make a view."""
+        return self.candidate >= 0 and self.number > self.view.number
+
+    @property
     def interval_s(self) -> float:
         """Between two words to the same worker."""
         return HEARTBEAT_S * max(1.0, len(self.view.members) / CROWD)
@@ -190,7 +195,7 @@ class Assembly:
 
     def _voted_for(self, view: View) -> bool:
         """It was elected with our vote, which is good still: we are in no other view since we gave it."""
-        fits = view.own and view.number == self.number > self.view.number and self.candidate >= 0
+        fits = view.own and view.number == self.number and self.voted
         return fits and self.rank in view.members and set(view.members) <= set(self.view.members)
 
     def _may_vote(self, candidate: int, word: Presence) -> bool:

@@ -1,15 +1,16 @@
 """Which memberships of a run in lock-step may be in force, so that the supervisor and the workers cannot both go on.
 
 The supervisor gives workers up, and where it is not heard workers elect a membership of their own (``assembly.py``). For
-each membership v that may be in force, those that stay must be more than half of its parties, the workers in it that are
-not known to have ended and the supervisor:
+each membership v that may be in force, those that stay must be more than half of its workers and the supervisor:
 
     2 (|heard in v| + 1) > |v| + 1        workers without a supervisor need 2 |votes in v| > |v|
 
-Two such sets have a worker in common, and it is in one of the two memberships at a time. A membership may be in force
-from when it was told until all members of a later one have said that they are in that (``Heartbeat.agreed``). To count
-the workers of now alone would not do: one that is silent a little longer than another is then given up by fewer and
-fewer, and newcomers would outvote those who cannot be heard. Pure.
+Two such sets have a worker in common, and it is in one of the two memberships at a time. Who has ended counts, too, for
+it may have voted before, unless it was heard a moment ago, and heard the supervisor itself (``party``). A membership may
+be in force from when it was told until all members of a later one have said that they are in that (``Heartbeat.agreed``).
+
+To count the workers of now alone would not do: of a half that falls silent one after the other each would be given up by
+enough, and newcomers would outvote those who cannot be heard. Pure.
 """
 
 from __future__ import annotations
@@ -35,13 +36,13 @@ class Agreement:
 
     >>> agreement = Agreement()
     >>> agreement.tell(1, {0, 1, 2, 3}, started=True)
-    >>> agreement.enough({3}, lambda rank: True), agreement.enough({2, 3}, lambda rank: True)
+    >>> agreement.enough({3}), agreement.enough({2, 3})
     (False, True)
     >>> agreement.tell(2, {0, 1, 2, 3, 4, 5, 6}, started=True)  # three newcomers, whom workers 0 to 2 have not met
-    >>> agreement.enough({3, 4, 5, 6}, lambda rank: True)
+    >>> agreement.enough({3, 4, 5, 6})
     False
     >>> agreement.agreed(2)  # they have
-    >>> agreement.enough({3, 4, 5, 6}, lambda rank: True)
+    >>> agreement.enough({3, 4, 5, 6})
     True
     """
 
@@ -67,8 +68,8 @@ class Agreement:
         """The workers went on by themselves."""
         self.told.append(Told(view.stamp, view.stamp, frozenset(view.members)))
 
-    def enough(self, heard: Collection[int], party: Callable[[int], bool]) -> bool:
-        """Whether these may go on without the others. ``party``: this worker may live."""
+    def enough(self, heard: Collection[int], party: Callable[[int], bool] = lambda _: True) -> bool:
+        """Whether these may go on without the others. ``party``: this one may have gone on without us."""
         for each in self.told:
             parties = [rank for rank in each.members if rank in heard or party(rank)]
             if 2 * (sum(rank in heard for rank in parties) + 1) <= len(parties) + 1:

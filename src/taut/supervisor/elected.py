@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from taut.core.messages import View
-from taut.strategies.assembly import majority
 from taut.supervisor.membership import Worker
 from taut.supervisor.roll import Roll
 
@@ -12,14 +11,13 @@ LEFT_OUT = "lost from sight by most of the workers, while the supervisor was not
 
 def follow(roll: Roll, teller: Worker, view: View, now: float) -> bool:
     """Whom they left out is given up, and may come back. False: there can be no such election. That others voted is
-    taken on the word of one, for it may be the last who is left of them; but of no view can less than half be said to."""
+    taken on the word of one, for it may be the last who is left of them."""
     members = roll.members
-    if not roll.plan.elects or teller.rank not in view.members or not set(view.members) <= members.workers.keys():
+    known = teller.rank in view.members and set(view.members) <= members.workers.keys()
+    if not roll.plan.elects or not known or len(set(view.members)) < 2:  # one is never most of several
         return False
     if view.number <= members.view or roll.ending.verdict is not None:
         return True  # it was heard of before, or nobody exchanges anything any more
-    if not any(majority(view.members, sorted(told.members)) for told in roll.agreement.told):
-        return False
     members.view, members.version = view.number, max(members.version, view.version) + 1
     roll.agreement.elected(view)
     stayed = ", ".join(map(str, view.members))

@@ -103,6 +103,8 @@ class Hearing:
         if message.elected is not None and not follow(roll, worker, message.elected, now):
             self.discipline.refused(worker, "an election that cannot have been", now)
         roll.agreement.agreed(message.agreed)
+        if message.calm:
+            worker.calm_s = now
         told = roll.outbox.told.get(worker.connection, 0)
         roll.outbox.send(worker.connection, Pulse(roll.term, told, worker.lost, roll.leases.issued))
 

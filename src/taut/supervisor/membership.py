@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections import Counter
 from collections.abc import Sequence, Set
 from dataclasses import dataclass, field
@@ -40,6 +41,8 @@ class Worker:
     heard: int = 0  # messages of it that came, without heartbeats
     lost: int = 0  # how often some did not come, in this life of the supervisor's
     ended: bool = False  # its process is known to have ended after the verdict
+    calm_s: float = -math.inf  # when it last said that it hears the supervisor well
+    party: bool = True  # in a run in lock-step: it may have gone on with others, whom we do not hear
     expelled: bool = False  # given up while it might still live: it is told so when it speaks
     may_return: bool = False  # it was given up for its silence alone
     successor: int | None = None  # the rank under which its process came back
@@ -59,11 +62,6 @@ class Worker:
     def judged(self) -> bool:
         """Whether its silence means anything: after the verdict workers go without a word."""
         return self.state not in ("gone", "finished")
-
-    @property
-    def party(self) -> bool:
-        """Whether it may be going on, heard or not: in the run, or given up for its silence alone and not back."""
-        return self.live or (self.may_return and self.successor is None)
 
     def row(self, now: float) -> WorkerRow:
         suspicion = self.detector.phi(now) if self.judged else 0.0

@@ -4,8 +4,10 @@ drives it."""
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+
+import msgspec
 
 from taut.core.messages import Donor, Expulsion, Hello, LeaseRequest, Refusal, Roster, Welcome
 from taut.supervisor.actions import Departed, Joined, Measured, Outbox
@@ -19,6 +21,7 @@ SMALL = 24  # workers: up to so many, a change of the roster is told at once
 MEMBER_NBYTES = 120  # of a roster, about
 ROSTER_BYTES_PER_S = 40e6  # at most, for rosters
 MOST_FRUITLESS = 3  # times running that a worker may come back without making a step before it is given up again
+CALM_S = 2.0  # after it heard the supervisor well, a worker waits for longer before it takes it for gone
 RESUME = "`taut resume` continues the run from a checkpoint with as many workers as you like"
 MOST_REFUSED = 1024  # processes of which is remembered why they were not admitted
 
@@ -65,6 +68,7 @@ class Roll:
     refused: dict[tuple[str, int], str] = field(default_factory=dict)  # (host, pid) -> why
     awaited: set[int] = field(default_factory=set)  # who has not said where it stands since the supervisor came back
     agreement: Agreement = field(default_factory=Agreement)  # of a run in lock-step
+    withheld: bool = False  # nobody goes on by the roster as it is: those who are left are no majority
     _roster_owed: bool = False
     _roster_told_s: float = -math.inf
 
@@ -125,9 +129,10 @@ class Roll:
         if self.members.move_on(phase):
             self.tell_roster()
 
-    def gone(self, worker: Worker, reason: str, now: float, failure: bool = True) -> None:
-        """Out of the run: its leases are dealt again, the others are told."""
+    def gone(self, worker: Worker, reason: str, now: float, failure: bool = True, certain: bool = True) -> None:
+        """Out of the run: its leases are dealt again, the others are told. ``certain``: it does no more."""
         self.members.remove(worker, reason[:2000])
+        worker.party = not certain or now - worker.calm_s > CALM_S
         self.held.pop(worker.rank, None)
         doubt = self._doubt(worker, now) if failure else 0
         samples = 0 if self.ending.begun else self.leases.release(worker.rank, doubt)
@@ -171,7 +176,7 @@ class Roll:
         """Out of the run, though it may still live: it is told now, and again whenever it speaks. ``may_return``: it did
         nothing wrong, and is welcome back."""
         worker.expelled, worker.may_return = True, may_return
-        self.gone(worker, reason, now)
+        self.gone(worker, reason, now, certain=False)
         self.expel(worker)
 
     def expel(self, worker: Worker) -> None:
@@ -244,12 +249,22 @@ class Roll:
         self.outbox.send(worker.connection, self.roster())
 
     def roster(self) -> Roster:
-        """As it is told now."""
+        """As it is told now. Where those that are left are no majority it is void: nobody goes on by it."""
         roster = self.members.roster()
-        if self.plan.elects:
-            ready = [member.rank for member in roster.members if member.ready]
-            self.agreement.tell(roster.stamp, ready, self.ledger.started_s is not None)
+        if not self.plan.elects:
+            return roster
+        ready = [member.rank for member in roster.members if member.ready]
+        started = self.ledger.started_s is not None
+        self.withheld = started and not self.enough(ready)
+        if self.withheld:
+            return msgspec.structs.replace(roster, version=0, view=0)
+        self.agreement.tell(roster.stamp, ready, started)
         return roster
+
+    def enough(self, heard: Iterable[int]) -> bool:
+        """Whether these may go on, as far as others may do so without a supervisor."""
+        workers = self.members.workers
+        return self.agreement.enough(set(heard), lambda rank: workers[rank].party)
 
     def tell_roster(self, besides: Worker | None = None) -> None:
         live = self.members.live()
@@ -262,6 +277,8 @@ class Roll:
         """Of many workers, all hear of all once in a while: n lists of n members are a lot of bytes, and a later list
         replaces an earlier one."""
         live = self.members.live()
+        if self.withheld and self.enough(worker.rank for worker in self.members.with_state()):
+            self._roster_owed = True
         pause_s = len(live) ** 2 * MEMBER_NBYTES / ROSTER_BYTES_PER_S
         if self._roster_owed and now - self._roster_told_s >= pause_s:
             self._roster_owed, self._roster_told_s = False, now

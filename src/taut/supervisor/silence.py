@@ -30,7 +30,7 @@ class Silence:
         """Give up the silent, or wait for them; why the run is over, where it has waited for too long."""
         live = self.roll.members.live()
         silent = self._silent(live, now)
-        if not silent or self._enough(live, silent):
+        if (not silent and not self.roll.withheld) or self._enough(live, silent):
             if self.since_s is not None:
                 self._go_on(silent, now)
                 return None
@@ -39,7 +39,8 @@ class Silence:
                 reason = f"{closed}silent for {worker.detector.silence_s(now):.1f} s"
                 self.roll.given_up(worker, reason, now, may_return=True)
             return None
-        why = f"{len(silent)} of {len(live)} workers are silent: {self._needs()}"
+        lacking = f"{len(silent)} of {len(live)} workers are silent" if silent else f"{len(live)} workers are left"
+        why = f"{lacking}: {self._needs()}"
         patience_s = self.roll.plan.patience_s
         if self.since_s is None:
             self.since_s = now
@@ -71,9 +72,7 @@ class Silence:
             return len(silent) < len(live)
         lost = {worker.rank for worker in silent}
         heard = {worker.rank for worker in live if worker.rank not in lost}
-        workers = self.roll.members.workers
-        in_force = self.roll.agreement.enough(heard, lambda rank: workers[rank].party)
-        return in_force and 2 * (len(heard) + 1) > len(live) + 1
+        return self.roll.enough(heard) and 2 * (len(heard) + 1) > len(live) + 1
 
     def _go_on(self, silent: Sequence[Worker], now: float) -> None:
         """The wait is over. Who is still silent may be a moment behind the others: it is judged anew."""

@@ -11,6 +11,7 @@ from taut.simulator.result import Simulated
 from taut.strategies.combination import agrees, codec_for, codec_name, combine
 from taut.strategies.registry import on_topology
 from taut.strategies.schedule import parse_schedule
+from taut.supervisor.elected import LEFT_OUT
 from taut.testing.random_plans import SHORT_S
 from taut.testing.soak_tally import Tally
 
@@ -90,8 +91,11 @@ def _nobody_wronged(found: Simulated) -> Iterator[str]:
     if places and max(places.values()) > 1:
         yield f"a process with several ranks at once: {places}"
     may_go = _out_of_sight(found)
+    away = any(isinstance(fault, KillSupervisor) for fault in found.scenario.faults)
+    elects = away or 2 * len(may_go) > found.scenario.workers  # most workers may have gone on without the supervisor
     for rank, row in outcome.workers.items():
-        if row.state == "gone" and row.pid - 1 not in may_go:
+        left_out = elects and row.reason == LEFT_OUT
+        if row.state == "gone" and row.pid - 1 not in may_go and not left_out:
             yield f"worker {rank} was given up though it was there all the time: {row.reason}"
 
 

@@ -75,7 +75,8 @@ class Heartbeat(Message, frozen=True):
     """I am alive; this is what I did. ``sketch`` (may be empty) is a linear sketch of the weights, for the consensus
     distance; ``complaints`` are about the worst of those whose messages make no sense. In lock-step, ``agreed``: the
     stamp of the last membership that all its members have told this worker that they are in; ``elected``: the one that
-    the workers decided on without a supervisor, until it is in a roster."""
+    the workers decided on without a supervisor, until it is in a roster; ``calm``: this worker hears the supervisor as
+    ever, and its vote is not with anybody."""
 
     statistics: Statistics
     sketch: Annotated[list[float], Meta(max_length=1024)]
@@ -83,6 +84,7 @@ class Heartbeat(Message, frozen=True):
     said: Count = 0  # messages to the supervisor before this one, without heartbeats: fewer came? some were lost
     agreed: Count = 0
     elected: View | None = None
+    calm: bool = False
 
 
 class Done(Message, frozen=True):

@@ -32,11 +32,13 @@ class Assembling:
         self._supervisor, self._send, self._enter = supervisor, send, enter
         self._roster: Roster | None = None
 
-    @property
-    def elected(self) -> View | None:
-        """What the supervisor is to be told: the present membership, if the workers made it."""
-        view = self._assembly.view if self._assembly.views else None
-        return view if view is not None and view.own else None
+    def told(self) -> tuple[int, View | None, bool]:
+        """What the supervisor is to know: ``agreed``, the present membership if the workers made it, and whether this
+        worker is calm: not about to go on without the supervisor."""
+        assembly = self._assembly
+        elected = assembly.view if assembly.views and assembly.view.own else None
+        calm = not assembly.voted and not self._supervisor.uneasy(self._supervisor.clock.now())
+        return self.agreed, elected, calm
 
     def placed(self, roster: Roster | None) -> None:
         """The supervisor's roster, if it is a new one."""

@@ -79,7 +79,7 @@ class Courier:
     def assemble(self) -> None:
         """From now on this worker takes part where the others go on without a supervisor."""
         assembling = Assembling(self.rank, self.supervisor, self._send_word, self._enter)
-        self.supervisor.view = lambda: (assembling.agreed, assembling.elected)
+        self.supervisor.view = assembling.told
         self.assembling = assembling
 
     def supervisor_lost(self) -> bool:

@@ -54,7 +54,7 @@ class SupervisorLink:
         self.transport, self.facts, self.clock = transport, facts, clock
         self.statistics, self.sketch = statistics, sketch
         self.standing: Callable[[], Returned] | None = None
-        self.view: Callable[[], tuple[int, View | None]] = _no_view  # for heartbeats: ``agreed`` and ``elected``
+        self.view: Callable[[], tuple[int, View | None, bool]] = _no_view  # for heartbeats: ``agreed`` and what follows
         self.term = 0  # of the supervisor's lives
         self.renewals = 0  # how often something said to it may have been lost
         self.admission_s = ADMISSION_S
@@ -181,5 +181,5 @@ class SupervisorLink:
             )
 
 
-def _no_view() -> tuple[int, View | None]:
-    return 0, None
+def _no_view() -> tuple[int, View | None, bool]:
+    return 0, None, False
