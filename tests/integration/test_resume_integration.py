@@ -43,11 +43,11 @@ def taut(tmp_path: Path) -> Iterator[Start]:
     """Start the command in a session of its own, so that all of it can be killed at once."""
     with ExitStack() as stack:
 
-        def start(log: str, *words: str) -> subprocess.Popen[bytes]:
+        def start(log: str, *words: str, folder: str = ".") -> subprocess.Popen[bytes]:
             out = stack.enter_context((tmp_path / log).open("wb"))
             process = subprocess.Popen(
                 [sys.executable, "-m", "taut.cli.main", *words],
-                cwd=tmp_path,
+                cwd=tmp_path / folder,
                 stdout=out,
                 stderr=out,
                 start_new_session=True,
@@ -80,7 +80,8 @@ def test_killed_and_resumed_it_ends_with_the_same_bits(tmp_path: Path, taut: Sta
     torn.mkdir()
     (torn / ".worker-0.safetensors.77.part").write_bytes(b"half")
     (tmp_path / "hurry").touch()
-    resumed = taut("resumed.log", "resume", "cut", "--json")
+    (tmp_path / "elsewhere").mkdir()  # the script finds its files all the same
+    resumed = taut("resumed.log", "resume", "cut", "--runs-dir", "../taut-runs", "--json", folder="elsewhere")
     assert resumed.wait(PATIENCE_S) == 0, (tmp_path / "resumed.log").read_text()
     assert whole.wait(PATIENCE_S) == 0, (tmp_path / "whole.log").read_text()
     assert (tmp_path / "cut.txt").read_text() == (tmp_path / "whole.txt").read_text()

@@ -115,7 +115,7 @@ def resume(
         _supervise(record, settings, service, display, listening, as_json=as_json, quiet=quiet)
     if launch.cwd and Path(launch.cwd).is_dir():
         os.chdir(launch.cwd)  # the script's arguments may name files from there
-    resumed = (record.summary.name, record.summary.path.absolute(), service)
+    resumed = (record.summary.name, service.run_dir, service)
     local = LocalRun(settings, Path(launch.script), launch.args, start=launch.start, listening=listening, resumed=resumed)
     see_through(local, Path(launch.script), display, as_json=as_json, verbose=verbose, quiet=quiet)
 
