@@ -294,6 +294,6 @@ def test_an_error_of_taut_is_one_line_with_the_place_in_the_script(tmp_path: Pat
 
 def test_a_folder_that_cannot_be_written_to_is_said(tmp_path: Path) -> None:
     engine = LocalEngine(written(tmp_path, WAIT), [], 1, {}, log_dir=tmp_path / "absent")
-    with pytest.raises(StorageFailed, match="absent/zygote[.]log could not be written: No such file"):
+    with pytest.raises(StorageFailed, match=r"absent/zygote\.log could not be written: No such file"):
         engine.start()
     engine.close()
