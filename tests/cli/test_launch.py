@@ -23,7 +23,7 @@ FAILED = Outcome("failed", 1, None, exact=False, digest="", model=None, error="C
 class Supervisor:
     """One that is interrupted in its first tick, and fails when it is told to drain."""
 
-    by: signal.Signals
+    by: signal.Signals = signal.SIGINT
     drained: list[str] = field(default_factory=list)
     stopped: bool = False
     superseded: bool = False
