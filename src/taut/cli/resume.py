@@ -123,12 +123,15 @@ def resume(
 def find_checkpoint(record: RunRecord, lock: RunLock) -> Found:
     """The run's last good checkpoint; ``Misuse`` where the run cannot be continued."""
     from taut.supervisor.checkpoint_folder import last_good
+    from taut.supervisor.standby import Standby
 
     summary, folder = record.summary, record.summary.path / FOLDER
     # Of this machine's processes none conducts it: that is what the lock says, whatever has the former one's number now.
     if summary.state == "running" and not (lock.sure and summary.host == socket.gethostname()):
-        remedy = f"`taut show {summary.name}` shows it, which is on {summary.host}"
-        raise Misuse(f"run {summary.name!r}", "one that is not going any more", remedy)
+        sys.stderr.write(f"looking whether its supervisor on {summary.host} still lives, which takes some seconds\n")
+        if Standby(summary.path).beats():
+            remedy = f"`taut show {summary.name}` shows it, which is on {summary.host}"
+            raise Misuse(f"run {summary.name!r}", "one that is not going any more", remedy)
     if summary.state == "finished" and not (record.outcome or {}).get("samples_undone"):
         raise Misuse(f"run {summary.name!r}", "one that is not finished", f"its model is {summary.model}")
     try:
