@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pytest
 from rich.console import Console
 
 from taut.cli.display import Display
@@ -22,13 +23,14 @@ FAILED = Outcome("failed", 1, None, exact=False, digest="", model=None, error="C
 class Supervisor:
     """One that is interrupted in its first tick, and fails when it is told to drain."""
 
+    by: signal.Signals = signal.SIGINT
     drained: list[str] = field(default_factory=list)
     stopped: bool = False
     superseded: bool = False
 
     def wait(self, timeout_s: float) -> Outcome | None:
         if not self.drained:
-            signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(self.by)
             return None
         return FAILED
 
@@ -69,11 +71,14 @@ class Shown(Display):
     def update(self, view: Any) -> None: ...
 
 
-def test_ctrl_c_before_anything_was_trained_waits_for_no_worker_and_shows_no_failure(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("by", "named"), [(signal.SIGINT, "Ctrl-C"), (signal.SIGTERM, "SIGTERM")])
+def test_ctrl_c_before_anything_was_trained_waits_for_no_worker_and_shows_no_failure(
+    tmp_path: Path, by: signal.Signals, named: str
+) -> None:
     console = Console(file=io.StringIO(), width=200)
-    supervisor, engine, display = Supervisor(), Engine([tmp_path / "worker-0.log"]), Shown(console, quiet=False)
+    supervisor, engine, display = Supervisor(by), Engine([tmp_path / "worker-0.log"]), Shown(console, quiet=False)
     ended = conduct(supervisor, engine, display)  # type: ignore[arg-type]
-    assert supervisor.drained == ["Ctrl-C"]
+    assert supervisor.drained == [named]
     assert engine.closed
     assert supervisor.stopped
     assert ended.exit_code == 1

@@ -17,6 +17,7 @@ import psutil
 import pytest
 
 from taut.engines.local import Exit, LocalEngine
+from taut.errors import StorageFailed
 
 PATIENCE_S = 60.0
 
@@ -289,3 +290,10 @@ def test_an_error_of_taut_is_one_line_with_the_place_in_the_script(tmp_path: Pat
         (ended,) = exits(engine)
     assert ended.code == 2
     assert engine.logs[0].read_text() == f"error: {script}, line 8: the supervisor does not take this token\n"
+
+
+def test_a_folder_that_cannot_be_written_to_is_said(tmp_path: Path) -> None:
+    engine = LocalEngine(written(tmp_path, WAIT), [], 1, {}, log_dir=tmp_path / "absent")
+    with pytest.raises(StorageFailed, match=r"absent/zygote\.log could not be written: No such file"):
+        engine.start()
+    engine.close()

@@ -241,3 +241,27 @@ def test_of_all_who_take_over_at_once_one_does(tmp_path: Path) -> None:
     with pytest.raises(Superseded, match="of term 4"):
         Supervisor.recover(folder, term=3)
     former.close()
+
+
+def test_a_supervisor_on_a_machine_that_is_gone_beats_no_more_and_one_that_writes_does(tmp_path: Path) -> None:
+    folder = tmp_path / "owl"
+    store = RunStore(folder, folder.name)
+    store.begin(1.0, "", {}, {})
+    assert not Standby(folder, FakeClock()).beats(), "it never wrote"
+    place = ("tcp://127.0.0.1:1", "127.0.0.1", "")
+    store.remember(101.0, 0, place, b"all")
+    store.flush()
+    with sqlite3.connect(folder / "run.sqlite") as database:
+        database.execute("update run set host = 'elsewhere'")
+    database.close()
+    clock = FakeClock()
+    assert not Standby(folder, clock).beats(clock.advance)
+    assert 3.0 < clock.now() < 20.0, "by its rhythm of a second"
+
+    def writes(seconds: float) -> None:
+        clock.advance(seconds)
+        store.remember(clock.now(), 0, place, b"all")
+        store.flush()
+
+    assert Standby(folder, clock).beats(writes)
+    store.close()

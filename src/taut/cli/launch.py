@@ -49,14 +49,15 @@ class Ended:
 
 
 class Interrupts:
-    """Counts Ctrl-C (and SIGTERM) instead of being interrupted by it."""
+    """Counts Ctrl-C and SIGTERM instead of being interrupted by them. ``last``: which it was."""
 
     def __init__(self) -> None:
-        self.count = 0
+        self.count, self.last = 0, ""
         self._before: dict[int, Any] = {}
 
     def _count(self, number: int, frame: FrameType | None) -> None:
         self.count += 1
+        self.last = "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
 
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
@@ -135,7 +136,7 @@ def _until_outcome(
         if interrupts.count and not draining:
             draining = True
             display.note("stopping: draining, Ctrl-C again to stop now")
-            supervisor.drain("Ctrl-C")
+            supervisor.drain(interrupts.last)
         if engine is not None and not engine.running and not ended.joined and outcome is None:
             return  # every script ended, and none of them asked to be a worker
 

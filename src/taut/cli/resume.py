@@ -115,7 +115,7 @@ def resume(
         _supervise(record, settings, service, display, listening, as_json=as_json, quiet=quiet)
     if launch.cwd and Path(launch.cwd).is_dir():
         os.chdir(launch.cwd)  # the script's arguments may name files from there
-    resumed = (record.summary.name, record.summary.path.absolute(), service)
+    resumed = (record.summary.name, service.run_dir, service)
     local = LocalRun(settings, Path(launch.script), launch.args, start=launch.start, listening=listening, resumed=resumed)
     see_through(local, Path(launch.script), display, as_json=as_json, verbose=verbose, quiet=quiet)
 
@@ -123,12 +123,15 @@ def resume(
 def find_checkpoint(record: RunRecord, lock: RunLock) -> Found:
     """The run's last good checkpoint; ``Misuse`` where the run cannot be continued."""
     from taut.supervisor.checkpoint_folder import last_good
+    from taut.supervisor.standby import Standby
 
     summary, folder = record.summary, record.summary.path / FOLDER
     # Of this machine's processes none conducts it: that is what the lock says, whatever has the former one's number now.
     if summary.state == "running" and not (lock.sure and summary.host == socket.gethostname()):
-        remedy = f"`taut show {summary.name}` shows it, which is on {summary.host}"
-        raise Misuse(f"run {summary.name!r}", "one that is not going any more", remedy)
+        sys.stderr.write(f"looking whether its supervisor on {summary.host} still lives, which takes some seconds\n")
+        if Standby(summary.path).beats():
+            remedy = f"`taut show {summary.name}` shows it, which is on {summary.host}"
+            raise Misuse(f"run {summary.name!r}", "one that is not going any more", remedy)
     if summary.state == "finished" and not (record.outcome or {}).get("samples_undone"):
         raise Misuse(f"run {summary.name!r}", "one that is not finished", f"its model is {summary.model}")
     try:

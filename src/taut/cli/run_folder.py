@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from taut.config import Settings
-from taut.errors import Misuse, TautError
+from taut.errors import Misuse, StorageFailed
 from taut.written import did_you_mean
 
 if TYPE_CHECKING:
@@ -34,8 +35,11 @@ def new_run_folder(runs_dir: str, name: str | None) -> tuple[str, Path]:
         raise Misuse(
             f"--name {name}", f"a name that no run in {runs_dir} has", f"`taut show {name}` shows that run"
         ) from None
-    except OSError as error:
-        raise Misuse(f"--runs-dir {runs_dir} ({error.strerror})", "a folder that this user may write to") from None
+    except (OSError, StorageFailed) as error:
+        cause = error if isinstance(error, OSError) else error.__cause__
+        if not isinstance(cause, OSError) or cause.errno == errno.ENOSPC:  # a full disk is not the user's mistake
+            raise StorageFailed(f"--runs-dir {runs_dir}: {error}") from None
+        raise Misuse(f"--runs-dir {runs_dir} ({cause.strerror})", "a folder that this user may write to") from None
     return name, folder
 
 
@@ -55,7 +59,7 @@ def new_supervisor(settings: Settings, command: str, launch: Launch | None = Non
             listen=Listen(settings.bind, settings.port, settings.advertise),
             origin=Origin(command, launch),
         )
-    except TautError:
+    except BaseException:  # Ctrl-C, too
         shutil.rmtree(folder, ignore_errors=True)
         raise
     return name, folder, supervisor

@@ -17,6 +17,7 @@ from typing import NoReturn
 
 from taut.engines.script import command
 from taut.engines.zygote import Plan
+from taut.errors import StorageFailed
 
 STARTS = ("zygote", "spawn")
 CLOSE_S = 10.0  # for the zygote to end after its workers were killed, which takes it milliseconds
@@ -79,6 +80,10 @@ class LocalEngine:
 
     def start(self) -> None:
         """Start the zygote; the workers follow as soon as it has imported what they share."""
+        try:
+            self.own_log.touch()
+        except OSError as error:
+            raise StorageFailed(f"{self.own_log} could not be written: {error.strerror}") from error
         with open(self.own_log, "ab") as own_log:
             self._process = subprocess.Popen(
                 [sys.executable, "-c", _ZYGOTE],

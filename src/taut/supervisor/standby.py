@@ -8,6 +8,8 @@ workers; on the same host, a process that is gone is gone at once.
 from __future__ import annotations
 
 import sqlite3
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
 
@@ -53,6 +55,14 @@ class Standby:
         if not alive(host, pid):
             return "gone"
         return "gone" if self._detector.suspects(now) else "living"
+
+    def beats(self, pause: Callable[[float], object] = time.sleep) -> bool:
+        """Whether the supervisor lives, wherever it is: waits until it writes again, or by its rhythm should have."""
+        seen, before = self.look(), self._beat
+        while seen == "living" and self._beat == before:
+            pause(LOOK_S)
+            seen = self.look()
+        return seen == "living"
 
     def _read(self) -> tuple[str | None, str, int, int, float] | None:
         path = self.run_dir / FILE
