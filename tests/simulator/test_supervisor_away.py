@@ -37,10 +37,43 @@ def test_training_goes_on_without_it_and_nothing_is_trained_on_twice(
     assert outcome.wall_s < stood_still_s - 0.5 * min(away_s, alone_s - at_s), "they stood still while it was away"
 
 
-def test_a_lone_worker_goes_on_once_it_takes_the_supervisor_for_gone() -> None:
+@pytest.mark.parametrize(
+    "words", [("--samples", "320", "--epochs", "1"), ("--samples", "80", "--epochs", "4", "--one-by-one")]
+)
+def test_a_lone_worker_goes_on_though_the_supervisor_is_gone(words: tuple[str, ...]) -> None:
     plan = FaultPlan(seed=1).kill_supervisor(back_after_s=60.0).at(6.0)
     TALLY.clear()
-    found = run_with_faults(JOB, plan, workers=1, args=("--samples", "320", "--epochs", "1"), step_s=0.5)
-    assert found.outcome is not None and found.outcome.samples_again == 0
-    assert set(TALLY.ended.values()) == {1} and len(TALLY.ended) == 320
+    found = run_with_faults(JOB, plan, workers=1, args=words, step_s=0.5)
+    assert found.outcome is not None and (found.outcome.samples_undone, found.outcome.samples_again) == (0, 0)
+    assert set(TALLY.ended.values()) == {int(words[3])} and len(TALLY.ended) == int(words[1])
     assert found.outcome.wall_s < 6.0 + 60.0 + 10.0  # of 40 s of training
+
+
+@pytest.mark.parametrize(
+    ("strategy", "samples", "epochs", "at_s", "away_s", "moved"),
+    [
+        ("async", 64, 8, 3.1, 8.0, False),  # passes of 2 s: several of them while it is away
+        ("gossip", 160, 4, 3.4, 8.0, True),
+        ("sync", 160, 4, 3.1, 8.0, False),
+    ],
+)
+def test_nobody_stands_still_at_the_end_of_a_pass_where_passes_are_asked_for_one_by_one(
+    strategy: str, samples: int, epochs: int, at_s: float, away_s: float, moved: bool
+) -> None:
+    """A script that does not say what follows goes through its passes all the same, but for the moment in which each
+    worker finds out that nobody answers; what was left of them is trained on when the supervisor is back."""
+    plan = FaultPlan(seed=1).kill_supervisor(back_after_s=away_s, moved=moved).at(at_s)
+    TALLY.clear()
+    found = run_with_faults(
+        JOB,
+        plan,
+        workers=WORKERS,
+        strategy=strategy,
+        args=("--samples", str(samples), "--epochs", str(epochs), "--one-by-one"),
+        step_s=STEP_S,
+    )
+    outcome = found.outcome
+    assert outcome is not None and outcome.exit_code == 0
+    assert (outcome.samples_undone, outcome.samples_again) == (0, 0)
+    assert [TALLY.ended[sample] for sample in range(samples)] == [epochs] * samples
+    assert outcome.wall_s < samples * epochs / 4 / WORKERS * STEP_S + 3 * STEP_S
