@@ -77,3 +77,14 @@ def test_nobody_stands_still_at_the_end_of_a_pass_where_passes_are_asked_for_one
     assert (outcome.samples_undone, outcome.samples_again) == (0, 0)
     assert [TALLY.ended[sample] for sample in range(samples)] == [epochs] * samples
     assert outcome.wall_s < samples * epochs / 4 / WORKERS * STEP_S + 3 * STEP_S
+
+
+def test_what_nobody_could_deal_before_the_last_of_passes_one_by_one_was_over_is_counted() -> None:
+    """Nobody knew that it was the last one."""
+    plan = FaultPlan(seed=1).kill_supervisor(back_after_s=30.0).at(7.1)
+    TALLY.clear()
+    words = ("--samples", str(SAMPLES), "--epochs", "3", "--one-by-one")
+    outcome = run_with_faults(JOB, plan, workers=WORKERS, args=words, step_s=STEP_S).outcome
+    assert outcome is not None and outcome.exit_code == 0 and outcome.samples_again == 0
+    assert max(TALLY.ended.values()) <= 3
+    assert 0 < outcome.samples_undone == SAMPLES * 3 - sum(TALLY.ended.values()) <= SAMPLES // 2

@@ -237,7 +237,7 @@ def test_each_sample_exactly_once_whenever_the_supervisor_dies(seed: int, worker
     assert len(play.trained) == LENGTH * PASSES
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(st.integers(0, 2**32 - 1), st.integers(1, 4), st.integers(0, 3), st.integers(0, 3))
 def test_each_sample_exactly_once_where_passes_are_asked_for_one_by_one(
     seed: int, workers: int, deaths: int, breaks: int
