@@ -19,6 +19,7 @@ parser.add_argument("--nan-at", type=int, default=-1, help="the loss is NaN at t
 parser.add_argument("--raise-at", type=int, default=-1, help="the script raises at this step of worker 1")
 parser.add_argument("--own-loop", action="store_true")
 parser.add_argument("--gate", help="train on until this file exists")
+parser.add_argument("--trail", help="folder for a file of each process with a line for each of its passes")
 args = parser.parse_args()
 
 torch.manual_seed(0)
@@ -35,6 +36,9 @@ optimizer = getattr(torch.optim, args.optimizer)(model.parameters(), lr=0.05 if 
 def forever(worker):
     while not os.path.exists(args.gate):
         yield from worker.batches((X, Y), batch_size=20)
+        if args.trail:
+            with open(os.path.join(args.trail, str(os.getpid())), "a") as trail:
+                trail.write("a pass\n")
     yield from worker.batches((X, Y), batch_size=20)
 
 

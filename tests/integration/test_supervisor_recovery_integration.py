@@ -14,8 +14,11 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from taut.supervisor.former import recall_former
+from taut.supervisor.memory import Kept
 from taut.supervisor.store import load_run
 
 JOB = Path(__file__).with_name("job.py")
@@ -28,6 +31,17 @@ def until(condition: Callable[[], object], what: str) -> None:
     while not condition():
         assert time.monotonic() < deadline, f"waited in vain for {what}"
         PAUSE.wait(0.02)
+
+
+def passes(trail: Path) -> list[int]:
+    """How many each worker has come through."""
+    return [len(path.read_text().splitlines()) for path in sorted(trail.iterdir())]
+
+
+def passes_ahead(run_dir: Path) -> int:
+    """Of how many passes something is set aside, for each of the two workers, as far as is written down."""
+    kept = msgspec.msgpack.decode(recall_former(run_dir).data, type=Kept).leases.reserved
+    return min(len({span[0] for span in kept.get(rank, [])}) for rank in (0, 1))
 
 
 @pytest.fixture
@@ -59,14 +73,21 @@ def test_a_killed_supervisor_comes_back(
     first = processes(tmp_path, "first.log", "supervisor", "--workers", "2", "--name", "run", "--bind", "127.0.0.1")
     until(lambda: "on every machine" in log.read_text(), "the supervisor")
     address = next(word for word in log.read_text().split() if word.startswith("tcp://"))
-    join = ["worker", "--join", address, "--token-file", "taut-runs/run/token", str(JOB), "--gate", str(gate)]
+    trail = tmp_path / "trail"
+    trail.mkdir()
+    script = [str(JOB), "--gate", str(gate), "--trail", str(trail), "--samples", "6000"]  # pass by pass
+    join = ["worker", "--join", address, "--token-file", "taut-runs/run/token", *script]
     workers = [processes(tmp_path, f"worker-{k}.log", *join) for k in range(2)]
     until(lambda: "start:" in log.read_text(), "the start")
+    until(lambda: passes_ahead(tmp_path / "taut-runs" / "run") > 4, "what is set aside")
     if way == "standby":
         second = processes(tmp_path, "second.log", "supervisor", "--standby", "run", "--json")
         until(lambda: "standing by" in (tmp_path / "second.log").read_text(), "the standby")
     first.send_signal(signal.SIGKILL)
     first.wait()
+    if way == "same":  # nobody deals, and nobody says that a pass is over: they go on with what was set aside
+        before = passes(trail)
+        until(lambda: all(now > then + 1 for now, then in zip(passes(trail), before, strict=True)), "passes without it")
     if way != "standby":
         elsewhere = ["--port", "0"] if way == "elsewhere" else []
         second = processes(tmp_path, "second.log", "supervisor", "--recover", "run", "--json", *elsewhere)

@@ -160,8 +160,5 @@ class Detector:
         heartbeats, as they usually come (the median, which one stall does not change)."""
         if self._closed_s is None:
             return False
-        return now - self._closed_s > self.settings.closed_beats * self.usual_s()
-
-    def usual_s(self) -> float:
-        """How long heartbeats are apart as a rule."""
-        return max(HEARTBEAT_S, statistics.median(self._intervals))
+        usual_s = max(HEARTBEAT_S, statistics.median(self._intervals))
+        return now - self._closed_s > self.settings.closed_beats * usual_s

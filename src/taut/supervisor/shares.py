@@ -45,7 +45,7 @@ class Sharing:
         >>> ask = LeaseRequest(0, 100, 10, last=False, until=1)
         >>> sharing = Sharing.of({0: ask, 1: ask}, {0: 3.0, 1: 1.0}, {0: 100}, [100])
         >>> sharing.shares(0, ask), sharing.shares(1, ask)[1]
-        ({0: 50, 1: 80, 2: 80, 3: 80, 4: 80, 5: 0, 6: 0, 7: 0, 8: 0}, 20)
+        ({0: 50, 1: 80, 2: 80, 3: 80, 4: 70, 5: 0, 6: 0, 7: 0, 8: 0}, 20)
         """
         total, stretch = 0.0, {}
         for rank in asks:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 REMEMBER_S = 60.0
 LEASES_AHEAD = 3
+MOST_LENGTHS = 64  # of passes in turn that are remembered
 LEASE_S = 0.1  # at least, where steps are shorter: asking costs a round trip, perhaps of a busy machine
 
 
@@ -37,6 +38,7 @@ class SupervisorLeases(LeaseSource):
         self._held: dict[int, Lease] = {}  # taken, and not trained on yet
         self._finished: deque[tuple[float, Lease]] = deque()  # of late, and when
         self._own = 0  # leases that it took by itself
+        self._lengths: list[tuple[int, int, int]] = []  # first pass, the one after the last, how long each is
 
     def standing(self) -> tuple[list[Lease], list[Lease]]:
         """What this worker has of leases: those not trained on yet, and those it trained on of late. From any thread."""
@@ -51,41 +53,76 @@ class SupervisorLeases(LeaseSource):
         return [msgspec.structs.replace(each, lo=min(each.hi, each.lo + trained.get(each.lease, 0))) for each in held]
 
     def take(self, plan: Plan) -> Lease | None:
-        seat, facts = self._seat, self._seat.node.facts
+        facts = self._seat.node.facts
         self.length = plan.length
-        final = plan.until - 1
+        self._note(plan)
+        while True:
+            self._await(plan)
+            if facts.stopping:
+                return None
+            lease = self._take_dealt(plan) or self._take_own(plan)
+            if lease is not None:
+                return lease
+            if self._dealt_out(plan) or self._goes_on(plan):
+                self._over(plan)
+                return None
+            # what was set aside is not any more, or the supervisor has spoken: that came between
+
+    def _await(self, plan: Plan) -> None:
+        """Until there is a lease, or none will come."""
+        seat = self._seat
 
         def answered(facts: Facts) -> bool:
-            at_hand = bool(facts.leases) or self._reserved(plan) is not None
-            return at_hand or final in facts.dealt_out or facts.stopping or self._goes_on(plan)
+            at_hand = self._dealt(plan) is not None or self._reserved(plan) is not None
+            return at_hand or self._dealt_out(plan) or facts.stopping or self._goes_on(plan)
 
         def something(facts: Facts) -> bool:
             wanted = seat.keeper is not None and seat.keeper.can_take
             return answered(facts) or seat.announced or seat.node.supervisor.renewals != self._renewals or wanted
 
         self._ask(plan)
-        while not answered(facts):
+        while not answered(seat.node.facts):
             seat.watch.charge("data")
             seat.talk.wait(something, again=lambda: self._ask_again(plan))
             seat.watch.charge("wait")
             seat.follow()
-            if seat.keeper is not None and not answered(facts):
+            if seat.keeper is not None and not answered(seat.node.facts):
                 seat.keeper.while_waiting()
             self._ask(plan)
-        if facts.stopping:
-            return None
-        if not facts.leases:
-            own = self._take_own(plan)
-            if own is None:
-                self._over(plan)
-            return own
+
+    def _dealt(self, plan: Plan) -> Lease | None:
+        """The first lease at hand. One of a pass over other data, which came late, waits for the next such pass."""
+        leases = self._seat.node.facts.leases
+        return next((lease for lease in list(leases) if self._length(lease.epoch, plan) == plan.length), None)
+
+    def _take_dealt(self, plan: Plan) -> Lease | None:
+        facts = self._seat.node.facts
         with facts.changed:
-            lease = facts.leases.popleft()
+            lease = self._dealt(plan)
+            if lease is None:
+                return None
+            facts.leases.remove(lease)
             self._held[lease.lease] = lease
         self._asked -= 1
-        if final not in facts.dealt_out:
+        if not self._dealt_out(plan):
             self._ask(plan)
         return lease
+
+    def _note(self, plan: Plan) -> None:
+        """How long its passes are."""
+        last = self._lengths[-1] if self._lengths else (plan.first, plan.first, plan.length)
+        if last[2] == plan.length:
+            self._lengths[-1:] = [(last[0], max(last[1], plan.until), plan.length)]
+        else:
+            self._lengths = [*self._lengths[-MOST_LENGTHS:], (plan.first, plan.until, plan.length)]
+
+    def _length(self, epoch: int, plan: Plan) -> int:
+        """Of this pass; 0 where that is not known, since they differ and this one is still to come."""
+        known = (length for first, until, length in reversed(self._lengths) if first <= epoch < until)
+        return next(known, plan.length if len(self._lengths) == 1 else 0)
+
+    def _dealt_out(self, plan: Plan) -> bool:
+        return plan.until - 1 in self._seat.node.facts.dealt_out
 
     def _goes_on(self, plan: Plan) -> bool:
         """Whether to end the pass though nobody said that it is dealt out: the supervisor is quiet, and there is
@@ -97,8 +134,7 @@ class SupervisorLeases(LeaseSource):
     def _over(self, plan: Plan) -> None:
         """The pass is, for this worker."""
         self._asked = 0
-        known = plan.until - 1 in self._seat.node.facts.dealt_out
-        self.left = None if known else replace(plan, first=self._first(plan))
+        self.left = None if self._dealt_out(plan) else replace(plan, first=self._first(plan))
 
     def _first(self, plan: Plan) -> int:
         """The first pass to ask for. Passes over data of different lengths cannot be asked for together."""
@@ -110,7 +146,8 @@ class SupervisorLeases(LeaseSource):
         """The first places that are set aside for this worker, of passes up to the last of the plan."""
         reserve = self._seat.node.facts.reserve
         spans = reserve.spans if reserve.length == plan.length else []
-        return next((span for span in spans if span[0] < plan.until), None)
+        mine = (span for span in spans if span[0] < plan.until and self._length(span[0], plan) == plan.length)
+        return next(mine, None)
 
     def _take_own(self, plan: Plan) -> Lease | None:
         """A lease from there. The supervisor is told, before it can be told that a smaller reserve was seen."""

@@ -69,7 +69,7 @@ class SupervisorLink:
         self._beat_s = float("-inf")
         self._began_s = clock.now()
         self._detector = Detector(self._began_s)
-        self._pulse_s = math.inf  # between two pulses, as a rule
+        self._pulsed_s = self._pulse_s = math.inf  # when the last pulse came, and how long after the one before
 
     def uneasy(self, now: float) -> bool:
         """It is late, though it need not be gone: about one pulse in a hundred is so late by chance."""
@@ -85,7 +85,7 @@ class SupervisorLink:
         return since_s is not None and self.clock.now() - since_s > self.patience_s
 
     def quiet(self) -> bool:
-        """Two pulses, as they usually come, are missing: it may be gone, or it is slow. From any thread."""
+        """Two pulses, at the pace of the last ones, are missing: it may be gone, or it is slow. From any thread."""
         heard_s = self.facts.answered_s
         return heard_s is not None and self.clock.now() - heard_s > QUIET_PULSES * self._pulse_s
 
@@ -134,7 +134,7 @@ class SupervisorLink:
         self.facts.answered_s = now
         if isinstance(message, Pulse):
             self._detector.beat(now)
-            self._pulse_s = self._detector.usual_s()
+            self._pulse_s, self._pulsed_s = max(HEARTBEAT_S, now - self._pulsed_s), now
             self.acknowledged = self._beaten
             self._hear_pulse(message)
         else:
