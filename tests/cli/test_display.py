@@ -121,6 +121,16 @@ def test_the_summary_says_what_matters() -> None:
         assert word in said
 
 
+def test_the_table_fits_into_80_columns_and_no_state_is_cut_off() -> None:
+    split = {f"{part}_s": 1.0 + place for place, part in enumerate(PARTS)}
+    busy = Statistics(123_456, 10**7, 0.1234, bytes_sent=10**9, bytes_dense=10**11, wall_s=sum(split.values()), **split)
+    text = io.StringIO()
+    show_outcome(Console(file=text, width=80), "r", outcome([row(0, busy, "finished"), row(1, busy, "finished")]))
+    lines = [line for line in text.getvalue().splitlines() if "finished" in line and "run r" not in line]
+    assert len(lines) == 2 and "…" not in text.getvalue()
+    assert max(map(len, lines)) <= 80
+
+
 def test_scores_are_in_the_table_the_summary_and_the_record() -> None:
     text = io.StringIO()
     judged = replace(

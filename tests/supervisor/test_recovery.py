@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import random
+from pathlib import Path
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scripted import Restarted, digest
@@ -21,7 +24,10 @@ from taut.core.messages import (
     Statistics,
     Welcome,
 )
+from taut.errors import Misuse
 from taut.supervisor.actions import Send
+from taut.supervisor.former import recall_former
+from taut.supervisor.run_store import FILE
 
 LENGTH = 400
 
@@ -189,3 +195,12 @@ def test_nothing_that_was_finished_is_dealt_twice_and_all_is_trained(seed, worke
     assert run.cluster.leases.samples_undone == 0
     assert times_trained == [1] * LENGTH
     assert run.cluster.leases.samples_again == 0
+
+
+def test_a_run_that_is_not_this_users_is_not_called_damaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / FILE).write_bytes(b"no database" * 100)
+    with pytest.raises(Misuse, match="damaged"):
+        recall_former(tmp_path)
+    monkeypatch.setattr(os, "access", lambda path, mode: not mode & os.W_OK)
+    with pytest.raises(Misuse, match="may read and write"):
+        recall_former(tmp_path)

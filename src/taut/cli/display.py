@@ -32,12 +32,14 @@ def split_text(statistics: Statistics) -> str:
 
 def worker_table(rows: Iterable[WorkerRow], title: str = "", scores: Mapping[int, float | None] | None = None) -> Table:
     """One line per worker, with its replica's validation score where there are ``scores``."""
-    table = Table(title=title or None, title_justify="left", box=None, pad_edge=False, padding=(0, 1))
-    table.add_column("worker", justify="right")
-    table.add_column("state")
+    table = Table(
+        title=title or None, title_justify="left", box=None, pad_edge=False, padding=(0, 1), collapse_padding=True
+    )  # so that it fits into 80 columns
+    table.add_column("worker", justify="right", no_wrap=True)
+    table.add_column("state", min_width=8)  # where there is no room, "finished" matters more than the last column
     for name in ("steps", "samples/s", "loss", "sent", "vs dense", "stale"):
         table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("comp/enc/send/wait\n/merge/data %", no_wrap=True)
+    table.add_column("comp/enc/send\n/wait/merge\n/data %", no_wrap=True)
     if scores is not None:
         table.add_column("score", justify="right", no_wrap=True)
     for row in rows:

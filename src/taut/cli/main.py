@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import sys
 import traceback
 from collections.abc import Sequence
@@ -83,6 +85,14 @@ def _root(
     _Debug.wanted = debug
 
 
+def _let_go_of_output() -> None:
+    """What is left of it in memory goes nowhere: else Python would say at its end, too, that it cannot be written."""
+    with contextlib.suppress(OSError, ValueError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
+
+
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the command line and exit."""
     _Debug.wanted = False
@@ -93,6 +103,14 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
             traceback.print_exc()
         sys.stderr.write(f"error: {error}\n")
         sys.exit(error.exit_code)
+    except OSError as error:
+        if _Debug.wanted:
+            traceback.print_exc()
+        _let_go_of_output()
+        what = f"{error.filename}: " if error.filename else ""
+        with contextlib.suppress(OSError):
+            sys.stderr.write(f"error: {what}{error.strerror or error} (`taut --debug ...` shows where)\n")
+        sys.exit(1)
     except KeyboardInterrupt:  # typer answers it only from where it has read the arguments
         sys.exit(INTERRUPTED)
     sys.exit(0)

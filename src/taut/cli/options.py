@@ -6,11 +6,13 @@ import json
 import math
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import IO, Annotated, Any, cast
 
 import msgspec
 import typer
 from rich.console import Console
+
+from taut.cli.remarks import Remarks
 
 RUN, NETWORK, OUTPUT = "What is run", "Network", "Output"
 
@@ -108,7 +110,7 @@ def results() -> Console:
 
 def notes() -> Console:
     """Where progress and remarks go: standard error."""
-    return Console(stderr=True, highlight=False)
+    return Console(file=cast("IO[str]", Remarks()), highlight=False)
 
 
 def print_json(record: Any) -> None:

@@ -154,6 +154,7 @@ def _returned(
     settings: Settings, recover: str | None, standby: str | None, display: Display
 ) -> tuple[str, Path, Supervisor] | None:
     """The supervisor of a run that has lost its own; None where a standby is not needed any more."""
+    from taut.supervisor.former import check_own
     from taut.supervisor.service import Supervisor
     from taut.supervisor.standby import LOOK_S
 
@@ -163,6 +164,7 @@ def _returned(
     port = settings.port if flagged["port"] != "default" else None
     if standby is None:
         return run, folder, Supervisor.recover(folder, bind=bind, port=port, advertise=settings.advertise)
+    check_own(folder)  # later would be too late to say so
     display.note(f"standing by for {run}; Ctrl-C to stop")
     # Its port may be held by one that is only stopped: any free one will do, the workers are told.
     port = 0 if port is None and bind is None else port

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -42,6 +43,12 @@ def port_of(address: str) -> int:
     return int(address.rpartition(":")[2])
 
 
+def check_own(run_dir: Path) -> None:
+    """``Misuse`` where the run is not this user's to conduct: whoever may write its folder may."""
+    if not os.access(run_dir, os.R_OK | os.W_OK | os.X_OK) or not os.access(run_dir / FILE, os.R_OK | os.W_OK):
+        raise Misuse(f"run folder {run_dir}", "one that this user may read and write", "its owner may")
+
+
 def recall_former(run_dir: Path) -> Former:
     """What is left in ``run_dir``; ``Misuse`` where that is not a run whose supervisor can come back."""
     path = Path(run_dir) / FILE
@@ -57,6 +64,7 @@ def recall_former(run_dir: Path) -> Former:
         finally:
             database.close()
     except sqlite3.Error as error:
+        check_own(Path(run_dir))  # a store that is not being written is read by whoever may write beside it
         raise Misuse(f"run folder {run_dir}", "a readable run", f"{path} is damaged: {error}") from None
     if run is None or memory is None:
         raise Misuse(f"run folder {run_dir}", "a run that has begun", "no worker ever joined it: start a new one")
