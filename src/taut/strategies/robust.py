@@ -60,7 +60,7 @@ def median(vectors: Sequence[Vector], out: Vector) -> None:
     for lo in range(0, len(out), CHUNK):
         part = np.stack([vector[lo : lo + CHUNK] for vector in vectors])
         part.partition((low, high), axis=0)
-        # Half of each, so that the sum of two large ones does not overflow; the smallest numbers have no half, hence clip.
+        # Half of each, so that the sum of two large ones does not overflow; the smallest have no half, hence clip.
         half = np.float32(0.5)
         out[lo : lo + CHUNK] = np.clip(half * part[low] + half * part[high], part[low], part[high])
 
