@@ -101,7 +101,7 @@ class Server(Method):
         return state
 
     def on(self, state: Serving, event: MethodEvent, now: float) -> list[MethodAction]:
-        actions: list[MethodAction] = []
+        actions: list[MethodAction] = moves.greet(state)
         match event:
             case Stepped(samples, rate):
                 self._stepped(state, samples, rate, actions)
@@ -112,7 +112,7 @@ class Server(Method):
                 state.place = place
                 state.left |= state.going.difference(place.members)
                 state.going.intersection_update(place.members)
-                self._move(state, actions)
+                self._move(state, actions, placed=True)
                 actions += state.ending.placed(place, state.shards)
             case Leaving():
                 client.include(state)
@@ -184,6 +184,11 @@ class Server(Method):
         return []
 
     def _heard(self, state: Serving, event: Heard, actions: list[MethodAction]) -> None:
+        self._hear(state, event, actions)
+        if state.early and any(held.opened is None for held in state.shards.values()):
+            self._hear_early(state, actions)  # perhaps it was this that they were waiting for
+
+    def _hear(self, state: Serving, event: Heard, actions: list[MethodAction]) -> None:
         note, sender, shard = event.note, event.sender, event.note.part
         if shard >= self.shards:
             raise MalformedMessage(f"{note.kind!r} for shard {shard} of {self.shards}")
@@ -204,39 +209,51 @@ class Server(Method):
             self._move(state, actions)
         elif shard not in state.shards:
             state.keep_early(event, sender)  # its sender knows who holds it, and this worker will
-        elif note.kind == "pull":
-            actions.append(Tell(sender, Note("weights", 0, shard), state.shards[shard].pull(sender)))
+        else:
+            self._asked(state, event, actions)
+
+    def _asked(self, state: Serving, event: Heard, actions: list[MethodAction]) -> None:
+        note, sender, held = event.note, event.sender, state.shards[event.note.part]
+        if note.kind == "pull":
+            actions.append(Tell(sender, Note("weights", 0, note.part), held.pull(sender)))
         elif note.kind == "end":
-            actions += state.ending.ended(shard, sender, event.payload, state.shards[shard])
+            held.spoke(sender)
+            actions += state.ending.ended(note.part, sender, event.payload, held)
+        elif note.kind == "yours":
+            held.spoke(sender)
 
     def _pushed(self, state: Serving, event: Heard, actions: list[MethodAction]) -> None:
-        note, shard = event.note, event.note.part
-        origin, number, version = client.check_push(state, event)
-        if shard in state.shards:
-            if event.sender not in state.going:
-                state.shards[shard].spoke(event.sender)
-            actions += self._take(state, shard, (origin, number), note, event.payload)
-        elif version > state.place.version:
-            state.keep_early(event, origin)  # of a death that this worker has not been told of yet
+        push, held = client.read_push(state, event), state.shards.get(event.note.part)
+        if held is None and push.version <= state.place.version:
+            actions.append(client.pass_on(state, event, push))
+            return
+        if held is not None and event.note.kind == "push":
+            held.spoke(event.sender)
+        if held is None or (push.again and held.opened is not None):
+            # Of members that this worker has not been told of yet; or it may be in the weights that are to come.
+            state.keep_early(event, push.origin)
         else:
-            numbers = [note.numbers[0], float(number), float(state.place.version), float(origin)]
-            actions.append(Tell(state.holders[shard], Note("passed", note.round, shard, numbers), event.payload))
+            name = (push.origin, push.number)
+            actions += self._take(state, event.note.part, name, event.note, event.payload)
 
     # ------------------------------------------------------------------------------- who comes, goes, and ends
 
-    def _move(self, state: Serving, actions: list[MethodAction]) -> None:
-        """Somebody came, or goes, or is gone."""
+    def _move(self, state: Serving, actions: list[MethodAction], placed: bool = False) -> None:
+        """Somebody goes, or (``placed``) came or is gone."""
         actions += moves.say_going(state)
-        for shard, before in enumerate(list(state.holders)):
+        for shard in range(self.shards):
             actions += moves.move(state, shard, self.on_death, lambda shard: self._open(state, shard))
-            if client.doubtful(state, shard, before):
+            if placed:
                 actions += client.push_again(state, shard, lambda each, shard: self._take_own(state, each, shard))
         for held in state.shards.values():
             held.keep(state.place.members)
+        self._hear_early(state, actions)
+
+    def _hear_early(self, state: Serving, actions: list[MethodAction]) -> None:
         early, state.early = state.early, {}
         for event in early.values():
             if event.sender in state.place.members:
-                self._heard(state, event, actions)
+                self._hear(state, event, actions)
 
     def _end(self, state: Serving, actions: list[MethodAction]) -> None:
         """This worker trains no more: what is left is pushed as soon as the push before was taken."""

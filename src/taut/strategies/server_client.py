@@ -3,13 +3,15 @@
 Where a server is slow to confirm, or cannot be heard, the worker trains on and pushes nothing meanwhile: base stays, and
 x - base grows into the next push, which is the sum. So what waits for a server is never more than one message.
 
-When the one that a push was sent to is gone, it is sent again to who holds the shard now. Pushes are numbered, and the
-weights of a shard go from hand to hand with the numbers of those that are in them: each counts once.
+When members change, a push that is not confirmed is sent again, the same way, or, if the one that it was sent to is
+gone, to who holds the shard now. Pushes are numbered, and the weights of a shard go from hand to hand with the numbers of
+those that are in them; one that comes *again* waits until those weights are there. So each counts once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -29,13 +31,13 @@ def push(state: Serving, steps: int, serve: Serve) -> list[MethodAction]:
     actions: list[MethodAction] = []
     sent = False
     for shard, rank in enumerate(state.holders):
-        if state.unpushed[shard] < max(1, steps) or shard in state.pushing:
+        if state.unpushed[shard] < steps or shard in state.pushing or shard in state.handed:
             continue
         part = state.part(shard)
         change = (state.local.x[part] - state.base[part]).tobytes()
         state.base[part] = state.local.x[part]
         state.numbers[shard] += 1
-        numbers = [state.rate, float(state.numbers[shard]), float(state.place.version)]
+        numbers = [state.rate, float(state.numbers[shard]), float(state.place.version), 0.0]
         pushed = Pushed(rank, Note("push", state.unpushed[shard], shard, numbers), change)
         state.unpushed[shard], sent = 0, True
         actions += _post(state, shard, pushed, serve)
@@ -50,23 +52,15 @@ def _post(state: Serving, shard: int, pushed: Pushed, serve: Serve) -> list[Meth
     return [Tell(pushed.to, pushed.note, pushed.payload)]
 
 
-def doubtful(state: Serving, shard: int, before: int) -> bool:
-    """Whether the push that is under way may not get to who holds the shard now. ``before``: who did, when members last
-    changed. It does if the one that it was sent to is there, and passes it on: sent again, it could overtake the weights
-    that it is in. (One who held the shard, gave it away and has it again may have passed it on in vain.)"""
-    pushed, members = state.pushing.get(shard), state.place.members
-    if pushed is None:
-        return False
-    gone = pushed.to not in members or before not in members
-    return gone or (pushed.to == state.holders[shard] and pushed.note.numbers[2] < state.place.version)
-
-
 def push_again(state: Serving, shard: int, serve: Serve) -> list[MethodAction]:
-    """Who had it is gone. If the one that holds the shard now got it by another way, it knows."""
-    before = state.pushing.pop(shard)
-    rate, number, _ = before.note.numbers
-    note = Note("push", before.note.round, shard, [rate, number, float(state.place.version)])
-    return _post(state, shard, Pushed(state.holders[shard], note, before.payload), serve)
+    """Members changed: what is under way may have been passed on in vain."""
+    before = state.pushing.pop(shard, None)
+    if before is None:
+        return []
+    rate, number, _, _ = before.note.numbers
+    note = Note("push", before.note.round, shard, [rate, number, float(state.place.version), 1.0])
+    to = before.to if before.to in state.place.members else state.holders[shard]
+    return _post(state, shard, Pushed(to, note, before.payload), serve)
 
 
 def confirmed(state: Serving, shard: int, number: int) -> None:
@@ -80,7 +74,7 @@ def ask(state: Serving) -> list[MethodAction]:
     """Pull all shards."""
     actions: list[MethodAction] = []
     for shard, rank in enumerate(state.holders):
-        if shard in state.pulling:
+        if shard in state.pulling or shard in state.handed:
             continue  # still under way: asking again would not make it faster
         pulling = state.pulling[shard] = Pulling(rank, state.base[state.part(shard)].copy())
         if rank == state.place.rank:
@@ -113,15 +107,33 @@ def include(state: Serving) -> None:
         state.pulls += 1
 
 
-def check_push(state: Serving, event: Heard) -> tuple[int, int, int]:
-    """Of a *push*, or one that was *passed* on: whose, its number, and the version of the members that it was sent in."""
+@dataclass(frozen=True)
+class Push:
+    """A *push*, or one that was *passed* on: whose it is, its number, the version of the members that it was sent in, and
+    whether it was sent before."""
+
+    origin: int
+    number: int
+    version: int
+    again: bool
+
+
+def read_push(state: Serving, event: Heard) -> Push:
+    """``MalformedMessage`` where it is none."""
     note, passed = event.note, event.note.kind == "passed"
-    if len(note.numbers) != 3 + passed or not all(0 <= number < 2**53 for number in note.numbers):
+    if len(note.numbers) != 4 + passed or not all(0 <= number < 2**53 for number in note.numbers):
         raise MalformedMessage(f"{note.kind!r} with the numbers {note.numbers}")
     if len(event.payload) != state.nbytes(note.part):
         raise MalformedMessage(f"{len(event.payload)} bytes for shard {note.part} of {state.nbytes(note.part)}")
-    number, version = int(note.numbers[1]), int(note.numbers[2])
-    return int(note.numbers[3]) if passed else event.sender, number, version
+    _, number, version, again, origin = (*note.numbers, float(event.sender))[:5]
+    return Push(int(origin), int(number), int(version), bool(again))
+
+
+def pass_on(state: Serving, event: Heard, push: Push) -> Tell:
+    """To whom this worker knows to hold the shard."""
+    note, version = event.note, float(state.place.version)
+    numbers = [note.numbers[0], float(push.number), version, float(push.again), float(push.origin)]
+    return Tell(state.holders[note.part], Note("passed", note.round, note.part, numbers), event.payload)
 
 
 def change_of(pushed: Pushed) -> np.ndarray[tuple[int], np.dtype[np.float32]]:

@@ -1,7 +1,8 @@
 """Shards of parameter servers move: to a newcomer that is entitled to them, from one that leaves in order, from the dead.
 
     leaver, to all: *going* (it holds nothing any more)
-    holder, to the next one: *hand* (weights, and what is in them);   answer: *kept*, or *back* (I leave, too)
+    holder, to the next one: *hand* (weights, and what is in them);   answer: *kept*, or *back* (it is not mine)
+    others, to the next one: *yours* (I have nothing to hand over)
 
 All count those who leave out when they see who is entitled to a shard. Not all know of it at once; so who is sent a push
 and does not hold the shard passes it on to whom it knows to. The new holder does not wait: it opens the shard with what
@@ -29,6 +30,14 @@ HAND, KEPT, BACK = KINDS = ("hand", "kept", "back")
 NOBODY = -1
 
 
+def greet(state: Serving) -> list[MethodAction]:
+    """Once, at the start: a server may not know whether it is the first to hold its shard."""
+    if state.greeted:
+        return []
+    state.greeted = True
+    return [Tell(rank, Note("yours", 0, shard)) for shard, rank in enumerate(state.holders) if rank != state.place.rank]
+
+
 def say_going(state: Serving) -> list[MethodAction]:
     """To all who have not been told that this worker leaves, if it does."""
     fresh = [other for other in state.place.others if state.leaving and other not in state.told]
@@ -51,6 +60,8 @@ def move(state: Serving, shard: int, on_death: str, open_: Callable[[int], Shard
         elif now == place.rank:
             _, kept = state.handed.pop(shard, (NOBODY, None))
             state.shards[shard] = kept or open_(shard)
+        elif shard not in state.handed:
+            actions.append(Tell(now, Note("yours", 0, shard)))
     given = state.handed.get(shard)
     if given is not None and given[0] not in place.members:
         actions.append(_hand(state, shard, given[1]))
@@ -61,7 +72,8 @@ def _hand(state: Serving, shard: int, held: Shard) -> Tell:
     to = state.holders[shard]
     state.handed[shard] = (to, held)
     opened = b"" if held.opened is None else held.opened.tobytes()
-    return Tell(to, Note(HAND, 0, shard, [float(bool(opened))]), opened + packed(held.w, held.taken))
+    numbers = [float(state.place.version), float(bool(opened))]
+    return Tell(to, Note(HAND, 0, shard, numbers), opened + packed(held.w, held.taken))
 
 
 def handed(state: Serving, event: Heard) -> list[MethodAction]:
@@ -81,14 +93,15 @@ def handed(state: Serving, event: Heard) -> list[MethodAction]:
 
 def _handed(state: Serving, event: Heard) -> list[MethodAction]:
     shard, nbytes = event.note.part, state.nbytes(event.note.part)
-    if len(event.note.numbers) != 1:
+    if len(event.note.numbers) != 2:
         raise MalformedMessage(f"'hand' with the numbers {event.note.numbers}")
-    start = nbytes if event.note.numbers[0] else 0
+    version, provisional = event.note.numbers
+    start = nbytes if provisional else 0
     w, table = unpacked(event.payload[start:], nbytes)
     opened = np.frombuffer(event.payload[:start], np.float32) if start else None
     held = state.shards.get(shard)
-    if held is None and not state.leaving:
-        state.keep_early(event, event.sender)  # its sender knows of somebody who goes, and this worker will
+    if held is None and not state.leaving and version >= state.place.version:
+        state.keep_early(event, event.sender)  # its sender knows of somebody who goes or is gone, and this worker will
         return []
     if held is not None and not state.ending.closed(shard):
         held.adopt(w, opened, table)

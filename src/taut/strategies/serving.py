@@ -66,6 +66,7 @@ class Serving:
     told: set[int] = field(default_factory=set)  # that this worker leaves
     steps: int = 0
     rate: float = 0.0
+    greeted: bool = False
     leaving: bool = False
     draining: bool = False
     finished: bool = False
