@@ -91,6 +91,10 @@ class FedAvg(Periodic):
         if state.trained or state.newcomers:
             state.group.mean(state.local.x)
 
+    def spare(self, state: Client) -> bool:
+        """Who is not chosen waits for as long as the chosen train."""
+        return state.begun and state.lent
+
     def figures(self, state: Client) -> dict[str, float]:
         return {**super().figures(state), "rounds_trained": float(state.chosen)}
 

@@ -283,6 +283,10 @@ class Method(ABC):
         """Whether the worker trains on, or may, since its round is held up; not when that is over."""
         return False
 
+    def spare(self, state: Any) -> bool:
+        """Whether this worker waits while others train, as a rule, and not only for their messages."""
+        return False
+
     def rounds_over(self, state: Any) -> int:
         """How many rounds, or other exchanges that are waited for, this worker has behind it. Of a method that
         ``drifts``: how long they take, as a rule, tells when one is held up."""
