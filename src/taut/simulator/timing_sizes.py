@@ -164,7 +164,8 @@ def _lanes(method: Method, parameters: int) -> int:
 def _numbers(method: Method) -> int:
     """How many numbers follow a vector that is summed: those of the group, and the method's own."""
     own = {"sync": NUMBERS, "averaging": 2, "fedavg": 2, "admm": 2, "dynamic": 2, "diloco": 3}
-    return OWN_NUMBERS + own[method.name] if method.name in own else 0
+    idle = method.name == "fedavg" and getattr(method, "robust", "none") != "none"  # a number more
+    return OWN_NUMBERS + own[method.name] + idle if method.name in own else 0
 
 
 def _compressed(method: Method, parameters: int, cost: CodecCost, coder: StandInCoder) -> Sizes:
