@@ -11,9 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from leaving_worlds import LeavingWorld
 
+from taut.core.events import Ended
 from taut.core.messages import Note
 from taut.errors import MalformedMessage
-from taut.strategies.method import Heard, Leaving, Placed, Refuse, Stepped, Tell
+from taut.strategies.method import Draining, Heard, Leaving, Placed, Refuse, Stepped, Tell
 from taut.strategies.relay import Relay
 from taut.strategies.tree import tree_key
 
@@ -100,6 +101,38 @@ def test_nothing_is_lost_whoever_leaves_and_when(leaves, workers, topology, code
                 world.leave(rank)
         world.happen()
     finish(world)
+
+
+@given(
+    leavers=st.sets(st.integers(0, 5), min_size=1, max_size=4),
+    between=st.integers(0, 30),
+    topology=st.sampled_from(TOPOLOGIES),
+    codec=st.sampled_from(CODECS),
+    seed=st.integers(0, 2**16),
+)
+@settings(max_examples=30, deadline=None)
+def test_all_end_alike_whoever_leaves_while_the_run_ends(leavers, between, topology, codec, seed):
+    """What goes around a leaver may come when the sums have been compared; then it counts for nobody, or all take one
+    worker's: the replicas are the same (law 2)."""
+    world = world_of(6, topology, codec, seed)
+    for _ in range(60):
+        world.happen()
+    ending = [rank for rank in sorted(world.actors) if rank not in leavers]
+    for rank in sorted(leavers):
+        while not world.leave(rank):
+            world.happen()
+    for rank in ending:
+        for event in (Ended(), Draining()):
+            world.actors[rank].ended = True
+            world.tell(rank, event)
+        for _ in range(world.random.randint(0, between)):
+            world.happen()
+    world.settle()
+    for _ in range(20_000):
+        if not world.deliver() and all(world.actors[rank].finished for rank in ending):
+            break
+    assert sorted(world.actors) == ending and all(world.actors[rank].finished for rank in ending)
+    assert len({np.asarray(world.actors[rank].shared).tobytes() for rank in ending}) == 1
 
 
 @pytest.mark.parametrize("seed", range(4))
