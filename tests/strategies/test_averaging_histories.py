@@ -18,6 +18,7 @@ METHODS = [
     "averaging:every=2,robust=clip",
     "fedavg:fraction=0.5,steps=3",
     "fedavg:fraction=0.3,samples=5",
+    "fedavg:fraction=0.6,steps=2,robust=median",
     "easgd:every=3,momentum=0.5",
     "easgd:every=1,alpha=0.5,shards=2",
     "diloco:every=3",

@@ -24,6 +24,7 @@ ROUNDS = [
     "averaging:every=2",
     "averaging:every=2,robust=median",
     "fedavg:fraction=1,steps=2",
+    "fedavg:fraction=1,steps=2,robust=median",
     "diloco:every=2",
     "diloco:every=4,fragments=2",
     "diloco:every=4,fragments=2,overlap=1,mixing=0.25",

@@ -11,9 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from leaving_worlds import LeavingWorld
 
+from taut.core.events import Ended
 from taut.core.messages import Note
 from taut.errors import MalformedMessage
-from taut.strategies.method import Heard, Leaving, Placed, Refuse, Stepped, Tell
+from taut.strategies.method import Draining, Heard, Leaving, Placed, Refuse, Stepped, Tell
 from taut.strategies.relay import Relay
 from taut.strategies.tree import tree_key
 
@@ -100,6 +101,47 @@ def test_nothing_is_lost_whoever_leaves_and_when(leaves, workers, topology, code
                 world.leave(rank)
         world.happen()
     finish(world)
+
+
+@given(
+    leavers=st.sets(st.integers(0, 5), min_size=1, max_size=4),
+    between=st.integers(0, 30),
+    drains_first=st.booleans(),
+    topology=st.sampled_from(TOPOLOGIES),
+    codec=st.sampled_from(CODECS),
+    seed=st.integers(0, 2**16),
+)
+@settings(max_examples=12, deadline=None)
+def test_nothing_is_lost_whoever_leaves_while_the_run_ends(leavers, between, drains_first, topology, codec, seed):
+    """What goes around a leaver is waited for: all end alike (law 2), with the sum of all updates, nothing to mend."""
+    world = world_of(6, topology, codec, seed)
+    for _ in range(60):
+        world.happen()
+    ending = [rank for rank in sorted(world.actors) if rank not in leavers]
+
+    def drain() -> None:
+        for rank in ending:
+            world.actors[rank].ended = True
+            world.tell(rank, Ended())
+            world.tell(rank, Draining())
+            for _ in range(world.random.randint(0, between)):
+                world.happen()
+
+    if drains_first:
+        drain()
+    for rank in sorted(leavers):
+        while not world.leave(rank):
+            world.happen()
+    if not drains_first:
+        drain()
+    world.settle()
+    for _ in range(20_000):
+        if not world.deliver() and all(world.actors[rank].finished for rank in ending):
+            break
+    assert sorted(world.actors) == ending and all(world.actors[rank].finished for rank in ending)
+    for rank in ending:
+        np.testing.assert_array_equal(np.asarray(world.actors[rank].shared).astype(np.float64), world.account.sent)
+        assert world.method.figures(world.actors[rank].method_state)["repaired"] == 0.0
 
 
 @pytest.mark.parametrize("seed", range(4))

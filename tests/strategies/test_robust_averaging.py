@@ -18,7 +18,7 @@ from taut.simulator.result import Simulated
 from taut.simulator.scenario import Scenario
 from taut.simulator.speeds import Speeds
 from taut.strategies.latecomers import KIND
-from taut.strategies.method import Draining, Heard, Place, Tell
+from taut.strategies.method import Draining, Heard, HeldUp, Place, Tell
 from taut.strategies.registry import parse
 from taut.strategies.robust import trimmed_count
 from taut.strategies.robust_group import RobustGroup
@@ -183,6 +183,69 @@ def test_the_outer_step_of_diloco_is_along_honest_changes(seed: int, kind: str) 
         assert np.abs(thetas[0]).max() < 40.0
 
 
+@given(st.integers(0, 10**6), st.sampled_from(KINDS))
+@settings(max_examples=10, deadline=None)
+def test_the_mean_of_the_chosen_of_fedavg_is_among_honest_ones(seed: int, kind: str) -> None:
+    """One of seven lies wildly whenever it is chosen; all have the same bits in every round, and none is far off."""
+    rng = np.random.default_rng(seed)
+
+    def step(actor: Actor) -> int:
+        actor.x += rng.standard_normal(3).astype(np.float32) * (1e6 if actor.rank == 6 else 1.0)
+        return 1
+
+    method = parse(f"fedavg:steps=2,fraction=0.7,seed={seed % 100},robust={kind}").method()
+    world = MethodWorld(method, [np.zeros(3, np.float32)] * 7, step=step, seed=seed)
+    world.run(8, freely=True)
+    commons = {(actor.method_state.rounds, actor.method_state.common.tobytes()) for actor in world.actors.values()}
+    assert len(commons) == len({rounds for rounds, _ in commons}) <= 2
+    assert all(np.abs(np.frombuffer(common, np.float32)).max() < 60.0 for _, common in commons)
+    world.finish()
+    assert len({actor.x.tobytes() for actor in world.actors.values()}) == 1
+
+
+def test_who_claims_to_have_trained_is_not_chosen_by_that() -> None:
+    """Worker 4 trains in every round, whoever is drawn, and what it has counts only when it is."""
+    method = parse("fedavg:steps=1,fraction=0.6,robust=median").method()
+
+    def step(actor: Actor) -> int:
+        actor.x += np.float32(100.0 if actor.rank == 4 else 1.0)
+        return 1
+
+    world = MethodWorld(method, [np.zeros(1, np.float32)] * 5, step=step, seed=2)
+    world.run(6, freely=True)
+    drawn = [method.draw((0, 1, 2, 3, 4), round) for round in range(6)]  # type: ignore[attr-defined]
+    assert all(len(one) == 3 for one in drawn) and sum(4 in one for one in drawn) > 0
+    assert all(actor.method_state.common.max() < 50.0 for actor in world.actors.values())
+    assert world.actors[0].method_state.group.voted == method.draw(  # type: ignore[attr-defined]
+        (0, 1, 2, 3, 4), world.actors[0].method_state.group.completed - 1
+    )
+
+
+def test_what_was_done_without_being_chosen_counts_when_its_turn_comes() -> None:
+    """A round is held up, and who was not chosen trains on: it keeps that on top of the mean, and gives it when drawn."""
+    method = parse("fedavg:steps=1,fraction=0.6,robust=median").method()
+    world = MethodWorld(method, [np.zeros(2, np.float32)] * 5, seed=2)
+    world.run(2, freely=True)
+    state = world.actors[0].method_state
+    for _ in range(3000):
+        drawn = method.draw((0, 1, 2, 3, 4), state.group.completed)  # type: ignore[attr-defined]
+        if 0 not in drawn and not world.actors[0].proceed and state.begun and not state.group.done:
+            break
+        world._happen(sorted(world.actors))
+    world.tell(0, HeldUp())
+    assert world.actors[0].proceed
+    world.actors[0].x[1] += np.float32(8.0)
+    world.take_step(0)
+    held = state.rounds
+    while state.rounds < held + 12:
+        assert world._happen(sorted(world.actors))
+        if 0 in state.group.voted and state.rounds > held + 1:
+            break
+        if state.rounds > held and not state.begun:
+            assert world.actors[0].x[1] - state.common[1] == 8.0
+    assert 0 in state.group.voted
+
+
 def simulated(strategy: str) -> Simulated:
     job = str(Path(__file__).parents[1] / "simulator" / "poisoned_job.py")
     links = Links(Link(1e9, 1e-4))
@@ -191,7 +254,10 @@ def simulated(strategy: str) -> Simulated:
     )
 
 
-@pytest.mark.parametrize("strategy", ["averaging:every=4,robust=median", "diloco:every=4,robust=median"])
+@pytest.mark.parametrize(
+    "strategy",
+    ["averaging:every=4,robust=median", "diloco:every=4,robust=median", "fedavg:steps=4,fraction=1,robust=median"],
+)
 def test_a_run_with_a_hostile_worker_learns_all_the_same(strategy: str) -> None:
     """One of five says that its weights are -30 times what they are."""
     robust = simulated(strategy)
@@ -211,6 +277,8 @@ def test_without_it_it_does_not() -> None:
         "averaging:robust=medain",
         "averaging:robust=median,schedule=tree",
         "diloco:robust=mean",
+        "fedavg:robust=mean",
+        "fedavg:robust=clip,schedule=tree",
         "diloco:robust=clip,fragments=2",
         "diloco:robust=clip,delayed=true",
     ],
@@ -218,3 +286,9 @@ def test_without_it_it_does_not() -> None:
 def test_what_cannot_be_asked_for_is_refused(written: str) -> None:
     with pytest.raises(Misuse):
         parse(written)
+
+
+def test_of_two_chosen_none_can_be_outvoted() -> None:
+    with pytest.raises(Misuse, match=r"2 in a round.*at least 3"):
+        parse("fedavg:robust=median").method().check_shape(SHAPE, 4)
+    parse("fedavg:robust=median,fraction=0.75").method().check_shape(SHAPE, 4)

@@ -124,7 +124,7 @@ def test_a_server_trains_too_and_sees_the_others() -> None:
     world = world_of(Server(scale=1.0, staleness="none"), 2)
     for _ in range(6):
         world.take_step(1)
-    world._quiet()
+        world._quiet()
     for _ in range(2):
         world.take_step(0)
     assert world.actors[0].x[:2].tolist() == [2.0, 6.0]

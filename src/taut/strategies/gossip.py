@@ -2,16 +2,18 @@
 
     u = what the codec says of the local step;   send u to the neighbours;   they include it, and do not pass it on
 
-Nobody waits. Communication is incomplete: an update reaches those one hop away only, so replicas drift apart. Every
-``mix`` steps each also sends its weights to the neighbours, who move towards them by their mixing weight: without that
-(``mix=0``, FAST's own form) nothing pulls replicas together, and on MNIST with momentum SGD they fell apart within an
-epoch. Traffic per worker depends on its number of neighbours, not on the size of the cluster. The codec is told that many
-workers (the neighbours and oneself): so many hear an update. Moments stay at home.
+Nobody waits, and little is kept for who cannot be heard (``windows.py``). Communication is incomplete: an update reaches
+those one hop away only, so replicas drift apart. Every ``mix`` steps each also sends its weights to the neighbours, who
+move towards them by their mixing weight: without that (``mix=0``, FAST's own form) nothing pulls replicas together, and
+on MNIST with momentum SGD they fell apart within an epoch. Traffic per worker depends on its number of neighbours, not on
+the size of the cluster. The codec is told that many workers (the neighbours and oneself): so many hear an update. Moments
+stay at home.
 Paper: FAST ("fast asynchronous training": ring or torus, one hop); no published figures.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, cast
 
@@ -33,11 +35,13 @@ from taut.strategies.method import (
     Place,
     Placed,
     Proceed,
+    Refuse,
     Stepped,
     Tell,
     check_whole,
 )
 from taut.strategies.robust import check_robust, clip_share
+from taut.strategies.windows import Windows
 
 if TYPE_CHECKING:
     from taut.strategies.method import Vector
@@ -50,6 +54,9 @@ class Coded(Local, Protocol):
 
     def flush(self) -> list[bytes]:
         """The run is over: what is still worth sending."""
+
+    def merge(self, payloads: Sequence[bytes]) -> bytes:
+        """One payload that says what these do together."""
 
     def retune(self, workers: int, staleness: float) -> None:
         """How many hear an update, the sender among them, and how late, in steps."""
@@ -68,6 +75,7 @@ class Exchange:
 
     local: Coded
     place: Place
+    windows: Windows
     turns: int = 0
     left: set[int] = field(default_factory=set)
     taken_leave: set[int] = field(default_factory=set)
@@ -102,7 +110,8 @@ class Gossip(Method):
         check_whole(self, "mix", 0, "0 is FAST's own form, without mixing")
 
     def start(self, place: Place, local: Local) -> Exchange:
-        state = Exchange(cast(Coded, local), place)
+        coded = cast(Coded, local)
+        state = Exchange(coded, place, Windows(coded.merge, coded.x.nbytes))
         _retune(state)
         return state
 
@@ -113,21 +122,24 @@ class Gossip(Method):
                 self._tell_neighbours(state, state.local.emit(), actions)
                 state.turns += 1
                 if self.mix and state.turns % self.mix == 0:
-                    self._tell_neighbours(state, state.local.shared.tobytes(), actions, kind="weights")
+                    weights = state.local.shared.tobytes()
+                    actions += [tell for other in _hearers(state) for tell in state.windows.weights(other, weights)]
                 actions.append(Proceed())
             case Heard(sender, Note(kind="bye"), _):
                 state.left.add(sender)
-            case Heard(sender, Note(kind="weights"), payload):
-                _mix(state, sender, payload, clipped=self.robust == "clip")
-            case Heard(_, _, payload):
-                state.local.absorb(payload)
-                state.included += 1
+            case Heard(sender, Note(kind="seen", round=count), _):
+                actions += [] if state.draining else state.windows.seen(sender, count)
+            case Heard(sender):
+                actions += state.windows.came(sender)
+                actions += self._include(state, event)
             case Placed(place):
                 state.place = place
+                state.windows.keep(place.members)
                 _retune(state)
             case Leaving() | Draining():
                 for rest in state.local.flush():
                     self._tell_neighbours(state, rest, actions)
+                actions += state.windows.flush()
                 state.draining = isinstance(event, Draining)
             case Ended():
                 pass  # updates of others still come
@@ -135,13 +147,20 @@ class Gossip(Method):
             self._drain(state, actions)
         return actions
 
-    def _tell_neighbours(
-        self, state: Exchange, payload: bytes | None, actions: list[MethodAction], kind: str = "update"
-    ) -> None:
-        if payload is None or state.draining:
-            return
-        place = state.place
-        actions += [Tell(other, Note(kind), payload) for other in place.graph(state.turns).outward(place.rank)]
+    def _include(self, state: Exchange, heard: Heard) -> list[MethodAction]:
+        try:
+            if heard.note.kind == "weights":
+                _mix(state, heard.sender, heard.payload, clipped=self.robust == "clip")
+            else:
+                state.local.absorb(heard.payload)
+                state.included += 1
+        except MalformedMessage as error:
+            return [Refuse(heard.sender, str(error))]  # it was seen all the same
+        return []
+
+    def _tell_neighbours(self, state: Exchange, payload: bytes | None, actions: list[MethodAction]) -> None:
+        if payload is not None and not state.draining:
+            actions += [tell for other in _hearers(state) for tell in state.windows.update(other, payload)]
 
     def _drain(self, state: Exchange, actions: list[MethodAction]) -> None:
         """A good-bye comes after all updates: whoever has everybody's has included everything that was sent to it."""
@@ -152,12 +171,15 @@ class Gossip(Method):
             actions.append(Finished())
 
     def figures(self, state: Exchange) -> dict[str, float]:
-        return {"included": float(state.included)}
+        return {"included": float(state.included), "merged": float(state.windows.merged)}
+
+
+def _hearers(state: Exchange) -> list[int]:
+    return state.place.graph(state.turns).outward(state.place.rank)
 
 
 def _retune(state: Exchange) -> None:
-    place = state.place
-    hearers = len(place.graph(state.turns).outward(place.rank)) or min(1, len(place.others))
+    hearers = len(_hearers(state)) or min(1, len(state.place.others))
     state.local.retune(1 + hearers, STALENESS)
 
 

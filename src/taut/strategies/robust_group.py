@@ -17,7 +17,7 @@ to the same bits. No result is ever taken from another member, as in a ``Group``
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -33,10 +33,14 @@ if TYPE_CHECKING:
     from taut.strategies.method import Vector
 
 Shares = dict[int, bytes | None]  # None: it was refused
+# Whose vectors are merged: of these members, in the round after so many, where so many said yes to each number.
+Voters = Callable[[Collection[int], int, Sequence[float]], Collection[int]]
 
 
 class RobustGroup(Group):
-    """One member's machine, with the interface of a ``Group``; ``kind``: of the mean (``robust.KINDS``).
+    """One member's machine, with the interface of a ``Group``; ``kind``: of the mean (``robust.KINDS``). ``voters``:
+    whose vectors count, by what all know alike and nobody claims for itself; everybody's, if not given. ``voted``: those
+    whose did, in the round that is done.
 
     >>> from taut.topologies.registry import parse
     >>> groups = [RobustGroup(Place(rank, (0, 1, 2), parse("complete"), 1), 1, "median") for rank in (0, 1, 2)]
@@ -51,9 +55,12 @@ class RobustGroup(Group):
 
     kinds = {"share": 1, "have": 1, "stand": 2}  # noqa: RUF012
 
-    def __init__(self, place: Place, length: int, kind: str, lane: int = 0) -> None:
+    def __init__(
+        self, place: Place, length: int, kind: str, lane: int = 0, voters: Voters = lambda members, *_: members
+    ) -> None:
         super().__init__(place, length, lane=lane)
-        self.kind = kind
+        self.kind, self.voters = kind, voters
+        self.voted: frozenset[int] = frozenset()
         self._share = b""  # what we give to the round that we are in: the vector, then the numbers
         self._shares: Shares | None = None  # of the round, while it is run
         self._full: Shares | None = None  # all of them, and we have told so
@@ -159,12 +166,15 @@ class RobustGroup(Group):
 
     def _conclude(self, full: Shares) -> None:
         """All merge the same shares in the same order, hence to the same bits."""
-        given = [np.frombuffer(share, np.float32) for _, share in sorted(full.items()) if share is not None]
+        given = {rank: np.frombuffer(share, np.float32) for rank, share in sorted(full.items()) if share is not None}
         buffer = self._buffer(self.stand.round + 1)
         buffer[: self.length] = np.nan
+        buffer[self.length :] = sum(one[self.length :] > 0.0 for one in given.values()) if given else 0.0
+        says = [float(number) for number in buffer[self.length :]]
+        self.voted = frozenset(self.voters(sorted(full), self.completed, says)) & given.keys() or frozenset(given)
         if given:
-            merge(self.kind, [one[: self.length] for one in given], buffer[: self.length])
-        buffer[self.length :] = sum(one[self.length :] > 0.0 for one in given) if given else 0.0
+            votes = [given[rank][: self.length] for rank in sorted(self.voted)]
+            merge(self.kind, votes, buffer[: self.length])
         self._share, self._shares, self._full, self._have = b"", None, None, set()
         self._complete(buffer)
 

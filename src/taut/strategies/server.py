@@ -4,12 +4,15 @@
     worker   every ``push`` steps: push d_i = x - (x at its last push)
              every ``pull`` steps: x <- w + what it has not pushed yet
 
-Nobody waits: a pull is answered while the worker trains on, and included at the end of a step. The weights are cut into
-``shards``, held by the first workers beside their training (their communication thread serves them).
+Nobody waits: a pull is answered while the worker trains on, and included at the end of a step; where a push is not
+confirmed, the next ones are added up (``server_client.py``). The weights are cut into ``shards``, held by the first
+workers beside their training (their communication thread serves them).
 
-When a server dies, the next worker entitled to its shard takes it over from its own copy (``on_death=elect``: what it had
-not pulled yet is lost), or all stop and save their models (``on_death=stop``). At the end each server, when all have told
-it that they ended, sends its weights to all: replicas end with the same bits.
+When a server leaves in order, all hear of it, and its shards go to those entitled to them next, with every push that is
+in them; what still comes to it is passed on, and what does not is sent again (``server_moves.py``). When one dies, its
+heir begins with its own copy (``on_death=elect``: what others had pushed since it last pulled is lost), or all stop and
+save their models (``on_death=stop``). At the end each server, when all have told it that they ended, sends its weights to
+all: replicas end with the same bits.
 Paper: Dean et al. 2012, "Large Scale Distributed Deep Networks" (Downpour SGD).
 """
 
@@ -17,13 +20,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from taut.core.events import Ended
 from taut.core.messages import Note
-from taut.errors import MalformedMessage, Misuse, PeerLost
+from taut.errors import MalformedMessage, Misuse
+from taut.strategies import server_client as client
+from taut.strategies import server_moves as moves
 from taut.strategies.method import (
     Draining,
     Finished,
@@ -41,14 +46,9 @@ from taut.strategies.method import (
     check_whole,
 )
 from taut.strategies.server_ending import ServerEnding
-from taut.strategies.serving import Pulling, Serving
-from taut.strategies.shard import Shard, bounds, holder
+from taut.strategies.serving import Pushed, Serving
+from taut.strategies.shard import Shard, holder
 from taut.strategies.staleness import KINDS, Remedy
-
-if TYPE_CHECKING:
-    from taut.strategies.method import Vector
-
-EARLY = 64  # messages at most that wait for the members that they tell of
 
 
 @dataclass(frozen=True)
@@ -90,14 +90,18 @@ class Server(Method):
 
     def start(self, place: Place, local: Local) -> Serving:
         holders = [holder(shard, self.shards, place.members) for shard in range(self.shards)]
-        state = Serving(local, place, local.x.copy(), holders, ServerEnding(self.shards, place))
+        each = range(self.shards)
+        ending = ServerEnding(self.shards, place)
+        state = Serving(
+            local, place, local.x.copy(), holders, ending, [0 for _ in each], [0 for _ in each], [{} for _ in each]
+        )
         for shard, rank in enumerate(holders):
             if rank == place.rank:
-                self._open(state, shard)
+                state.shards[shard] = self._open(state, shard)
         return state
 
     def on(self, state: Serving, event: MethodEvent, now: float) -> list[MethodAction]:
-        actions: list[MethodAction] = []
+        actions: list[MethodAction] = moves.greet(state)
         match event:
             case Stepped(samples, rate):
                 self._stepped(state, samples, rate, actions)
@@ -105,22 +109,29 @@ class Server(Method):
             case Heard():
                 self._heard(state, event, actions)
             case Placed(place):
-                self._placed(state, place, actions)
+                state.place = place
+                state.left |= state.going.difference(place.members)
+                state.going.intersection_update(place.members)
+                self._move(state, actions, placed=True)
+                actions += state.ending.placed(place, state.shards)
             case Leaving():
-                self._include(state)
-                self._push(state, actions)
-                self._bequeath(state, actions)
+                client.include(state)
+                actions += client.push(state, 1, lambda pushed, shard: self._take_own(state, pushed, shard))
+                state.leaving = True
+                state.going.add(state.place.rank)
+                self._move(state, actions)
             case Draining() if not state.draining:
-                self._include(state)
-                self._push(state, actions)
+                client.include(state)
                 state.draining = True
-                self._end(state, actions)
             case Ended() | Draining():
                 pass
-        if state.draining and state.ending.complete and not state.finished:
-            self._take_finals(state)
-            actions.append(Finished())
+        if state.leaving or state.draining:
+            self._end(state, actions)
         return actions
+
+    def owing(self, state: Serving) -> bool:
+        """What it pushed is not confirmed yet, or what it held not taken."""
+        return bool(state.pushing or any(state.unpushed) or state.handed)
 
     def figures(self, state: Serving) -> dict[str, float]:
         served = [shard.staleness for shard in state.shards.values()]
@@ -133,140 +144,128 @@ class Server(Method):
 
     # ------------------------------------------------------------------------------------------- the worker
 
-    def _range(self, state: Serving, shard: int) -> slice:
-        return bounds(shard, self.shards, len(state.local.x))
-
-    def _nbytes(self, state: Serving, shard: int) -> int:
-        return int(state.base[self._range(state, shard)].nbytes)
-
     def _stepped(self, state: Serving, samples: int, rate: float, actions: list[MethodAction]) -> None:
         if samples:
             state.steps += 1
-            state.unpushed += 1
+            state.unpushed = [steps + 1 for steps in state.unpushed]
             state.rate = rate
-        self._include(state)
-        if samples and state.steps % self.push == 0:
-            self._push(state, actions)
+        client.include(state)
+        if samples:
+            actions += client.push(state, self.push, lambda pushed, shard: self._take_own(state, pushed, shard))
         if samples and state.steps % self.pull == 0:
-            self._ask(state, actions)
-
-    def _push(self, state: Serving, actions: list[MethodAction]) -> None:
-        if not state.unpushed:
-            return
-        change = state.local.x - state.base
-        state.base[:] = state.local.x
-        note = Note("push", state.unpushed, 0, [state.rate])
-        state.unpushed = 0
-        state.pushes += 1
-        for shard, rank in enumerate(state.holders):
-            part = change[self._range(state, shard)]
-            if rank == state.place.rank:
-                self._serve(state, shard, rank, note, part)
-            else:
-                actions.append(Tell(rank, Note("push", note.round, shard, note.numbers), part.tobytes()))
-
-    def _ask(self, state: Serving, actions: list[MethodAction]) -> None:
-        for shard, rank in enumerate(state.holders):
-            if shard in state.pulling:
-                continue  # still under way: asking again would not make it faster
-            part = self._range(state, shard)
-            pulling = state.pulling[shard] = Pulling(rank, state.base[part].copy())
-            if rank == state.place.rank:
-                pulling.answer = np.frombuffer(state.shards[shard].pull(rank), np.float32)
-            else:
-                actions.append(Tell(rank, Note("pull", 0, shard)))
-
-    def _include(self, state: Serving) -> None:
-        """x <- the answer + what the answer does not contain; what was not pushed yet stays so."""
-        for shard in [shard for shard, pulling in state.pulling.items() if pulling.answer is not None]:
-            pulling = state.pulling.pop(shard)
-            assert pulling.answer is not None
-            part = self._range(state, shard)
-            move = pulling.answer - pulling.mark
-            state.local.x[part] += move
-            state.base[part] += move
-            state.pulls += 1
+            actions += client.ask(state)
 
     # ------------------------------------------------------------------------------------------- the server
 
-    def _open(self, state: Serving, shard: int) -> None:
-        """Hold a shard from now on, beginning with what this worker knows of it."""
-        known = state.base[self._range(state, shard)].copy()
-        state.shards[shard] = Shard(known, Remedy(self.staleness, self.lambda0))
+    def _open(self, state: Serving, shard: int) -> Shard:
+        """Hold a shard from now on, beginning with what this worker knows of it. What is on its way is not in it."""
+        w = state.base[state.part(shard)].copy()
+        if shard in state.pushing:
+            w -= client.change_of(state.pushing[shard])
+        others = set(state.place.others)
+        opened = w.copy() if others else None
+        return Shard(w, Remedy(self.staleness, self.lambda0), dict(state.known[shard]), opened, others)
 
-    def _bequeath(self, state: Serving, actions: list[MethodAction]) -> None:
-        """This worker goes: who will hold its shards gets them now, and what is pushed here until they all know."""
-        for shard, held in state.shards.items() if state.place.others else ():
-            heir = state.heirs[shard] = holder(shard, self.shards, state.place.others)
-            actions.append(Tell(heir, Note("will", 0, shard), held.w.tobytes()))
+    def _take_own(self, state: Serving, pushed: Pushed, shard: int) -> list[MethodAction]:
+        return self._take(state, shard, (state.place.rank, pushed.number), pushed.note, pushed.payload)
 
-    def _serve(self, state: Serving, shard: int, sender: int, note: Note, change: Vector) -> None:
-        if state.ending.closed(shard):
-            return  # all had ended, and have these weights
-        rate, workers = note.numbers[0] if note.numbers else 0.0, len(state.place.members)
-        scale = self.scale or 1.0 / math.sqrt(workers)
-        state.shards[shard].push(sender, change, workers, max(1, note.round), rate, scale)
+    def _take(self, state: Serving, shard: int, name: tuple[int, int], note: Note, payload: bytes) -> list[MethodAction]:
+        """Count a push, by its origin and number, unless it is in the weights already; and say so to its origin."""
+        (origin, number), held = name, state.shards[shard]
+        if number > held.taken.get(origin, 0) and not state.ending.closed(shard):  # else all have the last weights
+            workers = len(state.place.members)
+            scale = self.scale or 1.0 / math.sqrt(workers)
+            change = np.frombuffer(payload, np.float32)
+            held.push(origin, change, workers, max(1, note.round), note.numbers[0], scale)
+            held.taken[origin] = number
+        if origin != state.place.rank:
+            return [Tell(origin, Note("got", number, shard))]
+        client.confirmed(state, shard, number)
+        return []
 
     def _heard(self, state: Serving, event: Heard, actions: list[MethodAction]) -> None:
+        self._hear(state, event, actions)
+        if state.early and any(held.opened is None for held in state.shards.values()):
+            self._hear_early(state, actions)  # perhaps it was this that they were waiting for
+
+    def _hear(self, state: Serving, event: Heard, actions: list[MethodAction]) -> None:
         note, sender, shard = event.note, event.sender, event.note.part
-        if shard >= self.shards or len(event.payload) % 4:
-            raise MalformedMessage(f"{note.kind!r} for shard {shard} of {self.shards}, {len(event.payload)} bytes")
-        if note.kind in ("weights", "final", "hand", "will", "push") and len(event.payload) != self._nbytes(state, shard):
-            raise MalformedMessage(f"{len(event.payload)} bytes for shard {shard} of {self._nbytes(state, shard)}")
+        if shard >= self.shards:
+            raise MalformedMessage(f"{note.kind!r} for shard {shard} of {self.shards}")
         if note.kind == "weights":
-            pulling = state.pulling.get(shard)
-            if pulling is not None and pulling.asked == sender:
-                pulling.answer = np.frombuffer(event.payload, np.float32)
+            client.answered(state, event)
         elif note.kind == "final":
+            if len(event.payload) != state.nbytes(shard):
+                raise MalformedMessage(f"{len(event.payload)} bytes for shard {shard} of {state.nbytes(shard)}")
             state.ending.final(shard, sender, event.payload)
-        elif note.kind == "will":
-            self._open(state, shard)
-            state.shards[shard].w[:] = np.frombuffer(event.payload, np.float32)
+        elif note.kind == "got":
+            client.confirmed(state, shard, note.round)
+        elif note.kind in ("push", "passed"):
+            self._pushed(state, event, actions)
+        elif note.kind in moves.KINDS:
+            actions += moves.handed(state, event)
+        elif note.kind == "going":
+            state.going.update({sender} & set(state.place.members))
+            self._move(state, actions)
         elif shard not in state.shards:
-            # Its sender knows of a death that this worker has not been told of yet.
-            state.early = [*state.early[-EARLY:], event]
-        elif note.kind == "hand":
-            if not state.ending.closed(shard):
-                state.shards[shard].w[:] = np.frombuffer(event.payload, np.float32)
-        elif note.kind == "push":
-            self._serve(state, shard, sender, note, np.frombuffer(event.payload, np.float32))
-            actions += [Tell(state.heirs[shard], note, event.payload)] if shard in state.heirs else []
-        elif note.kind == "pull":
-            actions.append(Tell(sender, Note("weights", 0, shard), state.shards[shard].pull(sender)))
+            state.keep_early(event, sender)  # its sender knows who holds it, and this worker will
+        else:
+            self._asked(state, event, actions)
+
+    def _asked(self, state: Serving, event: Heard, actions: list[MethodAction]) -> None:
+        note, sender, held = event.note, event.sender, state.shards[event.note.part]
+        if note.kind == "pull":
+            actions.append(Tell(sender, Note("weights", 0, note.part), held.pull(sender)))
         elif note.kind == "end":
-            actions += state.ending.ended(shard, sender, event.payload, state.shards[shard])
+            held.spoke(sender)
+            actions += state.ending.ended(note.part, sender, event.payload, held)
+        elif note.kind == "yours":
+            held.spoke(sender)
+
+    def _pushed(self, state: Serving, event: Heard, actions: list[MethodAction]) -> None:
+        push, held = client.read_push(state, event), state.shards.get(event.note.part)
+        if held is None and push.version <= state.place.version:
+            actions.append(client.pass_on(state, event, push))
+            return
+        if held is not None and event.note.kind == "push":
+            held.spoke(event.sender)
+        if held is None or (push.again and held.opened is not None):
+            # Of members that this worker has not been told of yet; or it may be in the weights that are to come.
+            state.keep_early(event, push.origin)
+        else:
+            name = (push.origin, push.number)
+            actions += self._take(state, event.note.part, name, event.note, event.payload)
 
     # ------------------------------------------------------------------------------- who comes, goes, and ends
 
-    def _placed(self, state: Serving, place: Place, actions: list[MethodAction]) -> None:
-        state.place = place
-        for shard, before in enumerate(state.holders):
-            if before not in place.members and self.on_death == "stop":
-                raise PeerLost(f"worker {before}, which held the weights' shard {shard}, is gone (on_death=stop)")
-            now = holder(shard, self.shards, place.members)
-            if now == before:
-                continue
-            state.holders[shard] = now
-            state.pulling.pop(shard, None)
-            state.elections += 1
-            if now == place.rank and shard not in state.shards:  # else it was left to this worker
-                self._open(state, shard)
-            elif before == place.rank:  # to a newcomer that is entitled to it
-                actions.append(Tell(now, Note("hand", 0, shard), state.shards.pop(shard).w.tobytes()))
+    def _move(self, state: Serving, actions: list[MethodAction], placed: bool = False) -> None:
+        """Somebody goes, or (``placed``) came or is gone."""
+        actions += moves.say_going(state)
+        for shard in range(self.shards):
+            actions += moves.move(state, shard, self.on_death, lambda shard: self._open(state, shard))
+            if placed:
+                actions += client.push_again(state, shard, lambda each, shard: self._take_own(state, each, shard))
         for held in state.shards.values():
-            held.keep(place.members)
-        early, state.early = state.early, []
-        for event in early:
-            if event.sender in place.members:
-                self._heard(state, event, actions)
-        actions += state.ending.placed(place, state.shards)
-        if state.draining:
-            self._end(state, actions)
+            held.keep(state.place.members)
+        self._hear_early(state, actions)
+
+    def _hear_early(self, state: Serving, actions: list[MethodAction]) -> None:
+        early, state.early = state.early, {}
+        for event in early.values():
+            if event.sender in state.place.members:
+                self._hear(state, event, actions)
 
     def _end(self, state: Serving, actions: list[MethodAction]) -> None:
-        actions += state.ending.tell(state.holders, state.shards)
+        """This worker trains no more: what is left is pushed as soon as the push before was taken."""
+        actions += client.push(state, 1, lambda pushed, shard: self._take_own(state, pushed, shard))
+        if state.draining:
+            quiet = [s for s in range(self.shards) if not state.unpushed[s] and s not in state.pushing]
+            actions += state.ending.tell(state.holders, state.shards, quiet)
+            if state.ending.complete and not state.finished:
+                self._take_finals(state)
+                actions.append(Finished())
 
     def _take_finals(self, state: Serving) -> None:
         state.finished = True
         for shard, payload in state.ending.finals.items():
-            state.local.x[self._range(state, shard)] = np.frombuffer(payload, np.float32)
+            state.local.x[state.part(shard)] = np.frombuffer(payload, np.float32)

@@ -1,12 +1,13 @@
 """The end of a run with parameter servers: all say *end* to every server, and get its last weights, *final*, from it.
 
-Channels keep their order, so when a server has heard *end* from all members, every push is in its weights. Should it die
-then, some may have its last weights already and others not: who has them sends them along with its *end* to the server
-that follows, which takes them over. So whatever happens, all end with the same bits.
+A worker says *end* when all its pushes were confirmed, so when a server has heard it from all members, every push is in
+its weights. Should it die then, some may have its last weights already and others not: who has them sends them along with
+its *end* to the server that follows, which takes them over. So whatever happens, all end with the same bits.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -38,11 +39,11 @@ class ServerEnding:
         """All last weights are here."""
         return len(self.finals) == self.shards
 
-    def tell(self, holders: list[int], held: dict[int, Shard]) -> list[Tell]:
-        """This worker has ended: say so to every server that does not know."""
+    def tell(self, holders: list[int], held: dict[int, Shard], quiet: Collection[int]) -> list[Tell]:
+        """This worker has ended: say so to every server that does not know. ``quiet``: shards with all its pushes."""
         tells: list[Tell] = []
         for shard, rank in enumerate(holders):
-            if self.told.get(shard) == rank:
+            if self.told.get(shard) == rank or shard not in quiet:
                 continue
             self.told[shard] = rank
             known = self.finals.get(shard, b"")

@@ -1,17 +1,22 @@
-"""One server's part of the weights: what workers push is added, what they pull is a copy."""
+"""One server's part of the weights: what workers push is added, once; what they pull is a copy."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from taut.errors import MalformedMessage
 from taut.strategies.staleness import Lateness, Remedy
 
 if TYPE_CHECKING:
     from taut.strategies.method import Vector
+
+Table = dict[int, int]  # of each worker: the number of its last push that is in the weights
+ENTRY_NBYTES = 16
+MOST_ENTRIES = 1 << 16
 
 
 def bounds(shard: int, shards: int, size: int) -> slice:
@@ -34,13 +39,46 @@ def holder(shard: int, shards: int, members: Sequence[int]) -> int:
     return min((rank for rank in members if rank % shards == shard), default=members[0])
 
 
+def packed(w: Vector, table: Table) -> bytes:
+    """Weights, and whose pushes are in them, for ``unpacked``.
+
+    >>> unpacked(packed(np.float32([1, 2]), {3: 7}), 8)
+    (array([1., 2.], dtype=float32), {3: 7})
+    """
+    return w.tobytes() + np.array(sorted(table.items()), "<i8").tobytes()
+
+
+def unpacked(payload: bytes, nbytes: int) -> tuple[Vector, Table]:
+    """``nbytes``: of the weights. ``MalformedMessage`` for what is no such thing."""
+    entries, rest = divmod(len(payload) - nbytes, ENTRY_NBYTES)
+    if rest or not 0 <= entries <= MOST_ENTRIES:
+        raise MalformedMessage(f"{len(payload)} bytes for a shard of {nbytes}, and whose pushes are in it")
+    w: Vector = np.frombuffer(payload[:nbytes], np.float32)
+    table = np.frombuffer(payload[nbytes:], "<i8").reshape(entries, 2)
+    if (table < 0).any():
+        raise MalformedMessage("a push, or a worker, with a number below 0")
+    return w, {int(rank): int(number) for rank, number in table}
+
+
 @dataclass
 class Shard:
     """``version`` counts pushes, ``own`` those of each worker; ``seen`` is both at each worker's last pull, and ``then``
-    the weights that it got (kept only where they are needed)."""
+    the weights that it got (kept only where they are needed). ``taken``: the last push of each, by its sender's count.
+
+    A shard that its former holder may still hand over is ``opened`` with what its new one knows of it, and counts pushes
+    at once (``adopt``). ``silent``: those who may yet hand it over, for they have not spoken to this holder since: who
+    speaks to it has done so before.
+
+    >>> shard = Shard(np.float32([3]), Remedy(), opened=np.float32([3]), silent={1, 2})
+    >>> shard.push(2, np.float32([1]), 2); shard.adopt(np.float32([7]), None, {1: 5}); shard.w.tolist()
+    [8.0]
+    """
 
     w: Vector
     remedy: Remedy
+    taken: Table = field(default_factory=dict)
+    opened: Vector | None = None
+    silent: set[int] = field(default_factory=set)
     version: int = 0
     own: dict[int, int] = field(default_factory=dict)
     seen: dict[int, tuple[int, int]] = field(default_factory=dict)
@@ -60,15 +98,32 @@ class Shard:
         self.staleness += 0.05 * (late.staleness - self.staleness)
 
     def pull(self, worker: int) -> bytes:
-        """The weights as they are now."""
+        """The weights as they are now, and whose pushes are in them."""
         self.seen[worker] = (self.version, self.own.get(worker, 0))
-        copy = self.w.tobytes()
         if self.remedy.compensates:
-            self.then[worker] = np.frombuffer(copy, np.float32)
-        return copy
+            self.then[worker] = self.w.copy()
+        return packed(self.w, self.taken)
 
-    def keep(self, members: Sequence[int]) -> None:
-        """Forget who is gone."""
-        for rank in set(self.own) | set(self.seen):
-            if rank not in members:
-                self.own.pop(rank, None), self.seen.pop(rank, None), self.then.pop(rank, None)
+    def adopt(self, w: Vector, opened: Vector | None, table: Table) -> None:
+        """A former holder hands it over: w <- its w + what was counted here. If that one had no more than what it had
+        ``opened`` the shard with, and counted since, neither has this one now; if this one has more, that is added."""
+        if self.opened is not None:
+            self.w += w - self.opened
+            self.opened = opened
+            if opened is None:
+                self.silent = set()
+        elif opened is not None:
+            self.w += w - opened
+        self.taken = {rank: max(self.taken.get(rank, 0), table.get(rank, 0)) for rank in self.taken.keys() | table.keys()}
+
+    def spoke(self, *workers: int) -> None:
+        """They will not hand it over any more."""
+        self.silent.difference_update(workers)
+        if not self.silent:
+            self.opened = None
+
+    def keep(self, members: Iterable[int]) -> None:
+        """Forget who is gone, but not what it pushed: that may still come, a second time, from one that passes it on."""
+        for rank in (set(self.own) | set(self.seen)).difference(members):
+            self.own.pop(rank, None), self.seen.pop(rank, None), self.then.pop(rank, None)
+        self.spoke(*self.silent.difference(members))

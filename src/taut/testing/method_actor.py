@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,6 +42,10 @@ class Actor:
 
     def absorb(self, payload: bytes) -> None:
         self.shift(np.frombuffer(payload, np.float32))
+
+    def merge(self, payloads: Sequence[bytes]) -> bytes:
+        total: Vector = np.sum([np.frombuffer(payload, np.float32) for payload in payloads], axis=0, dtype=np.float32)
+        return total.tobytes()
 
     @property
     def shared(self) -> Vector:

@@ -22,6 +22,8 @@ from taut.simulator.costs import CodecCost
 from taut.simulator.timing.coder import CODED_NBYTES, KINDS, StandInCoder, coder_for
 from taut.strategies.group import LEAST_SEGMENT_ELEMENTS, OWN_NUMBERS, PIPELINE
 from taut.strategies.lanes import ELEMENTS_PER_MIB
+from taut.strategies.server import Server
+from taut.strategies.shard import ENTRY_NBYTES
 from taut.strategies.sync import NUMBERS, Sync
 
 if TYPE_CHECKING:
@@ -129,6 +131,9 @@ def sizes_for(
         ratio = (per_lane + numbers) / (summed + numbers)
         ratios = dict.fromkeys(SUMMED, ratio)
         segment = max(1, round(max(LEAST_SEGMENT_ELEMENTS, per_lane // (PIPELINE * workers)) / ratio))
+    if isinstance(method, Server):  # after a shard: whose pushes are in it
+        own, table = 4 * elements / method.shards, ENTRY_NBYTES * workers
+        ratios = dict.fromkeys(("weights", "hand"), (own * plain + table) / (own + table))
     if not method.streams:
         return Sizes(parameters, elements, (each,) * lanes, plain, ratios, segment=segment)
     coded = max(1, round(cost.bits_per_element * parameters / 8))
@@ -159,7 +164,8 @@ def _lanes(method: Method, parameters: int) -> int:
 def _numbers(method: Method) -> int:
     """How many numbers follow a vector that is summed: those of the group, and the method's own."""
     own = {"sync": NUMBERS, "averaging": 2, "fedavg": 2, "admm": 2, "dynamic": 2, "diloco": 3}
-    return OWN_NUMBERS + own[method.name] if method.name in own else 0
+    idle = method.name == "fedavg" and getattr(method, "robust", "none") != "none"  # a number more
+    return OWN_NUMBERS + own[method.name] + idle if method.name in own else 0
 
 
 def _compressed(method: Method, parameters: int, cost: CodecCost, coder: StandInCoder) -> Sizes:

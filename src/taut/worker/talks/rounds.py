@@ -58,9 +58,9 @@ class Rounds(Talk):
         self._early: list[Deliver] = []  # what others, who started before, told a concurrent method
         self.stage = node.stage  # of the phase that this is the talk of
         self.bequest = Bequest(node, self._inherit)
-        self._waits = Waits()
+        self._waits = {spare: Waits(steady=spare) for spare in (False, True)}
         self._wanted: Callable[[Facts], bool] | None = None  # what a worker without data waits for, in idle turns
-        self._held: tuple[float, int] | None = None  # since when a round is held up, and among which members
+        self._held: tuple[float, int, bool] | None = None  # since when, among which members, and whether it was spare
         if method.concurrent:
             self.stage.on_deliver = self._deliver
 
@@ -164,14 +164,15 @@ class Rounds(Talk):
         facts, clock, patient = self.node.facts, self.node.clock, not self.method.drifts
         while not self._may_go_on(facts):
             began_s, version, rounds = clock.now(), self._version, self.method.rounds_over(self._state)
-            due_s = math.inf if patient else began_s + self._waits.too_long_s(rounds)
+            spare = self.method.spare(self._state)
+            due_s = math.inf if patient else began_s + self._waits[spare].too_long_s(rounds)
             self._wait_on(lambda: self._moved_on(rounds) or (clock.now() > due_s and self._can_train(trained)))  # noqa: B023
             if self.proceed or self._moved_on(rounds):
                 if trained and self._held is None:
-                    self._waits.add(clock.now() - began_s)
+                    self._waits[spare].add(clock.now() - began_s)
             elif clock.now() > due_s and self._can_train(trained):
                 self._tell(HeldUp())
-                self._held = (began_s, version) if self.method.drifting(self._state) else None
+                self._held = (began_s, version, spare) if self.method.drifting(self._state) else None
                 patient = True
 
     def _wait_on(self, enough: Callable[[], bool]) -> None:
@@ -186,9 +187,9 @@ class Rounds(Talk):
     def _see_drift(self) -> None:
         """A round that was held up is over. Where nobody has come or gone it was only slow: the next one may be, too."""
         if self._held is not None and not self.method.drifting(self._state):
-            began_s, version = self._held
+            began_s, version, spare = self._held
             if version == self._version:
-                self._waits.add(self.node.clock.now() - began_s)
+                self._waits[spare].add(self.node.clock.now() - began_s)
             self._held = None
 
     def _may_go_on(self, facts: Facts) -> bool:
