@@ -90,4 +90,5 @@ def test_who_runs_out_of_data_while_its_round_is_held_up_trains_on_when_it_has_s
     assert found.error == "" and list(found.gone) == [1] and found.identical
     for place, times in steps_of(trace).items():
         pauses = [later - earlier for earlier, later in pairwise(times)]
-        assert place == 1 or max(pauses) < PAUSE_S, f"worker {place} stood still for {max(pauses):.2f} s"
+        # Passes end at different times, and so rounds begin up to half a step apart: such waits are usual then.
+        assert place == 1 or max(pauses) < PAUSE_S + STEP_S / 2, f"worker {place} stood still for {max(pauses):.2f} s"
