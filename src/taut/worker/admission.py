@@ -77,7 +77,9 @@ class Admission:
         if came is None:
             self._found()
         else:
-            node.facts.state = None  # its bytes are in the model soon
+            with node.facts.changed:
+                if node.facts.state is came:  # else it is another phase's by now
+                    node.facts.state = None  # its bytes are in the model soon
             self._join(*came, carried)
         self.merged = True
         self.get_ready()

@@ -42,11 +42,11 @@ class Carried:
     """From ``phase`` of the run. ``talk``: as it was left; it knows what a relay has not passed on. ``stream``: its side
     of the broadcast; None for methods."""
 
-    phase: int
     returns: str
     replica: Replica
     talk: Talk
     stream: BroadcastState | None = None
+    phase: int = 0
 
     def merge(self, replica: Replica, state: State, have: dict[int, int], gone: Iterable[int]) -> list[Include]:
         """Give ``replica`` the donor's ``state``, which contains the updates ``have``, with what is brought along. The
@@ -66,9 +66,11 @@ def carried(seat: Seat) -> Carried:
     phases, node = seat.phases, seat.node
     replica, talk = seat.replica, seat.talk
     stage = node.retire()
+    if not seat.merged:  # nothing of its phase was here yet
+        return Carried("take", replica, talk, phase=phases.number)
     ended = stage.phase != phases.number  # it was about to go to the next phase
     stream = stage.state if isinstance(stage.state, BroadcastState) and not ended else None
-    return Carried(phases.number, str(phases.choice.kind.returns), replica, talk, stream)
+    return Carried(str(phases.choice.kind.returns), replica, talk, stream, phases.number)
 
 
 def less(made: Statistics, before: Statistics) -> Statistics:

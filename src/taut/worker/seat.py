@@ -106,6 +106,11 @@ class Seat:
         return self._place.phases
 
     @property
+    def merged(self) -> bool:
+        """The run's state is in the model."""
+        return self._place.merged
+
+    @property
     def resumption(self) -> Resumption | None:
         return self._place.resumption
 
