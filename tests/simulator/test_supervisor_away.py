@@ -37,12 +37,15 @@ def test_training_goes_on_without_it_and_nothing_is_trained_on_twice(
     assert outcome.wall_s < stood_still_s - 0.5 * min(away_s, alone_s - at_s), "they stood still while it was away"
 
 
-def test_a_lone_worker_goes_on_once_it_takes_the_supervisor_for_gone() -> None:
+@pytest.mark.parametrize(
+    "words", [("--samples", "320", "--epochs", "1"), ("--samples", "80", "--epochs", "4", "--one-by-one")]
+)
+def test_a_lone_worker_goes_on_though_the_supervisor_is_gone(words: tuple[str, ...]) -> None:
     plan = FaultPlan(seed=1).kill_supervisor(back_after_s=60.0).at(6.0)
     TALLY.clear()
-    found = run_with_faults(JOB, plan, workers=1, args=("--samples", "320", "--epochs", "1"), step_s=0.5)
-    assert found.outcome is not None and found.outcome.samples_again == 0
-    assert set(TALLY.ended.values()) == {1} and len(TALLY.ended) == 320
+    found = run_with_faults(JOB, plan, workers=1, args=words, step_s=0.5)
+    assert found.outcome is not None and (found.outcome.samples_undone, found.outcome.samples_again) == (0, 0)
+    assert set(TALLY.ended.values()) == {int(words[3])} and len(TALLY.ended) == int(words[1])
     assert found.outcome.wall_s < 6.0 + 60.0 + 10.0  # of 40 s of training
 
 
@@ -85,13 +88,3 @@ def test_what_nobody_could_deal_before_the_last_of_passes_one_by_one_was_over_is
     assert outcome is not None and outcome.exit_code == 0 and outcome.samples_again == 0
     assert max(TALLY.ended.values()) <= 3
     assert 0 < outcome.samples_undone == SAMPLES * 3 - sum(TALLY.ended.values()) <= SAMPLES // 2
-
-
-def test_a_lone_worker_goes_through_its_passes_one_by_one() -> None:
-    plan = FaultPlan(seed=1).kill_supervisor(back_after_s=60.0).at(6.0)
-    TALLY.clear()
-    words = ("--samples", "80", "--epochs", "4", "--one-by-one")
-    outcome = run_with_faults(JOB, plan, workers=1, args=words, step_s=STEP_S).outcome
-    assert outcome is not None and (outcome.samples_undone, outcome.samples_again) == (0, 0)
-    assert [TALLY.ended[sample] for sample in range(80)] == [4] * 80
-    assert outcome.wall_s < 6.0 + 60.0 + 10.0  # of 40 s of training
