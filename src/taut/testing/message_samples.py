@@ -68,7 +68,6 @@ EXAMPLES: tuple[Message, ...] = (
     ReserveSeen(5, 12),
     LeaseDone([1, 2]),
     Done(leaving=True),
-    Failed("it broke"),
     Failed("another optimizer", unfit=True),
     Digest("abc", True, {0: 1}, Statistics()),
     Upload(0, 10),
