@@ -15,14 +15,12 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable
 
-from taut.communication.transport import Envelope, Transport
-from taut.core.messages import Member
+from taut.communication.transport import Envelope
+from taut.testing.transport_carrying import DEADLINE_S, Network, carry, check_waits, pair, send, until
 
-Network = Callable[[int], tuple[Transport, Member]]
-DEADLINE_S = 20.0  # for what takes milliseconds on an idle machine
+__all__ = ["CHECKS", "Network", "check_transport"]
 
 
 def check_transport(network: Callable[[], Network]) -> None:
@@ -33,18 +31,18 @@ def check_transport(network: Callable[[], Network]) -> None:
 
 def check_address_is_known(network: Network) -> None:
     """The address is known from construction on, and is the one that others are told."""
-    with _pair(network) as (a, b):
+    with pair(network) as (a, b):
         assert a.address != b.address
         assert "://" in a.address
 
 
 def check_order_and_no_loss(network: Network) -> None:
     """Everything arrives, once, in the order in which it was sent, both ways, with its sender."""
-    with _pair(network) as (a, b):
+    with pair(network) as (a, b):
         n = 500
         for to, source, sink in ((1, a, b), (0, b, a)):
             messages = [[b"%d" % i, bytes(i)] for i in range(n)]
-            arrived = _carry(source, to, sink, messages)
+            arrived = carry(source, to, sink, messages)
             assert [envelope.frames for envelope in arrived] == messages
             assert {envelope.sender for envelope in arrived} == {1 - to}
 
@@ -59,8 +57,8 @@ def check_links_keep_their_own_order(network: Network) -> None:
         arrived: list[Envelope] = []
         for i in range(100):
             for source, rank in ((a, 0), (b, 1)):
-                _send(source, 2, [b"%d of %d" % (i, rank)], c, arrived)
-        _until(lambda: len(arrived) >= 200, c, arrived)
+                send(source, 2, [b"%d of %d" % (i, rank)], c, arrived)
+        until(lambda: len(arrived) >= 200, c, arrived)
         for rank in (0, 1):
             ours = [envelope.frames[0] for envelope in arrived if envelope.sender == rank]
             assert ours == [b"%d of %d" % (i, rank) for i in range(100)]
@@ -71,7 +69,7 @@ def check_links_keep_their_own_order(network: Network) -> None:
 
 def check_frames_keep_their_shape(network: Network) -> None:
     """Empty frames, many frames and every byte value arrive as they were sent."""
-    with _pair(network) as (a, b):
+    with pair(network) as (a, b):
         messages = [
             [b""],
             [b"", b""],
@@ -80,21 +78,21 @@ def check_frames_keep_their_shape(network: Network) -> None:
             [bytes([i]) for i in range(256)],
             [b"h"] + [b"%d" % i for i in range(1024)],
         ]
-        assert [envelope.frames for envelope in _carry(a, 1, b, messages)] == messages
+        assert [envelope.frames for envelope in carry(a, 1, b, messages)] == messages
 
 
 def check_large_frames(network: Network) -> None:
     """Frames of 8 MB arrive whole, and small ones before and after them in order."""
-    with _pair(network) as (a, b):
+    with pair(network) as (a, b):
         big = bytes(range(256)) * (8 * 2**20 // 256)
         messages = [[b"before"], [b"head", big], [b"between"], [big, b"tail"], [b"after"]]
-        assert [envelope.frames for envelope in _carry(a, 1, b, messages)] == messages
+        assert [envelope.frames for envelope in carry(a, 1, b, messages)] == messages
 
 
 def check_unknown_receiver(network: Network) -> None:
     """Sending to whoever was not admitted is refused, and so is sending to the supervisor where there is
     none."""
-    with _pair(network) as (a, _):
+    with pair(network) as (a, _):
         assert a.send(7, [b"nobody"]) is False
         assert a.send(-1, [b"no supervisor"]) is False
         a.forget(7)  # no error either
@@ -107,15 +105,15 @@ def check_forget_stops_delivery(network: Network) -> None:
     try:
         for transport, member in ((a, bm), (c, bm), (b, am), (b, cm)):
             transport.admit(member)
-        assert len(_carry(a, 1, b, [[b"first"]])) == 1
+        assert len(carry(a, 1, b, [[b"first"]])) == 1
         b.forget(0)
         assert b.send(0, [b"to the forgotten"]) is False
         a.send(1, [b"from the forgotten"])
         # What c sends last arrives although a, who was connected before, sent first: so a's was let fall.
-        arrived = _carry(c, 1, b, [[b"from another"]])
+        arrived = carry(c, 1, b, [[b"from another"]])
         assert [(envelope.sender, envelope.frames) for envelope in arrived] == [(2, [b"from another"])]
         b.admit(am)
-        frames = [envelope.frames[0] for envelope in _carry(a, 1, b, [[b"again"]], last=b"again")]
+        frames = [envelope.frames[0] for envelope in carry(a, 1, b, [[b"again"]], last=b"again")]
         assert frames[-1] == b"again"
     finally:
         for transport in (a, b, c):
@@ -131,7 +129,7 @@ def check_admit_twice(network: Network) -> None:
             b.admit(am)
         assert a.send(1, [b"one"])
         a.admit(bm)
-        arrived = _carry(a, 1, b, [[b"two"]], last=b"two")
+        arrived = carry(a, 1, b, [[b"two"]], last=b"two")
         assert [envelope.frames for envelope in arrived] == [[b"one"], [b"two"]]
     finally:
         a.close()
@@ -147,7 +145,7 @@ def check_stranger_waits(network: Network) -> None:
         accepted = a.send(1, [b"early"])
         assert b.receive(0.01) == []
         b.admit(am)
-        arrived = _carry(a, 1, b, [[b"later"]], last=b"later")
+        arrived = carry(a, 1, b, [[b"later"]], last=b"later")
         assert [envelope.frames for envelope in arrived] == [[b"early"]] * accepted + [[b"later"]]
     finally:
         a.close()
@@ -156,7 +154,7 @@ def check_stranger_waits(network: Network) -> None:
 
 def check_timeout(network: Network) -> None:
     """``receive`` comes back empty after its timeout, and at once for a timeout of zero."""
-    with _pair(network) as (a, _):
+    with pair(network) as (a, _):
         start = time.monotonic()
         assert a.receive(0) == []
         assert a.receive(0.02) == []
@@ -166,7 +164,7 @@ def check_timeout(network: Network) -> None:
 def check_wake(network: Network) -> None:
     """``wake`` ends a ``receive`` that would wait for ever, called before it or during it, from another
     thread."""
-    with _pair(network) as (a, _):
+    with pair(network) as (a, _):
         a.wake()
         a.wake()
         assert a.receive(None) == []
@@ -174,14 +172,14 @@ def check_wake(network: Network) -> None:
         waker.start()
         assert a.receive(None) == []
         waker.join()
-        _check_waits(a)
+        check_waits(a)
 
 
 def check_hand_over_to_a_thread(network: Network) -> None:
     """A transport may be used by another thread than the one that made it."""
-    with _pair(network) as (a, b):
+    with pair(network) as (a, b):
         arrived: list[Envelope] = []
-        thread = threading.Thread(target=lambda: _until(lambda: bool(arrived), b, arrived))
+        thread = threading.Thread(target=lambda: until(lambda: bool(arrived), b, arrived))
         thread.start()
         assert a.send(1, [b"over there"])
         thread.join()
@@ -191,15 +189,15 @@ def check_hand_over_to_a_thread(network: Network) -> None:
 def check_back_pressure(network: Network) -> None:
     """When nobody reads, ``send`` is refused after a bounded number of messages; what was accepted arrives;
     and ``receive`` of the sender returns when there is room again."""
-    with _pair(network) as (a, b):
+    with pair(network) as (a, b):
         for to, source, sink in ((1, a, b), (0, b, a)):
-            assert len(_carry(source, to, sink, [[b"connected"]])) == 1
+            assert len(carry(source, to, sink, [[b"connected"]])) == 1
         payload, accepted, bound = bytes(256 * 1024), 0, 1000
         while accepted < bound and a.send(1, [b"%d" % accepted, payload]):
             accepted += 1
         assert accepted < bound, "nothing holds the sender back"
         arrived: list[Envelope] = []
-        reader = threading.Thread(target=lambda: _until(lambda: len(arrived) > accepted, b, arrived))
+        reader = threading.Thread(target=lambda: until(lambda: len(arrived) > accepted, b, arrived))
         reader.start()
         start = time.monotonic()
         a.receive(DEADLINE_S)  # no message comes: it returns because the link has room
@@ -208,13 +206,13 @@ def check_back_pressure(network: Network) -> None:
             a.receive(DEADLINE_S)
         reader.join()
         assert [envelope.frames[0] for envelope in arrived] == [b"%d" % i for i in range(accepted + 1)]
-        _check_waits(a)
+        check_waits(a)
 
 
 def check_close(network: Network) -> None:
     """``close`` may be called twice, ``wake`` after it does nothing, and the peer lives on."""
-    with _pair(network) as (a, b):
-        assert len(_carry(a, 1, b, [[b"hello"]])) == 1
+    with pair(network) as (a, b):
+        assert len(carry(a, 1, b, [[b"hello"]])) == 1
         b.close()
         b.close()
         b.wake()
@@ -238,55 +236,3 @@ CHECKS: tuple[Callable[[Network], None], ...] = (
     check_back_pressure,
     check_close,
 )
-
-
-@contextmanager
-def _pair(network: Network) -> Iterator[tuple[Transport, Transport]]:
-    """Ranks 0 and 1, admitted to each other."""
-    (a, a_member), (b, b_member) = network(0), network(1)
-    try:
-        a.admit(b_member)
-        b.admit(a_member)
-        yield a, b
-    finally:
-        a.close()
-        b.close()
-
-
-def _check_waits(transport: Transport) -> None:
-    """A reason to return early is used up by returning: else the caller's loop is a busy one."""
-    start = time.monotonic()
-    for _ in range(5):
-        transport.receive(0.02)
-    assert time.monotonic() - start > 0.04, "receive no longer waits"
-
-
-def _carry(
-    source: Transport, to: int, sink: Transport, messages: Sequence[list[bytes]], last: bytes | None = None
-) -> list[Envelope]:
-    """Send all messages and return what the sink got: as many, or everything up to the frame ``last``."""
-    arrived: list[Envelope] = []
-    for message in messages:
-        _send(source, to, message, sink, arrived)
-    if last is None:
-        _until(lambda: len(arrived) >= len(messages), sink, arrived)
-    else:
-        _until(lambda: any(envelope.frames == [last] for envelope in arrived), sink, arrived)
-    return arrived
-
-
-def _send(source: Transport, to: int, frames: list[bytes], sink: Transport, arrived: list[Envelope]) -> None:
-    """Send, letting the sink read while there is no room."""
-    end = time.monotonic() + DEADLINE_S
-    while not source.send(to, frames):
-        assert time.monotonic() < end, f"no room towards {to} within {DEADLINE_S} s"
-        arrived += sink.receive(0.01)
-
-
-def _until(done: Callable[[], bool], sink: Transport, arrived: list[Envelope]) -> None:
-    """Receive until ``done``."""
-    end = time.monotonic() + DEADLINE_S
-    while not done():
-        left_s = end - time.monotonic()
-        assert left_s > 0, f"waited {DEADLINE_S} s; {len(arrived)} messages came"
-        arrived += sink.receive(left_s)
