@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.nn import functional as F
 
+from taut.core.messages import Note
 from taut.errors import MalformedMessage, Misuse
 from taut.strategies.lanes import Averaging, buckets
-from taut.strategies.method import Heard, Note, Place, Stepped
+from taut.strategies.method import Heard, Place, Stepped
 from taut.strategies.registry import parse
 from taut.strategies.sync import Sync
 from taut.testing.method_actor import Actor
