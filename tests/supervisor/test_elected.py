@@ -114,3 +114,12 @@ def test_what_may_be_in_force_is_kept() -> None:
     back = recall(run.cluster.plan, keep(run.cluster, run.now), 1, run.now)
     assert back.members.view == 2 and back.members.roster().stamp > stamp(run)
     assert back.roll.agreement.told == run.cluster.roll.agreement.told
+
+
+def test_who_ends_before_its_first_heartbeat_has_not_gone_on_with_others() -> None:
+    run = Scripted(workers=4)
+    run.cluster = Cluster(replace(run.cluster.plan, strategy="sync", majority=True), run.now)
+    run.train(*range(4))
+    for rank in range(3):
+        run.exit(rank)
+    assert run.heard(3, Roster)[-1].version > 0, "the last one goes on"

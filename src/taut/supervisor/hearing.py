@@ -58,6 +58,7 @@ class Hearing:
             case Returned():
                 self._returned(worker, message, now)
             case Ready(phase) if worker.state == "joining" and phase == worker.first_phase:
+                worker.calm_s = now  # it cannot have voted: nobody has told it yet who is in the run with it
                 self._ready(worker)
             case LeaseRequest() if worker.rank in self.roll.awaited:
                 pass  # said to the one before: it asks again once it has said where it stands
