@@ -56,7 +56,8 @@ def move(state: Serving, shard: int, on_death: str, open_: Callable[[int], Shard
         state.pulling.pop(shard, None)
         state.elections += 1
         if before == place.rank:
-            actions.append(_hand(state, shard, state.shards.pop(shard)))
+            held = state.shards.pop(shard)
+            actions.append(Tell(now, Note("yours", 0, shard)) if held.blank else _hand(state, shard, held))
         elif now == place.rank:
             _, kept = state.handed.pop(shard, (NOBODY, None))
             state.shards[shard] = kept or open_(shard)
@@ -84,8 +85,8 @@ def handed(state: Serving, event: Heard) -> list[MethodAction]:
     if given is not None and given[0] == event.sender:
         if event.note.kind == KEPT:
             del state.handed[shard]
-        elif state.holders[shard] not in (event.sender, state.place.rank):
-            return [_hand(state, shard, given[1])]
+        elif state.holders[shard] != event.sender or event.note.round < state.place.version:
+            return [_hand(state, shard, given[1])]  # to another; or that one will see that it is its own by now
         else:
             state.handed[shard] = (NOBODY, given[1])  # until we know who else there is
     return []
@@ -93,7 +94,7 @@ def handed(state: Serving, event: Heard) -> list[MethodAction]:
 
 def _handed(state: Serving, event: Heard) -> list[MethodAction]:
     shard, nbytes = event.note.part, state.nbytes(event.note.part)
-    if len(event.note.numbers) != 2:
+    if len(event.note.numbers) != 2 or not all(0 <= number < 2**53 for number in event.note.numbers):
         raise MalformedMessage(f"'hand' with the numbers {event.note.numbers}")
     version, provisional = event.note.numbers
     start = nbytes if provisional else 0
@@ -105,4 +106,5 @@ def _handed(state: Serving, event: Heard) -> list[MethodAction]:
         return []
     if held is not None and not state.ending.closed(shard):
         held.adopt(w, opened, table)
-    return [Tell(event.sender, Note(BACK if held is None else KEPT, 0, shard))]
+        held.spoke(event.sender)
+    return [Tell(event.sender, Note(BACK if held is None else KEPT, int(version), shard))]
