@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from taut.core.events import Deliver, Ended
@@ -84,6 +84,7 @@ HISTORIES = st.lists(st.tuples(st.integers(0, 120), st.integers(0, 5)), min_size
     shards=st.integers(1, 4),
     push=st.integers(1, 3),
 )
+@example(leaves=[(10, 4), (15, 1), (12, 0)], joins=[], seed=1659, shards=4, push=2)  # a hand-over comes too early
 @settings(max_examples=80, deadline=None)
 def test_every_push_counts_once_whoever_leaves_and_joins(
     leaves: list[tuple[int, int]], joins: list[int], seed: int, shards: int, push: int
