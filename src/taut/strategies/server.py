@@ -10,9 +10,9 @@ workers beside their training (their communication thread serves them).
 
 When a server leaves in order, all hear of it, and its shards go to those entitled to them next, with every push that is
 in them; what still comes to it is passed on, and what does not is sent again (``server_moves.py``). When one dies, its
-heir begins with its own copy (``on_death=elect``: what others had pushed since it last pulled is lost), or, if it has not
-pulled yet, with a borrowed one (``server_lending.py``); or all stop and save their models (``on_death=stop``). At the end each server, when all have told it that they ended, sends its weights to
-all: replicas end with the same bits.
+heir begins with its own copy (``on_death=elect``: what others had pushed since it last pulled is lost) or, where it has
+not pulled yet, with a borrowed one (``server_lending.py``); or all stop and save their models (``on_death=stop``). At the
+end each server, when all have told it that they ended, sends its weights to all: replicas end with the same bits.
 Paper: Dean et al. 2012, "Large Scale Distributed Deep Networks" (Downpour SGD).
 """
 
