@@ -166,7 +166,8 @@ class Server(Method):
         others = set(state.place.others)
         opened = w.copy() if others else None
         blank = bool(others) and shard in state.fresh
-        return Shard(w, Remedy(self.staleness, self.lambda0), {} if blank else table, opened, others, blank=blank)
+        remedy, number = Remedy(self.staleness, self.lambda0), (state.place.rank << 20) + state.elections % (1 << 20)
+        return Shard(w, remedy, {} if blank else table, opened, others, blank=blank, openings={number})
 
     def _take_own(self, state: Serving, pushed: Pushed, shard: int) -> list[MethodAction]:
         return self._take(state, shard, (state.place.rank, pushed.number), pushed.note, pushed.payload)

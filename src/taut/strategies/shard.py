@@ -85,6 +85,7 @@ class Shard:
     then: dict[int, Vector] = field(default_factory=dict)
     staleness: float = 0.0  # of the pushes, smoothed
     blank: bool = False  # nothing of it is known yet (``server_lending.py``); ``w`` means nothing, and nothing is counted
+    openings: set[int] = field(default_factory=set)  # by whom, and which of its own: whose counts are in it
     lender: int | None = None  # who was asked for a copy
     without: set[int] = field(default_factory=set)  # who has not pulled it either
     spare: tuple[Vector, Table] | None = None  # the copy of the first of those, if it came before this worker
@@ -108,9 +109,13 @@ class Shard:
             self.then[worker] = self.w.copy()
         return packed(self.w, self.taken)
 
-    def adopt(self, w: Vector, opened: Vector | None, table: Table) -> None:
+    def adopt(self, w: Vector, opened: Vector | None, table: Table, openings: frozenset[int] = frozenset()) -> None:
         """A former holder hands it over: w <- its w + what was counted here. If that one had no more than what it had
-        ``opened`` the shard with, and counted since, neither has this one now; if this one has more, that is added."""
+        ``opened`` the shard with, and counted since, neither has this one now; if this one has more, that is added. What
+        was counted after ``openings`` that are in it already came by another, who died before it could say so."""
+        if opened is not None and self.openings.intersection(openings):
+            return
+        self.openings.update(openings)
         if self.blank:
             self.w, self.opened, self.blank = w.copy(), opened, False
         elif self.opened is not None:
