@@ -98,7 +98,7 @@ def test_whatever_is_lost_every_sample_is_trained_and_counted(seed: int, workers
             if chance.random() >= loss and (pulse.told, pulse.lost) != (told[rank], lost[rank]):
                 told[rank], lost[rank] = pulse.told, pulse.lost
                 standing = (list(held[rank].values()), list(done[rank].values()))
-                say(rank, Returned(rank, "ready", 0, *standing, LENGTH, pulse.issued))
+                say(rank, Returned(rank, "ready", 0, *standing, pulse.issued))
         if run.cluster.leases.passes and not run.cluster.leases.samples_undone:
             break
     assert run.cluster.leases.samples_undone == 0
@@ -111,7 +111,7 @@ def test_a_lease_under_way_is_not_dealt_again() -> None:
     run.train(0)
     pulse = beat(run, 0, said=5)
     run.say(0, LeaseRequest(0, LENGTH, 10, True))  # crosses what the worker says of its standing
-    run.say(0, Returned(0, "ready", 0, [], [], LENGTH, pulse.issued))
+    run.say(0, Returned(0, "ready", 0, [], [], pulse.issued))
     assert len(run.cluster.leases.open) == 1 and not run.cluster.leases.returned
 
 
@@ -124,18 +124,18 @@ def test_the_end_is_told_again() -> None:
     for rank in (0, 1):
         run.say(rank, digest())
     finishes = len(run.heard(1, Finish))
-    run.say(1, Returned(1, "done", 0, [], [], 0))
+    run.say(1, Returned(1, "done", 0, [], []))
     assert len(run.heard(1, Finish)) == finishes + 1
     total = 8
     run.say(0, Upload(0, total), b"1234")
-    run.say(0, Returned(0, "done", 0, [], [], 0))  # the rest was lost
+    run.say(0, Returned(0, "done", 0, [], []))  # the rest was lost
     run.say(0, Upload(4, total), b"5678")  # of the former attempt, and passed over
     assert not run.saves
     run.say(0, Upload(0, total), b"12345678")
     assert run.saves == [b"12345678"]
     run.take(run.cluster.saved("model", "", run.now))
     told = len(run.heard(1, Saved))
-    run.say(1, Returned(1, "done", 0, [], [], 0))
+    run.say(1, Returned(1, "done", 0, [], []))
     assert len(run.heard(1, Saved)) == told + 1
 
 
@@ -144,7 +144,7 @@ def test_rosters_of_a_later_life_are_later_than_any_of_the_former() -> None:
     run.train(0, 1)
     before = max(roster.version for roster in run.heard(0, Roster))
     run.come_back()
-    run.say(0, Returned(0, "ready", 0, [], [], 0))
+    run.say(0, Returned(0, "ready", 0, [], []))
     rosters = run.heard(0, Roster)
     assert rosters and min(roster.version for roster in rosters) > before
     assert [member.ready for member in rosters[0].members] == [True, True], "who was ready is, though it has not spoken"
@@ -154,7 +154,7 @@ def test_newcomers_are_let_in_before_all_have_spoken() -> None:
     run = Restarted(workers=2)
     run.train(0, 1)
     run.come_back()
-    run.say(1, Returned(1, "ready", 0, [], [], 0))
+    run.say(1, Returned(1, "ready", 0, [], []))
     run.say(2, hello(102))
     assert [welcome.rank for welcome in run.heard(2, Welcome)] == [2]
     assert [donor.rank for donor in run.heard(2, Donor)] == [1], "not of one who may have died meanwhile"
@@ -167,10 +167,10 @@ def test_a_supervisor_may_die_while_it_is_coming_back() -> None:
         run.say(rank, LeaseRequest(0, 100, 10, True))
     first, second = (run.heard(rank, Lease)[0] for rank in (0, 1))
     run.come_back()
-    run.say(1, Returned(1, "ready", 0, [], [second], 100, run.cluster.leases.issued))
+    run.say(1, Returned(1, "ready", 0, [], [second], run.cluster.leases.issued))
     run.come_back()  # worker 0 has not spoken yet
-    run.say(1, Returned(1, "ready", 0, [], [second], 100, run.cluster.leases.issued))
-    run.say(0, Returned(0, "ready", 0, [first], [], 100, run.cluster.leases.issued))
+    run.say(1, Returned(1, "ready", 0, [], [second], run.cluster.leases.issued))
+    run.say(0, Returned(0, "ready", 0, [first], [], run.cluster.leases.issued))
     leases = run.cluster.leases
     assert leases.passes[0].done == second.hi - second.lo and leases.passes[0].dealt == second.hi
     assert list(leases.open) == [first.lease] and not leases.returned
@@ -180,12 +180,12 @@ def test_what_was_taken_back_and_dealt_again_is_not_dealt_a_third_time() -> None
     run = Restarted(workers=2)
     run.train(0, 1)
     run.say(0, LeaseRequest(0, 10, 10, True))
-    run.say(0, Returned(0, "ready", 0, [], [], 10, run.cluster.leases.issued))  # it never came
+    run.say(0, Returned(0, "ready", 0, [], [], run.cluster.leases.issued))  # it never came
     run.say(1, LeaseRequest(0, 10, 10, True))
     new = run.heard(1, Lease)[0]
     run.come_back()
-    run.say(1, Returned(1, "ready", 0, [], [new], 10, run.cluster.leases.issued))
-    run.say(0, Returned(0, "ready", 0, [], [], 10, run.cluster.leases.issued))
+    run.say(1, Returned(1, "ready", 0, [], [new], run.cluster.leases.issued))
+    run.say(0, Returned(0, "ready", 0, [], [], run.cluster.leases.issued))
     leases = run.cluster.leases
     assert leases.samples_undone == 0 and not leases.open and not leases.returned
     assert leases.samples_again == 0

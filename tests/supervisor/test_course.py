@@ -49,11 +49,11 @@ def test_what_was_lost_on_the_way_is_made_up_for() -> None:
     run.train(0, 1)
     run.join(2)
     run.say(0, PhaseDone(1))
-    run.say(1, Returned(1, "ready", 0, [], [], 0, reached=1))  # its PhaseDone had not come
+    run.say(1, Returned(1, "ready", 0, [], [], reached=1))  # its PhaseDone had not come
     assert [told.phase for told in run.heard(1, NextPhase)] == [1]
-    run.say(2, Returned(2, "ready", 0, [], [], 0))  # it does not know yet
+    run.say(2, Returned(2, "ready", 0, [], []))  # it does not know yet
     assert not run.heard(2, Start) and run.heard(2, Roster)[-1] == run.roster(0)
-    run.say(2, Returned(2, "ready", 1, [], [], 0))
+    run.say(2, Returned(2, "ready", 1, [], []))
     assert run.heard(2, Start)
 
 
@@ -66,7 +66,7 @@ def test_a_supervisor_that_comes_back_knows_who_began_where() -> None:
     run.say(2, Ready(1))
     run.come_back()
     for rank, state, phase in ((0, "ready", 1), (1, "ready", 1), (2, "ready", 1), (3, "joining", 0)):
-        run.say(rank, Returned(rank, state, phase, [], [], 0))
+        run.say(rank, Returned(rank, state, phase, [], []))
     assert first_phases(run.roster(3)) == {0: 0, 1: 0, 2: 1, 3: 1}
     run.say(3, Ready(0))
     assert not run.roster(0).members[3].ready

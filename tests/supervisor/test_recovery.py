@@ -44,7 +44,7 @@ def test_ranks_roster_and_start_survive():
     assert [send.message.term for send in run.sent[b"0"] if isinstance(send.message, Pulse)][-1:] == [1]
     assert run.cluster.recovering
     for rank in (0, 1):
-        run.say(rank, Returned(rank, "ready", 0, [], [], 0))
+        run.say(rank, Returned(rank, "ready", 0, [], []))
     assert not run.cluster.recovering
     assert run.cluster.state == "training"
     run.join(2)
@@ -65,7 +65,7 @@ def test_one_who_died_with_the_supervisor_is_given_up_and_the_others_go_on():
     run.train(0, 1)
     lease = leases_of(run.say(1, LeaseRequest(0, LENGTH, 10, True)))[0]
     run.come_back()
-    run.say(0, Returned(0, "ready", 0, [], [], LENGTH))
+    run.say(0, Returned(0, "ready", 0, [], []))
     run.say(0, LeaseRequest(0, LENGTH, 10, True))
     for _ in range(400):
         run.now += 0.25
@@ -88,7 +88,7 @@ def test_the_end_of_a_run_survives():
         run.say(rank, digest())
     run.come_back()  # the verdict was given, the model was not written
     for rank in (0, 1):
-        run.say(rank, Returned(rank, "done", 0, [], [], 0))
+        run.say(rank, Returned(rank, "done", 0, [], []))
     for rank in (0, 1):
         assert any(isinstance(send.message, Drain) for send in run.sent[b"%d" % rank])
         run.say(rank, digest())
@@ -104,7 +104,7 @@ def test_who_has_spoken_gets_leases_at_once_and_what_the_silent_hold_stays_their
     run.come_back()
     run.say(0, LeaseRequest(0, LENGTH, 10, True))
     assert not run.heard(0, Lease), "it has not said where it stands"
-    run.say(0, Returned(0, "ready", 0, [], [], LENGTH, run.cluster.leases.issued))
+    run.say(0, Returned(0, "ready", 0, [], [], run.cluster.leases.issued))
     dealt = []
     while not run.cluster.roll.held:
         run.say(0, LeaseRequest(0, LENGTH, 10, True))
@@ -125,7 +125,7 @@ def test_one_who_died_with_the_supervisor_is_given_up_as_fast_as_by_the_old_one(
         run.keep()
         if dies:
             run.come_back()
-            run.say(0, Returned(0, "ready", 0, [], [], 0))
+            run.say(0, Returned(0, "ready", 0, [], []))
         began = run.now
         while run.cluster.members.workers[1].live:
             run.pass_time(0.5, 0)
@@ -141,7 +141,7 @@ def test_the_run_lasts_from_its_start_however_often_the_supervisor_dies():
     run.pass_time(0.7, 0)
     run.now += 30.0  # it is away
     run.come_back()
-    run.say(0, Returned(0, "done", 0, [], [], 0))
+    run.say(0, Returned(0, "done", 0, [], []))
     run.drained(0)
     run.take(run.cluster.saved("model", "", run.now))
     assert abs(run.outcome.wall_s - 40.7) < 0.2
@@ -183,7 +183,7 @@ def test_nothing_that_was_finished_is_dealt_twice_and_all_is_trained(seed, worke
             run.come_back()
         elif rank in run.cluster.roll.awaited and act < 0.5:
             issued = run.cluster.leases.issued
-            take(run.say(rank, Returned(rank, "ready", 0, list(held[rank].values()), finished[rank], LENGTH, issued)))
+            take(run.say(rank, Returned(rank, "ready", 0, list(held[rank].values()), finished[rank], issued)))
         elif act < 0.5:
             take(run.say(rank, LeaseRequest(0, LENGTH, 10, True)))
         elif held[rank]:

@@ -60,7 +60,6 @@ class Trainee:
         node.clock = SimpleNamespace(now=lambda: 0.0)
         seat: Any = SimpleNamespace(node=node, statistics=lambda: Statistics(steps=10, wall_s=1.0))
         self.leases = SupervisorLeases(seat)
-        self.leases.length = LENGTH
         self.holds: list[Lease] = []
         self.samples = 0
 
@@ -112,7 +111,7 @@ class Trainee:
             if back:  # what was not sent yet was not counted either
                 self.said -= sum(not isinstance(message, Heartbeat | ReserveSeen) for message in self.out)
                 self.out.clear()
-            self.say(Returned(self.rank, "ready", 0, *self.leases.standing(), LENGTH, pulse.issued))
+            self.say(Returned(self.rank, "ready", 0, *self.leases.standing(), pulse.issued))
 
     def hands(self) -> list[Span]:
         """Everything that it holds or may take: no pass that turned out to have another length."""

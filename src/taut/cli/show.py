@@ -113,6 +113,7 @@ def _print(record: RunRecord) -> None:
     validation = (record.outcome or {}).get("validation")
     scores = {int(rank): score for rank, score in validation["replicas"].items()} if validation else None
     console.print(worker_table(rows(record), scores=scores))
+    began = min([summary.started, *(event.time for event in record.events)])  # a run that was resumed began before
     for event in record.events:
-        line = f"[{event.time - summary.started:6.1f} s] {event.kind}: {event.text}"
+        line = f"[{event.time - began:6.1f} s] {event.kind}: {event.text}"
         console.print(escape(line), soft_wrap=True, style="dim")

@@ -10,9 +10,9 @@ workers beside their training (their communication thread serves them).
 
 When a server leaves in order, all hear of it, and its shards go to those entitled to them next, with every push that is
 in them; what still comes to it is passed on, and what does not is sent again (``server_moves.py``). When one dies, its
-heir begins with its own copy (``on_death=elect``: what others had pushed since it last pulled is lost), or all stop and
-save their models (``on_death=stop``). At the end each server, when all have told it that they ended, sends its weights to
-all: replicas end with the same bits.
+heir begins with its own copy (``on_death=elect``: what others had pushed since it last pulled is lost) or, where it has
+not pulled yet, with a borrowed one (``server_lending.py``); or all stop and save their models (``on_death=stop``). At the
+end each server, when all have told it that they ended, sends its weights to all: replicas end with the same bits.
 Paper: Dean et al. 2012, "Large Scale Distributed Deep Networks" (Downpour SGD).
 """
 
@@ -28,6 +28,7 @@ from taut.core.events import Ended
 from taut.core.messages import Note
 from taut.errors import MalformedMessage, Misuse
 from taut.strategies import server_client as client
+from taut.strategies import server_lending as lending
 from taut.strategies import server_moves as moves
 from taut.strategies.method import (
     Draining,
@@ -95,13 +96,15 @@ class Server(Method):
         state = Serving(
             local, place, local.x.copy(), holders, ending, [0 for _ in each], [0 for _ in each], [{} for _ in each]
         )
+        if place.rank != place.members[0]:  # else nobody was here to begin with the x of
+            state.fresh.update(each)
         for shard, rank in enumerate(holders):
             if rank == place.rank:
                 state.shards[shard] = self._open(state, shard)
         return state
 
     def on(self, state: Serving, event: MethodEvent, now: float) -> list[MethodAction]:
-        actions: list[MethodAction] = moves.greet(state)
+        actions: list[MethodAction] = moves.greet(state) + lending.borrow(state)
         match event:
             case Stepped(samples, rate):
                 self._stepped(state, samples, rate, actions)
@@ -159,12 +162,12 @@ class Server(Method):
 
     def _open(self, state: Serving, shard: int) -> Shard:
         """Hold a shard from now on, beginning with what this worker knows of it. What is on its way is not in it."""
-        w = state.base[state.part(shard)].copy()
-        if shard in state.pushing:
-            w -= client.change_of(state.pushing[shard])
+        w, table = lending.copy_of(state, shard)
         others = set(state.place.others)
         opened = w.copy() if others else None
-        return Shard(w, Remedy(self.staleness, self.lambda0), dict(state.known[shard]), opened, others)
+        blank = bool(others) and shard in state.fresh
+        remedy, number = Remedy(self.staleness, self.lambda0), (state.place.rank << 20) + state.elections % (1 << 20)
+        return Shard(w, remedy, {} if blank else table, opened, others, blank=blank, openings={number})
 
     def _take_own(self, state: Serving, pushed: Pushed, shard: int) -> list[MethodAction]:
         return self._take(state, shard, (state.place.rank, pushed.number), pushed.note, pushed.payload)
@@ -185,8 +188,10 @@ class Server(Method):
 
     def _heard(self, state: Serving, event: Heard, actions: list[MethodAction]) -> None:
         self._hear(state, event, actions)
-        if state.early and any(held.opened is None for held in state.shards.values()):
+        came = event.note.kind in (moves.HAND, lending.LENT)
+        if state.early and (came or any(held.settled for held in state.shards.values())):
             self._hear_early(state, actions)  # perhaps it was this that they were waiting for
+        self._push_own(state, actions)
 
     def _hear(self, state: Serving, event: Heard, actions: list[MethodAction]) -> None:
         note, sender, shard = event.note, event.sender, event.note.part
@@ -204,6 +209,8 @@ class Server(Method):
             self._pushed(state, event, actions)
         elif note.kind in moves.KINDS:
             actions += moves.handed(state, event)
+        elif note.kind in lending.KINDS:
+            actions += lending.heard(state, event)
         elif note.kind == "going":
             state.going.update({sender} & set(state.place.members))
             self._move(state, actions)
@@ -214,7 +221,9 @@ class Server(Method):
 
     def _asked(self, state: Serving, event: Heard, actions: list[MethodAction]) -> None:
         note, sender, held = event.note, event.sender, state.shards[event.note.part]
-        if note.kind == "pull":
+        if held.blank and note.kind in ("pull", "end"):
+            state.keep_early(event, sender)
+        elif note.kind == "pull":
             actions.append(Tell(sender, Note("weights", 0, note.part), held.pull(sender)))
         elif note.kind == "end":
             held.spoke(sender)
@@ -229,7 +238,7 @@ class Server(Method):
             return
         if held is not None and event.note.kind == "push":
             held.spoke(event.sender)
-        if held is None or (push.again and held.opened is not None):
+        if held is None or held.blank or (push.again and held.opened is not None):
             # Of members that this worker has not been told of yet; or it may be in the weights that are to come.
             state.keep_early(event, push.origin)
         else:
@@ -247,7 +256,12 @@ class Server(Method):
                 actions += client.push_again(state, shard, lambda each, shard: self._take_own(state, each, shard))
         for held in state.shards.values():
             held.keep(state.place.members)
+        actions += lending.borrow(state)
         self._hear_early(state, actions)
+        self._push_own(state, actions)
+
+    def _push_own(self, state: Serving, actions: list[MethodAction]) -> None:
+        actions += client.push_own(state, lambda pushed, shard: self._take_own(state, pushed, shard))
 
     def _hear_early(self, state: Serving, actions: list[MethodAction]) -> None:
         early, state.early = state.early, {}
@@ -259,7 +273,8 @@ class Server(Method):
         """This worker trains no more: what is left is pushed as soon as the push before was taken."""
         actions += client.push(state, 1, lambda pushed, shard: self._take_own(state, pushed, shard))
         if state.draining:
-            quiet = [s for s in range(self.shards) if not state.unpushed[s] and s not in state.pushing]
+            busy = {s for s in range(self.shards) if state.unpushed[s] or state.blank(s)} | state.pushing.keys()
+            quiet = set(range(self.shards)) - busy
             actions += state.ending.tell(state.holders, state.shards, quiet)
             if state.ending.complete and not state.finished:
                 self._take_finals(state)

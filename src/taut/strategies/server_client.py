@@ -14,8 +14,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from taut.core.messages import Note
 from taut.errors import MalformedMessage
 from taut.strategies.method import Heard, MethodAction, Tell
@@ -31,7 +29,7 @@ def push(state: Serving, steps: int, serve: Serve) -> list[MethodAction]:
     actions: list[MethodAction] = []
     sent = False
     for shard, rank in enumerate(state.holders):
-        if state.unpushed[shard] < steps or shard in state.pushing or shard in state.handed:
+        if state.unpushed[shard] < steps or shard in state.pushing or shard in state.handed or state.blank(shard):
             continue
         part = state.part(shard)
         change = (state.local.x[part] - state.base[part]).tobytes()
@@ -46,10 +44,11 @@ def push(state: Serving, steps: int, serve: Serve) -> list[MethodAction]:
 
 
 def _post(state: Serving, shard: int, pushed: Pushed, serve: Serve) -> list[MethodAction]:
-    if pushed.to == state.place.rank:
+    own = pushed.to == state.place.rank
+    if own and (state.shards[shard].settled or not pushed.again):
         return serve(pushed, shard)
     state.pushing[shard] = pushed
-    return [Tell(pushed.to, pushed.note, pushed.payload)]
+    return [] if own else [Tell(pushed.to, pushed.note, pushed.payload)]
 
 
 def push_again(state: Serving, shard: int, serve: Serve) -> list[MethodAction]:
@@ -59,8 +58,15 @@ def push_again(state: Serving, shard: int, serve: Serve) -> list[MethodAction]:
         return []
     rate, number, _, _ = before.note.numbers
     note = Note("push", before.note.round, shard, [rate, number, float(state.place.version), 1.0])
-    to = before.to if before.to in state.place.members else state.holders[shard]
+    to = before.to if before.to in state.place.others else state.holders[shard]
     return _post(state, shard, Pushed(to, note, before.payload), serve)
+
+
+def push_own(state: Serving, serve: Serve) -> list[MethodAction]:
+    """What came again, to this worker itself: as soon as the weights are there that it may be in, or are another's."""
+    own = [shard for shard, pushed in state.pushing.items() if pushed.to == state.place.rank]
+    ready = [shard for shard in own if shard not in state.shards or state.shards[shard].settled]
+    return [action for shard in ready for action in push_again(state, shard, serve)]
 
 
 def confirmed(state: Serving, shard: int, number: int) -> None:
@@ -74,7 +80,7 @@ def ask(state: Serving) -> list[MethodAction]:
     """Pull all shards."""
     actions: list[MethodAction] = []
     for shard, rank in enumerate(state.holders):
-        if shard in state.pulling or shard in state.handed:
+        if shard in state.pulling or shard in state.handed or state.blank(shard):
             continue  # still under way: asking again would not make it faster
         pulling = state.pulling[shard] = Pulling(rank, state.base[state.part(shard)].copy())
         if rank == state.place.rank:
@@ -104,6 +110,7 @@ def include(state: Serving) -> None:
         state.local.x[part] += move
         state.base[part] += move
         state.known[shard] = pulling.table
+        state.fresh.discard(shard)
         state.pulls += 1
 
 
@@ -134,7 +141,3 @@ def pass_on(state: Serving, event: Heard, push: Push) -> Tell:
     note, version = event.note, float(state.place.version)
     numbers = [note.numbers[0], float(push.number), version, float(push.again), float(push.origin)]
     return Tell(state.holders[note.part], Note("passed", note.round, note.part, numbers), event.payload)
-
-
-def change_of(pushed: Pushed) -> np.ndarray[tuple[int], np.dtype[np.float32]]:
-    return np.frombuffer(pushed.payload, np.float32)

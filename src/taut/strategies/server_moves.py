@@ -28,6 +28,7 @@ from taut.strategies.shard import Shard, packed, unpacked
 
 HAND, KEPT, BACK = KINDS = ("hand", "kept", "back")
 NOBODY = -1
+MOST_OPENINGS = 32  # that go along with a shard: of moments in which it moved, and moved again
 
 
 def greet(state: Serving) -> list[MethodAction]:
@@ -56,7 +57,8 @@ def move(state: Serving, shard: int, on_death: str, open_: Callable[[int], Shard
         state.pulling.pop(shard, None)
         state.elections += 1
         if before == place.rank:
-            actions.append(_hand(state, shard, state.shards.pop(shard)))
+            held = state.shards.pop(shard)
+            actions.append(Tell(now, Note("yours", 0, shard)) if held.blank else _hand(state, shard, held))
         elif now == place.rank:
             _, kept = state.handed.pop(shard, (NOBODY, None))
             state.shards[shard] = kept or open_(shard)
@@ -72,7 +74,8 @@ def _hand(state: Serving, shard: int, held: Shard) -> Tell:
     to = state.holders[shard]
     state.handed[shard] = (to, held)
     opened = b"" if held.opened is None else held.opened.tobytes()
-    numbers = [float(state.place.version), float(bool(opened))]
+    openings = sorted(held.openings)[-MOST_OPENINGS:]
+    numbers = [float(state.place.version), float(bool(opened)), *map(float, openings)]
     return Tell(to, Note(HAND, 0, shard, numbers), opened + packed(held.w, held.taken))
 
 
@@ -84,8 +87,8 @@ def handed(state: Serving, event: Heard) -> list[MethodAction]:
     if given is not None and given[0] == event.sender:
         if event.note.kind == KEPT:
             del state.handed[shard]
-        elif state.holders[shard] not in (event.sender, state.place.rank):
-            return [_hand(state, shard, given[1])]
+        elif state.holders[shard] != event.sender or event.note.round < state.place.version:
+            return [_hand(state, shard, given[1])]  # to another; or that one will see that it is its own by now
         else:
             state.handed[shard] = (NOBODY, given[1])  # until we know who else there is
     return []
@@ -93,9 +96,11 @@ def handed(state: Serving, event: Heard) -> list[MethodAction]:
 
 def _handed(state: Serving, event: Heard) -> list[MethodAction]:
     shard, nbytes = event.note.part, state.nbytes(event.note.part)
-    if len(event.note.numbers) != 2:
+    if not 2 <= len(event.note.numbers) <= 2 + MOST_OPENINGS or not all(
+        0 <= number < 2**53 for number in event.note.numbers
+    ):
         raise MalformedMessage(f"'hand' with the numbers {event.note.numbers}")
-    version, provisional = event.note.numbers
+    version, provisional, *openings = event.note.numbers
     start = nbytes if provisional else 0
     w, table = unpacked(event.payload[start:], nbytes)
     opened = np.frombuffer(event.payload[:start], np.float32) if start else None
@@ -104,5 +109,6 @@ def _handed(state: Serving, event: Heard) -> list[MethodAction]:
         state.keep_early(event, event.sender)  # its sender knows of somebody who goes or is gone, and this worker will
         return []
     if held is not None and not state.ending.closed(shard):
-        held.adopt(w, opened, table)
-    return [Tell(event.sender, Note(BACK if held is None else KEPT, 0, shard))]
+        held.adopt(w, opened, table, frozenset(map(int, openings)))
+        held.spoke(event.sender)
+    return [Tell(event.sender, Note(BACK if held is None else KEPT, int(version), shard))]

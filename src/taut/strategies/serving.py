@@ -41,6 +41,10 @@ class Pushed:
     def number(self) -> int:
         return int(self.note.numbers[1])
 
+    @property
+    def again(self) -> bool:
+        return bool(self.note.numbers[3])
+
 
 @dataclass
 class Serving:
@@ -56,6 +60,7 @@ class Serving:
     unpushed: list[int]
     numbers: list[int]  # of the last push, by shard
     known: list[Table]  # by shard: whose pushes are in the weights that this worker last pulled
+    fresh: set[int] = field(default_factory=set)  # shards that this worker, a newcomer, has not pulled yet
     shards: dict[int, Shard] = field(default_factory=dict)
     handed: dict[int, tuple[int, Shard]] = field(default_factory=dict)  # to whom, and nobody has said yet that it is kept
     pushing: dict[int, Pushed] = field(default_factory=dict)
@@ -85,6 +90,10 @@ class Serving:
         """Who is to hold a shard: nobody who leaves, unless all do."""
         staying = [rank for rank in sorted(members) if rank not in self.going]
         return holder(shard, len(self.holders), staying or sorted(members))
+
+    def blank(self, shard: int) -> bool:
+        """This worker is to hold it, and has nothing of it yet."""
+        return shard in self.shards and self.shards[shard].blank
 
     def keep_early(self, event: Heard, origin: int) -> None:
         """For when this worker has been told what the sender knows. Of each kind only the last is of any use."""

@@ -84,6 +84,11 @@ class Shard:
     seen: dict[int, tuple[int, int]] = field(default_factory=dict)
     then: dict[int, Vector] = field(default_factory=dict)
     staleness: float = 0.0  # of the pushes, smoothed
+    blank: bool = False  # nothing of it is known yet (``server_lending.py``); ``w`` means nothing, and nothing is counted
+    openings: set[int] = field(default_factory=set)  # by whom, and which of its own: whose counts are in it
+    lender: int | None = None  # who was asked for a copy
+    without: set[int] = field(default_factory=set)  # who has not pulled it either
+    spare: tuple[Vector, Table] | None = None  # the copy of the first of those, if it came before this worker
 
     def push(
         self, worker: int, change: Vector, workers: int, steps: int = 1, rate: float = 0.0, scale: float = 1.0
@@ -104,17 +109,37 @@ class Shard:
             self.then[worker] = self.w.copy()
         return packed(self.w, self.taken)
 
-    def adopt(self, w: Vector, opened: Vector | None, table: Table) -> None:
+    def adopt(self, w: Vector, opened: Vector | None, table: Table, openings: frozenset[int] = frozenset()) -> None:
         """A former holder hands it over: w <- its w + what was counted here. If that one had no more than what it had
-        ``opened`` the shard with, and counted since, neither has this one now; if this one has more, that is added."""
-        if self.opened is not None:
+        ``opened`` the shard with, and counted since, neither has this one now; if this one has more, that is added. What
+        was counted after ``openings`` that are in it already came by another, who died before it could say so."""
+        if opened is not None and self.openings.intersection(openings):
+            return
+        self.openings.update(openings)
+        if self.blank:
+            self.w, self.opened, self.blank = w.copy(), opened, False
+        elif self.opened is not None:
             self.w += w - self.opened
             self.opened = opened
-            if opened is None:
-                self.silent = set()
         elif opened is not None:
             self.w += w - opened
+        if self.opened is None:
+            self.silent = set()
+        self._has(table)
+
+    def lent(self, w: Vector, table: Table) -> None:
+        """It begins with another worker's copy, until its former holder hands it over, if one does."""
+        self.w, self.opened, self.blank = w.copy(), w.copy() if self.silent else None, False
+        self.spare = None
+        self._has(table)
+
+    def _has(self, table: Table) -> None:
         self.taken = {rank: max(self.taken.get(rank, 0), table.get(rank, 0)) for rank in self.taken.keys() | table.keys()}
+
+    @property
+    def settled(self) -> bool:
+        """Nobody will hand it over any more: what is not in it now is in no other weights either."""
+        return self.opened is None and not self.blank
 
     def spoke(self, *workers: int) -> None:
         """They will not hand it over any more."""

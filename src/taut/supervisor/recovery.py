@@ -70,7 +70,7 @@ def reconcile(rank: int, message: Returned, leases: Leases, certain: bool = True
 
     >>> leases = Leases()
     >>> first, second = (leases.request(0, 0, 100, batch=10, live_workers=1) for _ in range(2))
-    >>> reconcile(0, Returned(0, "ready", 0, [first], [], 100, issued=2), leases), leases.returned
+    >>> reconcile(0, Returned(0, "ready", 0, [first], [], issued=2), leases), leases.returned
     (20, [(0, 20, 40)])
     """
     for lease in (*message.holds, *message.done):

@@ -87,7 +87,7 @@ EXAMPLES: tuple[Message, ...] = (
     Drain("enough"),
     Leave("the machine is needed"),
     Moved("tcp://h:2", 1),
-    Returned(1, "training", 0, [Lease(1, 0, 0, 8)], [], 100),
+    Returned(1, "training", 0, [Lease(1, 0, 0, 8)], []),
     Checkpoint(3),
     CheckpointBegun(3, [Lease(2, 0, 3, 8)], 0, 40),
     CheckpointDone(3, 1000, "ab" * 16, "", 0.01),

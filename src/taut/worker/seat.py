@@ -133,8 +133,8 @@ class Seat:
     def _standing(self) -> Returned:
         """Where this worker stands, for a supervisor that came back. Asked by the communication thread."""
         holds, done = self.leases.standing()
-        phases, state, length = self.phases, self._place.state, self.leases.length
-        return Returned(self.node.rank, state, phases.number, holds, done, length, reached=phases.reached)
+        phases, state = self.phases, self._place.state
+        return Returned(self.node.rank, state, phases.number, holds, done, reached=phases.reached)
 
     def train(self) -> None:
         """Wait for the start. Who comes in mid-run, and would hold up the others until its first step, starts when its

@@ -34,7 +34,6 @@ class SupervisorLeases(LeaseSource):
         self.left = left
         self._asked = 0  # requests under way
         self._renewals = 0  # of the connection that they were said over
-        self.length = 0  # of the data set
         self._held: dict[int, Lease] = {}  # taken, and not trained on yet
         self._finished: deque[tuple[float, Lease]] = deque()  # of late, and when
         self._own = 0  # leases that it took by itself
@@ -54,7 +53,6 @@ class SupervisorLeases(LeaseSource):
 
     def take(self, plan: Plan) -> Lease | None:
         facts = self._seat.node.facts
-        self.length = plan.length
         self._note(plan)
         while True:
             self._await(plan)

@@ -101,7 +101,7 @@ def test_a_worker_says_where_it_stands_once_for_each_loss_whichever_pulse_tells_
     transport, clock = Heard(), FakeClock()
     node = Node(transport, lambda _: Asynchronous(merge=b"".join), clock=clock)
     node.seat(0, [])
-    node.supervisor.standing = lambda: Returned(0, "training", 0, [], [], 0)
+    node.supervisor.standing = lambda: Returned(0, "training", 0, [], [])
 
     def answers(*pulses: Pulse) -> int:
         transport.sent.clear()

@@ -142,16 +142,15 @@ class Upload(Message, frozen=True):
 class Returned(Message, frozen=True):
     """To a supervisor that came back (its term is higher than the one known), or after a connection broke: this is where
     I stand, whatever was lost on the way. ``state``: joining, ready or done, as the worker sees it; ``holds``: leases
-    that it has and has not trained on yet; ``done``: leases that it trained on of late; ``length``: of the data set, 0
-    while unknown; ``issued``: leases when the last pulse was sent: what the supervisor sent before is here or lost;
-    ``reached``: as in ``PhaseDone``, which may be among what was lost."""
+    that it has and has not trained on yet; ``done``: leases that it trained on of late; ``issued``: leases when the last
+    pulse was sent: what the supervisor sent before is here or lost; ``reached``: as in ``PhaseDone``, which may be among
+    what was lost."""
 
     rank: Rank
     state: Annotated[str, Meta(max_length=16)]
     phase: Count
     holds: Annotated[list[Lease], Meta(max_length=65_536)]
     done: Annotated[list[Lease], Meta(max_length=65_536)]
-    length: Count
     issued: Count = 0
     reached: Count = 0
 
