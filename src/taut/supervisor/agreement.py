@@ -64,9 +64,13 @@ class Agreement:
         at = next((at for at, each in enumerate(self.told) if each.first <= stamp <= each.last), 0)
         del self.told[:at]
 
-    def elected(self, view: View) -> None:
-        """The workers went on by themselves."""
-        self.told.append(Told(view.stamp, view.stamp, frozenset(view.members)))
+    def elected(self, view: View) -> bool:
+        """Workers went on by themselves, or may have. False: it is known."""
+        told = Told(view.stamp, view.stamp, frozenset(view.members))
+        if told in self.told:
+            return False
+        self.told.append(told)
+        return True
 
     def enough(self, heard: Collection[int], party: Callable[[int], bool] = lambda _: True) -> bool:
         """Whether these may go on without the others. ``party``: this one may have gone on without us."""
