@@ -194,7 +194,9 @@ class World:
         return "ended" if rank in self.ended else "gone"
 
     def _enough(self, heard: set[int]) -> bool:
-        return self.supervisor.agreement.enough(heard, lambda rank: rank not in self.ended)
+        claimed = self.supervisor.claims.claimed(self.supervisor.view, self._fate)
+        members = [view.members for view in claimed]
+        return self.supervisor.agreement.enough(heard, lambda rank: rank not in self.ended, members)
 
     def tell(self) -> None:
         if not self._enough(self.supervisor.members):

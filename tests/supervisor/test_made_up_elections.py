@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scripted import Scripted
@@ -138,3 +139,19 @@ def test_an_elected_membership_counts_until_a_later_one_is_agreed_on() -> None:
         run.say(rank, Ready())
     run.pass_time(20, 2, 5, 6, 7)
     assert live(run) == [0, 1, 2, 5, 6, 7], "workers 0 and 1 are most of those who went on"
+
+
+@pytest.mark.parametrize("number", [2, 4, 7])
+@pytest.mark.parametrize("members", [[0, 1, 2, 3], [0, 1, 5], [0, 2, 3, 4], [0, 2, 3, 4, 5]])
+def test_what_was_made_up_hides_no_election_that_was_held(number: int, members: list[int]) -> None:
+    """Workers 1 to 4 of seven went on; one of them is heard at first. Worker 0 has its own story, of an earlier, the same
+    or a later number."""
+    run = lockstep(7)
+    run.pass_time(30, 0, 5, 6)
+    made_up, held = (number, 5, members), (4, 5, [1, 2, 3, 4])
+    tell(run, 10.0, [5, 6], {0: made_up, 1: held})
+    assert live(run) == list(range(7)), "the one who is heard of the four is not enough of them"
+    tell(run, 3.0, [5, 6], {0: made_up, 1: held, 2: held, 3: held, 4: held})
+    beat(run, 1, agreed=View(*held).stamp, elected=held)
+    run.pass_time(0.5)
+    assert live(run) == [1, 2, 3, 4] and run.heard(1, Roster)[-1].view == 4

@@ -15,7 +15,7 @@ enough, and newcomers would outvote those who cannot be heard. Pure.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
 from taut.core.messages import View
@@ -72,10 +72,16 @@ class Agreement:
         self.told.append(told)
         return True
 
-    def enough(self, heard: Collection[int], party: Callable[[int], bool] = lambda _: True) -> bool:
-        """Whether these may go on without the others. ``party``: this one may have gone on without us."""
-        for each in self.told:
-            parties = [rank for rank in each.members if rank in heard or party(rank)]
+    def enough(
+        self,
+        heard: Collection[int],
+        party: Callable[[int], bool] = lambda _: True,
+        claimed: Sequence[Collection[int]] = (),
+    ) -> bool:
+        """Whether these may go on without the others. ``party``: this one may have gone on without us; ``claimed``: these
+        are said to have, which is looked into."""
+        for members in (*(each.members for each in self.told), *claimed):
+            parties = [rank for rank in members if rank in heard or party(rank)]
             if 2 * (sum(rank in heard for rank in parties) + 1) <= len(parties) + 1:
                 return False
         return True

@@ -37,7 +37,8 @@ class Word:
     since_s: float
 
 
-Finding = Literal["true", "untrue", "void", "open"]
+Finding = Literal["true", "open", "void", "untrue"]
+FINDINGS: Sequence[Finding] = ("true", "open", "void", "untrue")
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,22 +83,31 @@ class Claims:
     def judge(
         self, now: float, above: int, told: Sequence[Collection[int]], fate: Callable[[int], Fate]
     ) -> Verdict | None:
-        """What is to be made of the claims of the lowest number, once that is clear: no later one may hide it."""
-        claimed = self._claimed(above, fate)
-        lowest = min((view.number for view in claimed), default=0)
-        found = [self._weigh(view, now, told, fate) for view in claimed if view.number == lowest]
-        true = next((each for each in found if each is not None and each.finding == "true"), None)
-        return true if true is not None or None in found else next(iter(found), None)
+        """What is to be made of the claims, of the lowest number first: to refuse a later one would hide it, since nobody
+        looks at those before."""
+        claimed, opened = self.claimed(above, fate), None
+        for number in sorted({view.number for view in claimed}):
+            found = [self._weigh(view, now, told, fate) for view in claimed if view.number == number]
+            clear = sorted((each for each in found if each is not None), key=lambda each: FINDINGS.index(each.finding))
+            if clear and clear[0].finding == "true":
+                return clear[0]
+            if len(clear) < len(found):
+                break
+            opened = opened or next((each for each in clear if each.finding == "open"), None)
+            if opened is None:
+                return clear[0]
+        return opened
 
     def unclear(self, now: float, above: int, fate: Callable[[int], Fate]) -> bool:
         """Whether somebody may still have a vote out: a roster under a new version makes it void. Once for each claim."""
         since_s = min((self.words[rank].since_s for rank in self.claiming), default=math.inf)
-        if since_s == self._cleared_s or now < since_s + SETTLE_S or not self._claimed(above, fate):
+        if since_s == self._cleared_s or now < since_s + SETTLE_S or not self.claimed(above, fate):
             return False
         self._cleared_s = since_s
         return any(not word.calm and word.elected is None for rank, word in self.words.items() if fate(rank) == "live")
 
-    def _claimed(self, above: int, fate: Callable[[int], Fate]) -> list[View]:
+    def claimed(self, above: int, fate: Callable[[int], Fate]) -> list[View]:
+        """The elections that are told of, by those who are heard."""
         views: list[View] = []
         for rank in sorted(self.claiming):
             view = self.words[rank].elected

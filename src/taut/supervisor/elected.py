@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from taut.core.messages import Heartbeat, View
-from taut.supervisor.claims import Claims, Fate, Verdict
+from taut.supervisor.claims import Fate, Verdict
 from taut.supervisor.complaints import MOST_REFUSED
 from taut.supervisor.discipline import Discipline
 from taut.supervisor.membership import Worker
@@ -12,14 +12,15 @@ from taut.supervisor.roll import Roll
 LEFT_OUT = "lost from sight by most of the workers, while the supervisor was not heard"
 MADE_UP = "an election that those named in it know nothing of"
 COUNTS_AS = MOST_REFUSED // 3  # refused messages: it happens to an honest worker, too, but not four times in a minute
+MOST_TOLD = 64  # memberships, before what is only said to be one is counted no more than while it is said
 LEAP = 1 << 16  # elections since the last one that was heard of: days of asking for votes in vain
 
 
-def hear(roll: Roll, claims: Claims, teller: Worker, message: Heartbeat, now: float) -> bool:
+def hear(roll: Roll, teller: Worker, message: Heartbeat, now: float) -> bool:
     """What this heartbeat says of elections. False: there can be no such one."""
     view, above = message.elected, roll.members.view
     possible = view is None or _possible(roll, teller, view)
-    claims.beat(teller.rank, view if possible else None, message.calm, now, above)
+    roll.claims.beat(teller.rank, view if possible else None, message.calm, now, above)
     return possible
 
 
@@ -34,8 +35,9 @@ def _possible(roll: Roll, teller: Worker, view: View) -> bool:
     return view.number <= members.view + LEAP and any(named <= each.members for each in roll.agreement.told)
 
 
-def settle(roll: Roll, claims: Claims, discipline: Discipline, now: float) -> None:
+def settle(roll: Roll, discipline: Discipline, now: float) -> None:
     """Follow those who went on, and refuse those of whom that is not true."""
+    claims = roll.claims
     if not claims.claiming or roll.ending.verdict is not None:
         return
 
@@ -63,7 +65,7 @@ def follow(roll: Roll, verdict: Verdict, now: float) -> None:
     members, view = roll.members, verdict.view
     named = f"workers {', '.join(map(str, view.members))}"
     if verdict.finding == "open":
-        if roll.agreement.elected(view):
+        if len(roll.agreement.told) < MOST_TOLD and roll.agreement.elected(view):
             roll.outbox.record("elected", f"{named} may have gone on together: too few of them are heard to tell")
             roll.tell_roster()
         return

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from taut.core.messages import (
     CheckpointBegun,
@@ -30,7 +30,6 @@ from taut.core.messages import (
 )
 from taut.supervisor.actions import Measured
 from taut.supervisor.checkpointing import Checkpointing
-from taut.supervisor.claims import Claims
 from taut.supervisor.course import Course
 from taut.supervisor.discipline import Discipline
 from taut.supervisor.elected import hear, settle
@@ -49,7 +48,6 @@ class Hearing:
     lending: Lending
     discipline: Discipline
     checkpointing: Checkpointing
-    claims: Claims = field(default_factory=Claims)
 
     def said(  # noqa: PLR0912  # one case per message
         self, worker: Worker, message: WorkerMessage, payloads: Sequence[bytes], now: float
@@ -103,7 +101,7 @@ class Hearing:
             worker.heard, worker.lost = message.said, worker.lost + 1
             self.lending.reserves.doubtful.add(worker.rank)
         if roll.plan.elects or message.elected is not None:
-            if not hear(roll, self.claims, worker, message, now):
+            if not hear(roll, worker, message, now):
                 self.discipline.refused(worker, "an election that cannot have been", now)
             if message.elected is not None:  # else it is soon enough with the next tick
                 self.elections(now)
@@ -115,7 +113,7 @@ class Hearing:
 
     def elections(self, now: float) -> None:
         """Follow workers who went on by themselves, as soon as it is clear that they did."""
-        settle(self.roll, self.claims, self.discipline, now)
+        settle(self.roll, self.discipline, now)
 
     def _returned(self, worker: Worker, message: Returned, now: float) -> None:
         """After the supervisor came back: where this worker stands, and what it may have missed."""
