@@ -161,7 +161,7 @@ class World:
         if sender not in supervisor.members:
             return
         if elected is not None and elected.number > supervisor.view:
-            assert len(elected.members) > 1 and sender in elected.members
+            assert len(elected.members) > 1 and sender in elected.members and elected.version <= supervisor.version
             assert any(set(elected.members) <= each.members for each in supervisor.agreement.told)
         supervisor.claims.beat(sender, elected, calm, self.now, supervisor.view)
         self._judge()

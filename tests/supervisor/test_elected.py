@@ -59,7 +59,16 @@ def test_it_follows_those_who_went_on_and_takes_the_others_back() -> None:
 
 
 @pytest.mark.parametrize(
-    "view", [(1, 5, [0, 1, 9]), (1, 5, [1, 2]), (1, 5, [0]), (1, 5, [0, 0]), (1, 5, [0, 1, 1]), (2**20, 5, [0, 1, 2])]
+    "view",
+    [
+        (1, 5, [0, 1, 9]),
+        (1, 5, [1, 2]),
+        (1, 5, [0]),
+        (1, 5, [0, 0]),
+        (1, 5, [0, 1, 1]),
+        (2**20, 5, [0, 1, 2]),
+        (1, 99, [0, 1]),
+    ],
 )
 def test_an_election_that_cannot_have_been_is_refused(view: tuple[int, int, list[int]]) -> None:
     run = lockstep(4)

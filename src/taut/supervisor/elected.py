@@ -32,17 +32,20 @@ def _possible(roll: Roll, teller: Worker, view: View) -> bool:
         return False
     if view.number <= members.view or roll.ending.verdict is not None:
         return True  # it was heard of before, or nobody exchanges anything any more
-    return view.number <= members.view + LEAP and any(named <= each.members for each in roll.agreement.told)
+    if not view.own or view.version > members.version or view.number > members.view + LEAP:
+        return False
+    return any(named <= each.members for each in roll.agreement.told)
 
 
 def settle(roll: Roll, discipline: Discipline, now: float) -> None:
     """Follow those who went on, and refuse those of whom that is not true."""
-    claims = roll.claims
+    claims, workers = roll.claims, roll.members.workers
+    claims.claiming -= {rank for rank in claims.claiming if not workers[rank].live}
     if not claims.claiming or roll.ending.verdict is not None:
         return
 
     def fate(rank: int) -> Fate:
-        worker = roll.members.workers[rank]
+        worker = workers[rank]
         if worker.live:
             return "gone" if worker.detector.suspects(now) else "live"
         return "gone" if worker.party else "ended"
@@ -53,7 +56,7 @@ def settle(roll: Roll, discipline: Discipline, now: float) -> None:
         follow(roll, verdict, now)
         if verdict.finding == "untrue":
             for rank in verdict.claimers:
-                discipline.refused(roll.members.workers[rank], MADE_UP, now, COUNTS_AS)
+                discipline.refused(workers[rank], MADE_UP, now, COUNTS_AS)
     elif claims.unclear(now, above, fate):
         roll.members.version += 1
         roll.tell_roster()
