@@ -180,8 +180,10 @@ class World:
                 self.tell()
             return
         self.findings[verdict.finding] += 1
-        supervisor.agreement.elected(verdict.view)
+        new = supervisor.agreement.elected(verdict.view)
         if verdict.finding == "open":
+            if new:
+                self.tell()
             return
         supervisor.view, supervisor.version = verdict.view.number, max(supervisor.version, verdict.view.version) + 1
         if verdict.finding == "true":

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from scripted import Scripted
 from test_elected import beat, live, lockstep, stamp
 
-from taut.core.messages import Ready, Roster, View
+from taut.core.messages import Roster, View
 from taut.supervisor.elected import LEFT_OUT
 
 Claim = tuple[int, int, list[int]]
@@ -127,18 +127,29 @@ def test_of_an_election_of_which_too_few_are_heard_nobody_is_given_up_and_the_ru
     assert "sync goes on only with a majority" in run.told("waiting")
 
 
-def test_an_elected_membership_counts_until_a_later_one_is_agreed_on() -> None:
-    """Three of five went on. Two of them, unheard, may go on as most of the three; so nobody does without them."""
+def test_those_who_elected_a_membership_and_all_entered_it_are_counted_by_it() -> None:
+    """Three of five went on, and one of them is lost since: two of three and the supervisor are enough."""
     run = lockstep(5)
     run.pass_time(30, 3)
+    elected = (1, 5, [0, 1, 2])
+    tell(run, 20.0, [], {0: elected, 1: elected})
+    assert live(run) == [0, 1, 2], "two of five are not enough, and nobody has said that all three were in it"
     for rank in (0, 1):
-        beat(run, rank, elected=(1, 5, [0, 1, 2]))
-    assert live(run) == [0, 1, 2]
-    run.join(5, 6, 7)
-    for rank in (5, 6, 7):
-        run.say(rank, Ready())
-    run.pass_time(20, 2, 5, 6, 7)
-    assert live(run) == [0, 1, 2, 5, 6, 7], "workers 0 and 1 are most of those who went on"
+        beat(run, rank, agreed=View(*elected).stamp, elected=elected)
+    run.pass_time(30, 0, 1)
+    assert live(run) == [0, 1] and run.heard(0, Roster)[-1].version > 0
+
+
+def test_what_is_refused_counts_until_a_later_membership_is_agreed_on() -> None:
+    """Who contradicted it and fell silent then might be lying, and going on: it is safe to count too much."""
+    run = lockstep(5)
+    tell(run, 3.0, [1, 2, 3, 4], {0: (1, 5, [0, 1, 2])})
+    assert run.heard(3, Roster)[-1].view == 1
+    run.pass_time(20, 0, 3, 4)
+    assert live(run) == [0, 1, 2, 3, 4]
+    beat(run, 3, agreed=stamp(run))
+    run.pass_time(10, 0, 3, 4)
+    assert live(run) == [0, 3, 4]
 
 
 @pytest.mark.parametrize("number", [2, 4, 7])

@@ -60,9 +60,11 @@ class Agreement:
         self.told.append(Told(stamp, stamp, now))
 
     def agreed(self, stamp: int) -> None:
-        """All members of the membership under this stamp are in it, or beyond."""
-        at = next((at for at, each in enumerate(self.told) if each.first <= stamp <= each.last), 0)
-        del self.told[:at]
+        """All members of the membership under this stamp are in it, or beyond: nothing that was told before is in force,
+        nor what is earlier in the workers' order and was told while it was not known that they had gone on."""
+        at = next((at for at, each in enumerate(self.told) if each.first <= stamp <= each.last), None)
+        if at is not None:
+            self.told = [each for each in self.told[at:] if each.last >= self.told[at].first]
 
     def elected(self, view: View) -> bool:
         """Workers went on by themselves, or may have. False: it is known."""

@@ -143,7 +143,7 @@ class Claims:
             likely = _may_be(view, [{rank: stance(rank) for rank in base} for base in bases])
         if likely and 2 * len(claimers) > len(named):
             return Verdict(view, claimers, "true")
-        if likely is None or None in named.values():
+        if likely is None or None in named.values() or now < since_s + SETTLE_S:
             return None
         against = sum(each == -1 for each in named.values())
         if not likely or len(claimers) <= against:
