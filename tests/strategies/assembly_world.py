@@ -1,12 +1,13 @@
 """Workers that elect views, a supervisor that gives workers up and takes newcomers in, and a network without any manners.
 
-Everything that protects a run is the real thing (``Assembly``, ``Agreement``); everything that only makes trouble less
-likely is left to chance: who hears the supervisor, whom the supervisor believes to be dead, what arrives and when. A
+Everything that protects a run is the real thing (``Assembly``, ``Agreement``, ``Claims``); everything that only makes
+trouble less likely is left to chance: who hears the supervisor, whom it believes to be dead, what arrives and when. A
 round is made in one instant, by all members of a view who have heard from all that they are in it.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from random import Random
 
@@ -14,6 +15,7 @@ from taut.core.messages import Presence, View
 from taut.strategies.assembly import Answer, Assembly
 from taut.strategies.standing import NEW
 from taut.supervisor.agreement import Agreement
+from taut.supervisor.claims import Claims, Fate
 
 RHYTHM = [100] * 64  # of words: who is not heard for a second is lost
 BEAT_S = 0.5
@@ -26,6 +28,7 @@ class Worker:
     rank: int
     assembly: Assembly
     round: int = 0
+    alone: bool = False  # it hears no supervisor
     stands: dict[int, dict[int, int]] = field(default_factory=dict)
 
     @property
@@ -44,6 +47,7 @@ class Supervisor:
     version: int = 1
     view: int = 0
     agreement: Agreement = field(default_factory=Agreement)
+    claims: Claims = field(default_factory=Claims)
 
     def roster(self) -> View:
         view = View(self.view, self.version, sorted(self.members))
@@ -63,6 +67,7 @@ class World:
         self.now = 0.0
         self.top = 0  # the last round that was made
         self.made: list[View] = []
+        self.findings: Counter[str] = Counter()  # what the supervisor made of elections
         self.supervisor = Supervisor(set(range(workers)))
         for rank in range(workers):
             self.workers[rank] = Worker(rank, Assembly(rank))
@@ -84,6 +89,7 @@ class World:
 
     def tick(self, rank: int, alone: bool) -> None:
         worker = self.workers[rank]
+        worker.alone = alone
         self._agree(worker)
         self._do(worker, worker.assembly.tick(self.now, alone, alone, RHYTHM))
 
@@ -104,7 +110,8 @@ class World:
         assembly = self.workers[rank].assembly
         self._agree(self.workers[rank])
         agreed = assembly.views[0].stamp if assembly.has_agreed else 0
-        self.post(rank, -1, (agreed, assembly.view if assembly.view.own else None))
+        calm = not assembly.voted and not self.workers[rank].alone
+        self.post(rank, -1, (agreed, assembly.view if assembly.view.own else None, calm))
 
     def make_round(self, view: View) -> bool:
         """All members of the view make the next round, if they can."""
@@ -149,22 +156,49 @@ class World:
 
     # ------------------------------------------------------------------------------------------- the supervisor
 
-    def _report(self, sender: int, agreed: int, elected: View | None) -> None:
+    def _report(self, sender: int, agreed: int, elected: View | None, calm: bool) -> None:
         supervisor = self.supervisor
         if sender not in supervisor.members:
             return
         if elected is not None and elected.number > supervisor.view:
-            assert len(elected.members) > 1 and sender in elected.members
-            supervisor.view, supervisor.version = elected.number, max(supervisor.version, elected.version) + 1
-            supervisor.agreement.elected(elected)
-            supervisor.members &= set(elected.members)
-            self.tell()
+            assert len(elected.members) > 1 and sender in elected.members and elected.version <= supervisor.version
+            assert any(set(elected.members) <= each.members for each in supervisor.agreement.told)
+        supervisor.claims.beat(sender, elected, calm, self.now, supervisor.view)
+        self._judge()
         supervisor.agreement.agreed(agreed)
         if self._enough(supervisor.members):  # it may have missed it
             self.post(-1, sender, supervisor.roster())
 
+    def _judge(self) -> None:
+        """As ``supervisor/elected.py`` does."""
+        supervisor = self.supervisor
+        told = [each.members for each in supervisor.agreement.told]
+        verdict = supervisor.claims.judge(self.now, supervisor.view, told, self._fate)
+        if verdict is None:
+            if supervisor.claims.unclear(self.now, supervisor.view, self._fate):
+                supervisor.version += 1
+                self.tell()
+            return
+        self.findings[verdict.finding] += 1
+        new = supervisor.agreement.elected(verdict.view)
+        if verdict.finding == "open":
+            if new:
+                self.tell()
+            return
+        supervisor.view, supervisor.version = verdict.view.number, max(supervisor.version, verdict.view.version) + 1
+        if verdict.finding == "true":
+            supervisor.members &= set(verdict.view.members)
+        self.tell()
+
+    def _fate(self, rank: int) -> Fate:
+        if rank in self.supervisor.members:
+            return "gone" if rank in self.dead else "live"
+        return "ended" if rank in self.ended else "gone"
+
     def _enough(self, heard: set[int]) -> bool:
-        return self.supervisor.agreement.enough(heard, lambda rank: rank not in self.ended)
+        claimed = self.supervisor.claims.claimed(self.supervisor.view, self._fate)
+        members = [view.members for view in claimed]
+        return self.supervisor.agreement.enough(heard, lambda rank: rank not in self.ended, members)
 
     def tell(self) -> None:
         if not self._enough(self.supervisor.members):

@@ -169,8 +169,9 @@ def test_newcomers_do_not_outvote_those_who_have_not_met_them() -> None:
         world.deliver(0)
     assert _go(world, {3, 4, 5, 6}, 40) == 0
     assert _go(world, {0, 1, 2}, 40) > 0
-    world.beat(0)
-    world.deliver(len(world.mail) - 1)
+    for rank in (0, 1):
+        world.beat(rank)
+        world.deliver(len(world.mail) - 1)
     assert (world.supervisor.members, world.supervisor.view) == ({0, 1, 2}, 1)
 
 

@@ -47,6 +47,8 @@ def test_it_follows_those_who_went_on_and_takes_the_others_back() -> None:
     run.pass_time(30, 3)
     assert live(run) == [0, 1, 2, 3], "one worker and the supervisor are no majority"
     beat(run, 1, elected=(2, 5, [0, 1, 2]))
+    assert live(run) == [0, 1, 2, 3], "that is one's word"
+    beat(run, 0, elected=(2, 5, [0, 1, 2]))
     assert live(run) == [0, 1, 2] and "workers 0, 1, 2 went on together" in run.told("elected")
     assert run.heard(3, Expulsion)[-1] == Expulsion(LEFT_OUT, welcome=True)
     told = run.heard(1, Roster)[-1]
@@ -56,7 +58,18 @@ def test_it_follows_those_who_went_on_and_takes_the_others_back() -> None:
     assert len(run.heard(1, Roster)) == again, "it was heard of before"
 
 
-@pytest.mark.parametrize("view", [(1, 5, [0, 1, 9]), (1, 5, [1, 2]), (1, 5, [0]), (1, 5, [0, 0])])
+@pytest.mark.parametrize(
+    "view",
+    [
+        (1, 5, [0, 1, 9]),
+        (1, 5, [1, 2]),
+        (1, 5, [0]),
+        (1, 5, [0, 0]),
+        (1, 5, [0, 1, 1]),
+        (2**20, 5, [0, 1, 2]),
+        (1, 99, [0, 1]),
+    ],
+)
 def test_an_election_that_cannot_have_been_is_refused(view: tuple[int, int, list[int]]) -> None:
     run = lockstep(4)
     beat(run, 0, elected=view)
@@ -110,7 +123,8 @@ def test_who_ended_counts_unless_it_was_in_touch(calm: bool) -> None:
 
 def test_what_may_be_in_force_is_kept() -> None:
     run = lockstep(4)
-    beat(run, 1, elected=(2, 5, [0, 1, 2]))
+    for rank in (1, 2):
+        beat(run, rank, elected=(2, 5, [0, 1, 2]))
     back = recall(run.cluster.plan, keep(run.cluster, run.now), 1, run.now)
     assert back.members.view == 2 and back.members.roster().stamp > stamp(run)
     assert back.roll.agreement.told == run.cluster.roll.agreement.told

@@ -15,7 +15,7 @@ enough, and newcomers would outvote those who cannot be heard. Pure.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
 from taut.core.messages import View
@@ -60,18 +60,30 @@ class Agreement:
         self.told.append(Told(stamp, stamp, now))
 
     def agreed(self, stamp: int) -> None:
-        """All members of the membership under this stamp are in it, or beyond."""
-        at = next((at for at, each in enumerate(self.told) if each.first <= stamp <= each.last), 0)
-        del self.told[:at]
+        """All members of the membership under this stamp are in it, or beyond: nothing that was told before is in force,
+        nor what is earlier in the workers' order and was told while it was not known that they had gone on."""
+        at = next((at for at, each in enumerate(self.told) if each.first <= stamp <= each.last), None)
+        if at is not None:
+            self.told = [each for each in self.told[at:] if each.last >= self.told[at].first]
 
-    def elected(self, view: View) -> None:
-        """The workers went on by themselves."""
-        self.told.append(Told(view.stamp, view.stamp, frozenset(view.members)))
+    def elected(self, view: View) -> bool:
+        """Workers went on by themselves, or may have. False: it is known."""
+        told = Told(view.stamp, view.stamp, frozenset(view.members))
+        if told in self.told:
+            return False
+        self.told.append(told)
+        return True
 
-    def enough(self, heard: Collection[int], party: Callable[[int], bool] = lambda _: True) -> bool:
-        """Whether these may go on without the others. ``party``: this one may have gone on without us."""
-        for each in self.told:
-            parties = [rank for rank in each.members if rank in heard or party(rank)]
+    def enough(
+        self,
+        heard: Collection[int],
+        party: Callable[[int], bool] = lambda _: True,
+        claimed: Sequence[Collection[int]] = (),
+    ) -> bool:
+        """Whether these may go on without the others. ``party``: this one may have gone on without us; ``claimed``: these
+        are said to have, which is looked into."""
+        for members in (*(each.members for each in self.told), *claimed):
+            parties = [rank for rank in members if rank in heard or party(rank)]
             if 2 * (sum(rank in heard for rank in parties) + 1) <= len(parties) + 1:
                 return False
         return True

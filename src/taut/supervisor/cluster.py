@@ -125,6 +125,7 @@ class Cluster:
         over = self.silence.judge(now) if self.outcome is None else None
         if over is not None:
             self._fail(over, now)
+        self.hearing.elections(now)
         self.lending.balance(now)
         return self._settled(now)
 

@@ -32,7 +32,7 @@ from taut.supervisor.actions import Measured
 from taut.supervisor.checkpointing import Checkpointing
 from taut.supervisor.course import Course
 from taut.supervisor.discipline import Discipline
-from taut.supervisor.elected import follow
+from taut.supervisor.elected import hear, settle
 from taut.supervisor.lending import Lending
 from taut.supervisor.membership import Worker
 from taut.supervisor.recovery import reconcile
@@ -101,13 +101,20 @@ class Hearing:
         if message.said != worker.heard:
             worker.heard, worker.lost = message.said, worker.lost + 1
             self.lending.reserves.doubtful.add(worker.rank)
-        if message.elected is not None and not follow(roll, worker, message.elected, now):
-            self.discipline.refused(worker, "an election that cannot have been", now)
+        if roll.plan.elects or message.elected is not None:
+            if not hear(roll, worker, message, now):
+                self.discipline.refused(worker, "an election that cannot have been", now)
+            if message.elected is not None:  # else it is soon enough with the next tick
+                self.elections(now)
         roll.agreement.agreed(message.agreed)
         if message.calm:
             worker.calm_s = now
         told = roll.outbox.told.get(worker.connection, 0)
         roll.outbox.send(worker.connection, Pulse(roll.term, told, worker.lost, roll.leases.issued))
+
+    def elections(self, now: float) -> None:
+        """Follow workers who went on by themselves, as soon as it is clear that they did."""
+        settle(self.roll, self.discipline, now)
 
     def _returned(self, worker: Worker, message: Returned, now: float) -> None:
         """After the supervisor came back: where this worker stands, and what it may have missed."""

@@ -12,6 +12,7 @@ import msgspec
 from taut.core.messages import Donor, Expulsion, Hello, LeaseRequest, Refusal, Roster, Welcome
 from taut.supervisor.actions import Departed, Joined, Measured, Outbox
 from taut.supervisor.agreement import Agreement
+from taut.supervisor.claims import Claims
 from taut.supervisor.ending import Ending
 from taut.supervisor.leases import Leases
 from taut.supervisor.membership import Membership, Worker, refusal
@@ -68,6 +69,7 @@ class Roll:
     refused: dict[tuple[str, int], str] = field(default_factory=dict)  # (host, pid) -> why
     awaited: set[int] = field(default_factory=set)  # who has not said where it stands since the supervisor came back
     agreement: Agreement = field(default_factory=Agreement)  # of a run in lock-step
+    claims: Claims = field(default_factory=Claims)  # of workers who went on by themselves
     withheld: bool = False  # nobody goes on by the roster as it is: those who are left are no majority
     _roster_owed: bool = False
     _roster_told_s: float = -math.inf
@@ -262,9 +264,10 @@ class Roll:
         return roster
 
     def enough(self, heard: Iterable[int]) -> bool:
-        """Whether these may go on, as far as others may do so without a supervisor."""
-        workers = self.members.workers
-        return self.agreement.enough(set(heard), lambda rank: workers[rank].party)
+        """Whether these may go on, as far as others may do so without a supervisor, or say that they have."""
+        workers, ranks = self.members.workers, set(heard)
+        claimed = self.claims.claimed(self.members.view, lambda rank: "live" if workers[rank].live else "gone")
+        return self.agreement.enough(ranks, lambda rank: workers[rank].party, [set(view.members) for view in claimed])
 
     def tell_roster(self, besides: Worker | None = None) -> None:
         live = self.members.live()
