@@ -13,7 +13,8 @@ are judged in the same way, and
 
     standstill  = longest of all checkpoints - longest of all their quiet windows
 
-is what checkpoints add to the machine's own worst. The bar is one step. Both terms are shown: a quiet machine's second
+is what checkpoints add to the machine's own worst, by stopping training or by taking cores and memory from it; *stopped*
+is the first alone, as the worker accounts for it. The bar is one step. Both terms are shown: a quiet machine's second
 one is near 0, and then the bar is on the plain worst; where it is not, look at the first one, too. One long step in a
 quiet window could hide what checkpoints do, so there is a second bar that it cannot move: the same difference of medians
 instead of worsts. The first checkpoint counts like any other. ``all cores``: torch computes on all of them, so that there
@@ -176,6 +177,12 @@ def rows(case: Case, record: dict[str, Any]) -> list[Row]:
         row(f"{case.name}: longest, worst checkpoint", max(longest), "steps"),
         row(f"{case.name}: longest, worst quiet window", max(without), "steps"),
         row(f"{case.name}: standstill, worst", max(longest) - max(without), "steps", at_most=1.0),
+        row(
+            f"{case.name}: stopped, worst checkpoint",
+            max(record["stopped_s"]) / statistics.median(quiet),
+            "steps",
+            at_most=1.0,
+        ),
         row(f"{case.name}: altogether, median checkpoint", altogether, "steps"),
         row(f"{case.name}: altogether, median quiet window", quiet_altogether, "steps"),
     ]

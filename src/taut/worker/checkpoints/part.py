@@ -77,7 +77,7 @@ class Keeper:
         self._since_s = seat.node.clock.now()  # of the last one
         self._nbytes: int | None = None  # of memory that the last one needed
         self._staging = new_staging() if folder is not None and seat.arena.tensor.is_cuda else None
-        self._pause_s = 0.0  # for the last one
+        self.pause_s = 0.0  # so long did training stop for the last one
         self._stepped = False  # the optimizer's step was called of late, and so will wait for the copy
         self._changes_elsewhere = False  # the script changes weights at other times too: training must stop for the copy
         if self.resumed is not None:
@@ -140,7 +140,7 @@ class Keeper:
         if copy is not None and not copy.done.is_set():
             self.worker.watch.charge("compute")
             copy.finish()
-            self._pause_s += self.worker.watch.charge("encode")
+            self.pause_s += self.worker.watch.charge("encode")
 
     def _settle(self) -> None:
         if not self._settled and self.resumed is not None:
@@ -212,7 +212,7 @@ class Keeper:
         self._copy = copy
         if not beside or self._changes_elsewhere:
             copy.finish()
-        self._pause_s = watch.charge("encode")
+        self.pause_s = watch.charge("encode")
 
     def _start(self, copy: Copy, memory: Memory, number: int, views: Views) -> None:
         """Copy, then write, in another thread."""
@@ -244,4 +244,4 @@ class Keeper:
         finally:
             memory.release()
             self._spare, self._writing = memory, False
-        self.seat.node.say(CheckpointDone(number, nbytes, digest, error, self._pause_s))
+        self.seat.node.say(CheckpointDone(number, nbytes, digest, error, self.pause_s))
