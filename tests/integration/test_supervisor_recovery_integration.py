@@ -86,6 +86,7 @@ def test_a_killed_supervisor_comes_back(
     first.send_signal(signal.SIGKILL)
     first.wait()
     if way == "same":  # nobody deals, and nobody says that a pass is over: they go on with what was set aside
+        until(lambda: len(passes(trail)) == 2, "a pass of each")
         before = passes(trail)
         until(lambda: all(now > then + 1 for now, then in zip(passes(trail), before, strict=True)), "passes without it")
     if way != "standby":

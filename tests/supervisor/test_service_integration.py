@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
+import msgspec
 import pytest
 import torch
 from safetensors.torch import load_file, save
@@ -61,6 +62,7 @@ class Client:
         server = (supervisor.address, Token.parse(supervisor.token))
         self.transport = ZmqTransport(WorkerKeys.generate(), supervisor=server)
         self.inbox: list[Message] = []
+        self.said = 0
 
     def send(self, frames: list[bytes]) -> None:
         deadline = time.monotonic() + PATIENCE_S
@@ -69,7 +71,10 @@ class Client:
             self._receive()
 
     def say(self, message: Message, *payloads: bytes) -> None:
+        if isinstance(message, Heartbeat | Done):
+            message = msgspec.structs.replace(message, said=self.said)
         self.send(encode(message, payloads))
+        self.said += not isinstance(message, Heartbeat)
 
     def hear(self, kind: type[M]) -> M:
         """The next message of this kind; others stay in the inbox."""

@@ -75,10 +75,12 @@ class Hearing:
                 self.roll.leases.done(worker.rank, message.leases)
             case PhaseDone(phase):
                 worker.phase = max(worker.phase, phase)
-            case Done(leaving=True):
-                self.roll.gone(worker, "left", now, failure=False)
-            case Done() if worker.state in ("ready", "training"):
-                self._done(worker)
+            case Done(leaving=True, begun=begun, said=said):
+                self.roll.gone(worker, "left", now, failure=False, begun=begun if said == worker.heard else None)
+            case Done(said=said) if said != worker.heard:
+                pass  # something was lost before it: the next heartbeat shows that, and the worker says where it stands
+            case Done(begun=begun) if worker.state in ("ready", "training"):
+                self._done(worker, begun)
             case Failed(reason, unfit):
                 leave = self.roll.unfit if unfit else self.roll.failed
                 leave(worker, reason or "failed without a reason", now)
@@ -125,24 +127,25 @@ class Hearing:
         back = worker.rank in self.roll.awaited
         self.roll.awaited.discard(worker.rank)
         if back or not self.roll.ending.begun:
-            lost = reconcile(worker.rank, message, self.roll.leases, certain=back)
+            over = message.state in ("done", "drained")  # then it begins nothing that may still come
+            lost = reconcile(worker.rank, message, self.roll.leases, certain=back or over)
             if not back:
                 again = f"; {lost} samples are dealt again" if lost else ""
                 self.roll.outbox.record("mended", f"the connection to worker {worker.rank} had broken{again}")
         self.lending.returned(worker, now)
         worker.phase = max(worker.phase, message.phase, message.reached)
         if worker.state != "joining" or message.phase >= worker.first_phase:  # else it has to begin anew
-            self._stands(worker, message.state)
+            self._stands(worker, message)
         self._remind(worker)
         if worker.donor is not None and worker.state == "joining":
             self.roll.outbox.send(worker.connection, Donor(worker.donor))
         self.roll.ending.remind(worker)
 
-    def _stands(self, worker: Worker, state: str) -> None:
-        if state in ("ready", "training") and worker.state == "joining":
+    def _stands(self, worker: Worker, message: Returned) -> None:
+        if message.state in ("ready", "training") and worker.state == "joining":
             self._ready(worker)
-        elif state in ("done", "drained") and worker.state in ("joining", "ready", "training"):
-            self._done(worker)
+        elif message.state in ("done", "drained") and worker.state in ("joining", "ready", "training"):
+            self._done(worker, [lease.lease for lease in message.holds])
 
     def _ready(self, worker: Worker) -> None:
         """It has the run's state."""
@@ -150,11 +153,11 @@ class Hearing:
         self.roll.ready()
         self.course.begin(worker)
 
-    def _done(self, worker: Worker) -> None:
-        """Its loop is over: what it still has of leases is for others."""
+    def _done(self, worker: Worker, begun: Sequence[int]) -> None:
+        """Its loop is over: what it still has of leases is for others; but for those ``begun``, nobody touched it."""
         worker.state = "done"
         if not self.roll.ending.begun:
-            self.roll.leases.release(worker.rank)
+            self.roll.leases.release(worker.rank, begun=begun)
             self.lending.gone(worker.rank)
 
     def _remind(self, worker: Worker) -> None:

@@ -12,7 +12,7 @@ trained on.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
@@ -149,17 +149,20 @@ class Leases:
             self.log.append(Trained(rank, known))
         return samples
 
-    def release(self, rank: int, doubt: int = 0) -> int:
-        """``rank`` is gone or stopped: what it held is to be dealt again; how many samples that are. Of what was set
-        aside for it, it may have begun ``doubt`` places without a word that came; nobody has begun the rest."""
+    def release(self, rank: int, doubt: int = 0, begun: Container[int] | None = None) -> int:
+        """``rank`` is gone or stopped: what it held is to be dealt again; on how many samples it may have trained.
+        ``begun``: the leases that it may have begun; None: any. Of what was set aside for it, it may have begun ``doubt``
+        places without a word that came; nobody has begun the rest."""
         mine = [lease for holder, lease in self.open.values() if holder == rank]
+        unbegun = [] if begun is None else [lease for lease in mine if lease.lease not in begun]
         for lease in mine:
             del self.open[lease.lease]
-            self.returned.append((lease.epoch, lease.lo, lease.hi))
+        self.untouched += [(lease.epoch, lease.lo, lease.hi) for lease in unbegun]
         spans = self.reserved.pop(rank, [])
         self.untouched += beyond(spans, doubt)  # it takes the first ones first
-        self.returned = joined([*self.returned, *spans])
-        return sum(lease.hi - lease.lo for lease in mine) + min(doubt, count(spans))
+        self.returned = joined([*self.returned, *((lease.epoch, lease.lo, lease.hi) for lease in mine), *spans])
+        held = sum(lease.hi - lease.lo for lease in mine) - sum(lease.hi - lease.lo for lease in unbegun)
+        return held + min(doubt, count(spans))
 
     def take_back(self, lost: Iterable[Lease], certain: bool) -> int:
         """These leases did not come to whom they were dealt; how many samples that are. ``certain``: nor will they."""

@@ -4,7 +4,7 @@ drives it."""
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -131,13 +131,22 @@ class Roll:
         if self.members.move_on(phase):
             self.tell_roster()
 
-    def gone(self, worker: Worker, reason: str, now: float, failure: bool = True, certain: bool = True) -> None:
-        """Out of the run: its leases are dealt again, the others are told. ``certain``: it does no more."""
+    def gone(
+        self,
+        worker: Worker,
+        reason: str,
+        now: float,
+        failure: bool = True,
+        certain: bool = True,
+        begun: Container[int] | None = None,
+    ) -> None:
+        """Out of the run: its leases are dealt again, the others are told. ``certain``: it does no more.
+        ``begun``: leases that it trained on in part; None: nobody knows, nor what it took by itself."""
         self.members.remove(worker, reason[:2000])
         worker.party = not certain or now - worker.calm_s > CALM_S
         self.held.pop(worker.rank, None)
-        doubt = self._doubt(worker, now) if failure else 0
-        samples = 0 if self.ending.begun else self.leases.release(worker.rank, doubt)
+        doubt = self._doubt(worker, now) if begun is None else 0
+        samples = 0 if self.ending.begun else self.leases.release(worker.rank, doubt, begun)
         again = f"; {samples} samples are dealt again" if samples else ""
         self.outbox.record("gone", f"worker {worker.rank}: {worker.reason}{again}")
         self.outbox.add(Measured(worker.rank, worker.statistics, final=True))

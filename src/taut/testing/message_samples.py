@@ -67,7 +67,7 @@ EXAMPLES: tuple[Message, ...] = (
     LeaseTaken(Lease(2**61 + 3, 0, 0, 8), 100),
     ReserveSeen(5, 12),
     LeaseDone([1, 2]),
-    Done(leaving=True),
+    Done(leaving=True, begun=[4], said=12),
     Failed("another optimizer", unfit=True),
     Digest("abc", True, {0: 1}, Statistics()),
     Upload(0, 10),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -276,11 +276,11 @@ class Seat:
 
     # --------------------------------------------------------------------------------------------- the end
 
-    def finish(self) -> None:
-        """Drain, agree on the model, hand it in if asked to, and go."""
+    def finish(self, begun: Container[int] = ()) -> None:
+        """Drain, agree on the model, hand it in if asked to, and go. ``begun``: leases that were trained on in part."""
         try:
             self.enter()
-            self._say_done()
+            self._say_done(begun)
             self._end()
             self._agree()
         except (SupervisorLost, PeerLost) as error:
@@ -288,9 +288,9 @@ class Seat:
         finally:
             self.node.close(linger_s=1.0)
 
-    def _say_done(self) -> None:
+    def _say_done(self, begun: Container[int] = ()) -> None:
         self._place.state = "done"
-        self.node.say(Done())
+        self.node.say(Done(begun=self.leases.end(begun)))
 
     def _end(self) -> None:
         """Finish the talk; as long as that ends a phase and not the run, go to the next one, whoever has the data."""
@@ -309,11 +309,11 @@ class Seat:
         home = self._home
         return save_here(home.phases.replica, f"{self.run}-worker-{home.node.rank}.safetensors")
 
-    def leave(self) -> None:
+    def leave(self, begun: Container[int] = ()) -> None:
         """Go before the end: wait until all others have everything of ours, say good-bye."""
         try:
             self.talk.leave()
-            self.node.say(Done(leaving=True))
+            self.node.say(Done(leaving=True, begun=self.leases.end(begun)))
         finally:
             self.node.close(linger_s=1.0)
 

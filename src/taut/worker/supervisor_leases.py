@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -37,19 +37,28 @@ class SupervisorLeases(LeaseSource):
         self._held: dict[int, Lease] = {}  # taken, and not trained on yet
         self._finished: deque[tuple[float, Lease]] = deque()  # of late, and when
         self._own = 0  # leases that it took by itself
+        self._ended = False
         self._lengths: list[tuple[int, int, int]] = []  # first pass, the one after the last, how long each is
 
     def standing(self) -> tuple[list[Lease], list[Lease]]:
         """What this worker has of leases: those not trained on yet, and those it trained on of late. From any thread."""
         facts = self._seat.node.facts
         with facts.changed:
-            return [*self._held.values(), *facts.leases], [lease for _, lease in list(self._finished)]
+            at_hand = [] if self._ended else facts.leases
+            return [*self._held.values(), *at_hand], [lease for _, lease in list(self._finished)]
 
     def unfinished(self, trained: Mapping[int, int]) -> list[Lease]:
         """What this worker has taken, without what it has trained on: so many places of each lease."""
         with self._seat.node.facts.changed:
             held = list(self._held.values())
         return [msgspec.structs.replace(each, lo=min(each.hi, each.lo + trained.get(each.lease, 0))) for each in held]
+
+    def end(self, trained: Container[int]) -> list[int]:
+        """The loop is over: of what this worker has, only those that it has ``trained`` on in part; which."""
+        with self._seat.node.facts.changed:
+            self._ended = True
+            self._held = {number: lease for number, lease in self._held.items() if number in trained}
+            return list(self._held)
 
     def take(self, plan: Plan) -> Lease | None:
         facts = self._seat.node.facts

@@ -319,7 +319,7 @@ class TorchWorker:
         self.watch.charge("compute")
         if self._seat is not None:
             try:
-                self._seat.finish()
+                self._seat.finish(self._dealer.progress)
             finally:
                 self.score = self._seat.score
             return
@@ -346,7 +346,7 @@ class TorchWorker:
         self._closed = True
         self._before_change()
         if self._seat is not None:
-            self._seat.leave()
+            self._seat.leave(self._dealer.progress)
 
     def __del__(self) -> None:
         if not getattr(self, "_closed", True) and self._seat is not None:

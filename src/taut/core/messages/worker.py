@@ -88,9 +88,12 @@ class Heartbeat(Message, frozen=True):
 
 
 class Done(Message, frozen=True):
-    """The worker's loop is over. ``leaving``: it goes now and does not wait for the end of the run."""
+    """The worker's loop is over. ``leaving``: it goes now and does not wait for the end of the run. ``begun``: leases
+    trained on in part; what else it was dealt and did not report, it never began. ``said``: as in ``Heartbeat``."""
 
     leaving: bool = False
+    begun: Annotated[list[Count], Meta(max_length=65_536)] = field(default_factory=list)
+    said: Count = 0
 
 
 class PhaseDone(Message, frozen=True):
@@ -142,9 +145,9 @@ class Upload(Message, frozen=True):
 class Returned(Message, frozen=True):
     """To a supervisor that came back (its term is higher than the one known), or after a connection broke: this is where
     I stand, whatever was lost on the way. ``state``: joining, ready or done, as the worker sees it; ``holds``: leases
-    that it has and has not trained on yet; ``done``: leases that it trained on of late; ``issued``: leases when the last
-    pulse was sent: what the supervisor sent before is here or lost; ``reached``: as in ``PhaseDone``, which may be among
-    what was lost."""
+    that it has and has not trained on yet (of one that is done, those in ``Done.begun``); ``done``: leases that it
+    trained on of late; ``issued``: leases when the last pulse was sent: what the supervisor sent before is here or lost;
+    ``reached``: as in ``PhaseDone``, which may be among what was lost."""
 
     rank: Rank
     state: Annotated[str, Meta(max_length=16)]

@@ -21,6 +21,7 @@ from taut.core.messages import (
     SUPERVISOR,
     Complaint,
     Digest,
+    Done,
     Heartbeat,
     Message,
     Moved,
@@ -93,6 +94,8 @@ class SupervisorLink:
 
     def say(self, message: Message, payloads: Sequence[bytes]) -> None:
         """As soon as there is room for it, in order."""
+        if isinstance(message, Done):
+            message = msgspec.structs.replace(message, said=self._said + len(self._unsaid))
         self._unsaid.append(encode(message, payloads))
         if isinstance(message, Digest):
             self._last_words = self._unsaid[-1]
