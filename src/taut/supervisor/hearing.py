@@ -156,6 +156,7 @@ class Hearing:
     def _done(self, worker: Worker, begun: Sequence[int]) -> None:
         """Its loop is over: what it still has of leases is for others; but for those ``begun``, nobody touched it."""
         worker.state = "done"
+        self.roll.held.pop(worker.rank, None)  # it asks for nothing any more
         if not self.roll.ending.begun:
             self.roll.leases.release(worker.rank, begun=begun)
             self.lending.gone(worker.rank)

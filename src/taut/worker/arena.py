@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
+    Named = tuple[str, torch.Tensor, str]
 
 LINE_NBYTES = 64
 
@@ -58,11 +59,12 @@ class Arena:
         self.parameters = [p for _, p in trained]
         self.vector: Any = self.tensor.numpy() if device.type == "cpu" else self.tensor
 
-    def specs(self) -> list[TensorSpec]:
-        """What the model consists of, for comparing it with the others' models."""
-        return [TensorSpec(n, list(t.shape), str(t.dtype).removeprefix("torch."), part) for n, t, part in self.named()]
+    def specs(self, named: Sequence[Named] | None = None) -> list[TensorSpec]:
+        """What the model consists of, for comparing it with the others' models. ``named``: where that is at hand."""
+        every = self.named() if named is None else named
+        return [TensorSpec(n, list(t.shape), str(t.dtype).removeprefix("torch."), part) for n, t, part in every]
 
-    def named(self) -> list[tuple[str, torch.Tensor, str]]:
+    def named(self) -> list[Named]:
         """Every tensor of the model: its name, itself, and its part (trained, frozen or buffer)."""
         tensors = [
             (name, p.detach(), "trained" if p.requires_grad else "frozen") for name, p in self.model.named_parameters()

@@ -86,7 +86,7 @@ def test_half_a_file_never_takes_the_name(end: str, tmp_path: Path) -> None:
     path = tmp_path / "part"
     path.write_text("the last good one")
     nbytes = 2 * PIECE_NBYTES
-    order = {"path": str(path), "nbytes": nbytes, "digest_nbytes": DIGEST_NBYTES, "hurry_after_s": None}
+    order = {"path": str(path), "nbytes": nbytes, "digest_nbytes": DIGEST_NBYTES, "within_s": None}
     written = json.dumps(order).encode()
     with subprocess.Popen(
         [sys.executable, "-I", "-S", PROGRAM], stdin=subprocess.PIPE, stdout=subprocess.PIPE

@@ -35,13 +35,14 @@ def contents(
         tensors["b"] = _tensor(state.b)
         if state.r is not None:
             tensors["r"] = _tensor(state.r)
-    for name, tensor, kind in arena.named():
+    named = arena.named()
+    for name, tensor, kind in named:
         if kind != "trained":
             tensors[f"{kind}.{name}"] = tensor
     return {
         "run": seat.run,
         "rank": seat.node.rank,
-        "model": [msgspec.to_builtins(each) for each in arena.specs()],
+        "model": [msgspec.to_builtins(each) for each in arena.specs(named)],
         "steps": worker.steps,
         "samples": worker.samples,
         "loss": worker.loss,

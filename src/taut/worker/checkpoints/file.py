@@ -53,10 +53,11 @@ def write_part(
     document: Mapping[str, Any],
     tensors: Tensors,
     by: Scribe | None = None,
-    hurry_after_s: float | None = None,
+    within_s: float | None = None,
 ) -> tuple[int, str]:
     """Write ``path`` whole or not at all: its size and its hash. ``StorageFailed`` where the disk does not let us.
-    ``by``: a process that writes it and gives way to others, less after ``hurry_after_s``; without one, this thread does.
+    ``by``: a process that writes it and gives way to others, the less the more of ``within_s`` has passed; without one,
+    this thread does.
 
     >>> import tempfile, torch
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -66,7 +67,7 @@ def write_part(
     >>> part.document["steps"], part.tensor("w").tolist()
     (3, [1.0, 1.0])
     """
-    return write_views(path, part_views(document, tensors), by, hurry_after_s)
+    return write_views(path, part_views(document, tensors), by, within_s)
 
 
 def part_views(document: Mapping[str, Any], tensors: Tensors) -> list[memoryview]:
@@ -76,13 +77,13 @@ def part_views(document: Mapping[str, Any], tensors: Tensors) -> list[memoryview
 
 
 def write_views(
-    path: Path, views: list[memoryview], by: Scribe | None = None, hurry_after_s: float | None = None
+    path: Path, views: list[memoryview], by: Scribe | None = None, within_s: float | None = None
 ) -> tuple[int, str]:
     """As ``write_part``."""
     nbytes = sum(map(len, views))
     if by is not None:
         with contextlib.suppress(ScribeLost):
-            return nbytes, by.write(path, views, DIGEST_NBYTES, hurry_after_s)
+            return nbytes, by.write(path, views, DIGEST_NBYTES, within_s)
     return nbytes, _write_here(path, views)
 
 

@@ -16,6 +16,7 @@ Training stands still for what is small, and before the optimizer's next step, i
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -40,8 +41,8 @@ if TYPE_CHECKING:
     from taut.worker.torch_worker import TorchWorker
 
 Views = Callable[[], list[memoryview]]
+REST_S = 0.02  # between two things that need the interpreter: so that the same step does not wait for both
 LARGE_NBYTES = 1 << 20  # for less, memory is not worth waiting for
-PATIENCE = 0.25  # of the time between two checkpoints: how long the writer gives way to others
 
 
 def check_also(also: Mapping[str, Any]) -> None:
@@ -78,6 +79,7 @@ class Keeper:
         self._nbytes: int | None = None  # of memory that the last one needed
         self._staging = new_staging() if folder is not None and seat.arena.tensor.is_cuda else None
         self.pause_s = 0.0  # so long did training stop for the last one
+        self._gathering_s = 0.0  # of that, before its batch was fetched
         self._stepped = False  # the optimizer's step was called of late, and so will wait for the copy
         self._changes_elsewhere = False  # the script changes weights at other times too: training must stop for the copy
         if self.resumed is not None:
@@ -107,7 +109,12 @@ class Keeper:
         self._accumulating = accumulating
         if not self._settled:
             self._put_back_random()
-        return random_states() if self.can_take and self._ready() else None
+        if not self.can_take or not self._ready():
+            return None
+        self.worker.watch.charge("data")
+        states = random_states()
+        self._gathering_s = self.worker.watch.charge("encode")
+        return states
 
     def at_batch(self, states: dict[str, Any] | None) -> None:
         """The batch is here, and is handed out next."""
@@ -200,19 +207,17 @@ class Keeper:
         try:
             document = {"number": number, **contents(self.worker, self.seat, self.also, states, sources)}
             copy = Copy(sources, memory, unsteady(self.seat), self.seat.arena.parameters, self._staging)
-            # of a small state, here: two threads that take turns at the interpreter cost more
-            views = part_views(document, copy.tensors) if copy.complete else None
         except (TautError, RuntimeError, MemoryError) as error:  # something odd in an optimizer's state; no memory
             self._give_up(str(error))
             return
         self.taken, self._nbytes = number, needed_nbytes(sources)
         holds = self.seat.leases.unfinished(self.worker.progress())
         node.say(CheckpointBegun(number, holds, self.seat.phases.number, self.worker.steps))
-        self._start(copy, memory, number, lambda: views or part_views(document, copy.tensors))
+        self._start(copy, memory, number, lambda: part_views(document, copy.tensors))
         self._copy = copy
         if not beside or self._changes_elsewhere:
             copy.finish()
-        self.pause_s = watch.charge("encode")
+        self.pause_s, self._gathering_s = self._gathering_s + watch.charge("encode"), 0.0
 
     def _start(self, copy: Copy, memory: Memory, number: int, views: Views) -> None:
         """Copy, then write, in another thread."""
@@ -228,7 +233,7 @@ class Keeper:
     def _write(self, copy: Copy, memory: Memory, path: Path, number: int, views: Views) -> None:
         nbytes, digest, error = 0, "", ""
         now_s = self.seat.node.clock.now()
-        hurry_after_s, self._since_s = PATIENCE * (now_s - self._since_s), now_s
+        within_s, self._since_s = now_s - self._since_s, now_s  # before the next one, most likely
         try:
             for _ in range(copy.copiers() - 1):
                 threading.Thread(target=copy.work, name="taut-checkpoint-copy", daemon=True).start()
@@ -238,7 +243,10 @@ class Keeper:
                 raise TautError(
                     "the script changed tensors before its optimizer's step; from now on, training is stopped"
                 )
-            nbytes, digest = write_views(path, views(), self._scribe, hurry_after_s)
+            time.sleep(REST_S)
+            whole = views()
+            time.sleep(REST_S)
+            nbytes, digest = write_views(path, whole, self._scribe, within_s)
         except (TautError, OSError, RuntimeError, MemoryError) as failure:
             error = (str(failure) or type(failure).__name__)[:4000]
         finally:

@@ -1,4 +1,4 @@
-"""The random states of a process, as plain values: Python's, NumPy's, torch's on the host and on each GPU."""
+"""The random states of a process, as plain values and vectors: Python's, NumPy's, torch's on the host and on each GPU."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ def random_states() -> dict[str, Any]:
     """
     import torch
 
+    version, words, gauss = random.getstate()
     legacy: Any = np.random.get_state(legacy=False)
     return {
-        "python": random.getstate(),
-        "numpy": {**legacy, "state": {**legacy["state"], "key": legacy["state"]["key"].tolist()}},
+        "python": (version, np.array(words, np.uint32).view(np.int32), gauss),
+        "numpy": {**legacy, "state": {**legacy["state"], "key": legacy["state"]["key"].view(np.int32)}},
         "torch": torch.get_rng_state(),
         "cuda": torch.cuda.get_rng_state_all() if _uses_gpus() else [],
     }
@@ -30,16 +31,22 @@ def random_states() -> dict[str, Any]:
 def _uses_gpus() -> bool:
     import torch
 
-    return torch.cuda.is_available() and bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]
+    return bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]
+
+
+def _words(kept: Any) -> Any:
+    """As they were drawn from: of 32 bits, without a sign. (Older checkpoints have lists of them.)"""
+    return kept.view(np.uint32) if isinstance(kept, np.ndarray) else np.array(kept, np.uint32)
 
 
 def put_back_random_states(states: dict[str, Any]) -> None:
     """As they were."""
     import torch
 
-    random.setstate(states["python"])
+    version, words, gauss = states["python"]
+    random.setstate((version, tuple(_words(words).tolist()), gauss))
     legacy = states["numpy"]
-    np.random.set_state({**legacy, "state": {**legacy["state"], "key": np.array(legacy["state"]["key"], np.uint32)}})
+    np.random.set_state({**legacy, "state": {**legacy["state"], "key": _words(legacy["state"]["key"])}})
     torch.set_rng_state(states["torch"])
     cuda = states["cuda"]
     if cuda and torch.cuda.is_available() and torch.cuda.device_count() == len(cuda):

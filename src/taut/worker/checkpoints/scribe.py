@@ -47,11 +47,9 @@ class Scribe:
         self._process = _started()
         self.close = weakref.finalize(self, _end, self._process, os.getpid())
 
-    def write(
-        self, path: Path, views: Sequence[memoryview], digest_nbytes: int, hurry_after_s: float | None = None
-    ) -> str:
+    def write(self, path: Path, views: Sequence[memoryview], digest_nbytes: int, within_s: float | None = None) -> str:
         """Write ``path`` whole or not at all: its hash. ``StorageFailed`` where the disk does not let us, ``ScribeLost``
-        where the writer is gone. ``hurry_after_s``: after that, it gives way to others less."""
+        where the writer is gone. ``within_s``: it gives way to others, the less the more of that has passed."""
         process = self._process
         if process is None or process.stdin is None or process.stdout is None:
             raise ScribeLost
@@ -60,7 +58,7 @@ class Scribe:
                 "path": os.path.abspath(path),
                 "nbytes": sum(map(len, views)),
                 "digest_nbytes": digest_nbytes,
-                "hurry_after_s": hurry_after_s,
+                "within_s": within_s,
             }
         ).encode()
         try:

@@ -2,7 +2,7 @@
 
 As a program it reads orders from its standard input, and answers each with a line on its standard output:
 
-    order     8 bytes (little-endian): the length of what follows; JSON: path, nbytes, digest_nbytes, hurry_after_s;
+    order     8 bytes (little-endian): the length of what follows; JSON: path, nbytes, digest_nbytes, within_s;
               then the file's ``nbytes`` bytes, as they come
     answer    JSON: digest, error
 
@@ -20,12 +20,15 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
-HURRIED_NICENESS = (
-    5  # a quarter of a core: torch's threads wait for the slowest, which with half of one takes twice as long
-)
+# How much to take of cores that are never idle, until which part of the time that there is has passed. Torch's threads
+# wait for the slowest of them: whoever takes a part of its core makes the whole step so much longer.
+IDLE_UNTIL = 0.25  # nearly nothing
+NICE_UNTIL, NICENESS = 0.75, 10  # a tenth of a core
+HURRIED_NICENESS = 5  # a quarter of a core
 PIECE_NBYTES = 1 << 20
 SLICE_NBYTES = 1 << 25  # so much goes to the disk at a time: all at once would hold up whoever else writes
 
@@ -104,11 +107,16 @@ def wake_gently() -> None:
 
 
 def stand_back() -> None:
-    """On Linux: others go first from now on. For a process that nobody waits for."""
+    """On Linux, where threads differ in that: others go first from now on, before this one and those that it starts."""
     wake_gently()
+    be_nicer(HURRIED_NICENESS)
+
+
+def be_nicer(by: int) -> None:
+    """This thread, and for good: to go back takes rights that we do not have."""
     if sys.platform == "linux":
         with contextlib.suppress(OSError):
-            os.setpriority(os.PRIO_PROCESS, 0, os.getpriority(os.PRIO_PROCESS, 0) + HURRIED_NICENESS)
+            os.setpriority(os.PRIO_PROCESS, 0, os.getpriority(os.PRIO_PROCESS, 0) + by)
 
 
 def work_when_idle() -> None:
@@ -117,6 +125,11 @@ def work_when_idle() -> None:
     if sys.platform == "linux":
         with contextlib.suppress(OSError):
             os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+
+
+def work_nicely() -> None:
+    """On Linux, this thread takes less than others where a core is never idle."""
+    be_nicer(NICENESS - HURRIED_NICENESS)
 
 
 # --------------------------------------------------------------------------------------------------- the program
@@ -132,12 +145,16 @@ class Receiving:
         self._room = memoryview(bytearray(min(PIECE_NBYTES, max(1, self._left))))
         self._writing: Writing | None = None
         self._gone = False
-        self.hurry = False  # someone else is to do the rest
+        self.relieved = threading.Event()  # someone else is to do the rest
         self._try(lambda: self._begin(order["path"], int(order["digest_nbytes"])))
 
+    @property
+    def over(self) -> bool:
+        return not self._left or self._gone
+
     def go_on(self) -> None:
-        """Until all is there, the worker is gone, or there is a hurry."""
-        while self._left and not self._gone and not self.hurry:
+        """Until all is there, the worker is gone, or somebody else is to go on."""
+        while not self.over and not self.relieved.is_set():
             piece = self._room[: min(len(self._room), self._left)]
             count = os.readv(self._source, [piece])
             self._left -= count
@@ -174,23 +191,34 @@ class Receiving:
 
 
 def obey(order: dict[str, Any], source: int) -> dict[str, str]:
-    """Write one file: in a thread that gives way to everybody, and after ``hurry_after_s`` in this one."""
+    """Write one file within so many seconds, if that can be: in a thread that gives way to everybody, then in one that
+    gives way to most, and at last in this one."""
     receiving = Receiving(order, source)
-
-    def beside() -> None:
-        work_when_idle()
-        receiving.go_on()
-
-    slow = threading.Thread(target=beside, daemon=True)
-    slow.start()
-    slow.join(order["hurry_after_s"])
-    if slow.is_alive():
-        receiving.hurry = True
-        slow.join()
-        receiving.hurry = False
-        receiving.go_on()
+    within_s = order["within_s"]
+    begun_s = time.monotonic()
+    for until, stand_aside in ((IDLE_UNTIL, work_when_idle), (NICE_UNTIL, work_nicely)):
+        if not receiving.over:
+            left_s = None if within_s is None else max(0.0, begun_s + until * within_s - time.monotonic())
+            _beside(receiving, stand_aside, left_s)
+    receiving.go_on()
     receiving.end()
     return {"digest": receiving.digest, "error": receiving.error}
+
+
+def _beside(receiving: Receiving, stand_aside: Callable[[], None], most_s: float | None) -> None:
+    """Go on in a thread of its own, for as long at most."""
+
+    def work() -> None:
+        stand_aside()
+        receiving.go_on()
+
+    receiving.relieved.clear()
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    thread.join(most_s)
+    receiving.relieved.set()
+    thread.join()
+    receiving.relieved.clear()
 
 
 def serve(source: int, sink: int) -> None:
