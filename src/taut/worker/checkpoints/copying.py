@@ -14,7 +14,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import mmap
-import os
 import sys
 import threading
 import time
@@ -22,6 +21,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from taut.config import cores
 from taut.worker.checkpoints.gpu_copying import cloned, from_gpu, make_room
 
 if TYPE_CHECKING:
@@ -238,7 +238,7 @@ class Copy:
 
     def copiers(self) -> int:
         """How many threads to copy with, where there are cores for them."""
-        return min(MOST_COPIERS, max(1, (os.cpu_count() or 1) // 4), max(1, self._left))
+        return min(MOST_COPIERS, max(1, cores() // 4), max(1, self._left))
 
 
 def _pieces(target: torch.Tensor, source: torch.Tensor) -> list[Callable[[], None]]:
