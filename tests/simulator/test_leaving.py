@@ -35,9 +35,9 @@ def test_it_takes_a_few_steps_at_most(strategy: str, rank: int, monkeypatch: pyt
         asked_s.append(now)
         return dismiss(self, rank, reason, now, expel)
 
-    def noted_gone(self: Roll, worker: Any, reason: str, now: float, failure: bool = True) -> None:
+    def noted_gone(self: Roll, worker: Any, reason: str, now: float, **more: Any) -> None:
         gone_s.append((now, worker.rank, reason))
-        gone(self, worker, reason, now, failure)
+        gone(self, worker, reason, now, **more)
 
     monkeypatch.setattr(Cluster, "dismiss", noted_dismiss)
     monkeypatch.setattr(Roll, "gone", noted_gone)

@@ -127,6 +127,20 @@ def test_of_an_election_of_which_too_few_are_heard_nobody_is_given_up_and_the_ru
     assert "sync goes on only with a majority" in run.told("waiting")
 
 
+def test_an_election_that_some_entered_and_one_did_not_is_void_and_nobody_is_to_blame() -> None:
+    """Two of six tell of it, three are gone, and one who is heard knows nothing of it: so no round was made in it, and the
+    two, who counted votes that were withdrawn, go on with the others under a later roster."""
+    run = lockstep(7)
+    run.pass_time(20, 0, 1, 2, 6)
+    assert live(run) == [0, 1, 2, 6]
+    claim = (1, 5, [0, 1, 2, 3, 4, 5])
+    tell(run, 4.0, [2, 6], {0: claim, 1: claim})
+    assert live(run) == [0, 1, 2, 6] and "did not go on together, as 0, 1 said" in run.told("elected")
+    assert not any(run.cluster.members.workers[rank].refused for rank in (0, 1))
+    last = run.heard(0, Roster)[-1]
+    assert last.stamp > View(*claim).stamp and last.version > 0, "so that they enter the roster"
+
+
 def test_those_who_elected_a_membership_and_all_entered_it_are_counted_by_it() -> None:
     """Three of five went on, and one of them is lost since: two of three and the supervisor are enough."""
     run = lockstep(5)

@@ -26,7 +26,7 @@ class ThreadSeat:
         self.statistics: Any = None
 
     def __getattr__(self, name: str) -> Any:
-        if name in ("attach", "before_step", "exchange", "finish"):
+        if name in ("attach", "before_step", "exchange"):
             return getattr(self.talk, name)
         raise AttributeError(name)
 
@@ -35,6 +35,9 @@ class ThreadSeat:
 
     def enter(self) -> bool:
         return False
+
+    def finish(self, begun: Any) -> None:
+        self.talk.finish()
 
     def add_statistics(self, mine: Any) -> Any:
         return mine
