@@ -128,8 +128,8 @@ def test_of_an_election_of_which_too_few_are_heard_nobody_is_given_up_and_the_ru
 
 
 def test_an_election_that_some_entered_and_one_did_not_is_void_and_nobody_is_to_blame() -> None:
-    """Two of six tell of it, three are gone, and one who is heard knows nothing of it: so no round was made in it, and the
-    two, who counted votes that were withdrawn, go on with the others under a later roster."""
+    """Two of six tell of it, three are gone, and one who is heard knows nothing of it: so no round was made in it.
+    The two, who counted votes that were withdrawn, go on with the others under a later roster."""
     run = lockstep(7)
     run.pass_time(20, 0, 1, 2, 6)
     assert live(run) == [0, 1, 2, 6]
