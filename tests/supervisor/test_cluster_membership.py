@@ -335,6 +335,18 @@ def test_a_last_request_is_held_until_the_others_are_done() -> None:
     assert run.heard(0, NoLease) == [NoLease(0)]
 
 
+def test_who_is_done_is_dealt_nothing_that_it_had_asked_for() -> None:
+    run = Scripted(workers=2)
+    run.train(0, 1)
+    run.say(0, LeaseRequest(0, 10, 5, True))
+    run.say(1, LeaseRequest(0, 10, 5, True))
+    run.say(1, LeaseDone([run.heard(1, Lease)[0].lease]))
+    run.say(1, LeaseRequest(0, 10, 5, True))  # held: the other one may leave something
+    run.done(1)
+    run.exit(0)
+    assert len(run.heard(1, Lease)) == 1 and not run.cluster.leases.open
+
+
 def test_a_held_request_gets_what_the_dead_leave() -> None:
     run = Scripted(workers=2)
     run.train(0, 1)
