@@ -153,16 +153,14 @@ class Leases:
         """``rank`` is gone or stopped: what it held is to be dealt again; on how many samples it may have trained.
         ``begun``: the leases that it may have begun; None: any. Of what was set aside for it, it may have begun ``doubt``
         places without a word that came; nobody has begun the rest."""
-        mine = [lease for holder, lease in self.open.values() if holder == rank]
-        unbegun = [] if begun is None else [lease for lease in mine if lease.lease not in begun]
-        for lease in mine:
-            del self.open[lease.lease]
-        self.untouched += [(lease.epoch, lease.lo, lease.hi) for lease in unbegun]
+        mine = {number: (one.epoch, one.lo, one.hi) for number, (holder, one) in self.open.items() if holder == rank}
+        for number in mine:
+            del self.open[number]
+        unbegun = [span for number, span in mine.items() if begun is not None and number not in begun]
         spans = self.reserved.pop(rank, [])
-        self.untouched += beyond(spans, doubt)  # it takes the first ones first
-        self.returned = joined([*self.returned, *((lease.epoch, lease.lo, lease.hi) for lease in mine), *spans])
-        held = sum(lease.hi - lease.lo for lease in mine) - sum(lease.hi - lease.lo for lease in unbegun)
-        return held + min(doubt, count(spans))
+        self.untouched += [*unbegun, *beyond(spans, doubt)]  # it takes the first ones first
+        self.returned = joined([*self.returned, *mine.values(), *spans])
+        return count(mine.values()) - count(unbegun) + min(doubt, count(spans))
 
     def take_back(self, lost: Iterable[Lease], certain: bool) -> int:
         """These leases did not come to whom they were dealt; how many samples that are. ``certain``: nor will they."""

@@ -132,8 +132,9 @@ class Seat:
 
     def _standing(self) -> Returned:
         """Where this worker stands, for a supervisor that came back. Asked by the communication thread."""
-        holds, done = self.leases.standing()
-        phases, state = self.phases, self._place.state
+        with self.node.facts.changed:  # so that nobody is done in between
+            (holds, done), state = self.leases.standing(), self._place.state
+        phases = self.phases
         return Returned(self.node.rank, state, phases.number, holds, done, reached=phases.reached)
 
     def train(self) -> None:
@@ -289,8 +290,9 @@ class Seat:
             self.node.close(linger_s=1.0)
 
     def _say_done(self, begun: Container[int] = ()) -> None:
-        self._place.state = "done"
-        self.node.say(Done(begun=self.leases.end(begun)))
+        with self.node.facts.changed:
+            self._place.state, begun = "done", self.leases.end(begun)
+        self.node.say(Done(begun=begun))
 
     def _end(self) -> None:
         """Finish the talk; as long as that ends a phase and not the run, go to the next one, whoever has the data."""
