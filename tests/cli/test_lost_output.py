@@ -8,8 +8,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from rich.console import Console
+from rich.live import Live
 
 from taut.cli.options import notes
+from taut.cli.remarks import Remarks
 
 FULL = Path("/dev/full")
 pytestmark = pytest.mark.skipif(not FULL.exists(), reason="this system has no /dev/full")
@@ -44,3 +47,24 @@ def test_remarks_go_to_standard_error_as_it_is(
     console.print("two")
     monkeypatch.setattr(sys, "stderr", None)
     console.print("three")
+
+
+def test_remarks_pass_by_the_proxy_of_a_table_that_is_redrawn(capfd: pytest.CaptureFixture[str]) -> None:
+    console = Console(
+        file=Remarks(), force_terminal=True
+    )  # rich then puts a proxy of this console in place of sys.stderr
+    with Live(console=console, refresh_per_second=1):
+        assert hasattr(sys.stderr, "rich_proxied_file")
+        console.print("one")
+    assert capfd.readouterr().err.count("one") == 1
+
+
+def test_force_color_gives_colours_and_nothing_that_is_redrawn(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    console = notes()
+    assert not console.is_terminal
+    console.print("one", style="red")
+    assert capsys.readouterr().err == "\x1b[31mone\x1b[0m\n"

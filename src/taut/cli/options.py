@@ -109,8 +109,19 @@ def results() -> Console:
 
 
 def notes() -> Console:
-    """Where progress and remarks go: standard error."""
-    return Console(file=cast("IO[str]", Remarks()), highlight=False)
+    """Return the console for progress and remarks: standard error.
+
+    It redraws only on a real terminal. FORCE_COLOR asks for colours, not for a display that is redrawn in a file.
+    """
+    remarks = cast("IO[str]", Remarks())
+    colours = Console(file=remarks, force_jupyter=False).color_system  # as rich reads TERM, NO_COLOR and FORCE_COLOR
+    return Console(
+        file=remarks,
+        highlight=False,
+        force_terminal=remarks.isatty(),
+        force_jupyter=False,
+        color_system=cast("Any", colours),
+    )
 
 
 def print_json(record: Any) -> None:
