@@ -7,7 +7,7 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from taut.core.messages.data import Lease, NoLease, Reserve
-from taut.core.messages.root import MAX_WORKERS, Count, Message, Name, Rank, Text
+from taut.core.messages.root import MAX_WORKERS, Count, Message, Name, PublicKey, Rank, Text, Tidy
 from taut.core.messages.views import STRIDE, ViewNumber
 
 
@@ -16,12 +16,12 @@ class Member(Struct, frozen=True, array_like=True):
 
     rank: Rank
     address: Name
-    public_key: Annotated[str, Meta(max_length=40)]
+    public_key: PublicKey
     ready: bool = False  # it has the run's state: rounds may count on it
     first_phase: Count = 0  # of a run that changes its strategy: where it begins; it has no part in those before
 
 
-class Gone(Struct, frozen=True, array_like=True):
+class Gone(Tidy, frozen=True):
     """A worker that died, failed or left, and why."""
 
     rank: Rank
@@ -43,7 +43,7 @@ class Roster(Message, frozen=True):
         return self.view * STRIDE + self.version
 
 
-class Welcome(Message, frozen=True):
+class Welcome(Tidy, Message, frozen=True):
     """Admitted. ``settings`` are the run's resolved settings as JSON; ``workers`` is how many it starts with. ``phase``:
     to begin in; should the run go on to another before this worker is ready, a ``Roster`` names that."""
 
@@ -57,7 +57,7 @@ class Welcome(Message, frozen=True):
     phase: Count = 0
 
 
-class Refusal(Message, frozen=True):
+class Refusal(Tidy, Message, frozen=True):
     """Not admitted, and why, and what to try."""
 
     reason: Text
@@ -81,13 +81,13 @@ class NextPhase(Message, frozen=True):
     version: Count = 0  # of the roster
 
 
-class Drain(Message, frozen=True):
+class Drain(Tidy, Message, frozen=True):
     """Stop training, flush, and drain."""
 
     reason: Text
 
 
-class Leave(Message, frozen=True):
+class Leave(Tidy, Message, frozen=True):
     """Go, in order: end the loop, hand over everything, say ``Done(leaving)``. The others go on."""
 
     reason: Text
@@ -110,7 +110,7 @@ class Finish(Message, frozen=True):
     writer: Rank
 
 
-class Saved(Message, frozen=True):
+class Saved(Tidy, Message, frozen=True):
     """The final model is on disk here (or ``error`` says why not)."""
 
     path: Text
@@ -137,7 +137,7 @@ class Moved(Message, frozen=True):
     term: Count
 
 
-class Expulsion(Message, frozen=True):
+class Expulsion(Tidy, Message, frozen=True):
     """You were given up. Stop; or, where ``welcome``, ask for another place: you were silent, and did nothing wrong."""
 
     reason: Text

@@ -7,7 +7,21 @@ from typing import Annotated
 from msgspec import Meta, Struct, field
 
 from taut.core.messages.data import Lease, LeaseDone, LeaseRequest, LeaseTaken, ReserveSeen
-from taut.core.messages.root import MAX_WORKERS, Count, Message, Name, Rank, Text
+from taut.core.messages.root import (
+    FLOAT32_MAX,
+    MAX_WORKERS,
+    Amount,
+    Count,
+    Message,
+    Name,
+    PublicKey,
+    Rank,
+    Real,
+    Seconds,
+    Text,
+    Tidy,
+    Word,
+)
 from taut.core.messages.views import View
 
 
@@ -16,8 +30,8 @@ class TensorSpec(Struct, frozen=True, array_like=True):
 
     name: Name
     shape: Annotated[list[Count], Meta(max_length=16)]
-    dtype: Annotated[str, Meta(max_length=32)]
-    part: Annotated[str, Meta(max_length=16)]
+    dtype: Word
+    part: Word
 
 
 class Hello(Message, frozen=True):
@@ -26,7 +40,7 @@ class Hello(Message, frozen=True):
     version: Count
     model: Annotated[list[TensorSpec], Meta(max_length=100_000)]
     address: Name  # where its peers reach it
-    public_key: Annotated[str, Meta(max_length=40)]
+    public_key: PublicKey
     host: Name
     pid: Count
     was: Annotated[int, Meta(ge=-1, le=2**31 - 1)] = -1  # its rank before it was given up; -1: it is new
@@ -38,30 +52,30 @@ class Ready(Message, frozen=True):
     phase: Count = 0
 
 
-class Statistics(Struct, frozen=True, array_like=True):
+class Statistics(Tidy, frozen=True):
     """What one worker did so far. Seconds are since it started training; their split sums to the wall time."""
 
     steps: Count = 0
     samples: Count = 0
-    loss: float | None = None
+    loss: Real | None = None
     bytes_sent: Count = 0  # payload and header bytes handed to the transport, over all peers
     bytes_dense: Count = 0  # what dense float32 updates at every step, to the same peers, would have taken
     updates_sent: Count = 0
     updates_included: Count = 0
-    staleness: float = 0.0  # own steps between an update's making and its reaching the others, smoothed
-    density: float = 0.0  # share of parameters sent per step, smoothed
-    tau: float = 0.0
-    wall_s: float = 0.0
-    compute_s: float = 0.0
-    encode_s: float = 0.0
-    send_s: float = 0.0
-    wait_s: float = 0.0
-    merge_s: float = 0.0
-    data_s: float = 0.0
+    staleness: Amount = 0.0  # own steps between an update's making and its reaching the others, smoothed
+    density: Amount = 0.0  # share of parameters sent per step, smoothed
+    tau: Real = 0.0
+    wall_s: Seconds = 0.0
+    compute_s: Seconds = 0.0
+    encode_s: Seconds = 0.0
+    send_s: Seconds = 0.0
+    wait_s: Seconds = 0.0
+    merge_s: Seconds = 0.0
+    data_s: Seconds = 0.0
     counted: Annotated[str, Meta(max_length=1024)] = ""  # what the strategy counts, as in "rounds=40 dropped=3"
 
 
-class Complaint(Struct, frozen=True, array_like=True):
+class Complaint(Tidy, frozen=True):
     """So many messages of worker ``rank`` were refused here, since this worker came; ``excess``: beyond what a worker may
     send in a second, and dropped unread. ``why``: of the last one that was refused."""
 
@@ -71,7 +85,7 @@ class Complaint(Struct, frozen=True, array_like=True):
     why: Annotated[str, Meta(max_length=256)] = ""
 
 
-class Heartbeat(Message, frozen=True):
+class Heartbeat(Tidy, Message, frozen=True):
     """I am alive; this is what I did. ``sketch`` (may be empty) is a linear sketch of the weights, for the consensus
     distance; ``complaints`` are about the worst of those whose messages make no sense. In lock-step, ``agreed``: the
     stamp of the last membership that all its members have told this worker that they are in; ``elected``: the one that
@@ -79,7 +93,7 @@ class Heartbeat(Message, frozen=True):
     ever, and its vote is not with anybody."""
 
     statistics: Statistics
-    sketch: Annotated[list[float], Meta(max_length=1024)]
+    sketch: Annotated[list[Real], Meta(max_length=1024)]
     complaints: Annotated[list[Complaint], Meta(max_length=16)] = field(default_factory=list)
     said: Count = 0  # messages to the supervisor before this one, without heartbeats: fewer came? some were lost
     agreed: Count = 0
@@ -102,7 +116,7 @@ class PhaseDone(Message, frozen=True):
     phase: Count
 
 
-class Failed(Message, frozen=True):
+class Failed(Tidy, Message, frozen=True):
     """The worker ends by an error of its own (its script raised, the loss is not finite). ``unfit``: before it had the
     run's state, which it could not take over; nothing of the run was in its hands."""
 
@@ -110,7 +124,7 @@ class Failed(Message, frozen=True):
     unfit: bool = False
 
 
-class Digest(Message, frozen=True):
+class Digest(Tidy, Message, frozen=True):
     """After the drain: the hash of the weights that this worker ends with, and its last statistics. One payload frame:
     its float32 buffers (batch-norm statistics), to be averaged. ``exact``: hashes must be equal everywhere.
 
@@ -118,27 +132,27 @@ class Digest(Message, frozen=True):
     it (None: there is none), ``distance`` from the mean relative to the mean's norm (-1: not measured), or else a
     ``sketch`` to estimate that from, and a ``note`` of what went wrong, for the record."""
 
-    digest: Annotated[str, Meta(max_length=128)]
+    digest: Word
     exact: bool
     have: Annotated[dict[Rank, Count], Meta(max_length=MAX_WORKERS)]
     statistics: Statistics
-    score: float | None = None
+    score: Real | None = None
     lower_is_better: bool = False
-    distance: float = -1.0
-    sketch: Annotated[list[float], Meta(max_length=1024)] = field(default_factory=list)
+    distance: Annotated[float, Meta(ge=-1.0, le=FLOAT32_MAX)] = -1.0
+    sketch: Annotated[list[Real], Meta(max_length=1024)] = field(default_factory=list)
     note: Text = ""
 
 
 UPLOAD_NBYTES = 1 << 20  # of the final model in one part: small beside any queue, large beside its header
 
 
-class Upload(Message, frozen=True):
+class Upload(Tidy, Message, frozen=True):
     """Part of a final model, a safetensors file; one payload frame. ``score`` (the same in all parts): of this model,
     after averaging and recalibration; ``note``: what went wrong with that, for the record."""
 
     offset: Count
     total: Count
-    score: float | None = None
+    score: Real | None = None
     note: Text = ""
 
 
@@ -150,7 +164,7 @@ class Returned(Message, frozen=True):
     ``reached``: as in ``PhaseDone``, which may be among what was lost."""
 
     rank: Rank
-    state: Annotated[str, Meta(max_length=16)]
+    state: Word
     phase: Count
     holds: Annotated[list[Lease], Meta(max_length=65_536)]
     done: Annotated[list[Lease], Meta(max_length=65_536)]
@@ -168,15 +182,15 @@ class CheckpointBegun(Message, frozen=True):
     steps: Count = 0  # that it has made
 
 
-class CheckpointDone(Message, frozen=True):
+class CheckpointDone(Tidy, Message, frozen=True):
     """The worker's part is on disk: so many bytes, with this hash; or it is not, because of ``error``. ``pause_s``: how
     long training stopped for it."""
 
     number: Count
     nbytes: Count
-    digest: Annotated[str, Meta(max_length=128)]
+    digest: Word
     error: Text = ""
-    pause_s: float = 0.0
+    pause_s: Seconds = 0.0
 
 
 WorkerMessage = (
