@@ -311,18 +311,6 @@ def test_a_latecomer_with_another_data_set_is_turned_away_and_the_run_is_none_th
     assert not run.cluster.ledger.script_failed
 
 
-def test_two_lengths_for_one_pass_cost_the_second_worker_its_place() -> None:
-    run = Scripted(workers=2)
-    run.train(0, 1)
-    run.say(0, LeaseRequest(0, 1000, 10, False))
-    run.say(1, LeaseRequest(0, 999, 10, False))
-    reason = run.heard(1, Expulsion)[0].reason
-    assert "999" in reason
-    assert "1000" in reason
-    assert run.roster(0).gone[0].reason == reason
-    assert run.cluster.ledger.script_failed
-
-
 def test_a_last_request_is_held_until_the_others_are_done() -> None:
     run = Scripted(workers=2)
     run.train(0, 1)

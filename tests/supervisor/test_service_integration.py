@@ -6,149 +6,42 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TypeVar
 
-import msgspec
 import pytest
 import torch
+from clients import PATIENCE_S, Harness, work
 from safetensors.torch import load_file, save
-from scripted import digest, hello
+from scripted import digest
 
-from taut.communication.framing import decode, encode
-from taut.communication.keys import Token, WorkerKeys
-from taut.communication.zmq_transport import ZmqTransport
+from taut.communication.framing import encode
 from taut.core.messages import (
-    SUPERVISOR,
     UPLOAD_NBYTES,
     Done,
-    Donor,
     Drain,
     Expulsion,
     Finish,
     Heartbeat,
-    Lease,
-    LeaseDone,
-    LeaseRequest,
-    Message,
-    NoLease,
     Pulse,
-    Ready,
     Refusal,
     Roster,
     Saved,
     Start,
     Statistics,
-    SupervisorMessage,
     Upload,
-    Welcome,
 )
 from taut.errors import Misuse, StorageFailed
-from taut.supervisor.preparation import Listen, Origin
+from taut.supervisor.preparation import Listen
 from taut.supervisor.service import Supervisor
 from taut.supervisor.store import list_runs, load_run
-from taut.supervisor.view import ClusterView
-
-M = TypeVar("M", bound=Message)
-PATIENCE_S = 30.0
-
-
-class Client:
-    """One worker's end of the protocol."""
-
-    def __init__(self, supervisor: Supervisor, pid: int) -> None:
-        self.pid = pid
-        server = (supervisor.address, Token.parse(supervisor.token))
-        self.transport = ZmqTransport(WorkerKeys.generate(), supervisor=server)
-        self.inbox: list[Message] = []
-        self.said = 0
-
-    def send(self, frames: list[bytes]) -> None:
-        deadline = time.monotonic() + PATIENCE_S
-        while not self.transport.send(SUPERVISOR, frames):
-            assert time.monotonic() < deadline, "the supervisor takes nothing"
-            self._receive()
-
-    def say(self, message: Message, *payloads: bytes) -> None:
-        if isinstance(message, Heartbeat | Done):
-            message = msgspec.structs.replace(message, said=self.said)
-        self.send(encode(message, payloads))
-        self.said += not isinstance(message, Heartbeat)
-
-    def hear(self, kind: type[M]) -> M:
-        """The next message of this kind; others stay in the inbox."""
-        deadline = time.monotonic() + PATIENCE_S
-        while True:
-            for place, message in enumerate(self.inbox):
-                if isinstance(message, kind):
-                    return self.inbox.pop(place)  # type: ignore[return-value]
-            assert time.monotonic() < deadline, f"no {kind.__name__} but {self.inbox}"
-            self._receive()
-
-    def become_ready(self) -> int:
-        self.say(hello(self.pid))
-        rank = self.hear(Welcome).rank
-        self.hear(Donor)
-        self.say(Ready())
-        return rank
-
-    def _receive(self) -> None:
-        for envelope in self.transport.receive(0.1):
-            self.inbox.append(decode(envelope.frames, SupervisorMessage)[0])
-
-
-class Harness:
-    """A supervisor and its clients, all closed at the end."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.clients: list[Client] = []
-        self.supervisors: list[Supervisor] = []
-
-    def supervise(self, workers: int, **more: object) -> Supervisor:
-        run_dir = self.path / "runs" / "a-run"
-        options = {"run": "a-run", "workers": workers, "seed": 3, "origin": Origin("taut run x.py"), **more}
-        self.supervisors.append(Supervisor({"tau": 0.5}, run_dir, **options))  # type: ignore[arg-type]
-        self.supervisors[-1].start()
-        return self.supervisors[-1]
-
-    def client(self, pid: int) -> Client:
-        self.clients.append(Client(self.supervisors[-1], pid))
-        return self.clients[-1]
-
-    def seen(self, condition: Callable[[ClusterView], object]) -> ClusterView:
-        """The first view that fulfils the condition; clients' sockets are read meanwhile."""
-        deadline = time.monotonic() + PATIENCE_S
-        while not condition(self.supervisors[-1].view()):
-            assert time.monotonic() < deadline, self.supervisors[-1].view()
-            for client in self.clients:
-                client._receive()
-        return self.supervisors[-1].view()
 
 
 @pytest.fixture
 def harness(tmp_path: Path) -> Iterator[Harness]:
     harness = Harness(tmp_path)
     yield harness
-    for supervisor in harness.supervisors:
-        supervisor.stop()
-    for client in harness.clients:
-        client.transport.close()
-
-
-def work(client: Client) -> None:
-    """One pass, to the end."""
-    client.hear(Start)
-    while True:
-        client.say(LeaseRequest(0, 100, 10, True))
-        answer = client.hear(Message)  # type: ignore[type-abstract]
-        while not isinstance(answer, Lease | NoLease):
-            answer = client.hear(Message)  # type: ignore[type-abstract]
-        if isinstance(answer, NoLease):
-            break
-        client.say(LeaseDone([answer.lease]))
-    client.say(Done())
+    harness.close()
 
 
 def test_a_whole_run_over_sockets(harness: Harness) -> None:

@@ -17,6 +17,7 @@ from taut.core.messages import (
     LeaseDone,
     LeaseRequest,
     LeaseTaken,
+    Message,
     Refusal,
     ReserveSeen,
     WorkerMessage,
@@ -66,8 +67,24 @@ class Cluster:
 
     def heard(self, connection: bytes, message: WorkerMessage, payloads: Sequence[bytes], now: float) -> list[Action]:
         """A connection said something."""
-        worker = self.members.find(connection)
         version = self.members.version
+        try:
+            self._hear(connection, message, payloads, now)
+        finally:
+            worker = self.members.find(connection)
+            if worker is not None and not isinstance(message, Heartbeat | ReserveSeen):
+                worker.heard += 1
+        # Most of what comes changes nobody's standing, and there may be a thousand workers to look at.
+        if isinstance(message, Heartbeat) and version == self.members.version:
+            return self.outbox.take()
+        if isinstance(message, LeaseRequest | LeaseDone | LeaseTaken) and version == self.members.version:
+            if self.roll.held and isinstance(message, LeaseDone):
+                self.lending.serve(now)
+            return self.outbox.take()
+        return self._settled(now)
+
+    def _hear(self, connection: bytes, message: WorkerMessage, payloads: Sequence[bytes], now: float) -> None:
+        worker = self.members.find(connection)
         if isinstance(message, Hello):
             self.roll.superseded(message, now)
             self.roll.hello(connection, message, now, closed=self.ending.begun or self.outcome is not None)
@@ -79,16 +96,6 @@ class Cluster:
         else:
             worker.detector.seen(now)
             self.hearing.said(worker, message, payloads, now)
-        if not isinstance(message, Heartbeat | ReserveSeen) and (worker := self.members.find(connection)) is not None:
-            worker.heard += 1
-        # Most of what comes changes nobody's standing, and there may be a thousand workers to look at.
-        if isinstance(message, Heartbeat) and version == self.members.version:
-            return self.outbox.take()
-        if isinstance(message, LeaseRequest | LeaseDone | LeaseTaken) and version == self.members.version:
-            if self.roll.held and isinstance(message, LeaseDone):
-                self.lending.serve(now)
-            return self.outbox.take()
-        return self._settled(now)
 
     def malformed(self, connection: bytes, why: str, now: float) -> list[Action]:
         """A connection sent bytes that are no message. A stranger is told: it may be another version of
@@ -102,6 +109,15 @@ class Cluster:
             remedy = "is the same version of taut installed on every machine?"
             self.outbox.send(connection, Refusal(f"the message could not be read: {why}; {remedy}"[:4000]))
         return self._settled(now)
+
+    def mishandled(self, connection: bytes, message: Message, trace: str, now: float) -> list[Action]:
+        """Count a message on which a handler raised, by a bug of ours, as refused: who sends many such is expelled."""
+        worker, kind = self.members.find(connection), type(message).__name__
+        who = "a stranger" if worker is None else f"worker {worker.rank}"
+        self.discipline.odd(f"{kind} from {who} could not be handled, by a bug in taut: {trace}", most=4000)
+        if worker is not None:
+            self.discipline.refused(worker, f"{kind} that could not be handled", now)
+        return self.outbox.take()
 
     def flooded(self, connection: bytes, excess: int, now: float) -> list[Action]:
         """So many messages of a connection were dropped unread: it sends more than a worker has to say."""

@@ -45,13 +45,13 @@ class Discipline:
             self._note(worker, self.complaints.refused_here(worker.rank, refused, excess, why, now))
             self._judge(worker, why, now)
 
-    def odd(self, text: str) -> None:
-        """Count what should not have come. The first ones are recorded, then every hundredth: a broken
-        client must not fill the disk."""
+    def odd(self, text: str, most: int = 500) -> None:
+        """Count what should not have come. The first ones are recorded, ``most`` characters of each, then every
+        hundredth: a broken client must not fill the disk."""
         ledger = self.roll.ledger
         ledger.oddities += 1
         if ledger.oddities <= 20 or ledger.oddities % 100 == 0:
-            self.roll.outbox.record("odd", f"{text[:500]} (number {ledger.oddities})")
+            self.roll.outbox.record("odd", f"{text[:most]} (number {ledger.oddities})")
 
     def _judge(self, accused: Worker, why: str, now: float) -> None:
         accusers = self.complaints.accusers(accused.rank)

@@ -7,11 +7,16 @@ from collections.abc import Iterable
 from taut.core.messages import Statistics
 
 PARTS = ("compute", "encode", "send", "wait", "merge", "data")
+LEAST_S = 1e-3  # a shorter time is no measurement, and a quotient by it need not be finite
 
 
 def rate(statistics: Statistics) -> float:
-    """Samples per second of one worker since it started training."""
-    return statistics.samples / statistics.wall_s if statistics.wall_s > 0 else 0.0
+    """Return the samples per second of one worker since it started training: always finite.
+
+    >>> rate(Statistics(samples=100, wall_s=2.0)), rate(Statistics(samples=2**62, wall_s=5e-324)) < 1e22
+    (50.0, True)
+    """
+    return statistics.samples / max(LEAST_S, statistics.wall_s) if statistics.wall_s > 0 else 0.0
 
 
 def total(rows: Iterable[Statistics]) -> Statistics:
@@ -35,4 +40,4 @@ def cluster_rate(rows: Iterable[Statistics]) -> float:
     """Samples per second of all workers together: all samples over the longest worker's time."""
     workers = list(rows)
     longest_s = max((each.wall_s for each in workers), default=0.0)
-    return sum(each.samples for each in workers) / longest_s if longest_s > 0 else 0.0
+    return sum(each.samples for each in workers) / max(LEAST_S, longest_s) if longest_s > 0 else 0.0

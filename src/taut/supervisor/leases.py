@@ -126,12 +126,19 @@ class Leases:
         (False, {3: []})
         """
         current = self.passes.get(epoch)
-        if current is None or current.begun or current.length == length:
-            return
-        del self.passes[epoch]
-        whole = (epoch, 0, current.length)
+        if current is not None and not current.begun and current.length != length:
+            self._forget(epoch)
+
+    def restart(self, epoch: int, length: int) -> None:
+        """Begin a pass anew, with another length: workers agreed that it has this one. Nobody trained on it by that."""
+        self._forget(epoch)
+        self.passes[epoch] = Pass(length)
+
+    def _forget(self, epoch: int) -> None:
+        whole = (epoch, 0, self.passes.pop(epoch).length)
         self.returned, self.untouched = without(self.returned, whole), without(self.untouched, whole)
         self.reserved = {rank: without(spans, whole) for rank, spans in self.reserved.items()}
+        self.open = {number: each for number, each in self.open.items() if each[1].epoch != epoch}
 
     def done(self, rank: int, ids: Iterable[int]) -> int:
         """These leases were trained on; how many samples that are. Ids that ``rank`` does not hold are

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from taut.core.messages import OWN_BITS, OWN_LEASES, Expulsion, LeaseRequest, LeaseTaken, NoLease, Reserve
-from taut.errors import Misuse
+from taut.supervisor.figures import rate
 from taut.supervisor.leases import HOLD
+from taut.supervisor.lengths import Lengths
 from taut.supervisor.membership import Worker
 from taut.supervisor.reserves import Reserves
 from taut.supervisor.roll import Roll
@@ -27,10 +28,10 @@ class Lending:
     asks: dict[int, LeaseRequest] = field(default_factory=dict)  # the last request of each worker
     balanced_s: float = -1e9
     reached: int = 0  # of the passes before this one, nothing is set aside
+    lengths: Lengths = field(default_factory=Lengths)
 
     def request(self, worker: Worker, request: LeaseRequest, now: float) -> None:
-        """Answer now, or hold the request. Another length than the first worker's costs the place in the
-        run."""
+        """Answer now, or hold the request."""
         roll = self.roll
         if roll.ending.begun:
             roll.outbox.send(worker.connection, NoLease(max(request.epoch, request.until - 1)))
@@ -45,24 +46,19 @@ class Lending:
             self._tell(self.reserves.call_in(epoch - 1, now, request.batch))
         else:
             self.reached = max(epoch, self.reached)
-        try:
-            answer = roll.leases.request(
-                worker.rank,
-                epoch,
-                request.length,
-                batch=request.batch,
-                live_workers=self.sharers,
-                last=request.last,
-                least=request.least,
-                after=(final - epoch) * request.length,
-                final=final,
-            )
-        except Misuse as error:
-            # A latecomer with another data set is turned away, as one with another model is: no failure of the run.
-            late = worker.rank >= roll.plan.workers and not worker.statistics.steps
-            (roll.gone if late else roll.failed)(worker, str(error), now)
-            roll.outbox.send(worker.connection, Expulsion(worker.reason))
+        if not self._agreed(worker, epoch, request, now):
             return
+        answer = roll.leases.request(
+            worker.rank,
+            epoch,
+            request.length,
+            batch=request.batch,
+            live_workers=self.sharers,
+            last=request.last,
+            least=request.least,
+            after=(final - epoch) * request.length,
+            final=final,
+        )
         if answer is not None and answer != HOLD:
             roll.outbox.send(worker.connection, answer)
             return
@@ -72,6 +68,38 @@ class Lending:
             return
         # of the last data, which the dead may leave, nobody is to have more than its turn
         self._hold(worker, request, 1 if answer == HOLD else MOST_HELD)
+
+    def _agreed(self, worker: Worker, epoch: int, request: LeaseRequest, now: float) -> bool:
+        """Whether the pass has the length that the request gives. Else the request is held, or its worker is wrong."""
+        lengths, leases, members = self.lengths, self.roll.leases, self.roll.members
+        if not lengths.vote(worker.rank, epoch, request.length):
+            self._refuse(worker, lengths.contradiction(worker.rank, epoch, request.length), now)
+            return False
+        current = leases.passes.get(epoch)
+        if current is None or not current.begun:
+            return True
+        voters = {one.rank for one in members.live() if one.state in ("ready", "training")} | {worker.rank}
+        if current.length == request.length and epoch not in lengths.disputed:
+            if current.done >= current.length:
+                lengths.agreed(epoch, current.length, voters)
+            return True
+        ruling = lengths.rule(epoch, current.length, self.asks, voters, self.roll.plan.workers, now)
+        if ruling is None:
+            self._hold(worker, request)
+            return False
+        for rank, why in ruling.wrong.items():
+            self._refuse(members.workers[rank], why, now)
+        if ruling.length is not None and ruling.length != current.length:
+            leases.restart(epoch, ruling.length)
+        return worker.live
+
+    def _refuse(self, worker: Worker, why: str, now: float) -> None:
+        """Send a worker with another data set away. A latecomer is turned away, as one with another model is: that is no
+        failure of the run."""
+        roll = self.roll
+        late = worker.rank >= roll.plan.workers and not worker.statistics.steps
+        (roll.gone if late else roll.failed)(worker, why, now)
+        roll.outbox.send(worker.connection, Expulsion(worker.reason))
 
     def _helps_itself(self, rank: int, final: int, length: int) -> bool:
         """A worker that is alone takes what is set aside for it before anything else is dealt: in the order of the data,
@@ -108,7 +136,7 @@ class Lending:
             if worker.state == "training" and worker.leave is None and worker.rank not in self.roll.awaited
         }
         asks = {rank: self.asks[rank] for rank in training if rank in self.asks}
-        rates = {rank: made.samples / made.wall_s for rank, made in training.items() if made.wall_s > 0.0}
+        rates = {rank: rate(made) for rank, made in training.items() if made.wall_s > 0.0}
         self._tell(self.reserves.balance(asks, rates, now, alone=self.sharers == 1))
 
     def taken(self, worker: Worker, message: LeaseTaken) -> bool:

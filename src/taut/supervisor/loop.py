@@ -138,7 +138,10 @@ class Loop:
             message, payloads = decode(frames, WorkerMessage)
         except MalformedMessage as error:
             return self.cluster.malformed(connection, str(error), now)
-        return self.cluster.heard(connection, message, payloads, now)  # type: ignore[arg-type]  # of this family
+        try:
+            return self.cluster.heard(connection, message, payloads, now)  # type: ignore[arg-type]  # of this family
+        except Exception:  # a bug of ours, which one worker's message shows: it must not end the run of all
+            return self.cluster.mishandled(connection, message, traceback.format_exc(), now)
 
     def _tick(self, now: float) -> None:
         self._carry_out(self.cluster.tick(now), now)

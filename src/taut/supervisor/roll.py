@@ -14,6 +14,7 @@ from taut.supervisor.actions import Departed, Joined, Measured, Outbox
 from taut.supervisor.agreement import Agreement
 from taut.supervisor.claims import Claims
 from taut.supervisor.ending import Ending
+from taut.supervisor.figures import rate
 from taut.supervisor.leases import Leases
 from taut.supervisor.membership import Membership, Worker, refusal
 from taut.supervisor.plan import RunPlan
@@ -164,7 +165,7 @@ class Roll:
         made = worker.statistics
         if worker.rank in self.awaited or made.wall_s <= 0.0:
             return 1 << 62
-        return math.ceil(2.0 * made.samples / made.wall_s * (1.0 + worker.detector.silence_s(now)))
+        return math.ceil(2.0 * rate(made) * (1.0 + worker.detector.silence_s(now)))
 
     def failed(self, worker: Worker, reason: str, now: float) -> None:
         """Out of the run by an error of its own script: the run's exit code will tell."""

@@ -1,0 +1,13 @@
+"""No handler of the supervisor raises, whatever valid message comes in whatever state of the run."""
+
+from __future__ import annotations
+
+from taut.testing.handler_fuzz import KINDS, STATES, fuzz_handlers
+
+
+def test_no_random_message_breaks_a_handler() -> None:
+    """A few thousand; ``make fuzz`` says a million."""
+    handled = fuzz_handlers(count=3_000, seed=0)
+    assert set(handled.kinds) == {kind.__name__ for kind in KINDS}
+    assert set(handled.states) >= set(STATES) - {"recovered"}
+    assert handled.answers > 1_000
