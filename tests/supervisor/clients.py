@@ -44,9 +44,9 @@ PATIENCE_S = 30.0
 class Client:
     """One worker's end of the protocol."""
 
-    def __init__(self, supervisor: Supervisor, pid: int) -> None:
+    def __init__(self, address: str, token: str, pid: int) -> None:
         self.pid = pid
-        server = (supervisor.address, Token.parse(supervisor.token))
+        server = (address, Token.parse(token))
         self.transport = ZmqTransport(WorkerKeys.generate(), supervisor=server)
         self.inbox: list[Message] = []
         self.said = 0
@@ -55,7 +55,7 @@ class Client:
         deadline = time.monotonic() + PATIENCE_S
         while not self.transport.send(SUPERVISOR, frames):
             assert time.monotonic() < deadline, "the supervisor takes nothing"
-            self._receive()
+            self.receive()
 
     def say(self, message: Message, *payloads: bytes) -> None:
         if isinstance(message, Heartbeat | Done):
@@ -71,7 +71,7 @@ class Client:
                 if isinstance(message, kind):
                     return self.inbox.pop(place)  # type: ignore[return-value]
             assert time.monotonic() < deadline, f"no {kind.__name__} but {self.inbox}"
-            self._receive()
+            self.receive()
 
     def become_ready(self) -> int:
         self.say(hello(self.pid))
@@ -80,7 +80,7 @@ class Client:
         self.say(Ready())
         return rank
 
-    def _receive(self) -> None:
+    def receive(self) -> None:
         for envelope in self.transport.receive(0.1):
             self.inbox.append(decode(envelope.frames, SupervisorMessage)[0])
 
@@ -107,7 +107,7 @@ class Harness:
             client.transport.close()
 
     def client(self, pid: int) -> Client:
-        self.clients.append(Client(self.supervisors[-1], pid))
+        self.clients.append(Client(self.supervisors[-1].address, self.supervisors[-1].token, pid))
         return self.clients[-1]
 
     def seen(self, condition: Callable[[ClusterView], object]) -> ClusterView:
@@ -116,7 +116,7 @@ class Harness:
         while not condition(self.supervisors[-1].view()):
             assert time.monotonic() < deadline, self.supervisors[-1].view()
             for client in self.clients:
-                client._receive()
+                client.receive()
         return self.supervisors[-1].view()
 
 

@@ -51,12 +51,12 @@ class Closures:
         return closed
 
 
-def ended(monitor: zmq.Socket[bytes]) -> list[int]:
-    """The descriptors of connections that were closed, from the monitor of a socket (``zmq.EVENT_DISCONNECTED``)."""
-    descriptors: list[int] = []
+def happened(monitor: zmq.Socket[bytes]) -> list[tuple[int, int]]:
+    """Return what the monitor of a socket tells of its connections: the kind of event and the descriptor of each."""
+    events: list[tuple[int, int]] = []
     while True:
         try:
             event, *_ = monitor.recv_multipart(zmq.NOBLOCK)
         except zmq.Again:
-            return descriptors
-        descriptors.append(int(struct.unpack_from("=HI", event)[1]))
+            return events
+        events.append(struct.unpack_from("=HI", event))

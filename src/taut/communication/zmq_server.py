@@ -11,12 +11,13 @@ import zmq
 
 from taut.communication import zmq_options
 from taut.communication.bundle import bundle, opened
-from taut.communication.closures import Closures, ended
+from taut.communication.closures import Closures, happened
 from taut.communication.door import Door
 from taut.communication.endpoint import bind as bind_endpoint
 from taut.communication.framing import LIMIT_NBYTES
 from taut.communication.keys import RunKeys
 from taut.communication.pace import SMALL_NBYTES, Pace
+from taut.communication.strangers import Strangers, cut, most_strangers, raise_limit
 from taut.communication.waker import Waker
 from taut.communication.zap import Gatekeeper, guard
 from taut.errors import Misuse
@@ -27,6 +28,9 @@ MESSAGES_PER_S, BURST_S = 1_000.0, 10.0  # small ones, of one connection: a work
 MOST_ORDERS = 64
 MOST_FRAMES = 64
 MOST_CONNECTIONS = 65_536
+BACKLOG = (
+    4096  # connections that wait to be accepted: where there are more, a newcomer's first words are lost, for seconds
+)
 
 
 class SupervisorSocket:
@@ -50,11 +54,13 @@ class SupervisorSocket:
         self._gatekeeper = Gatekeeper(self._context, self.door.allows, patient=False, void=self.door.is_void)
         self._router = self._context.socket(zmq.ROUTER)
         zmq_options.apply(self._router, hwm=HWM, limit_nbytes=LIMIT_NBYTES)
+        self._router.backlog = BACKLOG
         self._router.router_mandatory = True  # tell us when nobody is there, instead of dropping
         self._router.router_handover = True
         guard(self._router, keys.server_secret)
         self._closures = Closures()
-        self._monitor = self._router.get_monitor_socket(zmq.EVENT_DISCONNECTED)
+        self._strangers = Strangers(most_strangers(raise_limit()))
+        self._monitor = self._router.get_monitor_socket(zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED)
         try:
             self._address = bind_endpoint(self._router, _with_port(bind, port), advertise)
         except BaseException:
@@ -74,7 +80,7 @@ class SupervisorSocket:
     def receive(self, timeout_s: float | None) -> list[tuple[bytes, list[bytes]]]:
         arrived: list[tuple[bytes, list[bytes]]] = []
         ready: list[tuple[Any, int]] = zmq.zmq_poll(self._watch, zmq_options.milliseconds(timeout_s))
-        lost = ended(self._monitor)  # before the messages: what came by these connections is taken before their end
+        lost = self._watched()  # before the messages: what came by these connections is taken before their end
         if lost or any(socket is self._router for socket, _ in ready):
             self._drain(arrived)
         for descriptor in lost:
@@ -85,6 +91,19 @@ class SupervisorSocket:
             elif socket == self._waker.fd:
                 self._waker.clear()
         return arrived
+
+    def _watched(self) -> list[int]:
+        """Return the descriptors of connections that were closed; note those that were made, and cut the strangers'."""
+        lost: list[int] = []
+        for event, descriptor in happened(self._monitor):
+            if event == zmq.EVENT_ACCEPTED:
+                self._strangers.accepted(descriptor)
+            else:
+                self._strangers.closed(descriptor)
+                lost.append(descriptor)
+        for descriptor in self._strangers.excess():
+            cut(descriptor)
+        return lost
 
     def send(self, connection: bytes, frames: Sequence[bytes]) -> bool:
         try:
@@ -134,6 +153,7 @@ class SupervisorSocket:
             except zmq.Again:
                 return
             key, frames, size, descriptor = self._rest()
+            self._strangers.spoke(descriptor)
             if self.door.is_owner(key):
                 self.orders.append((connection, opened(frames)))
                 continue
