@@ -13,6 +13,7 @@ from taut.supervisor.checkpoint_folder import Launch, drop, write_manifest
 from taut.supervisor.cluster import Cluster
 from taut.supervisor.model_file import write_index, write_model
 from taut.supervisor.orders import Orders
+from taut.supervisor.spare import Spare
 
 KEEP_CHECKPOINTS = 3
 
@@ -28,6 +29,7 @@ class Files:
         self._cluster, self._orders = cluster, orders
         self._of_run = {"run": cluster.plan.run, "settings": settings, "launch": launch}
         self._kept = int(str(settings.get("keep_checkpoints") or KEEP_CHECKPOINTS))
+        self._spare = Spare()
         self._writer: threading.Thread | None = None
         self._completer: threading.Thread | None = None  # of the last checkpoint
 
@@ -47,12 +49,14 @@ class Files:
         for thread in (self._writer, self._completer):
             if thread is not None:
                 thread.join()
+        self._spare.close()
 
     def _write(self, write: Callable[[], Path]) -> None:
         """Beside the loop: torch is imported for a model, and workers must not take that for silence."""
 
         def work() -> None:
-            path, error = _tried(lambda: str(write()))
+            with self._spare.used():
+                path, error = _tried(lambda: str(write()))
             self._orders.give(lambda now: self._cluster.saved(path, error, now))
 
         self._writer = threading.Thread(target=work, name="writer", daemon=True)
@@ -71,8 +75,10 @@ class Files:
 
 
 def _tried(write: Callable[[], str]) -> tuple[str, str]:
-    """What writing gave, and what went wrong."""
+    """Return what writing gave, and what went wrong: also what nobody thought of, or the run would wait for ever."""
     try:
         return write(), ""
     except TautError as failure:
         return "", str(failure)[:4000]
+    except Exception as failure:
+        return "", f"it could not be written: {type(failure).__name__}: {failure}"[:4000]

@@ -86,6 +86,7 @@ class Loop:
             self.journal.superseded(str(error), self.clock.now())
             self.superseded = self.closed = True  # nobody is told anything: the run is the other's
             self.over.set()
+            self.files.close()
             self.socket.close(0.0)
             self.journal.close()
             self.lock.release()

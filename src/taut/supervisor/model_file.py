@@ -37,9 +37,13 @@ def write_model(run_dir: Path, data: bytes, name: str = "model") -> Path:
     MalformedMessage when ``data`` is no safetensors file, StorageFailed when the disk is full or not
     writable: then the former is in a new folder of the temporary one, if that has room, and the error says where.
     """
-    from safetensors import SafetensorError
-    from safetensors.torch import load  # imports torch: only here, once a run has its model
-
+    model, state_dict = run_dir / f"{name}.safetensors", run_dir / f"{name}.pt"
+    try:
+        from safetensors import SafetensorError
+        from safetensors.torch import load  # imports torch: only here, once a run has its model
+    except (ImportError, OSError) as error:  # without descriptors nothing can be imported
+        rescued = _rescued(run_dir, model.name, data)
+        raise StorageFailed(f"the model could not be written to {run_dir}: {error}{rescued}") from error
     try:
         tensors = load(data)
     except (SafetensorError, ValueError, KeyError) as error:
@@ -50,7 +54,6 @@ def write_model(run_dir: Path, data: bytes, name: str = "model") -> Path:
 
         torch.save(tensors, file)
 
-    model, state_dict = run_dir / f"{name}.safetensors", run_dir / f"{name}.pt"
     finished: list[tuple[Path, Path]] = []
     try:
         finished.append((write_beside(model, lambda file: file.write(data)), model))
