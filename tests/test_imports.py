@@ -40,7 +40,7 @@ SIDEWAYS = {
 # The middle takes records and gives records: no socket, clock, file, environment, log or thread of its own.
 PURE = ("strategies", "topologies", "codecs", "collectives")
 IMPURE = {"asyncio", "logging", "os", "pathlib", "socket", "sqlite3", "subprocess", "threading", "time", "zmq"}
-ITS_CACHE = "kernels_cpu.py"  # compiled kernels are kept on disk: it finds numba a folder, and is the one exception
+ITS_CACHE = "compilation.py"  # compiled kernels are kept on disk: it finds numba a folder, and is the one exception
 READ_THE_ENVIRONMENT = ("config", "engines")
 
 

@@ -9,10 +9,12 @@ over of the former phase until then is dropped: it was nobody's but this worker'
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from taut.codecs.compilation import compile_missing
 from taut.core.messages import PROTOCOL_VERSION, Hello, Ready, Statistics, Welcome
 from taut.worker.arena import Arena
 from taut.worker.checkpoints.resumption import Resumption
@@ -57,6 +59,7 @@ class Admission:
         self.welcome = node.facts.welcome
         self.settings = json.loads(self.welcome.settings)
         node.supervisor.patience_s = float(self.settings.get("patience_s", node.supervisor.patience_s))
+        compile_missing(self.phases.kernels(), _say)
         self._begin()
         self.resumption = self._resumed()
 
@@ -160,6 +163,10 @@ class Admission:
     def _sketch(self) -> list[float]:
         replica = getattr(self.phases, "replica", None) if hasattr(self, "phases") else None
         return replica.sketch if replica is not None else []
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
 
 
 def _nothing() -> None:
