@@ -15,7 +15,7 @@ HEIGHT = {
     **dict.fromkeys(("cli", "engines", "testing", "comparison", "adviser", "dashboard"), 3),
     **dict.fromkeys(("worker", "supervisor", "optim", "simulator"), 2),
     **dict.fromkeys(("strategies", "codecs", "topologies", "collectives", "communication", "config"), 1),
-    **dict.fromkeys(("core", "errors", "written", "beginning"), 0),
+    **dict.fromkeys(("core", "errors", "written", "quantities", "beginning"), 0),
 }
 # Neighbours of one height do not know each other, but for these.
 SIDEWAYS = {
@@ -35,6 +35,8 @@ SIDEWAYS = {
     ("config", "topologies"),
     ("strategies", "collectives"),
     ("written", "errors"),
+    ("quantities", "errors"),
+    ("quantities", "written"),
     ("strategies", "topologies"),
 }
 # The middle takes records and gives records: no socket, clock, file, environment, log or thread of its own.

@@ -186,6 +186,18 @@ def check_topology(choice: Choice, topology: str, workers: int | None = None) ->
         raise Misuse(given, "one without directions", _undirected(shape))
 
 
+def check_limited(strategy: str) -> None:
+    """Refuse to limit the links of a strategy whose bytes do not pass through taut's own transport.
+
+    >>> check_limited("sync:schedule=gloo")
+    Traceback (most recent call last):
+    taut.errors.Misuse: --link with sync:schedule=gloo: expected a schedule of taut's own; take --strategy sync
+    """
+    for choice in parse_schedule(strategy).choices:
+        if choice.is_method and getattr(choice.method(), "backend", None):
+            raise Misuse(f"--link with {choice}", "a schedule of taut's own", "take --strategy sync")
+
+
 def _undirected(shape: Shape) -> str:
     both_ways = {"exponential": "try exponential:directed=no", "edges": "write the edges as a-b"}
     said = both_ways.get(shape.name, "try ring, torus or exponential:directed=no")

@@ -152,7 +152,10 @@ class Admission:
     def _strategy(self, welcome: Welcome) -> Protocol:
         """What it runs from the welcome on; asked for again where the run has gone on to another phase."""
         if not hasattr(self, "phases"):
-            self.phases = Phases(json.loads(welcome.settings), self.arena, self._codec)
+            settings = json.loads(welcome.settings)
+            if settings.get("link"):
+                self._entrance.limit(self.node, settings["link"])  # before any other worker is known
+            self.phases = Phases(settings, self.arena, self._codec)
             self.phases.enter(welcome.phase)
         self.node.handover.fetches = not (welcome.started and self.phases.hands_over(welcome.phase))
         return self.phases.protocol(welcome.phase)
