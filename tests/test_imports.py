@@ -15,7 +15,7 @@ HEIGHT = {
     **dict.fromkeys(("cli", "engines", "testing", "comparison", "adviser", "dashboard"), 3),
     **dict.fromkeys(("worker", "supervisor", "optim", "simulator"), 2),
     **dict.fromkeys(("strategies", "codecs", "topologies", "collectives", "communication", "config"), 1),
-    **dict.fromkeys(("core", "errors", "written", "beginning"), 0),
+    **dict.fromkeys(("core", "errors", "written", "quantities", "beginning"), 0),
 }
 # Neighbours of one height do not know each other, but for these.
 SIDEWAYS = {
@@ -35,12 +35,14 @@ SIDEWAYS = {
     ("config", "topologies"),
     ("strategies", "collectives"),
     ("written", "errors"),
+    ("quantities", "errors"),
+    ("quantities", "written"),
     ("strategies", "topologies"),
 }
 # The middle takes records and gives records: no socket, clock, file, environment, log or thread of its own.
 PURE = ("strategies", "topologies", "codecs", "collectives")
 IMPURE = {"asyncio", "logging", "os", "pathlib", "socket", "sqlite3", "subprocess", "threading", "time", "zmq"}
-ITS_CACHE = "kernels_cpu.py"  # compiled kernels are kept on disk: it finds numba a folder, and is the one exception
+ITS_CACHE = "compilation.py"  # compiled kernels are kept on disk: it finds numba a folder, and is the one exception
 READ_THE_ENVIRONMENT = ("config", "engines")
 
 

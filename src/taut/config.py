@@ -22,6 +22,7 @@ or the file given with ``--config``), the default. ``taut.toml`` has three table
     bind = "127.0.0.1"               # the address to listen on
     port = 0                         # 0: any free one
     advertise = "10.0.0.7"           # the address others are told, where it differs
+    link = "100mbit,5ms"             # what each worker's links to the others are limited to: docs/communication.md
 
     [output]
     runs_dir = "taut-runs"
@@ -41,6 +42,7 @@ from types import MappingProxyType
 from typing import Any
 
 from taut.errors import Misuse
+from taut.quantities import LINK_EXAMPLE, parse_link
 from taut.written import did_you_mean, parse_interval, parse_place
 
 LOG_LEVELS = ("debug", "info", "warning", "error")
@@ -157,6 +159,13 @@ def _place(given: object, blame: str) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
+def _link(given: object, blame: str) -> str:
+    if not isinstance(given, str):
+        raise Misuse(f"{blame} = {given!r}", "a rate with its unit", LINK_EXAMPLE)
+    parse_link(given, f"{blame} = {given!r}")
+    return given.strip()
+
+
 def _setting(default: Any, table: str, check: Check) -> Any:
     return field(default=default, metadata={"table": table, "check": check})
 
@@ -185,6 +194,7 @@ class Settings:
     bind: str = _setting("127.0.0.1", "network", _text)
     port: int = _setting(0, "network", _whole(0, 65_535))
     advertise: str | None = _setting(None, "network", _text)
+    link: str | None = _setting(None, "network", _link)  # what each worker's links are limited to
     runs_dir: str = _setting("taut-runs", "output", _text)
     name: str | None = _setting(None, "output", _run_name)
     log: str = _setting("warning", "output", _one_of(LOG_LEVELS))
@@ -202,10 +212,12 @@ class Settings:
         >>> resolve({"strategy": "dpsgd"}, environ={}, cwd="/nowhere").fitted().codec
         'dense'
         """
-        from taut.strategies.combination import combine
+        from taut.strategies.combination import check_limited, combine
 
         named = {key: getattr(self, key) if self._was_set(key) else None for key in ("topology", "codec", "finish")}
         chosen = combine(self.strategy, **named, workers=self.workers)
+        if self.link is not None:
+            check_limited(self.strategy)
         return replace(self, topology=chosen.topology, codec=chosen.codec, finish=chosen.finish)
 
     def _was_set(self, key: str) -> bool:
@@ -219,6 +231,8 @@ class Settings:
         shared = {**{key: getattr(self, key) for key in keys}, "explicit": explicit}
         if self.checkpoint_every is not None:
             shared |= {"checkpoint_every": self.checkpoint_every, "keep_checkpoints": self.keep_checkpoints}
+        if self.link is not None:
+            shared["link"] = self.link
         if self._was_set("patience_s"):
             shared["patience_s"] = self.patience_s
         return shared

@@ -153,27 +153,3 @@ def test_importing_codecs_is_cheap():
     code = "import sys, taut.codecs; print([m for m in ('torch', 'numba') if m in sys.modules])"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert out.stdout.strip() == "[]"
-
-
-def test_kernels_without_a_writable_cache(monkeypatch):
-    """Numba refuses to cache where no folder can be written: a private one is taken, or none at all."""
-    from taut.codecs import kernels_cpu
-
-    def refuses(signature, cache=False, **options):
-        if cache:
-            raise RuntimeError("cannot cache function: no locator available")
-        return lambda function: ("compiled", function)
-
-    monkeypatch.setattr(kernels_cpu.numba, "njit", refuses)
-    monkeypatch.setattr(kernels_cpu, "_private_cache", lambda: None)
-    assert kernels_cpu._kernel("sig")(len) == ("compiled", len)
-
-
-def test_private_cache_is_ours_alone(monkeypatch, tmp_path):
-    from taut.codecs import kernels_cpu
-
-    monkeypatch.setattr(kernels_cpu.tempfile, "gettempdir", lambda: str(tmp_path))
-    path = kernels_cpu._private_cache()
-    assert path is not None
-    (tmp_path / path.rsplit("/", 1)[1]).chmod(0o777)
-    assert kernels_cpu._private_cache() is None

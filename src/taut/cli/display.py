@@ -92,6 +92,7 @@ class Display:
 
     def __init__(self, console: Console, quiet: bool = False) -> None:
         self.console, self.quiet = console, quiet
+        self.doing = ""  # what is done before the run starts, shown in place of its progress
         self._live: Live | None = None
         self._last_event, self._last_line_s = 0, -PLAIN_EVERY_S
 
@@ -119,10 +120,10 @@ class Display:
             self.note(f"[{event.time_s:6.1f} s] {event.kind}: {event.text}", "dim")
             self._last_event = event.number
         if self._live is not None:
-            self._live.update(Group(worker_table(view.workers), Text(progress_text(view), style="bold")))
+            self._live.update(Group(worker_table(view.workers), Text(self.doing or progress_text(view), style="bold")))
         elif view.wall_s - self._last_line_s >= (PLAIN_EVERY_S if view.wall_s < 20 else PLAIN_LATER_EVERY_S):
             self._last_line_s = view.wall_s
-            self.note(progress_text(view))
+            self.note(self.doing or progress_text(view))
 
 
 def show_outcome(console: Console, run: str, outcome: Outcome) -> None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 from taut.beginning import INTERRUPTED
 from taut.cli.display import Display
 from taut.cli.logs import Follower, failures
+from taut.codecs.registry import compiling_text
 from taut.engines.local import Exit, LocalEngine
 from taut.errors import Misuse, RunFailed
 
@@ -125,6 +126,7 @@ def _until_outcome(
         view = supervisor.view()
         ended.joined = ended.joined or bool(view.workers)
         ended.outcome = outcome
+        display.doing = compiling_text(*engine.compiling) if engine is not None and engine.compiling else ""
         display.update(view)
         if supervisor.superseded:
             ended.superseded = True

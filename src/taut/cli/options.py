@@ -69,6 +69,14 @@ Advertise = Annotated[
     str | None,
     typer.Option(help="Address that others reach this machine at.", rich_help_panel=NETWORK),
 ]
+Link = Annotated[
+    str | None,
+    typer.Option(
+        metavar="RATE[,LATENCY]",
+        help="Limit each worker's links to the others, without root: 100mbit, or 100mbit,5ms.",
+        rich_help_panel=NETWORK,
+    ),
+]
 Dashboard = Annotated[
     str | None,
     typer.Option(

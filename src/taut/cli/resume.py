@@ -26,6 +26,7 @@ from taut.cli.options import (
     Dashboard,
     Json,
     KeepCheckpoints,
+    Link,
     Log,
     Port,
     Quiet,
@@ -62,6 +63,7 @@ def resume(
     bind: Bind = None,
     port: Port = None,
     advertise: Advertise = None,
+    link: Link = None,
     dashboard: Dashboard = None,
     runs_dir: RunsDir = None,
     config: Config = None,
@@ -84,6 +86,7 @@ def resume(
         "bind": bind,
         "port": port,
         "advertise": advertise,
+        "link": link,
         "dashboard": dashboard,
         "runs_dir": runs_dir,
         "log": log,
@@ -153,7 +156,7 @@ def continued(given: Settings, manifest: Manifest) -> Settings:
     values: dict[str, Any] = {key: kept.get(key) for key in ("strategy", "topology", "codec", "finish", "seed")}
     values["strategy"] = str(Schedule(phases[min(manifest.phase, len(phases) - 1) :]))
     sources = dict(given.sources) | dict.fromkeys(kept.get("explicit", ()), "checkpoint")
-    for key in ("workers", "checkpoint_every", "keep_checkpoints"):
+    for key in ("workers", "checkpoint_every", "keep_checkpoints", "link"):
         if given.sources[key] != "flag" and kept.get(key) is not None:
             values[key], sources[key] = kept[key], "checkpoint"
     launch = manifest.launch

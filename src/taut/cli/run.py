@@ -24,6 +24,7 @@ from taut.cli.options import (
     Finish,
     Json,
     KeepCheckpoints,
+    Link,
     Log,
     Name,
     Port,
@@ -73,6 +74,7 @@ def run(
     bind: Bind = None,
     port: Port = None,
     advertise: Advertise = None,
+    link: Link = None,
     dashboard: Dashboard = None,
     name: Name = None,
     runs_dir: RunsDir = None,
@@ -101,6 +103,7 @@ def run(
         "bind": bind,
         "port": port,
         "advertise": advertise,
+        "link": link,
         "dashboard": dashboard,
         "name": name,
         "runs_dir": runs_dir,
@@ -164,6 +167,10 @@ class LocalRun:
         listening: Listening | None = None,  # for the dashboard
         resumed: tuple[str, Path, Supervisor] | None = None,  # instead of a new run: its name, folder and supervisor
     ) -> None:
+        from taut.codecs.registry import kernels_of
+        from taut.strategies.combination import codecs_in_use
+        from taut.strategies.schedule import parse_schedule
+
         self.settings, self._listening = settings, listening
         if resumed is None:
             launch = launch_of(settings, script, args, start)
@@ -184,6 +191,7 @@ class LocalRun:
             threads=settings.threads_per_worker,
             start=start,
             preload=settings.preload,
+            kernels=kernels_of(codecs_in_use(parse_schedule(settings.strategy), settings.topology, [settings.codec])),
         )
 
     def conduct(self, display: Display, verbose: bool = False) -> Ended:

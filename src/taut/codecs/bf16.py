@@ -30,6 +30,12 @@ class Bf16(Compressor):
     """
 
     name: ClassVar[str] = "bf16"
+    kernels = (
+        "kernels_cpu._add_values",
+        "kernels_feedback._grow",
+        "kernels_feedback._take",
+        "kernels_halves._write_brains",
+    )
     kind: ClassVar[Kind] = Kind.BRAINS
     piece: ClassVar[int] = 1 << 16
 

@@ -101,6 +101,7 @@ class Codec(ABC):
 
     name: ClassVar[str]
     exact: ClassVar[bool]
+    kernels: ClassVar[tuple[str, ...]] = ()  # that it needs for NumPy vectors, as ``compilation`` finds them
     whole: ClassVar[bool] = False  # it must scan the whole vector at once
 
     @property

@@ -73,6 +73,7 @@ class Compressor(ABC):
 
     name: ClassVar[str]
     kind: ClassVar[Kind]
+    kernels: ClassVar[tuple[str, ...]] = ()  # that it needs for NumPy vectors, as ``compilation`` finds them
     feeds_back: ClassVar[bool] = True
     whole: ClassVar[bool] = False
     piece: ClassVar[int] = 0

@@ -44,6 +44,16 @@ class DeMo(Compressor):
     """
 
     name: ClassVar[str] = "demo"
+    kernels = (
+        "kernels_cosine._compress_chunks",
+        "kernels_cosine._compress_lines",
+        "kernels_cosine._expand_chunks",
+        "kernels_cosine._expand_lines",
+        "kernels_cpu._add_values",
+        "kernels_feedback._change",
+        "kernels_feedback._infinite",
+        "kernels_feedback._take",
+    )
     kind: ClassVar[Kind] = Kind.COSINES
     piece: ClassVar[int] = 16 * CHUNK
 

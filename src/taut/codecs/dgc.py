@@ -48,6 +48,15 @@ class DGC(Compressor):
     """
 
     name: ClassVar[str] = "dgc"
+    kernels = (
+        "kernels_feedback._change",
+        "kernels_feedback._infinite",
+        "kernels_selection._count_lower",
+        "kernels_selection._count_upper",
+        "kernels_selection._edge_bucket",
+        "kernels_selection._gather_momentum",
+        "kernels_selection._take",
+    )
     kind: ClassVar[Kind] = Kind.SPARSE
 
     density: float = 0.001

@@ -57,6 +57,10 @@ class Feedback(Codec):
         return self.compressor.whole
 
     @property
+    def kernels(self) -> tuple[str, ...]:  # type: ignore[override]
+        return self.compressor.kernels
+
+    @property
     def facts(self) -> Facts:
         return self.compressor.facts
 

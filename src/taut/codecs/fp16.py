@@ -37,6 +37,14 @@ class Fp16(Compressor):
     """
 
     name: ClassVar[str] = "fp16"
+    kernels = (
+        "kernels_cpu._add_values",
+        "kernels_feedback._grow",
+        "kernels_feedback._take",
+        "kernels_halves._read_halves",
+        "kernels_halves._write_halves",
+        "kernels_levels._tops",
+    )
     kind: ClassVar[Kind] = Kind.HALVES
     piece: ClassVar[int] = BLOCK
 

@@ -34,6 +34,13 @@ class Fp8(Compressor):
     """
 
     name: ClassVar[str] = "fp8"
+    kernels = (
+        "kernels_cpu._add_values",
+        "kernels_halves._read_eighths",
+        "kernels_halves._update_eighths",
+        "kernels_halves._write_eighths",
+        "kernels_levels._tops",
+    )
     kind: ClassVar[Kind] = Kind.EIGHTHS
     piece: ClassVar[int] = 1 << 16
 

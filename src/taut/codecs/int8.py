@@ -31,6 +31,14 @@ class Int8(Compressor):
     """
 
     name: ClassVar[str] = "int8"
+    kernels = (
+        "kernels_cpu._add_values",
+        "kernels_levels._lowest",
+        "kernels_levels._multiply",
+        "kernels_levels._round_blocks",
+        "kernels_levels._tops",
+        "kernels_levels._update_blocks",
+    )
     kind: ClassVar[Kind] = Kind.LEVELS
     piece: ClassVar[int] = 1 << 16
 

@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 from numba import types
 
+from taut.codecs.compilation import kernel
 from taut.codecs.cosine import CHUNK, HALF_SECANTS, LIMIT, POINTS, SCALES
-from taut.codecs.kernels_cpu import _kernel
 
 F32 = npt.NDArray[np.float32]
 U16 = npt.NDArray[np.uint16]
@@ -145,30 +145,35 @@ def _restore(places, values, a, b):  # type: ignore[no-untyped-def]
     _inverse(b, a)
 
 
-@_kernel(types.void(_values_in, _int, _places, _values, _values))
+@kernel(types.void(_values_in, _int, _places, _values, _values))
 def _compress_chunks(v, top, places, values, q):  # type: ignore[no-untyped-def]
     a, b = np.empty((64, 64), np.float32), np.empty((64, 64), np.float32)
     bits, rows = np.empty(4097, np.uint32), np.empty(64, np.uint32)
     some = np.empty(4097, np.uint16)
+    flat = a.reshape(4096)
     for chunk in range(v.size // 4096):
-        a[:, :] = v[4096 * chunk : 4096 * (chunk + 1)].reshape(64, 64)
+        for i in range(4096):  # a slice would be compiled with the text of its error: four seconds
+            flat[i] = v[4096 * chunk + i]
         _forward(a, b)
         _forward(b, a)
         some_places, some_values = places[top * chunk : top * (chunk + 1)], values[top * chunk : top * (chunk + 1)]
         _select(a.reshape(4096), 4096, top, bits, rows, some, some_places, some_values)
         _restore(some_places, some_values, a, b)
-        q[4096 * chunk : 4096 * (chunk + 1)] = a.reshape(4096)
+        for i in range(4096):
+            q[4096 * chunk + i] = flat[i]
 
 
-@_kernel(types.void(_places_in, _values_in, _int, _values))
+@kernel(types.void(_places_in, _values_in, _int, _values))
 def _expand_chunks(places, values, top, out):  # type: ignore[no-untyped-def]
     a, b = np.empty((64, 64), np.float32), np.empty((64, 64), np.float32)
+    flat = a.reshape(4096)
     for chunk in range(out.size // 4096):
         _restore(places[top * chunk : top * (chunk + 1)], values[top * chunk : top * (chunk + 1)], a, b)
-        out[4096 * chunk : 4096 * (chunk + 1)] = a.reshape(4096)
+        for i in range(4096):
+            out[4096 * chunk + i] = flat[i]
 
 
-@_kernel(types.void(_values_in, _int, _places, _values))
+@kernel(types.void(_values_in, _int, _places, _values))
 def _compress_lines(v, top, places, values):  # type: ignore[no-untyped-def]
     a, b = np.zeros((64, 64), np.float32), np.empty((64, 64), np.float32)
     bits, rows = np.empty(65, np.uint32), np.empty(1, np.uint32)
@@ -181,7 +186,7 @@ def _compress_lines(v, top, places, values):  # type: ignore[no-untyped-def]
         _select(b[line], 64, top, bits, rows, some, places[mine], values[mine])
 
 
-@_kernel(types.void(_places_in, _values_in, _int, _values))
+@kernel(types.void(_places_in, _values_in, _int, _values))
 def _expand_lines(places, values, top, out):  # type: ignore[no-untyped-def]
     a, b = np.zeros((64, 64), np.float32), np.empty((64, 64), np.float32)
     for i in range(places.size):

@@ -1,29 +1,25 @@
-"""Kernels for NumPy vectors, in numba: native, without the GIL, kept on disk after the first compilation.
+"""Kernels for NumPy vectors, in numba: native, without the GIL.
 
 The two scans are written in ``kernels_scan``, and run on several threads as ``parallel`` says. All arithmetic is
 float32, one rounding per operation and in a fixed order (no fastmath), so that ``kernels_torch`` gives the same bits.
 
-Every function works in place on what it is given. Signatures are explicit: the kernels come from the cache
-when this module is imported, which is why nothing imports it before a state is made.
+Every function works in place on what it is given. ``compilation`` says when kernels are compiled; importing numba takes
+a while, which is why nothing imports this module before a state is made.
 """
 
 from __future__ import annotations
 
-import contextlib
-import os
-import tempfile
-from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-import numba
 import numpy as np
 import numpy.typing as npt
 from numba import types
 
 from taut.codecs.adaptive import SAMPLE
+from taut.codecs.compilation import kernel
 from taut.codecs.kernels_scan import scan_tether, scan_threshold
-from taut.codecs.parallel import HEAVY, forget_pool, over
+from taut.codecs.parallel import HEAVY, over
 from taut.codecs.payload import CHUNK, bit_values
 from taut.codecs.signs import Signs, collect, side_by_side
 
@@ -42,46 +38,11 @@ _bits = types.Array(types.uint8, 1, "C")
 _index, _f32 = types.uint64, types.float32  # unsigned: numba then leaves out the wrap-around of negative indices
 _found = types.UniTuple(types.uint64, 2)  # type: ignore[no-untyped-call]
 
-
-def _private_cache() -> str | None:
-    """A folder for compiled kernels where the package's own and the user's cannot be written. What is loaded
-    from it is run, so it must be ours alone."""
-    with contextlib.suppress(OSError):
-        path = os.path.join(tempfile.gettempdir(), f"taut-kernels-{os.getuid()}")
-        os.makedirs(path, mode=0o700, exist_ok=True)
-        about = os.lstat(path)
-        if about.st_uid == os.getuid() and not about.st_mode & 0o077 and not os.path.islink(path):
-            return path
-    return None
+_scan_tether = kernel(_found(_vector, _vector, _index, _index, _index, _f32, _f32, _f32, _words))(scan_tether)
+_scan_threshold = kernel(_found(_vector, _vector, _vector, _index, _index, _index, _f32, _f32, _words))(scan_threshold)
 
 
-def _kernel(signature: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Compile for one signature, or take it from the cache; without any writable folder, compile each
-    time."""
-
-    def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-        with contextlib.suppress(RuntimeError):  # numba: no locator available
-            return _jit(signature, True)(function)
-        path = _private_cache()
-        if path is not None:
-            numba.config.CACHE_DIR = path  # type: ignore[attr-defined]
-        return _jit(signature, path is not None)(function)
-
-    return compiled
-
-
-def _jit(signature: Any, cache: bool) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    compiler: Any = numba.njit(signature, cache=cache, nogil=True, error_model="numpy")
-    return compiler  # type: ignore[no-any-return]
-
-
-os.register_at_fork(after_in_child=forget_pool)
-
-_scan_tether = _kernel(_found(_vector, _vector, _index, _index, _index, _f32, _f32, _f32, _words))(scan_tether)
-_scan_threshold = _kernel(_found(_vector, _vector, _vector, _index, _index, _index, _f32, _f32, _words))(scan_threshold)
-
-
-@_kernel(types.void(_vector, _vector, _f32, _vector))
+@kernel(types.void(_vector, _vector, _f32, _vector))
 def _mean(w, b, share, change):  # type: ignore[no-untyped-def]
     for i in range(change.size):
         moved = (w[i] - b[i]) * share
@@ -90,7 +51,7 @@ def _mean(w, b, share, change):  # type: ignore[no-untyped-def]
         w[i] = b[i]
 
 
-@_kernel(types.void(_vector, _vector, _index, _words_in, _f32))
+@kernel(types.void(_vector, _vector, _index, _words_in, _f32))
 def _add_words(w, b, base, words, quantum):  # type: ignore[no-untyped-def]
     """b and w += ±quantum at every word. The indices were validated."""
     for j in range(words.size):
@@ -100,14 +61,14 @@ def _add_words(w, b, base, words, quantum):  # type: ignore[no-untyped-def]
         w[i] += change
 
 
-@_kernel(types.void(_vector, _vector, types.Array(types.float32, 1, "C", readonly=True)))
+@kernel(types.void(_vector, _vector, types.Array(types.float32, 1, "C", readonly=True)))
 def _add_values(w, b, values):  # type: ignore[no-untyped-def]
     for i in range(values.size):
         b[i] += values[i]
         w[i] += values[i]
 
 
-@_kernel(types.void(_words_in, _index, _bits))
+@kernel(types.void(_words_in, _index, _bits))
 def _write_bits(words, first, bits):  # type: ignore[no-untyped-def]
     """Words of elements from ``first`` on into a bitmap that starts there."""
     for j in range(words.size):

@@ -6,15 +6,15 @@ import numpy as np
 import numpy.typing as npt
 from numba import types
 
+from taut.codecs.compilation import kernel
 from taut.codecs.dice import MULTIPLIERS
-from taut.codecs.kernels_cpu import _kernel
 
 _first, _second, _third = (np.uint32(number) for number in MULTIPLIERS)
 _unit = np.float32(2.0**-24)
 _8, _11, _14, _15, _17 = (np.uint32(number) for number in (8, 11, 14, 15, 17))
 
 
-@_kernel(types.void(types.Array(types.float32, 1, "C"), types.uint32, types.uint32, types.uint32))
+@kernel(types.void(types.Array(types.float32, 1, "C"), types.uint32, types.uint32, types.uint32))
 def _fill(values, counter, key, other):  # type: ignore[no-untyped-def]
     for i in range(values.size):
         x = np.uint32(np.uint32(counter + np.uint32(i)) ^ key)

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from numba import types
 
-from taut.codecs.kernels_cpu import _kernel
+from taut.codecs.compilation import kernel
 from taut.codecs.parallel import over
 
 F32 = npt.NDArray[np.float32]
@@ -24,7 +24,7 @@ _f32 = types.float32
 _EXPONENT = np.uint32(0x7F800000)
 
 
-@_kernel(types.boolean(_vector, _vector, _vector, _f32))
+@kernel(types.boolean(_vector, _vector, _vector, _f32))
 def _grow(r, w, b, share):  # type: ignore[no-untyped-def]
     """Whether something is NaN or infinite: all bits of its exponent are set."""
     found = np.uint32(0)
@@ -36,14 +36,14 @@ def _grow(r, w, b, share):  # type: ignore[no-untyped-def]
     return found != np.uint32(0)
 
 
-@_kernel(types.void(_vector, _vector, _f32, _vector))
+@kernel(types.void(_vector, _vector, _f32, _vector))
 def _change(w, b, share, out):  # type: ignore[no-untyped-def]
     for i in range(out.size):
         out[i] = (w[i] - b[i]) * share
         w[i] = b[i]
 
 
-@_kernel(types.void(_vector, _vector, _vector, _vector))
+@kernel(types.void(_vector, _vector, _vector, _vector))
 def _take(w, b, r, q):  # type: ignore[no-untyped-def]
     for i in range(r.size):
         r[i] -= q[i]
@@ -51,7 +51,7 @@ def _take(w, b, r, q):  # type: ignore[no-untyped-def]
         w[i] = b[i]
 
 
-@_kernel(types.boolean(_bits))
+@kernel(types.boolean(_bits))
 def _infinite(bits):  # type: ignore[no-untyped-def]
     found = np.uint32(0)
     for i in range(bits.size):

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit, types
 
-from taut.codecs.kernels_cpu import _kernel
+from taut.codecs.compilation import kernel
 
 F32 = npt.NDArray[np.float32]
 U16 = npt.NDArray[np.uint16]
@@ -45,7 +45,7 @@ _magic_eighth, _bits_of_magic = np.float32(2.0**14), np.uint32(0x46800000)  # wh
 _under_20, _cut_20, _bias_eighth = np.uint32(0x7FFFF), np.uint32(0xFFF00000), np.uint32((127 - 7) << 3)
 
 
-@_kernel(types.void(_values_in, _index, _values_in, _values_in, _halves, _vector))
+@kernel(types.void(_values_in, _index, _values_in, _values_in, _halves, _vector))
 def _write_halves(v, block, scales, inverses, halves, q):  # type: ignore[no-untyped-def]
     for place in range(scales.size):
         scale, inverse = scales[place], inverses[place]
@@ -65,7 +65,7 @@ def _write_halves(v, block, scales, inverses, halves, q):  # type: ignore[no-unt
             into[i] = np.uint32(np.float32(value).view(np.uint32) | sign).view(np.float32) * scale
 
 
-@_kernel(types.void(_halves_in, _index, _values_in, _vector))
+@kernel(types.void(_halves_in, _index, _values_in, _vector))
 def _read_halves(halves, block, scales, values):  # type: ignore[no-untyped-def]
     for place in range(scales.size):
         scale = scales[place]
@@ -80,7 +80,7 @@ def _read_halves(halves, block, scales, values):  # type: ignore[no-untyped-def]
             into[i] = np.uint32(bits).view(np.float32) * scale
 
 
-@_kernel(types.void(_bits_in, _halves, _bits))
+@kernel(types.void(_bits_in, _halves, _bits))
 def _write_brains(v, brains, q):  # type: ignore[no-untyped-def]
     for i in range(v.size):
         a = v[i] & _magnitude
@@ -103,7 +103,7 @@ def _eighth(x):  # type: ignore[no-untyped-def]
     return np.uint8(code | (sign >> _24)), np.uint32(np.float32(value).view(np.uint32) | sign).view(np.float32)
 
 
-@_kernel(types.void(_values_in, _index, _values_in, _bytes, _vector))
+@kernel(types.void(_values_in, _index, _values_in, _bytes, _vector))
 def _write_eighths(v, block, scales, eighths, q):  # type: ignore[no-untyped-def]
     for place in range(scales.size):
         scale = scales[place]
@@ -116,7 +116,7 @@ def _write_eighths(v, block, scales, eighths, q):  # type: ignore[no-untyped-def
             into[i] = value * scale
 
 
-@_kernel(types.void(_vector, _vector, _vector, types.float32, _index, types.float32, _vector, _bytes))
+@kernel(types.void(_vector, _vector, _vector, types.float32, _index, types.float32, _vector, _bytes))
 def _update_eighths(w, b, r, share, block, cap, scales, eighths):  # type: ignore[no-untyped-def]
     """A whole update, block by block, each while it is in the nearest cache. The scale of a block in which something is
     not finite is NaN, and nothing of it moves. Loops over few vectors each vectorize best."""
@@ -146,7 +146,7 @@ def _update_eighths(w, b, r, share, block, cap, scales, eighths):  # type: ignor
             live[i] = base[i]
 
 
-@_kernel(types.void(_bytes_in, _values_in, _index, _values_in, _vector))
+@kernel(types.void(_bytes_in, _values_in, _index, _values_in, _vector))
 def _read_eighths(eighths, table, block, scales, values):  # type: ignore[no-untyped-def]
     for place in range(scales.size):
         scale = scales[place]

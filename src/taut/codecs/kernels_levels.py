@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from numba import types
 
-from taut.codecs.kernels_cpu import _kernel
+from taut.codecs.compilation import kernel
 from taut.codecs.parallel import over
 
 F32 = npt.NDArray[np.float32]
@@ -31,7 +31,7 @@ _zero, _one = np.float32(0.0), np.float32(1.0)
 _magnitude, _infinite = np.int32(0x7FFFFFFF), np.int32(0x7F800000)
 
 
-@_kernel(types.void(_floats, _index, _vector))
+@kernel(types.void(_floats, _index, _vector))
 def _tops(bits, block, tops):  # type: ignore[no-untyped-def]
     for place in range(tops.size):
         top = np.int32(0)
@@ -41,7 +41,7 @@ def _tops(bits, block, tops):  # type: ignore[no-untyped-def]
         tops[place] = np.int32(top).view(np.float32)
 
 
-@_kernel(types.void(_values_in, _index, _values_in, _f32, _numbers, _vector))
+@kernel(types.void(_values_in, _index, _values_in, _f32, _numbers, _vector))
 def _round_blocks(v, block, scales, most, numbers, q):  # type: ignore[no-untyped-def]
     for place in range(scales.size):
         scale = scales[place]
@@ -54,7 +54,7 @@ def _round_blocks(v, block, scales, most, numbers, q):  # type: ignore[no-untype
             into[i] = number * scale
 
 
-@_kernel(types.void(_vector, _vector, _vector, _f32, _index, _f32, _f32, _vector, _numbers))
+@kernel(types.void(_vector, _vector, _vector, _f32, _index, _f32, _f32, _vector, _numbers))
 def _update_blocks(w, b, r, share, block, most, cap, scales, numbers):  # type: ignore[no-untyped-def]
     """A whole update, block by block, each while it is in the nearest cache. The scale of a block in which something is
     not finite is NaN, and nothing of it moves. Loops over few vectors each vectorize best."""
@@ -84,7 +84,7 @@ def _update_blocks(w, b, r, share, block, most, cap, scales, numbers):  # type: 
             live[i] = base[i]
 
 
-@_kernel(types.void(_values_in, _values_in, _index, _values_in, _f32, _numbers, _vector))
+@kernel(types.void(_values_in, _values_in, _index, _values_in, _f32, _numbers, _vector))
 def _roll_blocks(v, u, block, scales, most, numbers, q):  # type: ignore[no-untyped-def]
     for place in range(scales.size):
         scale = scales[place]
@@ -99,7 +99,7 @@ def _roll_blocks(v, u, block, scales, most, numbers, q):  # type: ignore[no-unty
             into[i] = number * scale
 
 
-@_kernel(types.void(_values_in, _index, _values_in, _vector, _vector))
+@kernel(types.void(_values_in, _index, _values_in, _vector, _vector))
 def _spreads(v, block, tops, room, sums):  # type: ignore[no-untyped-def]
     """Sums of (v / top)^2 per block. ``room``: for a block."""
     for place in range(tops.size):
@@ -118,21 +118,21 @@ def _spreads(v, block, tops, room, sums):  # type: ignore[no-untyped-def]
         sums[place] = room[0]
 
 
-@_kernel(types.void(types.Array(types.uint16, 1, "C", readonly=True), _bytes))
+@kernel(types.void(types.Array(types.uint16, 1, "C", readonly=True), _bytes))
 def _pack_4(pairs, packed):  # type: ignore[no-untyped-def]
     for i in range(packed.size):
         x = np.uint32(pairs[i])
         packed[i] = np.uint8((x & np.uint32(0x0F)) | ((x >> np.uint32(4)) & np.uint32(0xF0)))
 
 
-@_kernel(types.void(types.Array(types.uint32, 1, "C", readonly=True), _bytes))
+@kernel(types.void(types.Array(types.uint32, 1, "C", readonly=True), _bytes))
 def _pack_2(fours, packed):  # type: ignore[no-untyped-def]
     for i in range(packed.size):
         x = fours[i] & np.uint32(0x03030303)
         packed[i] = np.uint8(x | (x >> np.uint32(6)) | (x >> np.uint32(12)) | (x >> np.uint32(18)))
 
 
-@_kernel(types.void(_bytes_in, types.uint8, _numbers))
+@kernel(types.void(_bytes_in, types.uint8, _numbers))
 def _unpack(packed, width, numbers):  # type: ignore[no-untyped-def]
     """To the top of a byte and back, which copies the sign."""
     if width == 4:
@@ -147,7 +147,7 @@ def _unpack(packed, width, numbers):  # type: ignore[no-untyped-def]
             numbers[4 * i + 3] = np.int8(np.int8(packed[i]) >> 6)
 
 
-@_kernel(types.void(types.Array(types.int8, 1, "C", readonly=True), _index, _values_in, _vector))
+@kernel(types.void(types.Array(types.int8, 1, "C", readonly=True), _index, _values_in, _vector))
 def _multiply(numbers, block, scales, values):  # type: ignore[no-untyped-def]
     for place in range(scales.size):
         scale = scales[place]
@@ -156,7 +156,7 @@ def _multiply(numbers, block, scales, values):  # type: ignore[no-untyped-def]
             into[i] = np.float32(some[i]) * scale
 
 
-@_kernel(types.boolean(_bytes_in, types.uint8))
+@kernel(types.boolean(_bytes_in, types.uint8))
 def _lowest(packed, width):  # type: ignore[no-untyped-def]
     """Whether a number is the lowest of its width: its upper bit alone."""
     found = np.uint8(0)

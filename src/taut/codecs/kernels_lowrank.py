@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 from numba import types
 
-from taut.codecs.kernels_cpu import _kernel
+from taut.codecs.compilation import kernel
 from taut.codecs.parallel import over
 
 F32 = npt.NDArray[np.float32]
@@ -17,7 +17,7 @@ _rows = types.Array(types.float32, 2, "C", readonly=True)
 _matrix = types.Array(types.float32, 2, "C")
 
 
-@_kernel(types.void(_columns, _rows, _matrix))
+@kernel(types.void(_columns, _rows, _matrix))
 def _outer(p, q, out):  # type: ignore[no-untyped-def]
     for i in range(out.shape[0]):
         row = out[i]

@@ -3,7 +3,7 @@
 What can be done for a whole block without a branch is a loop of its own over a small buffer, so that it
 vectorizes. Bits are put together four words at a time, and stored eight bytes at once at whatever byte is next.
 
-As in ``kernels_cpu``, signatures are explicit, and nothing imports this before it is needed.
+As in ``kernels_cpu``, nothing imports this before it is needed.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import numba
 import numpy as np
 from numba import types
 
+from taut.codecs.compilation import kernel
 from taut.codecs.kernels_bits import store
-from taut.codecs.kernels_cpu import _kernel
 
 BLOCK = 128  # words that share a parameter: a part of the format
 SPARE_NBYTES = 8  # after the contents of every buffer that is stored to or loaded from eight bytes at once
@@ -72,7 +72,7 @@ def _parameter(gaps, size, total):  # type: ignore[no-untyped-def]
     return k
 
 
-@_kernel(_pair(_words, types.uint64, _bytes))
+@kernel(_pair(_words, types.uint64, _bytes))
 def plan(words, length, parameters):  # type: ignore[no-untyped-def]
     """Every block's parameter. Returns the bits of the low plane and of the unary plane, or (0, start of
     the block) where the words do not rise within ``length``."""
@@ -155,11 +155,12 @@ def _write_unary(gaps, size, k, body, place, fill, held):  # type: ignore[no-unt
     return place, fill, held
 
 
-@_kernel(types.void(_words, _bytes_in, types.uint64, _bytes))
+@kernel(types.void(_words, _bytes_in, types.uint64, _bytes))
 def write(words, parameters, low_nbytes, body):  # type: ignore[no-untyped-def]
     """The body for words that ``plan`` has seen. ``body`` is all zeros and has 8 bytes to spare."""
     count, blocks = _u64(words.size), _u64(parameters.size)
-    body[:blocks] = parameters
+    for block in range(blocks):  # a slice would be compiled with the text of its error: two seconds
+        body[block] = parameters[block]
     gaps = np.empty(BLOCK, np.uint32)
     place, fill, held = blocks, _0, _0
     for block in range(blocks):

@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 from numba import types
 
+from taut.codecs.compilation import kernel
 from taut.codecs.kernels_bits import load, lowest, ones
-from taut.codecs.kernels_cpu import _kernel
 from taut.codecs.kernels_rice import _FOUR_FIT, BLOCK, SPARE_NBYTES, _part
 
 __all__ = ["BLOCK", "SPARE_NBYTES", "read"]
@@ -97,7 +97,7 @@ def _read_block(body, bit, k, start, size, after, length, lows, out):  # type: i
     return end
 
 
-@_kernel(types.uint64(_bytes, types.uint64, types.uint64, _words))
+@kernel(types.uint64(_bytes, types.uint64, types.uint64, _words))
 def read(body, nbytes, length, out):  # type: ignore[no-untyped-def]
     """The words of a body of ``nbytes`` (and 8 zeros) into ``out``. Returns 0, or what is wrong: see
     ``rice._WRONG``. Only whether there is a byte for each parameter was checked before."""

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from numba import types
 
 from taut.codecs import parallel
-from taut.codecs.kernels_cpu import _kernel
+from taut.codecs.compilation import kernel
 from taut.codecs.selection import LOW
 
 I32 = npt.NDArray[np.int32]
@@ -34,13 +34,13 @@ _places = types.Array(types.int64, 1, "C")
 _found = types.UniTuple(types.int64, 2)  # type: ignore[no-untyped-call]
 
 
-@_kernel(types.void(_bits, _counts))
+@kernel(types.void(_bits, _counts))
 def _count_upper(bits, upper):  # type: ignore[no-untyped-def]
     for i in range(np.uint64(bits.size)):
         upper[np.uint32(bits[i] & _mask) >> np.uint32(LOW)] += np.uint32(1)
 
 
-@_kernel(types.void(_bits, types.int32, _counts))
+@kernel(types.void(_bits, types.int32, _counts))
 def _count_lower(bits, bucket, lower):  # type: ignore[no-untyped-def]
     """Of the magnitudes in one bucket of the upper bits."""
     for i in range(np.uint64(bits.size)):
@@ -49,7 +49,7 @@ def _count_lower(bits, bucket, lower):  # type: ignore[no-untyped-def]
             lower[np.uint32(magnitude & _rest)] += np.uint32(1)
 
 
-@_kernel(_found(_counts, types.int64))
+@kernel(_found(_counts, types.int64))
 def _edge_bucket(counts, k):  # type: ignore[no-untyped-def]
     """The bucket that holds the k-th from above, and how many of it are wanted. Bucket 0 where there are fewer."""
     above = np.int64(0)
@@ -60,7 +60,7 @@ def _edge_bucket(counts, k):  # type: ignore[no-untyped-def]
     return np.int64(0), k - above
 
 
-@_kernel(types.int64(_bits, types.int32, types.int64, _places))
+@kernel(types.int64(_bits, types.int32, types.int64, _places))
 def _take(bits, edge, wanted, out):  # type: ignore[no-untyped-def]
     """Places above the edge, and the first ``wanted`` at it; rising. ``out`` has room for one more than there are."""
     count = _0
@@ -84,7 +84,7 @@ def _any_over(bits, start, stop, block, least):  # type: ignore[no-untyped-def]
     return some != np.uint32(0)
 
 
-@_kernel(types.int64(_bits, types.int32, _places))
+@kernel(types.int64(_bits, types.int32, _places))
 def _over(bits, least, out):  # type: ignore[no-untyped-def]
     """Places of magnitudes of at least ``least``, rising; -1 where ``out`` has no room for them and a block more. Only
     where a block of 64, and of its four parts one, has any are elements looked at one by one."""
@@ -164,7 +164,7 @@ def _sum(counts: list[U32]) -> U32:
     return counts[0] if len(counts) == 1 else np.add.reduce(counts, dtype=np.uint32)
 
 
-@_kernel(types.void(_vector, _vector, _values, types.float32, types.float32))
+@kernel(types.void(_vector, _vector, _values, types.float32, types.float32))
 def _gather_momentum(r, u, change, momentum, share):  # type: ignore[no-untyped-def]
     for i in range(r.size):
         u[i] = u[i] * momentum + change[i] * share

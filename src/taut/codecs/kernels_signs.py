@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 from numba import types
 
+from taut.codecs.compilation import kernel
 from taut.codecs.forms.columns import LONGEST
-from taut.codecs.kernels_cpu import _kernel
 from taut.codecs.parallel import HEAVY, over
 from taut.codecs.sums import BLOCK
 
@@ -50,7 +50,7 @@ def _folded(room, half):  # type: ignore[no-untyped-def]
     return room[0]
 
 
-@_kernel(types.void(_values, _sums))
+@kernel(types.void(_values, _sums))
 def _magnitudes(v, sums):  # type: ignore[no-untyped-def]
     room = np.empty(BLOCK // 2, np.float64)
     for block in range(np.uint64(sums.size)):
@@ -66,7 +66,7 @@ def _magnitudes(v, sums):  # type: ignore[no-untyped-def]
         sums[block] = _folded(room, half)
 
 
-@_kernel(types.void(_values, _sums))
+@kernel(types.void(_values, _sums))
 def _squares(v, sums):  # type: ignore[no-untyped-def]
     room = np.empty(BLOCK // 2, np.float64)
     for block in range(np.uint64(sums.size)):
@@ -125,7 +125,7 @@ def _column_sums(v, start, stop, room, sums):  # type: ignore[no-untyped-def]
     return _folded(sums[0], whole), _folded(sums[1], whole)
 
 
-@_kernel(types.void(_values, types.uint64, _vector, _vector, _vector))
+@kernel(types.void(_values, types.uint64, _vector, _vector, _vector))
 def _columns(v, length, above, below, q):  # type: ignore[no-untyped-def]
     """The two means of every column of ``length`` elements (the last perhaps shorter), and what they make of v."""
     room = np.empty(BLOCK // 2, np.float64), np.empty(BLOCK // 2, np.float64)
@@ -146,7 +146,7 @@ def _columns(v, length, above, below, q):  # type: ignore[no-untyped-def]
             q[i] = down if v[i] < _zero else up
 
 
-@_kernel(types.void(_values, types.float32, _vector))
+@kernel(types.void(_values, types.float32, _vector))
 def _signs(v, scale, q):  # type: ignore[no-untyped-def]
     for i in range(v.size):
         q[i] = -scale if v[i] < _zero else scale
@@ -171,7 +171,7 @@ def _choose_column(bits, place, up, down, q, start, stop):  # type: ignore[no-un
         i += _1
 
 
-@_kernel(types.void(_codes, types.uint64, types.uint64, types.uint64, _numbers_in, _numbers_in, _numbers))
+@kernel(types.void(_codes, types.uint64, types.uint64, types.uint64, _numbers_in, _numbers_in, _numbers))
 def _choose(bits, place, offset, length, above, below, q):  # type: ignore[no-untyped-def]
     """Column by column. All floats as whole numbers, so that masks can choose among them."""
     size = np.uint64(q.size)

@@ -6,13 +6,13 @@ from __future__ import annotations
 import numpy as np
 from numba import types
 
-from taut.codecs.kernels_cpu import _kernel
+from taut.codecs.compilation import kernel
 
 _vector = types.Array(types.float32, 1, "C", readonly=True)
 _sums = types.Array(types.float64, 1, "C")
 
 
-@_kernel(types.void(_vector, types.uint64, _sums))
+@kernel(types.void(_vector, types.uint64, _sums))
 def add_to_sketch(w, seed, sums):  # type: ignore[no-untyped-def]
     """``sums``: the buckets and 64 more, so that a block never wraps around inside the loop."""
     mask = np.uint64(sums.size - 64 - 1)

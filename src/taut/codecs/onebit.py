@@ -43,6 +43,13 @@ class OneBit(Compressor):
     """
 
     name: ClassVar[str] = "onebit"
+    kernels = (
+        "kernels_cpu._add_values",
+        "kernels_feedback._grow",
+        "kernels_feedback._take",
+        "kernels_signs._choose",
+        "kernels_signs._columns",
+    )
     kind: ClassVar[Kind] = Kind.COLUMNS
 
     column: int = 0

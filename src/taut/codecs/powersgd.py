@@ -52,6 +52,13 @@ class PowerSGD(Compressor):
     """
 
     name: ClassVar[str] = "powersgd"
+    kernels = (
+        "kernels_cpu._add_values",
+        "kernels_dice._fill",
+        "kernels_feedback._grow",
+        "kernels_feedback._take",
+        "kernels_lowrank._outer",
+    )
     kind: ClassVar[Kind] = Kind.LOWRANK
     whole: ClassVar[bool] = True
 

@@ -37,6 +37,18 @@ class QSGD(Compressor):
     """
 
     name: ClassVar[str] = "qsgd"
+    kernels = (
+        "kernels_cpu._add_values",
+        "kernels_dice._fill",
+        "kernels_feedback._grow",
+        "kernels_feedback._take",
+        "kernels_levels._lowest",
+        "kernels_levels._multiply",
+        "kernels_levels._pack_4",
+        "kernels_levels._roll_blocks",
+        "kernels_levels._tops",
+        "kernels_levels._unpack",
+    )
     kind: ClassVar[Kind] = Kind.LEVELS
     feeds_back: ClassVar[bool] = False
     piece: ClassVar[int] = 1 << 16

@@ -44,6 +44,7 @@ class RandomK(Compressor):
     """
 
     name: ClassVar[str] = "randomk"
+    kernels = ("kernels_feedback._grow",)
     kind: ClassVar[Kind] = Kind.SEEDED
 
     density: float = 0.01

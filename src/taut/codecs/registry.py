@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, get_type_hints
 
 from taut.codecs.bf16 import Bf16
@@ -49,6 +49,7 @@ REGISTRY: dict[str, type[Codec] | type[Compressor]] = {
     **{kind.name: kind for kind in CODECS},
     **{kind.name: kind for kind in COMPRESSORS},
 }
+SKETCH_KERNEL = "kernels_sketch.add_to_sketch"  # every worker's heartbeat has a sketch of its weights
 FEEDBACK = "feedback"  # a setting of every compressor: yes unless it says otherwise
 _READERS: dict[type, Callable[[object, str], Any]] = {bool: truth, int: whole}
 
@@ -88,6 +89,24 @@ def _values(kind: type[Codec] | type[Compressor], settings: Mapping[str, Any]) -
             raise Misuse(f"codec {kind.name} with {key!r}", ", ".join(takes) or "no parameters", did_you_mean(key, takes))
         values[key] = _READERS.get(hints[key], number)(value, f"{kind.name}: {key}")
     return values
+
+
+def kernels_of(codecs: Iterable[str]) -> list[str]:
+    """Return the names of the kernels that a worker with these codecs needs for a model on the CPU, each once.
+
+    >>> kernels_of([]), len(kernels_of(["tether", "tether:density=0.01"]))
+    (['kernels_sketch.add_to_sketch'], 8)
+    """
+    return list(dict.fromkeys([SKETCH_KERNEL, *(name for codec in codecs for name in parse(codec).kernels)]))
+
+
+def compiling_text(done: int, wanted: int) -> str:
+    """Say how far compiling is.
+
+    >>> compiling_text(4, 9)
+    'compiling kernels, once per machine: 4 of 9'
+    """
+    return f"compiling kernels, once per machine: {done} of {wanted}"
 
 
 def spec(codec: Codec) -> str:

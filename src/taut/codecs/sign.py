@@ -49,6 +49,14 @@ class Sign(Compressor):
     """
 
     name: ClassVar[str] = "sign"
+    kernels = (
+        "kernels_cpu._add_values",
+        "kernels_feedback._grow",
+        "kernels_feedback._take",
+        "kernels_signs._choose",
+        "kernels_signs._magnitudes",
+        "kernels_signs._signs",
+    )
     kind: ClassVar[Kind] = Kind.VOTES
 
     vote: bool = False

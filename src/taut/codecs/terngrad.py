@@ -40,6 +40,19 @@ class TernGrad(Compressor):
     """
 
     name: ClassVar[str] = "terngrad"
+    kernels = (
+        "kernels_cpu._add_values",
+        "kernels_dice._fill",
+        "kernels_feedback._grow",
+        "kernels_feedback._take",
+        "kernels_levels._lowest",
+        "kernels_levels._multiply",
+        "kernels_levels._pack_2",
+        "kernels_levels._roll_blocks",
+        "kernels_levels._spreads",
+        "kernels_levels._tops",
+        "kernels_levels._unpack",
+    )
     kind: ClassVar[Kind] = Kind.LEVELS
     feeds_back: ClassVar[bool] = False
     piece: ClassVar[int] = 1 << 16

@@ -43,6 +43,15 @@ class Tether(Codec):
     """
 
     name: ClassVar[str] = "tether"
+    kernels = (
+        "kernels_cpu._add_values",
+        "kernels_cpu._add_words",
+        "kernels_cpu._scan_tether",
+        "kernels_cpu._write_bits",
+        "kernels_rice.plan",
+        "kernels_rice.write",
+        "kernels_rice_read.read",
+    )
     exact: ClassVar[bool] = True
 
     slack: float | None = None

@@ -41,6 +41,15 @@ class Threshold(Codec):
     """
 
     name: ClassVar[str] = "threshold"
+    kernels = (
+        "kernels_cpu._add_values",
+        "kernels_cpu._add_words",
+        "kernels_cpu._scan_threshold",
+        "kernels_cpu._write_bits",
+        "kernels_rice.plan",
+        "kernels_rice.write",
+        "kernels_rice_read.read",
+    )
     exact: ClassVar[bool] = True
 
     tau: float | None = None

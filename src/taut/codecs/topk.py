@@ -35,6 +35,13 @@ class TopK(Compressor):
     """
 
     name: ClassVar[str] = "topk"
+    kernels = (
+        "kernels_feedback._grow",
+        "kernels_selection._count_lower",
+        "kernels_selection._count_upper",
+        "kernels_selection._edge_bucket",
+        "kernels_selection._take",
+    )
     kind: ClassVar[Kind] = Kind.SPARSE
 
     density: float = 0.01

@@ -60,6 +60,7 @@ class LocalEngine:
         threads: int = 1,
         start: str | None = None,
         preload: Sequence[str] = (),
+        kernels: Sequence[str] = (),
     ) -> None:
         self.logs = [Path(log_dir) / f"worker-{index}.log" for index in range(workers)]
         self.own_log = Path(log_dir) / "zygote.log"
@@ -72,7 +73,9 @@ class LocalEngine:
             threads=threads,
             start=start or default_start(),
             preload=tuple(preload),
+            kernels=tuple(kernels),
         )
+        self.compiling: tuple[int, int] | None = None  # while kernels are compiled: how many are, and of how many
         self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         self._process: subprocess.Popen[str] | None = None
         self._reader: threading.Thread | None = None
@@ -123,6 +126,9 @@ class LocalEngine:
             exits += self._lost() if line is None else self._understood(json.loads(line))
 
     def _understood(self, event: dict[str, int]) -> list[Exit]:
+        if "compiled" in event:
+            self.compiling = (event["compiled"], event["wanted"]) if event["compiled"] < event["wanted"] else None
+            return []
         if "started" in event:
             self.pids[event["started"]] = event["index"]
             return []

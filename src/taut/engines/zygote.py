@@ -2,8 +2,9 @@
 
 The launcher (``taut.engines.local``) writes one line to standard input: the ``Plan``, as JSON. Then it may
 write ``terminate`` or ``kill``; the end of the input means that the launcher is gone, and the workers are
-ended. The zygote answers on standard output with JSON lines: ``{"started": pid, "index": k}`` for every
-worker, and ``{"exited": pid, "code": c}`` (negative: the signal) when it ends.
+ended. The zygote answers on standard output with JSON lines: ``{"compiled": k, "wanted": n}`` while it compiles kernels
+that are not in numba's cache (``taut.engines.kernels``), ``{"started": pid, "index": k}`` for every worker, and
+``{"exited": pid, "code": c}`` (negative: the signal) when it ends.
 
 Forking is safe only while nothing runs beside the main thread: so imports come first, no torch operation is
 made before the forks, and the threads of this file start after them. Where a preloaded module breaks that
@@ -29,15 +30,12 @@ from taut.engines.script import command, leave, run_script
 
 GRACE_S = 5.0  # between asking the workers to end and ending them, once the launcher is gone
 # torch._dynamo: the first optimizer of a process imports it, which takes as long as half of torch.
-# The kernels come compiled from numba's cache when their modules are imported.
 PRELOADED = (
     "torch",
     "torch._dynamo",
     "safetensors.torch",
     "taut.worker.join",
     "taut.worker.seat",
-    "taut.codecs.kernels_cpu",
-    "taut.codecs.kernels_sketch",
 )
 
 
@@ -51,6 +49,7 @@ class Plan:
     threads: int
     start: str = "zygote"
     preload: tuple[str, ...] = ()
+    kernels: tuple[str, ...] = ()  # that the workers' codecs need
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
@@ -62,7 +61,12 @@ def main() -> None:
     report = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     plan = Plan(**json.loads(sys.stdin.buffer.readline()))
-    start = _fork_all if plan.start == "zygote" and _preload(plan) else _spawn_all
+    forks = plan.start == "zygote" and _preload(plan)
+    if plan.kernels:
+        from taut.engines.kernels import prepare_kernels
+
+        prepare_kernels(plan.kernels, lambda done, wanted: _tell(report, compiled=done, wanted=wanted))
+    start = _fork_all if forks else _spawn_all
     _watch(start(plan, report), report)
 
 

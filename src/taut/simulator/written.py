@@ -7,18 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 from taut.errors import Misuse
+from taut.quantities import link_words
 from taut.simulator.faults import Churn, parse_fail, parse_join, parse_pause
 from taut.simulator.links import CONGESTION, Link, Links, Shared
-from taut.simulator.quantities import (
-    BITS,
-    SECONDS,
-    parse_duration,
-    parse_number,
-    parse_rate,
-    parse_size,
-    parse_whole,
-    unit_of,
-)
+from taut.simulator.quantities import parse_duration, parse_number, parse_rate, parse_size, parse_whole
 from taut.simulator.speeds import parse_draw
 from taut.written import did_you_mean
 
@@ -30,7 +22,6 @@ __all__ = [
     "parse_speed",
     "parse_straggler",
 ]
-LINK_FORM = "[WORKER: or WORKER-WORKER:]RATE,LATENCY and jitter=, loss=, burst=, congestion="
 LINK_EXAMPLE = "as in --link 1gbit,200us or --link 3:10mbit,20ms,loss=0.001"
 LINK_KEYS = ("rate", "latency", "jitter", "loss", "burst", "congestion")
 MOST_MEMBERS = 65_536
@@ -124,34 +115,8 @@ def parse_fault_words(fail: Sequence[str] = (), pause: Sequence[str] = (), join:
 
 
 def _link_fields(rest: str, blame: str) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for part in rest.split(","):
-        key, equals, value = (text.strip() for text in part.partition("="))
-        if not equals:
-            key, value = _kind(key, blame), key
-        if key not in LINK_KEYS:
-            raise Misuse(
-                f"{blame} with {key!r}", f"one of {', '.join(LINK_KEYS)}", did_you_mean(key, LINK_KEYS, LINK_EXAMPLE)
-            )
-        name, parsed = _link_field(key, value, blame)
-        if name in found:
-            raise Misuse(blame, f"one {key}")
-        found[name] = parsed
-    return found
-
-
-def _kind(value: str, blame: str) -> str:
-    """Whether a value without a key is the rate or the latency: its unit tells."""
-    unit = unit_of(value)
-    if unit in SECONDS:
-        return "latency"
-    if unit in BITS or value.lower() in ("inf", "unlimited"):
-        return "rate"
-    if not unit:
-        expected = "a rate or a latency, each with its unit" if value else LINK_FORM
-        raise Misuse(blame, expected, LINK_EXAMPLE)
-    units = (*BITS, *SECONDS)
-    raise Misuse(f"{blame} with the unit {unit!r}", f"one of {', '.join(units)}", did_you_mean(unit, units, LINK_EXAMPLE))
+    words = link_words(rest, blame, LINK_KEYS, LINK_EXAMPLE)
+    return dict(_link_field(key, value, blame) for key, value in words.items())
 
 
 def _link_field(key: str, value: str, blame: str) -> tuple[str, Any]:

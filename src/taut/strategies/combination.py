@@ -140,6 +140,20 @@ def codec_for(choice: Choice, wishes: Sequence[str | None]) -> str:
     return str(choice.kind.codecs[0]) if choice.is_method else STREAM_CODEC
 
 
+def codecs_in_use(schedule: Schedule, topology: str, wishes: Sequence[str | None]) -> list[str]:
+    """Return the codecs that workers of this run encode with, one for each phase that does.
+
+    >>> [codecs_in_use(parse_schedule(each), "complete", [None]) for each in ("sync", "sync for 9 steps, then async")]
+    [[], ['tether']]
+    """
+    used = []
+    for choice in (on_topology(each, topology) for each in schedule.choices):
+        codec = codec_for(choice, wishes)
+        if choice.method().streams or codec_name(codec) != "dense" if choice.is_method else choice.kind.complete:
+            used.append(codec)
+    return used
+
+
 def default_topology(choice: Choice) -> str:
     """Complete, unless the method is meant for others."""
     meant: Sequence[str] = choice.kind.topologies if choice.is_method else ()
@@ -170,6 +184,18 @@ def check_topology(choice: Choice, topology: str, workers: int | None = None) ->
     directed = shape.wire(range(min(workers or FEW, FEW))).directed
     if directed and not (choice.is_method and choice.method().directed):
         raise Misuse(given, "one without directions", _undirected(shape))
+
+
+def check_limited(strategy: str) -> None:
+    """Refuse to limit the links of a strategy whose bytes do not pass through taut's own transport.
+
+    >>> check_limited("sync:schedule=gloo")
+    Traceback (most recent call last):
+    taut.errors.Misuse: --link with sync:schedule=gloo: expected a schedule of taut's own; take --strategy sync
+    """
+    for choice in parse_schedule(strategy).choices:
+        if choice.is_method and getattr(choice.method(), "backend", None):
+            raise Misuse(f"--link with {choice}", "a schedule of taut's own", "take --strategy sync")
 
 
 def _undirected(shape: Shape) -> str:

@@ -9,10 +9,12 @@ over of the former phase until then is dropped: it was nobody's but this worker'
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from taut.codecs.compilation import compile_missing
 from taut.core.messages import PROTOCOL_VERSION, Hello, Ready, Statistics, Welcome
 from taut.worker.arena import Arena
 from taut.worker.checkpoints.resumption import Resumption
@@ -57,6 +59,7 @@ class Admission:
         self.welcome = node.facts.welcome
         self.settings = json.loads(self.welcome.settings)
         node.supervisor.patience_s = float(self.settings.get("patience_s", node.supervisor.patience_s))
+        compile_missing(self.phases.kernels(), _say)
         self._begin()
         self.resumption = self._resumed()
 
@@ -149,7 +152,10 @@ class Admission:
     def _strategy(self, welcome: Welcome) -> Protocol:
         """What it runs from the welcome on; asked for again where the run has gone on to another phase."""
         if not hasattr(self, "phases"):
-            self.phases = Phases(json.loads(welcome.settings), self.arena, self._codec)
+            settings = json.loads(welcome.settings)
+            if settings.get("link"):
+                self._entrance.limit(self.node, settings["link"])  # before any other worker is known
+            self.phases = Phases(settings, self.arena, self._codec)
             self.phases.enter(welcome.phase)
         self.node.handover.fetches = not (welcome.started and self.phases.hands_over(welcome.phase))
         return self.phases.protocol(welcome.phase)
@@ -160,6 +166,10 @@ class Admission:
     def _sketch(self) -> list[float]:
         replica = getattr(self.phases, "replica", None) if hasattr(self, "phases") else None
         return replica.sketch if replica is not None else []
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
 
 
 def _nothing() -> None:

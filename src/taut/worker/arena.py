@@ -57,7 +57,11 @@ class Arena:
                 parameter.data = view
                 offset += parameter.numel()
         self.parameters = [p for _, p in trained]
-        self.vector: Any = self.tensor.numpy() if device.type == "cpu" else self.tensor
+        self.vector: Any = self.tensor.numpy() if self.on_cpu else self.tensor
+
+    @property
+    def on_cpu(self) -> bool:
+        return self.tensor.device.type == "cpu"
 
     def specs(self, named: Sequence[Named] | None = None) -> list[TensorSpec]:
         """What the model consists of, for comparing it with the others' models. ``named``: where that is at hand."""

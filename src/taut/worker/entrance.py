@@ -10,8 +10,10 @@ from contextvars import ContextVar
 from typing import Any
 
 from taut.communication.keys import Token, WorkerKeys, read_token_file
+from taut.communication.limited import LimitedTransport
 from taut.communication.zmq_transport import ZmqTransport
 from taut.config import WorkerEnvironment, worker_environment
+from taut.quantities import parse_link
 from taut.worker.accounting import Stopwatch
 from taut.worker.node.node import Node
 
@@ -32,6 +34,9 @@ class Entrance(ABC):
     def renew(self) -> None:
         """Be ready for another seat: what the last one was reached at is closed. Only for who is in the run already."""
         raise AssertionError("this worker cannot come back")
+
+    def limit(self, node: Node, link: str) -> None:  # noqa: B027
+        """Let the node's links to other workers be no faster than ``link`` says. In virtual time the simulator's are."""
 
     def seated(self, seat: Any) -> None:  # noqa: B027
         """The worker is admitted, and has the run's state."""
@@ -62,6 +67,9 @@ class Sockets(Entrance):
         former = self._keys
         self._open(self._transport.supervisor_address)
         self._transport.known_as(former)
+
+    def limit(self, node: Node, link: str) -> None:
+        node.transport = LimitedTransport(node.transport, parse_link(link))
 
     def node(self, make_strategy: Any, **options: Any) -> Node:
         return Node(self._transport, make_strategy, **options)

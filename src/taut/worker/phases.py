@@ -18,10 +18,11 @@ from typing import TYPE_CHECKING, Any
 
 from taut.codecs import Codec, merge
 from taut.codecs import parse as parse_codec
+from taut.codecs.registry import kernels_of
 from taut.core.messages import PhaseDone
 from taut.errors import MalformedMessage
 from taut.strategies.channels import Channels
-from taut.strategies.combination import agrees, codec_for
+from taut.strategies.combination import agrees, codec_for, codecs_in_use
 from taut.strategies.registry import Choice, on_topology
 from taut.strategies.schedule import Phase, parse_schedule
 from taut.strategies.sync import Sync
@@ -201,10 +202,19 @@ class Phases:
 
     def _codec(self) -> Codec:
         """What was said explicitly, or else the script's wish, or else the run's: the first that the strategy can use."""
+        return parse_codec(codec_for(self.choice, self._wishes))
+
+    @property
+    def _wishes(self) -> list[str | None]:
         wishes = [self._codec_of_script, self.settings.get("codec")]
         if "codec" in self.settings.get("explicit", ()):
             wishes.reverse()
-        return parse_codec(codec_for(self.choice, wishes))
+        return wishes
+
+    def kernels(self) -> list[str]:
+        """Return the names of the kernels that the phases' codecs need for a model on the CPU."""
+        topology = self.settings.get("topology", "complete")
+        return kernels_of(codecs_in_use(self.schedule, topology, self._wishes)) if self.arena.on_cpu else []
 
 
 def _moments(optimizer: torch.optim.Optimizer | None) -> Moments | None:
