@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -103,6 +104,35 @@ def test_the_diff_is_a_script_before_and_after() -> None:
     for dropped in "+-":
         kept = [line[1:] for line in diff.body.splitlines() if not line.startswith(dropped)]
         compile("\n".join(kept), f"{diff} without {dropped}", "exec")
+
+
+def figures(name: str) -> dict[str, float]:
+    rows = json.loads((ROOT / "bench" / "results" / f"{name}.json").read_text(encoding="utf-8"))["rows"]
+    return {row["name"]: row["value"] for row in rows}
+
+
+def measured() -> Iterator[str]:
+    """Yield the README's figures as they must read, made from bench/results."""
+    spectrum, cluster, deaths = figures("spectrum"), figures("cluster"), figures("going_on")
+    kept = {
+        name: spectrum[f"{name}, straggler: samples_per_s"] / spectrum[f"{name}: samples_per_s"]
+        for name in ("async", "sync")
+    }
+    yield f"`async` {kept['async']:.0%}, `sync` {kept['sync']:.0%}"
+    yield f"{cluster['mnist x4 tether: accuracy']:.1f}% against {cluster['mnist x4 synchronous: accuracy']:.1f}%"
+    to_all, ring = 3, 2 * 3 / 4  # what each of 4 workers sends per element: to every other one; in a ring all-reduce
+    yield f"with {cluster['mnist x4 tether: dense bytes / bytes sent'] * ring / to_all:.0f} times fewer bytes"
+    yield f"[{cluster['4 hosts at 100 Mbit/s / 4 plain, no network']:.0%}]"
+    pause_s = {name: deaths[f"{name}, run, killed: longest pause"] for name in ("async", "sync")}
+    yield f"`async` {pause_s['async']:.1f} s, `sync` {pause_s['sync']:.1f} s"
+    yield f"`sync` {deaths['sync, joined, killed: longest pause']:.1f} s between machines"
+    against_gloo = figures("collectives")["1gbit: ring's speed / gloo's"]
+    yield f"[{against_gloo:.0%}]"
+
+
+def test_the_readme_says_what_was_measured() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert [figure for figure in measured() if figure not in text] == []
 
 
 def documented_commands() -> set[str]:
