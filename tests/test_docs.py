@@ -28,7 +28,8 @@ _LINK = re.compile(r"\[[^\]]*\]\((?P<target>[^)\s]+)\)|(?:src|href)=\"(?P<attrib
 
 @dataclass(frozen=True)
 class Block:
-    """A fenced piece of a page. Its first word is the language; ``runnable`` after it says that it runs as it stands."""
+    """A fenced piece of a page. Its first word is the language; ``runnable`` after it says that it runs as it is, where
+    the modules named after that word are installed."""
 
     page: Path
     line: int
@@ -90,20 +91,32 @@ def test_python_compiles(block: Block) -> None:
 
 @pytest.mark.parametrize("block", RUNNABLE, ids=str)
 def test_python_runs(block: Block, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for module in block.info[2:]:
+        pytest.importorskip(module)
     monkeypatch.chdir(tmp_path)
     exec(compile(block.body, str(block), "exec"), {"__name__": "__main__"})
 
 
 def test_something_runs() -> None:
-    assert {"worker.md", "strategies.md"} <= {block.page.name for block in RUNNABLE}
+    assert {"worker.md", "strategies.md", "porting.md"} <= {block.page.name for block in RUNNABLE}
+    assert {"README.md", "porting.md"} == {diff.page.name for diff in DIFFS}
 
 
-def test_the_diff_is_a_script_before_and_after() -> None:
-    """Both sides of the README's diff must be programs."""
-    (diff,) = blocks(ROOT / "README.md", "diff")
-    for dropped in "+-":
-        kept = [line[1:] for line in diff.body.splitlines() if not line.startswith(dropped)]
-        compile("\n".join(kept), f"{diff} without {dropped}", "exec")
+DIFFS = [block for page in PAGES for block in blocks(page, "diff")]
+
+
+def side(diff: Block, dropped: str) -> str:
+    """Return one side of a diff: the program before it (without ``+`` lines) or after it (without ``-`` lines)."""
+    return "\n".join(line[1:] for line in diff.body.splitlines() if not line.startswith(dropped))
+
+
+@pytest.mark.parametrize("diff", DIFFS, ids=str)
+def test_a_diff_is_a_program_before_and_after(diff: Block, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    compile(side(diff, "+"), f"{diff} before", "exec")
+    after = compile(side(diff, "-"), f"{diff} after", "exec")
+    if "runnable" in diff.info:
+        exec(after, {"__name__": "__main__"})
 
 
 def figures(name: str) -> dict[str, float]:
