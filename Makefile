@@ -1,6 +1,7 @@
 # make train    the environment, then the main job: `taut demo`
 # make test     the environment, then all tests
 # make check    format, lint, types, import direction and all tests
+# make docs     the docs site in build/site, with an API reference; a broken link is an error
 # make hunt     the tests' laws on new random examples; what fails is printed with its example
 # make soak     1,000 random fault plans over every strategy, in virtual time; PLANS=n for another number
 # make bench    every benchmark, one after the other
@@ -20,7 +21,7 @@ WHAT   := pyproject.toml constraints.txt
 SIDE_BY_SIDE := -n 2 --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help train test hunt soak check bench fuzz clean
+.PHONY: help train test docs hunt soak check bench fuzz clean
 
 help:
 	@sed -n 's/^# \(make .*\)/\1/p' Makefile
@@ -42,11 +43,18 @@ $(VENV)/.taut-dev: $(VENV)/.taut-demo
 	$(PIP) install -c constraints.txt -e '.[dev]'
 	@touch $@
 
+$(VENV)/.taut-docs: $(VENV)/.taut-demo
+	$(PIP) install -c constraints.txt -e '.[docs]'
+	@touch $@
+
 train: $(VENV)/.taut-demo
 	$(BIN)/taut demo $(ARGS)
 
 test: $(VENV)/.taut-dev
 	$(BIN)/python -m pytest $(SIDE_BY_SIDE) $(ARGS)
+
+docs: $(VENV)/.taut-docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 hunt: $(VENV)/.taut-dev
 	$(BIN)/python -m pytest $(SIDE_BY_SIDE) --hypothesis-profile=hunt $(ARGS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -27,7 +28,8 @@ _LINK = re.compile(r"\[[^\]]*\]\((?P<target>[^)\s]+)\)|(?:src|href)=\"(?P<attrib
 
 @dataclass(frozen=True)
 class Block:
-    """A fenced piece of a page. Its first word is the language; ``runnable`` after it says that it runs as it stands."""
+    """A fenced piece of a page. Its first word is the language; ``runnable`` after it says that it runs as it is, where
+    the modules named after that word are installed."""
 
     page: Path
     line: int
@@ -89,20 +91,63 @@ def test_python_compiles(block: Block) -> None:
 
 @pytest.mark.parametrize("block", RUNNABLE, ids=str)
 def test_python_runs(block: Block, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for module in block.info[2:]:
+        pytest.importorskip(module)
     monkeypatch.chdir(tmp_path)
     exec(compile(block.body, str(block), "exec"), {"__name__": "__main__"})
 
 
 def test_something_runs() -> None:
-    assert {"worker.md", "strategies.md"} <= {block.page.name for block in RUNNABLE}
+    assert {"worker.md", "strategies.md", "porting.md"} <= {block.page.name for block in RUNNABLE}
+    assert {"README.md", "porting.md"} == {diff.page.name for diff in DIFFS}
 
 
-def test_the_diff_is_a_script_before_and_after() -> None:
-    """Both sides of the README's diff must be programs."""
-    (diff,) = blocks(ROOT / "README.md", "diff")
-    for dropped in "+-":
-        kept = [line[1:] for line in diff.body.splitlines() if not line.startswith(dropped)]
-        compile("\n".join(kept), f"{diff} without {dropped}", "exec")
+DIFFS = [block for page in PAGES for block in blocks(page, "diff")]
+
+
+def side(diff: Block, dropped: str) -> str:
+    """Return one side of a diff: the program before it (without ``+`` lines) or after it (without ``-`` lines)."""
+    return "\n".join(line[1:] for line in diff.body.splitlines() if not line.startswith(dropped))
+
+
+@pytest.mark.parametrize("diff", DIFFS, ids=str)
+def test_a_diff_is_a_program_before_and_after(diff: Block, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    compile(side(diff, "+"), f"{diff} before", "exec")
+    after = compile(side(diff, "-"), f"{diff} after", "exec")
+    if "runnable" in diff.info:
+        exec(after, {"__name__": "__main__"})
+
+
+def figures(name: str) -> dict[str, float]:
+    rows = json.loads((ROOT / "bench" / "results" / f"{name}.json").read_text(encoding="utf-8"))["rows"]
+    return {row["name"]: row["value"] for row in rows}
+
+
+def measured() -> Iterator[str]:
+    """Yield the README's figures as they must read, made from bench/results."""
+    spectrum, cluster, deaths = figures("spectrum"), figures("cluster"), figures("going_on")
+    kept = {
+        name: spectrum[f"{name}, straggler: samples_per_s"] / spectrum[f"{name}: samples_per_s"]
+        for name in ("async", "sync")
+    }
+    yield f"`async` {kept['async']:.0%}, `sync` {kept['sync']:.0%}"
+    yield f"{cluster['mnist x4 tether: accuracy']:.1f}% against {cluster['mnist x4 synchronous: accuracy']:.1f}%"
+    in_a_ring = cluster.get("mnist x4 tether: bytes of a dense ring all-reduce / bytes sent")
+    if in_a_ring is None:  # results of before: against updates to every worker, 2 times the bytes of a ring of 4
+        in_a_ring = cluster["mnist x4 tether: dense bytes / bytes sent"] / 2
+    yield f"with {in_a_ring:.0f} times fewer bytes"
+    yield f"[{cluster['4 hosts at 100 Mbit/s / 4 plain, no network']:.0%}]"
+    pause_s = {name: deaths[f"{name}, run, killed: longest pause"] for name in ("async", "sync")}
+    yield f"`async` {pause_s['async']:.1f} s, `sync` {pause_s['sync']:.1f} s"
+    yield f"`sync` {deaths['sync, joined, killed: longest pause']:.1f} s between machines"
+    against_gloo = figures("collectives")["1gbit: ring's speed / gloo's"]
+    yield f"[{against_gloo:.0%}]"
+
+
+def test_the_readme_says_what_was_measured() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert [figure for figure in measured() if figure not in text] == []
 
 
 def documented_commands() -> set[str]:
