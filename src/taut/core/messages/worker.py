@@ -71,6 +71,13 @@ class Complaint(Struct, frozen=True, array_like=True):
     why: Annotated[str, Meta(max_length=256)] = ""
 
 
+class Dispute(Struct, frozen=True, array_like=True):
+    """Worker ``other`` holds other updates of ``origin`` than this worker does."""
+
+    origin: Rank
+    other: Rank
+
+
 class Heartbeat(Message, frozen=True):
     """I am alive; this is what I did. ``sketch`` (may be empty) is a linear sketch of the weights, for the consensus
     distance; ``complaints`` are about the worst of those whose messages make no sense. In lock-step, ``agreed``: the
@@ -85,6 +92,7 @@ class Heartbeat(Message, frozen=True):
     agreed: Count = 0
     elected: View | None = None
     calm: bool = False
+    disputes: Annotated[list[Dispute], Meta(max_length=64)] = field(default_factory=list)
 
 
 class Done(Message, frozen=True):

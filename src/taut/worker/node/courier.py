@@ -67,8 +67,8 @@ class Courier:
         self.facts = Facts()
         self.supervisor = SupervisorLink(transport, self.facts, self.clock, statistics, sketch)
         self.handover = Handover(self.facts, self._send, state_limit_nbytes)
-        self.stages = Stages(self.facts, self.clock, self._send, state_limit_nbytes)
         self.refusals = Refusals()  # of what others sent
+        self.stages = Stages(self.facts, self.clock, self._send, state_limit_nbytes, self.refusals)
         self.assembling: Assembling | None = None  # where workers may agree on who is in the run
         self.rank = -1
         self.workers = 1  # in the run, this one included
@@ -214,7 +214,7 @@ class Courier:
                 self.stages.tell_all(Tick())
                 self.handover.go_on(self.stage.state, now)
         if self.stages.present is not None:
-            self.supervisor.beat(now, self._complaints)
+            self.supervisor.beat(now, self._complaints, self.refusals.disputes)
         if self.assembling is not None:
             self.assembling.placed(self.facts.roster)  # it may have been told before there was anything to agree on
             self.assembling.tick(now)
