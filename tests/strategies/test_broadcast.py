@@ -18,7 +18,7 @@ from taut.testing.strategy_check import check_strategy, merge_sets
 @example(seed=11629, budget=8, window=8)  # few round trips, the first of them long: deadlines must come down again
 @settings(max_examples=150)
 def test_every_update_reaches_everybody_once(seed: int, budget: int, window: int) -> None:
-    strategy = Broadcast(merge=merge_sets, budget_nbytes=budget, window_nbytes=window)
+    strategy = Broadcast(merge=merge_sets, budget_nbytes=budget, window_nbytes=window, compares=True)
     check_strategy(strategy, seed)
 
 

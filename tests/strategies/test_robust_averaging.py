@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import deque
 from pathlib import Path
 
 import numpy as np
@@ -117,14 +118,14 @@ def test_a_share_that_is_refused_does_not_hold_the_others_up() -> None:
     world.finish()
 
 
-@pytest.mark.parametrize(("robust", "taken"), [("none", True), ("median", False)])
-def test_nobody_hands_a_model_to_those_who_took_part(robust: str, taken: bool) -> None:
+@pytest.mark.parametrize("robust", ["none", "median"])
+def test_nobody_hands_a_model_to_those_who_took_part(robust: str) -> None:
     world = MethodWorld(parse(f"averaging:every=1,robust={robust}").method(), [np.zeros(2, np.float32)] * 4)
     world.run(1)
     for rank in (1, 2, 3):
         world.tell(rank, Draining())
         world.tell(rank, Heard(0, Note(KIND), np.float32([7, 7]).tobytes()))
-    assert all((world.actors[rank].x == 7).any() == taken for rank in (1, 2, 3))
+    assert not any((world.actors[rank].x == 7).any() for rank in (1, 2, 3))
 
 
 def test_a_latecomer_believes_more_than_half_of_those_before_it() -> None:
@@ -132,7 +133,11 @@ def test_a_latecomer_believes_more_than_half_of_those_before_it() -> None:
     world.run(1)
     world.finish()
     late = world.join()
-    world.queues.clear()  # what they hand on; we say it here
+    for pair, queue in world.queues.items():  # what they hand on, we say here
+        world.queues[pair] = deque(item for item in queue if item.note.kind != KIND)
+    while world.deliver():
+        pass
+    world.catch_up(late)
     world.tell(late, Draining())
     world.tell(late, Heard(0, Note(KIND), np.float32([7, 7]).tobytes()))
     world.tell(late, Heard(1, Note(KIND), np.float32([3, 3]).tobytes()))

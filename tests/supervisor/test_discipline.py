@@ -7,10 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scripted import Scripted
 
-from taut.core.messages import Complaint, Done, Expulsion, Heartbeat, Leave, Statistics
+from taut.core.messages import Complaint, Dispute, Done, Expulsion, Failed, Heartbeat, LeaseRequest, Leave, Statistics
 from taut.errors import Misuse
 from taut.supervisor.cluster import Cluster
 from taut.supervisor.complaints import MOST_EXCESS, MOST_REFUSED, WINDOW_S
+from taut.supervisor.course import IDLE_S
+from taut.supervisor.disputes import GRACE_S
 from taut.supervisor.plan import RunPlan
 
 
@@ -157,3 +159,71 @@ def test_who_cannot_be_dismissed(prepare, rank: int, why: str) -> None:
     prepare(run)
     with pytest.raises(Misuse, match=why):
         run.cluster.dismiss(rank, "go", run.now)
+
+
+# ------------------------------------------------------------------------------- different updates of one origin
+
+
+def dispute(run: Scripted, accuser: int, origin: int, other: int) -> None:
+    run.say(accuser, Heartbeat(Statistics(), [], disputes=[Dispute(origin, other)]))
+
+
+def let_settle(run: Scripted, *beating: int) -> None:
+    run.now += GRACE_S
+    for rank in beating:
+        run.beat(rank)
+
+
+def test_an_origin_that_tells_everybody_something_else_is_expelled_and_the_others_take_one_state() -> None:
+    run = training(4)
+    for one, other in ((0, 1), (1, 2), (2, 0)):
+        dispute(run, one, 3, other)
+    assert live(run) == {0, 1, 2, 3}, "not before all had time to compare"
+    let_settle(run, 0)
+    assert live(run) == {0}
+    assert [told.welcome for rank in (1, 2, 3) for told in run.heard(rank, Expulsion)] == [True, True, False]
+    assert "different updates to different workers" in run.heard(3, Expulsion)[0].reason
+
+
+@given(st.integers(3, 6), st.lists(st.tuples(st.integers(0, 7), st.integers(0, 7)), max_size=20))
+def test_a_single_liar_about_updates_gets_nobody_expelled(workers: int, lies) -> None:
+    run = training(workers)
+    for origin, other in lies:
+        dispute(run, 1, origin, other)
+        let_settle(run, 0)
+    assert all(told.welcome for rank in range(workers) for told in run.heard(rank, Expulsion)), "all may come back"
+    assert len(live(run) - {1}) >= workers - 2, "one other at most"
+
+
+def test_the_one_that_all_others_contradict_takes_their_state() -> None:
+    run = training(4)
+    for one in (0, 2):
+        dispute(run, one, 3, 1)
+    let_settle(run, 0)
+    assert live(run) == {0, 2, 3}
+    assert run.heard(1, Expulsion)[0].welcome
+    assert "of worker 3's updates worker 1 holds others than the rest" in run.told("dispute")
+
+
+def test_a_dispute_in_a_run_that_is_ending_is_shown_once() -> None:
+    run = training(4)
+    run.done(0, 1, 2, 3)
+    for _ in range(3):
+        dispute(run, 0, 3, 1)
+        let_settle(run, 0)
+    assert live(run) == {0, 1, 2, 3}
+    assert run.told("dispute").count("holds others than the rest") == 1
+
+
+def test_a_run_whose_trainers_failed_does_not_wait_for_who_never_trained() -> None:
+    run = training(3)
+    for rank in (0, 1):
+        run.say(rank, LeaseRequest(0, 64, 8, last=True))
+        run.say(rank, Failed("the loss is not finite"))
+    assert run.cluster.outcome is None
+    for _ in range(round(IDLE_S) + 2):
+        run.now += 1.0
+        run.say(2, Heartbeat(Statistics(), []))
+        run.take(run.cluster.tick(run.now))
+    assert run.outcome.exit_code != 0
+    assert "no worker is left that trains: worker 2 has made no step" in run.outcome.error

@@ -23,7 +23,7 @@ from taut.communication.transport import Transport
 from taut.communication.zmq_transport import ZmqTransport
 from taut.config import WorkerEnvironment
 from taut.core.events import Arrived, Deliver, PeerGone, PeerJoined, Published, Taken, Tick
-from taut.core.messages import SUPERVISOR, Member, Note, Parcel, Receipt, Report, Span, StateRequest, Updates
+from taut.core.messages import SUPERVISOR, Member, Note, Parcel, Receipt, Report, Roster, Span, StateRequest, Updates
 from taut.errors import MalformedMessage
 from taut.strategies.broadcast import Broadcast
 from taut.strategies.channels import Channels
@@ -239,6 +239,23 @@ def test_messages_of_the_next_phase_and_requests_for_the_state_are_bounded() -> 
         node.work(0.0)
     assert node.refusals.counts == {1: 4}
     assert "asked for 20 times" in node.refusals.why[1]
+    node.close()
+
+
+def test_a_member_that_cannot_be_reached_does_not_keep_the_others_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    node, _ = seated(Channels(), limit_nbytes=10_000)
+    admit = node.transport.admit
+
+    def choosy(member: Member) -> None:
+        if member.rank == 2:
+            raise MalformedMessage("worker 2 has no usable key or address")
+        admit(member)
+
+    monkeypatch.setattr(node.transport, "admit", choosy)
+    members = [Member(rank, f"tcp://127.0.0.1:{rank + 1}", "k" * 40) for rank in (0, 1, 2, 3)]
+    node._enter(Roster(1, members, []))
+    assert sorted(node.stages.members) == [1, 3]
+    assert node.refusals.counts == {2: 1}
     node.close()
 
 

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from types import ModuleType
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -26,6 +26,7 @@ from taut.codecs.application import apply
 from taut.codecs.facts import Facts
 from taut.codecs.forms import FORMS
 from taut.codecs.grid import Grid
+from taut.codecs.magnitude import check_reach
 from taut.codecs.payload import Bytes, Header, Kind
 from taut.codecs.signs import room_for_words
 from taut.codecs.validation import frame, rice_words, validate
@@ -86,6 +87,13 @@ class State:
         self.density += (1.0 - keep) / self._weight * (sent / max(1, self.size) - self.density)
 
 
+class Checked(NamedTuple):
+    """A payload that was found right: its header, and its words where they had to be decoded for that."""
+
+    head: Header
+    words: Any = None
+
+
 class Codec(ABC):
     """How an update is written down. ``exact``: replicas that started on a grid agree to the last bit after a
     drain.
@@ -135,16 +143,27 @@ class Codec(ABC):
     def flush(self, state: State) -> list[bytes]:
         """End of the run: what is left goes out too, as far as it is worth sending."""
 
-    def absorb(self, state: State, payload: Bytes) -> None:
-        """Take in another worker's payload: b and w move by it. All of it is validated before anything is
-        applied: ``MalformedMessage`` leaves the state as it was."""
+    def check(self, state: State, payload: Bytes) -> Checked:
+        """Look at every byte of another worker's payload before it is kept or applied. ``MalformedMessage`` where it is
+        not right, would break this codec's promise, or changes a weight by far too much. What is returned is for
+        ``absorb``."""
         head = frame(payload, state.size)
         self._admit(state, head)
-        if head.kind is Kind.RICE:  # decoding checks it, and is done once
-            state.kernels.add_words(state.w, state.b, head.base, rice_words(payload, head), head.quantum)
-            return
-        validate(payload, state.size)
-        apply(state, payload, head)
+        words = rice_words(payload, head) if head.kind is Kind.RICE else None
+        if words is None:
+            validate(payload, state.size)
+        if state.grid is not None:
+            check_reach(payload, head, state.grid)
+        return Checked(head, words)
+
+    def absorb(self, state: State, payload: Bytes, checked: Checked | None = None) -> None:
+        """Take in another worker's payload: b and w move by it. All of it is validated before anything is
+        applied: ``MalformedMessage`` leaves the state as it was. ``checked``: what ``check`` said of it before."""
+        head, words = checked or self.check(state, payload)
+        if words is not None:
+            state.kernels.add_words(state.w, state.b, head.base, words, head.quantum)
+        else:
+            apply(state, payload, head)
 
     def shared(self, state: State) -> Vector:
         """b, on which all replicas agree after a drain. The state's own vector, not a copy."""

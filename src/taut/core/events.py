@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from taut.core.messages import Note, Parcel, Receipt, Report, Updates
 
 
 @dataclass(frozen=True, slots=True)
 class Include:
-    """Action: include these updates (of one origin, merged) in the local replica."""
+    """Action: include these updates (of one origin, merged) in the local replica. ``checked``: what was found when the
+    payload was looked at, so that this need not be done again."""
 
     origin: int
     lo: int
     hi: int
     payload: bytes
+    checked: Any = field(default=None, compare=False, repr=False)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that it takes while it waits."""
+        return len(self.payload) + int(getattr(getattr(self.checked, "words", None), "nbytes", 0))
 
 
 # ------------------------------------------------------------------------------------------------------- events
@@ -139,4 +147,21 @@ class Deliver:
     payload: bytes
 
 
-Action = Send | Include | Drained | Deliver
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A payload of ``sender`` was not right, and is left out: count it."""
+
+    sender: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Disputed:
+    """Worker ``other`` holds other updates of ``origin`` than this worker: one of the two does not tell the truth, or
+    ``origin`` sent them different ones."""
+
+    origin: int
+    other: int
+
+
+Action = Send | Include | Drained | Deliver | Refused | Disputed

@@ -19,6 +19,8 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+import msgspec
+
 from taut.core.events import (
     Action,
     Arrived,
@@ -36,18 +38,23 @@ from taut.core.events import (
     Taken,
     Tick,
 )
-from taut.core.messages import Report, Span, Updates
-from taut.strategies.broadcast_arrivals import take_report, take_updates
+from taut.core.messages import Mark, Report, Span, Updates
+from taut.strategies.broadcast_arrivals import Check, compare_chains, extend_chains, take_report, take_updates
 from taut.strategies.broadcast_state import BroadcastState, prune
 from taut.strategies.links import MOST_PATIENCE, Link
 from taut.strategies.log import Entry, Log, Merge
 from taut.strategies.passing_on import MAX_SPANS, follow, merged_spans, pass_on
 
+MARKS_S = 0.5  # between two reports with hash chains, to one neighbour
+
 
 @dataclass(frozen=True)
 class Broadcast:
     """Hyper-parameters. ``merge`` adds payloads; ``window_nbytes`` bounds what is under way to one neighbour;
-    ``budget_nbytes`` is how large the log may grow before queued updates are merged; ``report_s`` spaces reports."""
+    ``budget_nbytes`` is how large the log may grow before queued updates are merged; ``report_s`` spaces reports.
+    ``check`` raises ``MalformedMessage`` for a payload that must not be kept (what it returns goes to ``Include``), and
+    ``keep_nbytes`` bounds what is kept of another origin's updates: what does not fit is sent again later.
+    ``compares``: workers notice an origin that sends different updates to different workers (``chains.py``)."""
 
     bounded: ClassVar[bool] = False  # a worker may have to wait: see `horizon`
     returns: ClassVar[Literal["sum", "mix"]] = "sum"  # see `Method.returns`
@@ -58,6 +65,9 @@ class Broadcast:
     frame_nbytes: int = 1 << 20
     payload_nbytes: int = 32 << 20
     report_s: float = 0.05
+    keep_nbytes: int = 1 << 30
+    check: Check | None = None
+    compares: bool = False  # neighbours tell each other hash chains of what each origin sent
 
     def start(self, rank: int, synced: bool) -> BroadcastState:
         return BroadcastState(rank=rank, synced=synced)
@@ -70,16 +80,21 @@ class Broadcast:
         """Whether this worker may take its next step."""
         return state.clock <= self.horizon(state)
 
-    def on(self, state: BroadcastState, event: Event, now: float) -> list[Action]:
+    def on(  # noqa: PLR0912  # one case per event
+        self, state: BroadcastState, event: Event, now: float
+    ) -> list[Action]:
         """Tell ``state`` (changed in place) that ``event`` happened; what is to be done about it."""
         actions: list[Action] = []
         match event:
             case Published(payload):
                 self._publish(state, payload)
             case Arrived(sender, Updates() as message, payloads):
-                take_updates(state, sender, message, payloads, actions)
+                actions += take_updates(state, sender, message, payloads, self.check, self.keep_nbytes)
+                if self.compares:
+                    extend_chains(state, actions)
             case Arrived(sender, Report() as message, _):
                 take_report(state, sender, message, now)
+                actions += compare_chains(state, sender, message)
                 prune(state)
                 follow(state.log_of(sender), message.merged, self.merge, self.payload_nbytes)
             case Taken(positions):
@@ -132,7 +147,7 @@ class Broadcast:
                     pass_on(state, rank, link, now, self.merge, self.payload_nbytes, actions)
             since_s = now - link.reported_s
             if link.gap or since_s >= (self.report_s if link.report_due else link.rto_s):
-                actions.append(Send(rank, _report(state, rank, link)))
+                actions.append(Send(rank, _report(state, rank, link, now)))
                 link.report_due = link.gap = False
                 link.reported_s = now
         if state.drained() and not state.told_drained:
@@ -187,6 +202,7 @@ def _on_synced(state: BroadcastState, have: dict[int, int], tail: list[Include])
         if origin != state.rank:
             assert state.log_of(origin).head == position, "the tail does not end where the state does"
             state.taken[origin] = position
+            state.chain_of(origin).restart(position)
     state.synced = True
     _owe_reports(state)
 
@@ -208,13 +224,17 @@ def _owe_reports(state: BroadcastState) -> None:
         link.reported_s = float("-inf")
 
 
-def _report(state: BroadcastState, rank: int, link: Link) -> Report:
+def _report(state: BroadcastState, rank: int, link: Link, now: float) -> Report:
     position = state.taken.get(rank, 0) if state.synced else -1
     link.told_clock = state.clock
+    report = Report(link.in_round, position, link.gap, state.have(), sorted(state.gone), state.final, state.clock)
     merged = merged_spans(state.log_of(state.rank))
-    return Report(
-        link.in_round, position, link.gap, state.have(), sorted(state.gone), state.final, state.clock, merged=merged
-    )
+    marks: list[Mark] = []
+    if now - link.marked_s >= MARKS_S or state.final >= 0:
+        link.marked_s = now
+        others = [(origin, chain) for origin, chain in state.chains.items() if origin != rank]
+        marks = [Mark(origin, *mark) for origin, chain in others for mark in chain.marks()]
+    return msgspec.structs.replace(report, merged=merged, marks=marks) if merged or marks else report
 
 
 def _somebody_stands(state: BroadcastState, at: int) -> bool:

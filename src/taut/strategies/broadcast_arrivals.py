@@ -3,8 +3,10 @@ reports are believed as far as they can be true."""
 
 from __future__ import annotations
 
-from taut.core.events import Action, Include
-from taut.core.messages import Report, Updates
+from collections.abc import Callable, Sequence
+
+from taut.core.events import Action, Disputed, Include, Refused
+from taut.core.messages import Report, Span, Updates
 from taut.errors import MalformedMessage
 from taut.strategies.broadcast_state import BroadcastState
 from taut.strategies.links import Link
@@ -14,30 +16,74 @@ MOST_CLOCK = 1 << 48
 MOST_UNKNOWN = 1024  # workers that a neighbour may speak of before we have heard of them
 
 
+Check = Callable[[bytes], object]
+
+
 def take_updates(
-    state: BroadcastState, sender: int, message: Updates, payloads: list[bytes], actions: list[Action]
-) -> None:
-    """Those that follow what is here are to be included; what comes before or after that is passed over."""
+    state: BroadcastState,
+    sender: int,
+    message: Updates,
+    payloads: list[bytes],
+    check: Check | None = None,
+    keep_nbytes: int = 1 << 62,
+) -> list[Action]:
+    """Those that follow what is here are to be included; what comes before or after that is passed over. Payloads are
+    checked before they are kept: a refused one is kept as an empty one, which changes nothing."""
     link = state.links.get(sender)
     if link is None or not state.synced:
-        return  # from a stranger, or before we can place it: it will be sent again
+        return []  # from a stranger, or before we can place it: it will be sent again
+    fresh, gap = _fresh(state, sender, message, payloads)
+    actions: list[Action] = []
     if message.spans and message.spans[0].origin == sender:
         link.in_round = message.round
         _measure_staleness(state, message.echo)
+    link.gap = link.gap or gap
+    for span, payload in fresh:
+        log = state.log_of(span.origin)
+        if log.entries and log.nbytes + len(payload) > keep_nbytes:
+            break  # others lack much of what is kept already: it will be sent again
+        item = _checked(span, payload, sender, check, actions)
+        log.append(item.lo, item.hi, item.payload)
+        actions.append(item)
+    link.report_due = True
+    return actions
+
+
+def _checked(span: Span, payload: bytes, sender: int, check: Check | None, actions: list[Action]) -> Include:
+    """Return what is to be included of an update: nothing, where the payload is refused. An empty one that is passed on
+    was refused by whoever had it first, and not sent by this sender."""
+    checked = None
+    if check is not None and (payload or span.origin == sender):
+        try:
+            checked = check(payload)
+        except MalformedMessage as error:
+            actions.append(Refused(sender, str(error)))
+            payload = b""
+    return Include(span.origin, span.lo, span.hi, payload, checked)
+
+
+def _fresh(
+    state: BroadcastState, sender: int, message: Updates, payloads: list[bytes]
+) -> tuple[list[tuple[Span, bytes]], bool]:
+    """Return the updates in a message that follow what is here, and whether some before them are missing.
+    ``MalformedMessage`` for numbers that cannot be."""
+    fresh: list[tuple[Span, bytes]] = []
+    heads: dict[int, int] = {}
+    gap = False
     for span, payload in zip(message.spans, payloads, strict=True):
         if span.origin == state.rank or (span.origin != sender and span.origin not in state.gone):
             continue  # ours, or passed on before we know of the death: it will be sent again
-        log = state.log_of(span.origin)
-        if span.hi <= log.head:
+        head = heads.setdefault(span.origin, state.log_of(span.origin).head)
+        if span.hi < span.lo or span.hi > head + FAR:
+            raise MalformedMessage(f"updates {span.lo}..{span.hi} of worker {span.origin}, of which {head} have come")
+        if span.hi <= head:
             continue  # a repetition
-        if span.lo > log.head + FAR:
-            raise MalformedMessage(f"update {span.lo} of worker {span.origin}, of which {log.head} have come")
-        if span.lo != log.head + 1:
-            link.gap = link.gap or span.origin == sender
+        if span.lo != head + 1:
+            gap = gap or span.origin == sender
             continue
-        log.append(span.lo, span.hi, payload)
-        actions.append(Include(span.origin, span.lo, span.hi, payload))
-    link.report_due = True
+        fresh.append((span, payload))
+        heads[span.origin] = span.hi
+    return fresh, gap
 
 
 def _measure_staleness(state: BroadcastState, echo: int) -> None:
@@ -79,6 +125,27 @@ def take_report(state: BroadcastState, sender: int, message: Report, now: float)
     link.take(min(message.position, link.received))
     if message.gap and message.round == link.round:
         link.send_again()
+
+
+def extend_chains(state: BroadcastState, taken: Sequence[Action]) -> None:
+    """Add what was taken to the hash chains of its origins."""
+    for item in taken:
+        if isinstance(item, Include):
+            state.chain_of(item.origin).add(item.lo, item.hi, item.payload)
+
+
+def compare_chains(state: BroadcastState, sender: int, message: Report) -> list[Disputed]:
+    """The neighbour's hash chains beside ours: whose updates it holds others of than we do, each said once."""
+    disputed: list[Disputed] = []
+    for mark in message.marks:
+        chain = state.chains.get(mark.origin)
+        if chain is None or mark.origin in (sender, state.rank) or sender not in state.links:
+            continue
+        known = state.disputed.get(mark.origin, ())
+        if sender not in known and chain.contradicts(mark.position, mark.value):
+            state.disputed.setdefault(mark.origin, set()).add(sender)
+            disputed.append(Disputed(mark.origin, sender))
+    return disputed
 
 
 def _check_claims(state: BroadcastState, sender: int, message: Report, received: int) -> None:

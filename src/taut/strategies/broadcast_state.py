@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from taut.core.events import Include
+from taut.strategies.chains import Chain
 from taut.strategies.links import Link
 from taut.strategies.log import Log
 
@@ -26,6 +27,8 @@ class BroadcastState:
     clock: int = 0  # iterations, as told by `Ticked`
     staleness: float = 1.0
     told_drained: bool = False
+    chains: dict[int, Chain] = field(default_factory=dict)  # per origin, of what it sent; empty where nobody compares
+    disputed: dict[int, set[int]] = field(default_factory=dict)  # origin -> neighbours who hold other updates of it
     laggards: dict[int, int] = field(default_factory=dict)  # per origin, a neighbour that was seen not to have all of it
 
     def log_of(self, origin: int) -> Log:
@@ -33,6 +36,12 @@ class BroadcastState:
         if log is None:
             log = self.logs[origin] = Log()
         return log
+
+    def chain_of(self, origin: int) -> Chain:
+        chain = self.chains.get(origin)
+        if chain is None:
+            chain = self.chains[origin] = Chain()
+        return chain
 
     def have(self) -> dict[int, int]:
         """The version vector: per origin, how many of its updates are here."""
@@ -48,7 +57,8 @@ class BroadcastState:
         ]
 
     def beyond(self, have: dict[int, int], gone: Iterable[int]) -> list[Include]:
-        """Updates that are held here of those who are ``gone``, and are not among ``have``, in order per origin.
+        """Updates that are held here of those who are ``gone``, and are not among ``have``, in order per origin. Where
+        others hold other updates of an origin, none of it.
 
         >>> state = BroadcastState(2, True)
         >>> for seq in (1, 2, 3): state.log_of(2).append(seq, seq, b"u")
@@ -56,7 +66,7 @@ class BroadcastState:
         ([2, 3], [])
         """
         found: list[Include] = []
-        for origin in sorted(set(gone) & self.logs.keys()):
+        for origin in sorted((set(gone) & self.logs.keys()) - self.disputed.keys()):
             log, position = self.logs[origin], have.get(origin, 0)
             if position < log.head and position >= log.floor and log.boundary(position):
                 found += [Include(origin, entry.lo, entry.hi, entry.payload) for entry in log.after(position)]

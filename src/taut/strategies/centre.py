@@ -107,7 +107,7 @@ class Centre:
         assert not self.asking, "the last answer is not complete"
         self.round += 1
         self.number, self._values = number, values
-        return self._ask(range(self.shards))
+        return self.group.introduce() + self._ask(range(self.shards))
 
     def _ask(self, shards: Sequence[int]) -> list[Tell]:
         by_holder: dict[int, list[int]] = {}
@@ -164,7 +164,7 @@ class Centre:
             return [] if self.late.left else self.group.heard(sender, note, payload)
         if note.kind == KIND:
             if sender in self.place.members and not self.finished:
-                self.late.take(payload, len(self.view), sender, self.place)
+                self.late.hear(payload, len(self.view), sender, self.draining, possible=not self.group.founder)
             return []
         parts = self._parts(note, payload)
         if note.kind == "ask":
@@ -215,7 +215,7 @@ class Centre:
     def placed(self, place: Place) -> list[Tell]:
         """The members changed: hand over what we no longer hold, and ask the heirs of the dead."""
         before, self.place = self.place, place
-        tells = self.group.placed(place) if self.late.stays(place) else []
+        tells = self.group.placed(place) if self.late.stays() else self.group.testify(place)
         moved: dict[int, list[int]] = {}
         for shard in range(self.shards):
             heir = self.holder(shard)
@@ -249,6 +249,8 @@ class Centre:
         return [self._tell(other, kind, shards, self.view) for other in fresh]
 
     def _finish(self) -> None:
+        if self.group.founder is False:
+            self.late.take(self.place)
         if self.late.handed is not None:
             self.local.x[:] = self.late.handed
         elif self.begun and self.group.done:

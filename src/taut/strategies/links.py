@@ -41,6 +41,7 @@ class Link:
     clock: int = 0  # its iterations, as it last told us; where the delay is bounded
     told_clock: int = 0  # ours, as we last told it
     heard: bool = False  # it has sent a report, so it holds what it publishes for us
+    marked_s: float = float("-inf")  # when it was last told our hash chains
     relayed: dict[int, tuple[int, float]] = field(default_factory=dict)  # dead origin -> passed on up to, when
     # towards it: what we owe it in reports
     report_due: bool = True

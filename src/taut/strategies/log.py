@@ -11,6 +11,8 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from taut.errors import MalformedMessage
+
 Merge = Callable[[Sequence[bytes]], bytes]
 
 
@@ -106,8 +108,8 @@ class Log:
         start, stop = self._first(lo), self._first(hi + 1)
         run = self.entries[start:stop]
         if len(run) > 1 and run[0].lo == lo and run[-1].hi == hi:
-            payload = merge([entry.payload for entry in run])
-            if len(payload) <= limit_nbytes:
+            payload = merged(run, merge, limit_nbytes)
+            if payload is not None:
                 self.entries[start:stop] = [Entry(lo, hi, payload)]
                 self.nbytes += len(payload) - sum(len(entry.payload) for entry in run)
 
@@ -116,12 +118,23 @@ class Log:
         return bisect_left(self.entries, position, key=lambda entry: entry.lo)
 
 
+def merged(run: Sequence[Entry], merge: Merge, limit_nbytes: int) -> bytes | None:
+    """Return the updates of ``run`` as one payload; None where that is too long, or one of them cannot be merged: such
+    entries stay as they are."""
+    try:
+        payloads = [entry.payload for entry in run if entry.payload]  # an empty one was refused
+        payload = merge(payloads) if payloads else b""
+    except MalformedMessage:
+        return None
+    return payload if len(payload) <= limit_nbytes else None
+
+
 def _united(run: list[Entry], merge: Merge, limit_nbytes: int) -> list[Entry]:
     """One entry, or as few as stay within the limit."""
     if len(run) < 2:
         return run
-    payload = merge([entry.payload for entry in run])
-    if len(payload) <= limit_nbytes:
+    payload = merged(run, merge, limit_nbytes)
+    if payload is not None:
         return [Entry(run[0].lo, run[-1].hi, payload)]
     half = len(run) // 2
     return _united(run[:half], merge, limit_nbytes) + _united(run[half:], merge, limit_nbytes)

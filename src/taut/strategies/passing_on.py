@@ -16,7 +16,7 @@ from taut.core.events import Action, Send
 from taut.core.messages import Span, Updates
 from taut.strategies.broadcast_state import BroadcastState
 from taut.strategies.links import Link
-from taut.strategies.log import Entry, Log, Merge
+from taut.strategies.log import Entry, Log, Merge, merged
 
 MAX_SPANS = 256
 TOGETHER_NBYTES = 1 << 20  # so much is handed on as it is; what is more is merged first
@@ -67,8 +67,8 @@ def _together(entries: list[Entry], merge: Merge, limit_nbytes: int) -> list[Ent
     somebody may come to stand between two that others have merged."""
     if len(entries) <= MAX_SPANS and sum(len(entry.payload) for entry in entries) <= TOGETHER_NBYTES:
         return entries
-    payload = merge([entry.payload for entry in entries])
-    if len(payload) <= limit_nbytes:
+    payload = merged(entries, merge, limit_nbytes)
+    if payload is not None:
         return [Entry(entries[0].lo, entries[-1].hi, payload)]
     room, count = limit_nbytes, 0
     while count < min(len(entries), MAX_SPANS) and len(entries[count].payload) <= room:

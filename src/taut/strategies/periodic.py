@@ -162,14 +162,11 @@ class Periodic(Method):
                     actions += state.group.heard(sender, note, payload)
                     actions += state.group.refused()
             case Heard(sender, Note(kind=kind), payload) if kind == KIND:
-                # A robust group's members end by themselves: only who never took part needs to be told.
-                needed = not (state.finished or (state.late.by_majority and state.rounds))
-                if sender in state.place.members and needed:
-                    state.late.take(payload, len(state.local.x), sender, state.place)
+                if sender in state.place.members and not state.finished:
+                    state.late.hear(payload, len(state.local.x), sender, state.draining, self._perhaps_late(state))
             case Placed(place):
                 state.place = place
-                if state.late.stays(place):
-                    actions += state.group.placed(place)
+                actions += state.group.placed(place) if state.late.stays() else state.group.testify(place)
             case Ended() | Leaving():
                 state.ended = True
             case Draining():
@@ -199,8 +196,14 @@ class Periodic(Method):
             state.moved += not state.drift.under_way
             state.drift.stepped()
 
+    def _perhaps_late(self, state: Any) -> bool:
+        """Whether the last round may have been completed before this worker came, as far as it knows."""
+        return not (state.rounds or state.group.founder)
+
     def _go_on(self, state: Any, actions: list[MethodAction]) -> None:
         """Whatever can be done in this turn."""
+        if state.draining and state.group.founder is False and self._perhaps_late(state):
+            state.late.take(state.place)
         if state.late.handed is not None:
             self._end_late(state, actions)
             return

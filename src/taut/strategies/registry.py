@@ -69,7 +69,7 @@ class Choice:
         made: Method = self.kind(**self.settings)
         return made
 
-    def stream(self, merge: Merge, **limits: int) -> Broadcast:
+    def stream(self, merge: Merge, **limits: Any) -> Broadcast:
         made: Broadcast = self.kind(merge=merge, **self.settings, **limits)
         return made
 

@@ -50,6 +50,9 @@ class Standing(ABC):
         self._counted = False  # a version was agreed on in which it had the state: it has taken part since
         self.givers: list[int] = []  # while it is bare: who has what it lacks, the first to be asked first
         self.settled = False  # all stands of this version are in
+        # Whether nobody had completed a round when all stands were in for the first time; None before that. No round can
+        # be completed without this member from then on, so it never comes too late for the last one.
+        self.founder: bool | None = None
         self._stood = False  # and ours is told
         self._stands: dict[int, dict[int, Stand]] = {}  # of this version and of later ones
         self._early: list[tuple[int, Note, bytes]] = []
@@ -107,7 +110,19 @@ class Standing(ABC):
         if self.settled or not stands.keys() >= set(self.place.members):
             return []
         self.settled = True
+        if self.founder is None:
+            self.founder = all(stands[member].hollow for member in self.place.members)
         return self._agree({member: stands[member] for member in self.place.members})
+
+    def testify(self, place: Place) -> list[Tell]:
+        """Tell the members of ``place`` that this member holds what the last round brought. It takes part in none."""
+        self.place = place
+        note = Note(self.stands_as, self.stand.round + 1, self.lane, [place.version, 0.0])
+        return [Tell(other, note) for other in place.others]
+
+    def introduce(self) -> list[Tell]:
+        """Tell the others where this member stands, before there is a round to join."""
+        return self._take_stand()
 
     @abstractmethod
     def take_over(self, round: int) -> list[Tell]:

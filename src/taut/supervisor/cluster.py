@@ -221,7 +221,7 @@ class Cluster:
             self.lending.serve(now)
             if not self.ending.begun and not self.recovering:  # else nobody knows what a checkpoint would contain
                 self.checkpointing.settle(now, self.ledger.started_s)
-            why = self.course.deserted()
+            why = self.course.deserted(now)
             if why is not None:
                 self._fail(why, now)
         if self.outcome is None:

@@ -8,12 +8,15 @@ from taut.core.messages import NextPhase, Start
 from taut.supervisor.membership import Worker
 from taut.supervisor.roll import Roll
 
+IDLE_S = 60.0  # a worker whose fellows all failed has begun to train by then, or never will
+
 
 @dataclass(slots=True)
 class Course:
     """``roll`` knows the workers and what has happened so far."""
 
     roll: Roll
+    idle_since_s: float | None = None  # since when nobody is left that has ever trained
 
     @property
     def needed(self) -> int:
@@ -61,11 +64,14 @@ class Course:
         for worker in able:
             roll.outbox.send(worker.connection, NextPhase(reached, roll.members.version))
 
-    def deserted(self) -> str | None:
+    def deserted(self, now: float) -> str | None:
         """Why nobody is left who could bring the run to an end, and nobody is to come, where that is so."""
         members, ledger, ending = self.roll.members, self.roll.ledger, self.roll.ending
-        if ending.verdict is not None or members.with_state():
+        if ending.verdict is not None:
             return None
+        if members.with_state():
+            return self._idle(now)
+        self.idle_since_s = None
         none_to_come = ending.begun or ledger.lost >= self.roll.plan.workers
         if ledger.started_s is None and (members.live() or not none_to_come):
             return None
@@ -74,3 +80,17 @@ class Course:
         if ending.begun:
             return f"{ending.reason}, before any worker was ready"
         return "every worker left before the end of the run, so nobody could write the model"
+
+    def _idle(self, now: float) -> str | None:
+        """Why the run cannot end though workers are there: the others failed, and these have never begun to train."""
+        failures, left = self.roll.ledger.failures, self.roll.members.with_state()
+        if not failures or self.roll.ledger.started_s is None or any(worker.began for worker in left):
+            self.idle_since_s = None
+            return None
+        if self.idle_since_s is None:
+            self.idle_since_s = now
+        if now - self.idle_since_s < IDLE_S:
+            return None
+        ranks = ", ".join(str(worker.rank) for worker in left[:8])
+        why = f"worker {ranks} has made no step and asked for no data in {IDLE_S:.0f} s"
+        return f"no worker is left that trains: {why}, and the others are gone ({'; '.join(failures[-4:])})"

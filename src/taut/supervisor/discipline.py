@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from taut.core.messages import SUPERVISOR, Complaint, Leave
+from taut.core.messages import SUPERVISOR, Complaint, Dispute, Leave
 from taut.errors import Misuse
 from taut.supervisor.complaints import Complaints
+from taut.supervisor.disputes import Disputes
 from taut.supervisor.membership import Worker
 from taut.supervisor.roll import Roll
 
@@ -18,6 +19,7 @@ class Discipline:
 
     roll: Roll
     complaints: Complaints = field(default_factory=Complaints)
+    disputes: Disputes = field(default_factory=Disputes)
 
     def dismiss(self, rank: int, reason: str, now: float, expel: bool = False) -> None:
         """Worker ``rank`` is to go in order, with everything handed over; ``expel``: at once. The others go on.
@@ -38,6 +40,36 @@ class Discipline:
                 continue
             self._note(accused, self.complaints.accuse(accuser.rank, complaint, now))
             self._judge(accused, complaint.why, now)
+
+    def disputed(self, accuser: Worker, disputes: Sequence[Dispute], now: float) -> None:
+        """What a heartbeat says of updates that differ; then what has been disputed for long enough is settled."""
+        workers = self.roll.members.workers
+        for origin, other in ((dispute.origin, dispute.other) for dispute in disputes):
+            known = origin in workers and other in workers and workers[other].has_state
+            if known and accuser.has_state and len({origin, other, accuser.rank}) == 3:
+                self.disputes.note(origin, accuser.rank, other, now)
+        for origin in self.disputes.due(now):
+            self._settle(origin, now)
+
+    def _settle(self, origin: int, now: float) -> None:
+        """Expel an origin that sent different updates to different workers, and let those that differ from the others
+        take the run's state anew: they did nothing wrong, and come back. A run that is ending only says so."""
+        members = self.roll.members
+        live = {worker.rank for worker in members.with_state() if worker.rank != origin}
+        ruling = self.disputes.settle(origin, live)
+        if not ruling.renewed:
+            return
+        differ = ", ".join(str(rank) for rank in ruling.renewed)
+        told = f"of worker {origin}'s updates worker {differ} holds others than the rest"
+        if not self.roll.ending.begun or origin not in self.disputes.shown:
+            self.roll.outbox.record("dispute", told)
+        if self.roll.ending.begun:
+            self.disputes.shown.add(origin)
+            return
+        if ruling.expels and members.workers[origin].live:
+            self.roll.given_up(members.workers[origin], "it sent different updates to different workers", now)
+        for rank in ruling.renewed:
+            self.roll.given_up(members.workers[rank], f"{told}: it takes their state", now, may_return=True)
 
     def refused(self, worker: Worker, why: str, now: float, refused: int = 1, excess: int = 0) -> None:
         """The supervisor itself could not read, or did not take, so many messages of this worker."""

@@ -52,6 +52,8 @@ class Hearing:
     def said(  # noqa: PLR0912  # one case per message
         self, worker: Worker, message: WorkerMessage, payloads: Sequence[bytes], now: float
     ) -> None:
+        if isinstance(message, LeaseRequest | LeaseTaken | LeaseDone | PhaseDone | Done | Digest):
+            worker.began = True
         match message:
             case Heartbeat():
                 self._beat(worker, message, now)
@@ -98,7 +100,9 @@ class Hearing:
         if worker.detector.beat(now):
             self._remind(worker)
         worker.statistics, worker.sketch = message.statistics, message.sketch
+        worker.began = worker.began or message.statistics.steps > 0
         self.discipline.complained(worker, message.complaints, now)
+        self.discipline.disputed(worker, message.disputes, now)
         roll.outbox.add(Measured(worker.rank, message.statistics))
         if message.said != worker.heard:
             worker.heard, worker.lost = message.said, worker.lost + 1

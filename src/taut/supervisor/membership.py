@@ -40,6 +40,7 @@ class Worker:
     refused: int = 0  # messages of it that others could not take
     heard: int = 0  # messages of it that came, without heartbeats
     lost: int = 0  # how often some did not come, in this life of the supervisor's
+    began: bool = False  # it has made a step, or asked for data
     ended: bool = False  # its process is known to have ended after the verdict
     calm_s: float = -math.inf  # when it last said that it hears the supervisor well
     party: bool = True  # in a run in lock-step: it may have gone on with others, whom we do not hear

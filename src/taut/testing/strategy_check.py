@@ -16,6 +16,7 @@ from taut.core.events import (
     Action,
     Arrived,
     Blocked,
+    Disputed,
     Drained,
     Ended,
     Event,
@@ -126,6 +127,8 @@ class World:
                     self.under_way += [(to, Arrived(rank, message, [bytes(one) for one in payloads]))] * copies
                 case Include():
                     replica.waiting.append(action)
+                case Disputed():
+                    raise AssertionError(f"nobody lies, and worker {rank} disputes: {action}")
                 case Drained(have):
                     replica.drained = True
                     assert have == replica.state.have()

@@ -48,8 +48,9 @@ class Worker(ABC):
         values = np.ascontiguousarray(update, np.float32).ravel()
         return build(Header(Kind.DENSE, 0.0, 0, values.size, values.size), values)
 
-    def absorb(self, payload: bytes, sender: int) -> None:
-        """Include an update as it came over the wire; ``MalformedMessage`` if it is none."""
+    def absorb(self, payload: bytes, sender: int, checked: object = None) -> None:
+        """Include an update as it came over the wire; ``MalformedMessage`` if it is none. ``checked``: what was found
+        when it arrived, for workers with a codec of their own."""
         size = header(payload).length
         if validate(payload, size).kind is not Kind.DENSE:
             raise MalformedMessage(f"an update of kind {header(payload).kind.name} for a worker without a codec")

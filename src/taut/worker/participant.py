@@ -23,7 +23,8 @@ class Participant:
         positions: dict[int, int] = {}
         for item in self.node.take():
             try:
-                self.worker.absorb(item.payload, item.origin)
+                if item.payload:  # else it was refused when it came
+                    self.worker.absorb(item.payload, item.origin, item.checked)
             except MalformedMessage as error:
                 # Everybody refuses the same bytes, so replicas still agree without it.
                 self.node.refusals.add(item.origin, str(error))

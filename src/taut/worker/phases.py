@@ -102,7 +102,16 @@ class Phases:
         budget_nbytes = max(16 << 20, dense_nbytes // 8)
         window_nbytes = max(1 << 20, dense_nbytes // 16)  # several updates, whatever the model's size
         together = partial(merge, size=self.arena.size)
-        return choice.stream(together, budget_nbytes=budget_nbytes, window_nbytes=window_nbytes)
+        keep_nbytes = 2 * budget_nbytes + 2 * dense_nbytes + (64 << 20)  # what honest origins merge stays far below
+        limits = {"budget_nbytes": budget_nbytes, "window_nbytes": window_nbytes, "keep_nbytes": keep_nbytes}
+        exact = self._codec(number).exact  # else equal updates, too, leave replicas that differ
+        return choice.stream(together, check=partial(self._check, number), compares=exact, **limits)
+
+    def _check(self, number: int, payload: bytes) -> object:
+        """Look at an update of phase ``number`` before it is kept (``Replica.check``). Of another phase than the present
+        one it is looked at when it is included."""
+        replica = getattr(self, "replica", None)
+        return replica.check(payload) if replica is not None and number == self.number else None
 
     def begin(self, node: Node, watch: Stopwatch) -> None:
         """Make the replica and the talk of the present phase."""
@@ -110,12 +119,12 @@ class Phases:
         node.complement, node.aside = self._complemented, self._look_back
         choice = self.choice
         if not choice.is_method:
-            self.replica = Replica(self.arena, self._codec(), choice.kind.complete, watch)
+            self.replica = Replica(self.arena, self._codec(self.number), choice.kind.complete, watch)
             self.replica.seed = node.rank
             self.talk = Streaming(self.replica, node, watch)
             return
         method = choice.method()
-        self.replica = Replica(self.arena, self._codec(), method.streams, watch)
+        self.replica = Replica(self.arena, self._codec(self.number), method.streams, watch)
         self.replica.seed = node.rank
         shape = parse_topology(self.settings.get("topology", "complete"))
         driver = gradient_rounds if isinstance(method, Sync) else Rounds
@@ -200,9 +209,10 @@ class Phases:
         self.changed()
         self.watch.charge("wait")
 
-    def _codec(self) -> Codec:
-        """What was said explicitly, or else the script's wish, or else the run's: the first that the strategy can use."""
-        return parse_codec(codec_for(self.choice, self._wishes))
+    def _codec(self, number: int) -> Codec:
+        """Of phase ``number``: what was said explicitly, or else the script's wish, or else the run's: the first that the
+        strategy can use."""
+        return parse_codec(codec_for(self.choice_of(number), self._wishes))
 
     @property
     def _wishes(self) -> list[str | None]:

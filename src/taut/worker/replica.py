@@ -118,8 +118,15 @@ class Replica(Worker):
         self._measure(self.thread_s() - begun, self.clock.now())
         return payload
 
-    def absorb(self, payload: bytes, sender: int) -> None:
-        self.codec.absorb(self.codec_state, payload)
+    def check(self, payload: bytes) -> object:
+        """Look at a payload before it is kept: ``MalformedMessage`` where it is not right. What ``absorb`` takes with it.
+        From the thread that communicates."""
+        if self.codec_state is None or not self.talks:
+            return None  # in between two phases: ``absorb`` looks at it
+        return self.codec.check(self.codec_state, payload)
+
+    def absorb(self, payload: bytes, sender: int, checked: object = None) -> None:
+        self.codec.absorb(self.codec_state, payload, checked)  # type: ignore[arg-type]
 
     def retune(self, workers: int, staleness: float) -> None:
         self._alone = workers == 1

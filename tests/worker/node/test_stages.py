@@ -9,6 +9,7 @@ from taut.strategies.channels import Channels
 from taut.testing import FakeClock
 from taut.worker.node.facts import Facts
 from taut.worker.node.handover import Handover
+from taut.worker.node.refusals import Refusals
 from taut.worker.node.stages import Stages
 from taut.worker.state import State
 
@@ -16,7 +17,7 @@ LIMIT_NBYTES = 1 << 20
 
 
 def stages_of(facts: Facts | None = None) -> Stages:
-    stages = Stages(facts or Facts(), FakeClock(), lambda *_: True, LIMIT_NBYTES)
+    stages = Stages(facts or Facts(), FakeClock(), lambda *_: True, LIMIT_NBYTES, Refusals())
     stages.begin(Asynchronous(merge=b"".join), 0, synced=True)
     return stages
 

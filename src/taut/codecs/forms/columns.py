@@ -15,7 +15,7 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from taut.codecs.forms.form import F32, Body, DenseForm, at_or_after, check_count, check_length, part
+from taut.codecs.forms.form import F32, Body, DenseForm, at_or_after, check_count, check_length, largest, part
 from taut.codecs.forms.votes import check_spare
 from taut.codecs.payload import CHUNK, Header, Kind
 from taut.errors import MalformedMessage
@@ -52,6 +52,10 @@ class Columns(DenseForm):
         if not (np.isfinite(parts.minus).all() and (parts.minus <= 0.0).all()):
             raise MalformedMessage("a COLUMNS payload with a mean of its lower elements that is positive or not finite")
         check_spare(head, parts.bits)
+
+    def reach(self, head: Header, body: Body) -> float:
+        parts = _read(head, body)
+        return max(largest(parts.plus), largest(parts.minus))
 
     def pieces(self, head: Header, body: Body, lo: int, hi: int) -> Iterator[tuple[int, F32]]:
         from taut.codecs.kernels_signs import choose

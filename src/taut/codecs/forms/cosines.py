@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from taut.codecs.cosine import CHUNK, LIMIT, POINTS
-from taut.codecs.forms.form import F32, Body, DenseForm, check_count, check_length, part
+from taut.codecs.forms.form import F32, Body, DenseForm, check_count, check_length, largest, part
 from taut.codecs.payload import Header, Kind
 from taut.errors import MalformedMessage
 
@@ -47,6 +47,9 @@ class Cosines(DenseForm):
         self._check_places(places[edge:].reshape(-1, top_of_line(top)), POINTS)
         if not (np.abs(values) <= LIMIT).all():  # which NaN is not, either
             raise MalformedMessage("a COSINES payload with a number that is not finite, or too large to be added")
+
+    def reach(self, head: Header, body: Body) -> float:
+        return largest(self._read(head, body)[2])
 
     def pieces(self, head: Header, body: Body, lo: int, hi: int) -> Iterator[tuple[int, F32]]:
         from taut.codecs.kernels_cosine import expand_chunks, expand_lines

@@ -16,7 +16,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from taut.codecs.forms.form import F32, Body, DenseForm, check_count, check_finite, check_length, part
+from taut.codecs.forms.form import F32, Body, DenseForm, check_count, check_finite, check_length, largest, part
 from taut.codecs.parallel import over
 from taut.codecs.payload import CHUNK, Header, Kind
 from taut.errors import MalformedMessage
@@ -42,6 +42,9 @@ class Eighths(DenseForm):
                     raise MalformedMessage("an EIGHTHS payload with a number that means nothing")
 
         over(some, 0, len(numbers), CHUNK)
+
+    def reach(self, head: Header, body: Body) -> float:
+        return GREATEST * largest(self._read(head, body)[0])
 
     def pieces(self, head: Header, body: Body, lo: int, hi: int) -> Iterator[tuple[int, F32]]:
         from taut.codecs.kernels_halves import read_eighths

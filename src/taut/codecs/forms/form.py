@@ -27,6 +27,10 @@ class Form(ABC):
     def check(self, head: Header, body: Body) -> None:
         """``MalformedMessage`` unless the body is right in every byte. Allocates no more than a few times its length."""
 
+    @abstractmethod
+    def reach(self, head: Header, body: Body) -> float:
+        """Return by how much an element may change, at most, for a body that was checked. Cheaper than decoding it."""
+
 
 class DenseForm(Form):
     """A number for every element of the range."""
@@ -67,6 +71,15 @@ def check_count(head: Header, count: int) -> None:
 def check_finite(values: npt.NDArray[Any], what: str) -> None:
     if not np.isfinite(values).all():
         raise MalformedMessage(f"{what} with a number that is not finite")
+
+
+def largest(values: npt.NDArray[Any]) -> float:
+    """Return max|x|, 0 of none.
+
+    >>> largest(np.float32([1, -3])), largest(np.float32([]))
+    (3.0, 0.0)
+    """
+    return max(float(values.max()), -float(values.min())) if values.size else 0.0
 
 
 def at_or_after(place: int, step: int) -> int:

@@ -15,7 +15,7 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from taut.codecs.forms.form import F32, Body, DenseForm, check_count, check_length, part
+from taut.codecs.forms.form import F32, Body, DenseForm, check_count, check_length, largest, part
 from taut.codecs.parallel import over
 from taut.codecs.payload import CHUNK, Header, Kind
 from taut.errors import MalformedMessage
@@ -39,6 +39,12 @@ class Halves(DenseForm):
             raise MalformedMessage("a HALVES payload with a scale that is not a power of two from 2^-126 to 2^112")
         _check_exponents(head, halves, 0x7C00)
 
+    def reach(self, head: Header, body: Body) -> float:
+        scales, halves = self._read(head, body)
+        firsts = range(0, head.length, BLOCK)
+        tops = np.array([(halves[at : at + BLOCK] & 0x7FFF).max() for at in firsts], np.uint16)
+        return largest(tops.view(np.float16).astype(np.float64) * scales)
+
     def pieces(self, head: Header, body: Body, lo: int, hi: int) -> Iterator[tuple[int, F32]]:
         from taut.codecs.kernels_halves import read_halves
 
@@ -60,6 +66,10 @@ class Brains(DenseForm):
         check_length(head, body, 2 * head.length)
         check_count(head, head.length)
         _check_exponents(head, part(body, np.uint16, 0, head.length), 0x7F80)
+
+    def reach(self, head: Header, body: Body) -> float:
+        top = np.array([int((part(body, np.uint16, 0, head.length) & 0x7FFF).max()) << 16], np.uint32)
+        return float(top.view(np.float32)[0])
 
     def pieces(self, head: Header, body: Body, lo: int, hi: int) -> Iterator[tuple[int, F32]]:
         brains = part(body, np.uint16, 0, head.length)

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from taut.codecs.forms.form import F32, Body, DenseForm, check_count, check_finite, check_length, part
+from taut.codecs.forms.form import F32, Body, DenseForm, check_count, check_finite, check_length, largest, part
 from taut.codecs.payload import CHUNK, Header, Kind
 from taut.errors import MalformedMessage
 
@@ -90,6 +90,10 @@ class Levels(DenseForm):
 
         if lowest_is_used(packed, width):
             raise MalformedMessage(f"a LEVELS payload with the number {-(1 << (width - 1))}, which means nothing")
+
+    def reach(self, head: Header, body: Body) -> float:
+        width, _, scales, _ = self._read(head, body)
+        return float((1 << (width - 1)) - 1) * largest(scales)
 
     def pieces(self, head: Header, body: Body, lo: int, hi: int) -> Iterator[tuple[int, F32]]:
         from taut.codecs.kernels_levels import multiply

@@ -17,7 +17,17 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from taut.codecs.forms.form import F32, Body, DenseForm, at_or_after, check_count, check_finite, check_length, part
+from taut.codecs.forms.form import (
+    F32,
+    Body,
+    DenseForm,
+    at_or_after,
+    check_count,
+    check_finite,
+    check_length,
+    largest,
+    part,
+)
 from taut.codecs.payload import CHUNK, Header, Kind
 from taut.errors import MalformedMessage
 
@@ -71,6 +81,11 @@ class LowRank(DenseForm):
         tops = np.maximum.reduceat(np.append(np.abs(numbers), np.float32(0.0)), edges).astype(np.float64)
         if (thin[:, 2] * tops[0::3] * tops[1::3] > np.finfo(np.float32).max).any():
             raise MalformedMessage("a LOWRANK payload whose products are not finite")
+
+    def reach(self, head: Header, body: Body) -> float:
+        table, numbers = self._read(head, body)
+        most = largest(numbers)
+        return max(most, float(table[:, 2].max(initial=0)) * most * most)
 
     def pieces(self, head: Header, body: Body, lo: int, hi: int) -> Iterator[tuple[int, F32]]:
         table, numbers = self._read(head, body)

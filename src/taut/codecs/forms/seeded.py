@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from taut.codecs.forms.form import F32, Body, SparseForm, check_finite, check_length, part
+from taut.codecs.forms.form import F32, Body, SparseForm, check_finite, check_length, largest, part
 from taut.codecs.payload import Header, Kind
 from taut.errors import MalformedMessage
 
@@ -45,6 +45,9 @@ class Seeded(SparseForm):
         if start >= head.length or not 1 <= stride <= head.length or math.gcd(stride, head.length) != 1:
             raise MalformedMessage(f"a SEEDED payload from {start} by {stride} in a range of {head.length}")
         check_finite(part(body, np.float32, PREAMBLE, head.count), "a SEEDED payload")
+
+    def reach(self, head: Header, body: Body) -> float:
+        return largest(part(body, np.float32, PREAMBLE, head.count))
 
     def entries(self, head: Header, body: Body) -> tuple[npt.NDArray[Any], F32]:
         start, stride = (int(number) for number in part(body, np.uint64, 0, 2))

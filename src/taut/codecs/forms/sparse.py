@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from taut.codecs.forms.form import F32, Body, SparseForm, check_finite, check_length, part
+from taut.codecs.forms.form import F32, Body, SparseForm, check_finite, check_length, largest, part
 from taut.codecs.payload import Header, Kind
 from taut.errors import MalformedMessage
 
@@ -23,6 +23,9 @@ class Sparse(SparseForm):
         if not (indices[1:] > indices[:-1]).all():
             raise MalformedMessage("entries whose indices do not rise")
         check_finite(values, "a sparse payload")
+
+    def reach(self, head: Header, body: Body) -> float:
+        return largest(self.entries(head, body)[1])
 
     def entries(self, head: Header, body: Body) -> tuple[npt.NDArray[Any], F32]:
         return part(body, np.uint32, 0, head.count), part(body, np.float32, 4 * head.count, head.count)

@@ -48,6 +48,9 @@ class Votes(DenseForm):
         check_count(head, head.length)
         check_spare(head, body)
 
+    def reach(self, head: Header, body: Body) -> float:
+        return head.quantum
+
     def pieces(self, head: Header, body: Body, lo: int, hi: int) -> Iterator[tuple[int, F32]]:
         from taut.codecs.kernels_signs import choose
 

@@ -19,6 +19,7 @@ from taut.core.messages.data import (
     own_lease,
 )
 from taut.core.messages.peers import (
+    Mark,
     Note,
     Parcel,
     PeerMessage,
@@ -62,6 +63,7 @@ from taut.core.messages.worker import (
     CheckpointDone,
     Complaint,
     Digest,
+    Dispute,
     Done,
     Failed,
     Heartbeat,
@@ -88,6 +90,7 @@ __all__ = [
     "CheckpointDone",
     "Complaint",
     "Digest",
+    "Dispute",
     "Done",
     "Donor",
     "Drain",
@@ -102,6 +105,7 @@ __all__ = [
     "LeaseRequest",
     "LeaseTaken",
     "Leave",
+    "Mark",
     "Member",
     "Message",
     "Moved",

@@ -28,6 +28,14 @@ class Updates(Message, frozen=True):
     phase: Count = 0  # of a run that changes its strategy
 
 
+class Mark(Struct, frozen=True, array_like=True):
+    """The hash chain of what ``origin`` sent, as the sender of the report has it, up to update ``position``."""
+
+    origin: Rank
+    position: Count
+    value: Annotated[bytes, Meta(max_length=32)]
+
+
 class Report(Message, frozen=True):
     """What a worker holds. It acknowledges, asks for what is missing, and tells what is known of the dead; repeating it
     is harmless. ``position``: of the receiver's stream, included up to here (-1: no state yet, hold everything)."""
@@ -42,6 +50,7 @@ class Report(Message, frozen=True):
     phase: Count = 0
     # of its own updates: nobody stands within these, nor will
     merged: Annotated[list[tuple[Count, Count]], Meta(max_length=64)] = field(default_factory=list)
+    marks: Annotated[list[Mark], Meta(max_length=2 * MAX_WORKERS)] = field(default_factory=list)
 
 
 class StateRequest(Message, frozen=True):

@@ -85,6 +85,13 @@ class Complaint(Tidy, frozen=True):
     why: Annotated[str, Meta(max_length=256)] = ""
 
 
+class Dispute(Struct, frozen=True, array_like=True):
+    """Worker ``other`` holds other updates of ``origin`` than this worker does."""
+
+    origin: Rank
+    other: Rank
+
+
 class Heartbeat(Tidy, Message, frozen=True):
     """I am alive; this is what I did. ``sketch`` (may be empty) is a linear sketch of the weights, for the consensus
     distance; ``complaints`` are about the worst of those whose messages make no sense. In lock-step, ``agreed``: the
@@ -99,6 +106,7 @@ class Heartbeat(Tidy, Message, frozen=True):
     agreed: Count = 0
     elected: View | None = None
     calm: bool = False
+    disputes: Annotated[list[Dispute], Meta(max_length=64)] = field(default_factory=list)
 
 
 class Done(Message, frozen=True):

@@ -19,6 +19,7 @@ from taut.core.events import Tick
 from taut.core.messages import (
     SUPERVISOR,
     Complaint,
+    Member,
     Message,
     Parcel,
     PeerMessage,
@@ -67,8 +68,8 @@ class Courier:
         self.facts = Facts()
         self.supervisor = SupervisorLink(transport, self.facts, self.clock, statistics, sketch)
         self.handover = Handover(self.facts, self._send, state_limit_nbytes)
-        self.stages = Stages(self.facts, self.clock, self._send, state_limit_nbytes)
         self.refusals = Refusals()  # of what others sent
+        self.stages = Stages(self.facts, self.clock, self._send, state_limit_nbytes, self.refusals)
         self.assembling: Assembling | None = None  # where workers may agree on who is in the run
         self.rank = -1
         self.workers = 1  # in the run, this one included
@@ -171,17 +172,25 @@ class Courier:
                 self.handover.forget(gone.rank)
                 self.stages.lost(gone.rank)
         for member in roster.members:
-            if member.rank == self.rank:
-                continue
-            if member.rank not in self.stages.members:
-                self.transport.admit(member)
-            self.stages.met(member.rank, member.first_phase)
+            if member.rank != self.rank and self._admitted(member):
+                self.stages.met(member.rank, member.first_phase)
         self.workers = len(roster.members)
         first_phase = next((member.first_phase for member in roster.members if member.rank == self.rank), 0)
         if first_phase > self.stage.phase and self.facts.welcome is not None:
             self._begin(msgspec.structs.replace(self.facts.welcome, started=True, phase=first_phase))
         if self.assembling is not None:
             self.assembling.placed(roster)
+
+    def _admitted(self, member: Member) -> bool:
+        """Whether this worker can talk to ``member``. One whose address or key cannot be used is counted, left out, and
+        tried again with the next roster; the others are not held up by it."""
+        if member.rank not in self.stages.members:
+            try:
+                self.transport.admit(member)
+            except MalformedMessage as error:
+                self.refusals.add(member.rank, str(error))
+                return False
+        return True
 
     def _begin(self, welcome: Welcome) -> None:
         """Where the run is; anew, where it has gone on before this worker had its state."""
@@ -214,7 +223,7 @@ class Courier:
                 self.stages.tell_all(Tick())
                 self.handover.go_on(self.stage.state, now)
         if self.stages.present is not None:
-            self.supervisor.beat(now, self._complaints)
+            self.supervisor.beat(now, self._complaints, self.refusals.disputes)
         if self.assembling is not None:
             self.assembling.placed(self.facts.roster)  # it may have been told before there was anything to agree on
             self.assembling.tick(now)

@@ -6,8 +6,9 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from taut.core.messages import Complaint
+from taut.core.messages import Complaint, Dispute
 
+MOST_DISPUTES = 64
 MOST_TOLD = 16  # of the worst: a heartbeat stays small
 
 
@@ -24,11 +25,17 @@ class Refusals:
 
     counts: Counter[int] = field(default_factory=Counter)
     why: dict[int, str] = field(default_factory=dict)
+    disputes: list[Dispute] = field(default_factory=list)  # the latest
 
     def add(self, sender: int, why: str) -> None:
         """A message of ``sender`` was refused."""
         self.counts[sender] += 1
         self.why[sender] = why[:256]
+
+    def dispute(self, origin: int, other: int) -> None:
+        """Worker ``other`` holds other updates of ``origin`` than this one."""
+        self.disputes.append(Dispute(origin, other))
+        del self.disputes[:-MOST_DISPUTES]
 
     def complaints(self, excess: Mapping[int, int]) -> list[Complaint]:
         """About the worst. ``excess``: messages per sender that the transport dropped unread, as too many."""

@@ -15,18 +15,21 @@ from taut.core.events import (
     Arrived,
     Blocked,
     Deliver,
+    Disputed,
     Drained,
     Event,
     Include,
     PeerAhead,
     PeerGone,
     PeerJoined,
+    Refused,
     Send,
 )
 from taut.core.messages import Parcel, Updates
 from taut.worker.node.backlog import Backlog
 from taut.worker.node.early import Early
 from taut.worker.node.facts import Facts
+from taut.worker.node.refusals import Refusals
 from taut.worker.node.stage import Protocol, Stage, Tagged
 
 SendTo = Callable[[int, Tagged, Sequence[bytes | memoryview]], bool]
@@ -35,8 +38,9 @@ SendTo = Callable[[int, Tagged, Sequence[bytes | memoryview]], bool]
 class Stages:
     """``send`` is to another worker; False: there is no room just now."""
 
-    def __init__(self, facts: Facts, clock: Clock, send: SendTo, limit_nbytes: int) -> None:
+    def __init__(self, facts: Facts, clock: Clock, send: SendTo, limit_nbytes: int, refusals: Refusals) -> None:
         self._facts, self._clock, self._send, self._limit_nbytes = facts, clock, send, limit_nbytes
+        self._refusals = refusals
         self.present: Stage | None = None  # from the welcome on
         self.former: Stage | None = None  # of the phase before: somebody may be behind, and need an answer
         self.staleness = 1.0
@@ -106,7 +110,7 @@ class Stages:
         taken: list[Include] = []
         while self.arrivals:
             item = self.arrivals.popleft()
-            self._backlog.taken(item.origin, len(item.payload))
+            self._backlog.taken(item.origin, item.nbytes)
             taken.append(item)
         return taken
 
@@ -153,11 +157,15 @@ class Stages:
                         blocked.add(to)
                         self.tell(Blocked(to, message), stage)
                 case Include():
-                    self._backlog.came(action.origin, len(action.payload))
+                    self._backlog.came(action.origin, action.nbytes)
                     self.arrivals.append(action)
                 case Deliver():
                     stage.deliver(action)
                     self._facts.note()
+                case Refused(sender, why):
+                    self._refusals.add(sender, why)
+                case Disputed(origin, other):
+                    self._refusals.dispute(origin, other)
                 case Drained():
                     if stage is self.present:  # the one before says so again when somebody dies after it
                         self._facts.note(drained=True)

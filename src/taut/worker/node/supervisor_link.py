@@ -21,6 +21,7 @@ from taut.core.messages import (
     SUPERVISOR,
     Complaint,
     Digest,
+    Dispute,
     Done,
     Heartbeat,
     Message,
@@ -114,7 +115,7 @@ class SupervisorLink:
         if version > self._seen and not self._unsaid and self._sent(ReserveSeen(version, self._said)):
             self._seen = version
 
-    def beat(self, now: float, complaints: Callable[[], list[Complaint]]) -> None:
+    def beat(self, now: float, complaints: Callable[[], list[Complaint]], disputes: Sequence[Dispute] = ()) -> None:
         """A heartbeat, when one is due."""
         late_s = now - self._beat_s - HEARTBEAT_S
         if late_s < 0.0:
@@ -123,7 +124,7 @@ class SupervisorLink:
             self._detector.pause(late_s, now)
         self._beat_s = now
         self._beaten = self.statistics()
-        self._sent(Heartbeat(self._beaten, self.sketch(), complaints(), self._said, *self.view()))
+        self._sent(Heartbeat(self._beaten, self.sketch(), complaints(), self._said, *self.view(), list(disputes)))
         if self._detector.suspects(now) and self.facts.silent_since_s is None:
             self.facts.note(silent_since_s=now)
 
