@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from taut.core.messages import Statistics
-from taut.supervisor.figures import PARTS, cluster_rate, rate, total
+from taut.supervisor.figures import PARTS, cluster_rate, compression, rate, total
 from taut.supervisor.view import Outcome, Validation, WorkerRow
 
 
@@ -22,11 +22,6 @@ def size(nbytes: float) -> str:
     return f"{nbytes:.1f} TB"
 
 
-def compression(statistics: Statistics) -> float | None:
-    """How many times fewer bytes than dense float32 updates at every step; None where nothing was sent."""
-    return statistics.bytes_dense / statistics.bytes_sent if statistics.bytes_sent else None
-
-
 def times(factor: float | None) -> str:
     """A factor, or a dash.
 
@@ -36,6 +31,15 @@ def times(factor: float | None) -> str:
     if factor is None:
         return "-"
     return f"{factor:.0f}x" if factor >= 10 else f"{factor:.1f}x"
+
+
+def staleness_text(statistics: Statistics) -> str:
+    """Return how many steps late updates arrive, or a dash where none were sent.
+
+    >>> staleness_text(Statistics(staleness=1.52)), staleness_text(Statistics())
+    ('1.5', '-')
+    """
+    return f"{statistics.staleness:.1f}" if statistics.staleness else "-"
 
 
 def time_split(statistics: Statistics) -> dict[str, float]:

@@ -8,12 +8,12 @@ import typer
 from rich.markup import escape
 
 from taut.cli.display import worker_table
-from taut.cli.figures import compression, score_text, time_split, worker_record
+from taut.cli.figures import score_text, time_split, worker_record
 from taut.cli.options import Config, Json, RunsDir, plain, print_json, results
 from taut.cli.run_folder import find_run
 from taut.config import resolve
 from taut.core.messages import Statistics
-from taut.supervisor.figures import cluster_rate, total
+from taut.supervisor.figures import cluster_rate, compression, total
 from taut.supervisor.store import RunRecord
 from taut.supervisor.view import WorkerRow
 

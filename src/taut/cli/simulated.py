@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 from rich.table import Table
 
 from taut.cli.display import split_text
-from taut.cli.figures import compression, score_text, size, time_split, times, validation_record
+from taut.cli.figures import score_text, size, staleness_text, time_split, times, validation_record
 from taut.cli.options import results
-from taut.supervisor.figures import rate, total
+from taut.supervisor.figures import compression, rate, total
 
 if TYPE_CHECKING:
     from taut.simulator.result import Simulated
@@ -68,14 +68,15 @@ def show(found: Simulated, timing_only: bool, trace: Path | None) -> None:
     table.add_column("")
     for rank, given in rows[:SHOWN]:
         loss = "-" if given.loss is None else f"{given.loss:.4f}"
-        cells = [f"{given.steps:,}", f"{rate(given):,.0f}", loss, size(given.bytes_sent), f"{given.staleness:.1f}"]
+        cells = [f"{given.steps:,}", f"{rate(given):,.0f}", loss, size(given.bytes_sent), staleness_text(given)]
         table.add_row(str(rank), *cells, split_text(given), found.gone.get(rank, ""))
     console.print(table)
     if len(rows) > SHOWN:
         console.print(f"... and {len(rows) - SHOWN} more workers")
     per_s = together.samples / found.wall_s if found.wall_s else 0.0
     words = [f"{found.wall_s:,.3f} virtual seconds", f"{per_s:,.0f} samples/s", f"sent {size(together.bytes_sent)}"]
-    words += [f"{times(compression(together))} fewer bytes"] if compression(together) else []
+    if compression(together) is not None:
+        words.append(f"{times(compression(together))} fewer than a dense ring all-reduce")
     console.print(", ".join(words))
     if not timing_only:
         alike = "identical" if found.identical else f"{found.consensus:.2g} of the mean's norm apart"

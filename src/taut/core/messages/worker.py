@@ -45,10 +45,10 @@ class Statistics(Struct, frozen=True, array_like=True):
     samples: Count = 0
     loss: float | None = None
     bytes_sent: Count = 0  # payload and header bytes handed to the transport, over all peers
-    bytes_dense: Count = 0  # what dense float32 updates at every step, to the same peers, would have taken
+    bytes_dense: Count = 0  # what a ring all-reduce of float32 gradients would have sent in its steps
     updates_sent: Count = 0
     updates_included: Count = 0
-    staleness: float = 0.0  # own steps between an update's making and its reaching the others, smoothed
+    staleness: float = 0.0  # own steps between an update's making and its reaching the others, smoothed; 0: none was sent
     density: float = 0.0  # share of parameters sent per step, smoothed
     tau: float = 0.0
     wall_s: float = 0.0
