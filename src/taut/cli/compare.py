@@ -17,6 +17,7 @@ from rich.table import Table
 
 from taut.beginning import INTERRUPTED
 from taut.cli.compare_scenario import flags_of, simulated_job
+from taut.cli.completion import complete_codec, complete_strategy, complete_topology
 from taut.cli.launch import check_script
 from taut.cli.machines import (
     CostsFile,
@@ -42,10 +43,26 @@ if TYPE_CHECKING:
 
 Choices = list[str] | None
 Strategies = Annotated[
-    list[str], typer.Option(help="As in sync,ssp:3,async; may be repeated.", rich_help_panel=RUN, show_default=False)
+    list[str],
+    typer.Option(
+        help="As in sync,ssp:3,async; may be repeated.",
+        autocompletion=complete_strategy,
+        rich_help_panel=RUN,
+        show_default=False,
+    ),
 ]
-Codecs = Annotated[Choices, typer.Option(help="As in dense,threshold; default: the strategy's own.", rich_help_panel=RUN)]
-Topologies = Annotated[Choices, typer.Option(help="As in ring,torus; default: the strategy's own.", rich_help_panel=RUN)]
+Codecs = Annotated[
+    Choices,
+    typer.Option(
+        help="As in dense,threshold; default: the strategy's own.", autocompletion=complete_codec, rich_help_panel=RUN
+    ),
+]
+Topologies = Annotated[
+    Choices,
+    typer.Option(
+        help="As in ring,torus; default: the strategy's own.", autocompletion=complete_topology, rich_help_panel=RUN
+    ),
+]
 Counts = Annotated[Choices, typer.Option("--workers", "-n", help="As in 4,8,16; default: 4.", rich_help_panel=RUN)]
 Seeds = Annotated[int, typer.Option(help="Every run so many times: seeds 0, 1, ...", rich_help_panel=RUN)]
 Target = Annotated[

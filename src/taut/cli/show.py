@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
 from rich.markup import escape
 
 from taut.cli.display import worker_table
 from taut.cli.figures import score_text, time_split, worker_record
-from taut.cli.options import Config, Json, RunsDir, plain, print_json, results
+from taut.cli.options import Config, Json, RunName, RunsDir, plain, print_json, results
 from taut.cli.run_folder import find_run
 from taut.config import resolve
 from taut.core.messages import Statistics
@@ -19,7 +16,7 @@ from taut.supervisor.view import WorkerRow
 
 
 def show(
-    run: Annotated[str, typer.Argument(metavar="RUN", help="Its name, the end of its name, or: latest.")] = "latest",
+    run: RunName = "latest",
     runs_dir: RunsDir = None,
     config: Config = None,
     as_json: Json = False,
