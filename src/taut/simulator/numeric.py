@@ -204,6 +204,7 @@ class ScriptRun:
             error,
             outcome,
             self.supervisor.cluster.ledger.phase,
+            self.injection.missed(),
         )
 
 

@@ -113,5 +113,6 @@ def _result(world: TimingWorld, real_s: float) -> Simulated:
         history=tuple(world.history.points),
         consensus=0.0 if world.noise is None else world.noise.distance,
         counted={"events": next(world.events), "real_s": real_s, **world.history.middle()},
+        missed=world.faults.missed(),
         error="" if world.members and any(each.alive for each in world.workers.values()) else "no worker is left",
     )
