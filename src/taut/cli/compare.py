@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from taut.comparison.comparison import Comparison
     from taut.comparison.job import Job
     from taut.comparison.matrix import Matrix
+    from taut.comparison.record import RunRecord
 
 Choices = list[str] | None
 Strategies = Annotated[
@@ -256,6 +257,7 @@ def show(made: Comparison, page: Path) -> None:
     from taut.comparison.columns import columns, fitting
     from taut.comparison.page import about
     from taut.comparison.report import remarks
+    from taut.comparison.terminal import reason_of
 
     console = results()
     chosen = fitting(made.summary, columns(made.summary, made.metric, made.target is not None), console.width)
@@ -271,8 +273,12 @@ def show(made: Comparison, page: Path) -> None:
     console.print(about(made), style="dim", markup=False)
     for text in (*made.findings, *remarks(made)):
         console.print(f"- {text}", markup=False)
-    for failed in (record for record in made.records if not record.finished):
-        console.print(f"failed: {failed.command}\n  {failed.error}", style="red", markup=False, soft_wrap=True)
+    failed: dict[str, list[RunRecord]] = {}
+    for each in [each for each in made.records if not each.finished]:
+        failed.setdefault(reason_of(each), []).append(each)
+    for same in failed.values():
+        runs = "failed" if len(same) == 1 else f"{len(same)} runs failed in the same way, for example"
+        console.print(f"{runs}: {same[0].command}\n  {same[0].error}", style="red", markup=False, soft_wrap=True)
     for one in made.skipped:
         console.print(f"left out: {one.what}: {one.reason}", style="dim", markup=False)
     console.print(f"report: {page}", markup=False, soft_wrap=True)

@@ -14,7 +14,7 @@ import typer
 from rich.table import Table
 
 from taut.cli.display import Display, split_text
-from taut.cli.figures import scores_text, size, time_split, times, validation_record
+from taut.cli.figures import compression, scores_text, size, time_split, times, validation_record
 from taut.cli.launch import Ended, check_joined, report_failures
 from taut.cli.log import set_up_log
 from taut.cli.options import (
@@ -40,7 +40,7 @@ from taut.cli.run import LocalRun, check_start
 from taut.config import Settings, resolve
 from taut.core.messages import Statistics
 from taut.errors import Misuse, RunFailed
-from taut.supervisor.figures import cluster_rate, compression, total
+from taut.supervisor.figures import cluster_rate, total
 from taut.supervisor.view import Outcome
 
 WORKERS, EPOCHS = 4, 40
@@ -228,8 +228,8 @@ def show(settings: Settings, epochs: int, cluster: Trained, single: Trained, pic
         ("samples trained", f"{many.samples:,}", f"{one.samples:,}"),
         ("samples/s", f"{cluster.samples_per_s:,.0f}", f"{single.samples_per_s:,.0f}"),
         ("sent", size(many.bytes_sent), size(one.bytes_sent)),
-        ("a dense ring all-reduce would be", size(many.bytes_dense), size(one.bytes_dense)),
-        ("fewer bytes than that", times(compression(many)), times(compression(one))),
+        ("dense would be", size(many.bytes_dense), size(one.bytes_dense)),
+        ("compression", times(compression(many)), times(compression(one))),
         ("staleness, steps", f"{many.staleness:.1f}", f"{one.staleness:.1f}"),
         ("comp/enc/send/wait/merge/data %", split_text(many), split_text(one)),
         ("replicas' scores", scores_text(cluster.outcome.validation), scores_text(single.outcome.validation)),

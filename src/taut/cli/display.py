@@ -12,10 +12,10 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from taut.cli.figures import score_text, size, staleness_text, time_split, times
+from taut.cli.figures import compression, score_text, size, time_split, times
 from taut.core.messages import Statistics
-from taut.supervisor.figures import PARTS, cluster_rate, compression, rate, total
-from taut.supervisor.view import ClusterView, Outcome, WorkerRow
+from taut.supervisor.figures import PARTS, cluster_rate, rate, total
+from taut.supervisor.view import ClusterView, Outcome, WorkerRow, grouped
 
 PLAIN_EVERY_S, PLAIN_LATER_EVERY_S = 2.0, 10.0  # without a terminal: often in the first seconds, then rarely
 
@@ -37,7 +37,7 @@ def worker_table(rows: Iterable[WorkerRow], title: str = "", scores: Mapping[int
     )  # so that it fits into 80 columns
     table.add_column("worker", justify="right", no_wrap=True)
     table.add_column("state", min_width=8)  # where there is no room, "finished" matters more than the last column
-    for name in ("steps", "samples/s", "loss", "sent", "vs ring", "stale"):
+    for name in ("steps", "samples/s", "loss", "sent", "vs dense", "stale"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("comp/enc/send\n/wait/merge\n/data %", no_wrap=True)
     if scores is not None:
@@ -62,7 +62,7 @@ def _cells(given: Statistics, samples_per_s: float) -> list[str]:
         "-" if given.loss is None else f"{given.loss:.4f}",
         size(given.bytes_sent),
         times(compression(given)),
-        staleness_text(given),
+        f"{given.staleness:.1f}",
         split_text(given),
     ]
 
@@ -144,7 +144,7 @@ def show_outcome(console: Console, run: str, outcome: Outcome) -> None:
             f"samples: {outcome.samples_again:,} dealt a second time, {outcome.samples_undone:,} not trained",
             soft_wrap=True,
         )
-    for failure in outcome.failures:
+    for failure in [each for each in grouped(outcome.failures) if each not in outcome.error]:  # that is said below
         console.print(f"[red]failed:[/] {escape(failure)}", soft_wrap=True)
     if outcome.model is not None:
         console.print(f"model: {escape(str(outcome.model))}", soft_wrap=True)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from taut.core.messages import Statistics
-from taut.supervisor.figures import PARTS, cluster_rate, compression, rate, total
+from taut.supervisor.figures import PARTS, cluster_rate, rate, total
+from taut.supervisor.figures import compression as compression  # noqa: PLC0414 (for the displays)
 from taut.supervisor.view import Outcome, Validation, WorkerRow
 
 

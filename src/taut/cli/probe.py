@@ -41,6 +41,7 @@ from taut.cli.run_folder import new_supervisor
 from taut.cli.supervisor import EVERYWHERE
 from taut.config import Settings, resolve
 from taut.errors import Misuse, RunFailed
+from taut.supervisor.view import grouped
 from taut.written import did_you_mean
 
 if TYPE_CHECKING:
@@ -209,7 +210,7 @@ def _record(ended: Ended, script: str, args: list[str], *, local: bool) -> Probe
     if ended.interrupted or outcome is None:
         raise RunFailed("the probe was stopped before its end: nothing was written")
     if outcome.exit_code:
-        why = "; ".join(outcome.failures) or outcome.error
+        why = "; ".join(grouped(outcome.failures)) or outcome.error
         raise RunFailed(f"the run failed while it was measured: {why}")
     here = [row for row in outcome.workers.values() if row.state != "gone"]
     if not all(is_measured(row.statistics) for row in here):
