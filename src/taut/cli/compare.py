@@ -12,8 +12,6 @@ from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.markup import escape
-from rich.table import Table
 
 from taut.beginning import INTERRUPTED
 from taut.cli.compare_scenario import flags_of, simulated_job
@@ -254,22 +252,16 @@ def record(made: Comparison, page: Path) -> dict[str, Any]:
 
 def show(made: Comparison, page: Path) -> None:
     """The table, as wide as the terminal lets it be, the findings, and where the report is."""
-    from taut.comparison.columns import columns, fitting
+    from taut.cli.tables import fitting_table
+    from taut.comparison.columns import columns
     from taut.comparison.page import about
     from taut.comparison.report import remarks
     from taut.comparison.terminal import reason_of
 
     console = results()
-    chosen = fitting(made.summary, columns(made.summary, made.metric, made.target is not None), console.width)
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), collapse_padding=True)
-    for column in chosen:
-        table.add_column(
-            column.title, justify="left" if column.words else "right", no_wrap=not column.words, overflow="fold"
-        )
-    for row in made.summary:
-        table.add_row(*(escape(column.text(row)) for column in chosen))
+    listed = columns(made.summary, made.metric, made.target is not None)
     if made.summary:
-        console.print(table)
+        console.print(fitting_table(made.summary, listed, console.width))
     console.print(about(made), style="dim", markup=False)
     for text in (*made.findings, *remarks(made)):
         console.print(f"- {text}", markup=False)

@@ -12,7 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from taut.cli.figures import compression, score_text, size, time_split, times
+from taut.cli.figures import compression, duration_text, score_text, size, time_split, times
 from taut.core.messages import Statistics
 from taut.supervisor.figures import PARTS, cluster_rate, rate, total
 from taut.supervisor.view import ClusterView, Outcome, WorkerRow, grouped
@@ -130,7 +130,9 @@ def show_outcome(console: Console, run: str, outcome: Outcome) -> None:
     rows = [outcome.workers[rank] for rank in sorted(outcome.workers)]
     if rows:
         scores = outcome.validation.replicas if outcome.validation else None
-        table = worker_table(rows, f"run {run}: {outcome.state} after {outcome.wall_s:.1f} s", scores)
+        table = worker_table(
+            rows, f"run {run}: {outcome.state}, {duration_text(outcome.wall_s, outcome.total_s)}", scores
+        )
         if len(rows) > 1:
             statistics = [row.statistics for row in rows]
             table.add_section()

@@ -37,7 +37,7 @@ def columns(rows: Sequence[Row], metric: Metric, with_target: bool) -> list[Colu
     if with_target:
         found.append(Column("to target", _to_target))
     found += [
-        Column("time", lambda row: seconds(row["wall_s"]), 1),
+        Column("trained", lambda row: seconds(row["wall_s"]), 1),
         Column("samples/s", lambda row: with_spread(row, "samples_per_s")),
         Column("sent", lambda row: size(row["bytes_sent"])),
         Column("vs ring", lambda row: _number(row["compression"], "{:.1f}x"), 3),

@@ -38,4 +38,5 @@ def outcome_of(roll: Roll, path: str, error: str, began_s: float, now: float) ->
         ensemble={rank: file for rank, (file, _) in ending.kept.items()},
         wall_s=(ending.judged_s or now) - (ledger.started_s or began_s),
         error=error,
+        total_s=now - began_s,
     )

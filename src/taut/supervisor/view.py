@@ -92,6 +92,7 @@ class Outcome:
     ensemble: Mapping[int, Path] = field(default_factory=dict)  # the models that were kept, where all are
     wall_s: float = 0.0  # from the start of training to the verdict; from the supervisor's start if nothing was trained
     error: str = ""
+    total_s: float = 0.0  # from the supervisor's start to the end
 
 
 _FAILURE = re.compile(r"(worker|process) (\d+): (.*)", re.DOTALL)
