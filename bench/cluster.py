@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from processes import Made, hosts, hosts_run, median_ratio, plain_run, taut_run, why_no_hosts
-from quality import mnist, shakespeare
+from quality import byte_rows, mnist, shakespeare
 from report import Row, arguments, report, row
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
@@ -120,7 +120,7 @@ def over_hosts(speed: Throughput, netlab: Path, repetitions: int) -> list[Row]:
         *described(made),
         *against_plain(made, name, "4 plain, no network"),
         *exchange_rows(made, name)[:-1],
-        row(f"{name}: dense bytes / bytes sent", min(one.outcome["compression"] for one in made[name]), "x"),
+        *byte_rows(name, made[name]),
         row(f"{name}: replicas identical", float(same), "", at_least=1.0),
     ]
 

@@ -68,7 +68,7 @@ def made(order: Order) -> Record:
     return record | {
         "score": score if score is not None and math.isfinite(score) else None,
         "bytes_sent": sum(one.bytes_sent for one in workers),
-        "bytes_dense": sum(one.bytes_dense for one in workers),
+        "bytes_dense": sum(one.bytes_dense for one in workers) * len(workers) // 2,  # to every peer, not a ring
         "steps": sum(one.steps for one in workers),
         "staleness": max(one.staleness for one in workers),
         "identical": done.identical,

@@ -143,7 +143,7 @@ def figures(found: Mapping[Case, Cell]) -> list[Row]:
         rows.append(row(f"{case}: quality", cell.mean, UNITS[case.task]))
         rows.append(row(f"{case}: spread between seeds", high - low, UNITS[case.task]))
         rows.append(row(f"{case}: sent", cell.megabytes, "MB"))
-        rows.append(row(f"{case}: dense bytes / bytes sent", cell.ratio, "x"))
+        rows.append(row(f"{case}: bytes of dense updates to every peer / bytes sent", cell.ratio, "x"))
     return rows
 
 
@@ -177,7 +177,8 @@ def fronts(found: Mapping[Case, Cell]) -> str:
             best = max(fit, key=lambda cell: sign * cell.mean, default=None)
             words.append(f"`{best.case.codec}` {best.mean:{SPAN[task]}}" if best else "")
         lines.append(f"| {task}, {strategy} | {' | '.join(words)} |")
-    return "## The best at so many times fewer bytes, or more\n\n" + "\n".join(lines) + "\n"
+    heading = "## The best at so many times fewer bytes than dense updates to every peer, or more"
+    return f"{heading}\n\n" + "\n".join(lines) + "\n"
 
 
 def _line(cell: Cell) -> str:

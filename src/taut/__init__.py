@@ -3,6 +3,7 @@
     join                    the worker side for PyTorch: see taut/worker
     Worker, Topology, run   the framework-free level: fill in one iteration, wire workers by channels
     codecs                  how an update is written down          errors   every exception
+    optim                   LARS, LAMB, warm-up                    comparison, simulator: many runs, virtual time
     testing                 conformance suites and fakes           cli, engines, supervisor: `taut run` and friends
 
 Names are loaded when they are first used, so that `import taut` and the command line start quickly.
@@ -14,7 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from taut import codecs as codecs
+    from taut import comparison as comparison
     from taut import errors as errors
+    from taut import optim as optim
+    from taut import simulator as simulator
     from taut import testing as testing
     from taut.topologies.graph import Topology
     from taut.worker.iteration import Worker
@@ -32,9 +36,27 @@ _HOMES = {
     "run": "taut.worker.local",
 }
 
-_PARTS = ("codecs", "errors", "testing")
+_PARTS = ("codecs", "comparison", "errors", "optim", "simulator", "testing")
 
-__all__ = ["Topology", "TorchWorker", "Worker", "__version__", "join", "run"]
+__all__ = [
+    "Topology",
+    "TorchWorker",
+    "Worker",
+    "__version__",
+    "codecs",
+    "comparison",
+    "errors",
+    "join",
+    "optim",
+    "run",
+    "simulator",
+    "testing",
+]
+
+
+def __dir__() -> list[str]:
+    """List the public names, also those that are not loaded yet."""
+    return sorted(__all__)
 
 
 def __getattr__(name: str) -> Any:

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from taut.cli.display import Display, progress_text, replicas_text, show_outcome
-from taut.cli.figures import compression, outcome_record, size, time_split
+from taut.cli.figures import outcome_record, size, time_split
 from taut.cli.logs import Follower, failures, last_lines
 from taut.cli.options import plain
 from taut.core.messages import Statistics
-from taut.supervisor.figures import PARTS, cluster_rate, total
+from taut.supervisor.figures import PARTS, cluster_rate, compression, total
 from taut.supervisor.view import ClusterView, Event, Outcome, Validation, WorkerRow
 
 seconds = st.just(0.0) | st.floats(1e-3, 1e6)
@@ -90,6 +90,7 @@ def test_the_record_of_any_outcome_is_json(workers: list[Statistics], identical:
 
 def test_nothing_sent_is_no_compression() -> None:
     assert compression(Statistics()) is None
+    assert compression(Statistics(bytes_sent=2)) is None, "without peers there is nothing to compare with"
     assert compression(Statistics(bytes_sent=2, bytes_dense=100)) == 50
 
 

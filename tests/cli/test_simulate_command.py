@@ -11,6 +11,19 @@ from taut.cli.main import main
 
 JOB = str(Path(__file__).parents[1] / "simulator" / "tiny_job.py")
 
+OWN_LOOP = """
+import torch, taut
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+with taut.join(model, optimizer) as worker:
+    for _ in range(30):
+        loss = model(torch.ones(4, 4)).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        worker.exchange(loss)
+"""
+
 
 def taut(*words: str) -> int:
     with pytest.raises(SystemExit) as ended:
@@ -44,6 +57,48 @@ def test_the_step_is_measured_and_told(capsys: pytest.CaptureFixture[str]) -> No
     assert taut("--steps", "3", JOB) == 0
     printed = capsys.readouterr()
     assert "--step" in printed.err and "virtual seconds" in printed.out
+
+
+@pytest.mark.parametrize("timing", [[], ["--timing-only"]])
+def test_a_loop_that_does_not_count_samples_is_simulated(
+    timing: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = tmp_path / "own_loop.py"
+    script.write_text(OWN_LOOP)
+    assert taut("--workers", "2", *timing, str(script)) == 0
+    printed = capsys.readouterr()
+    assert "samples=N" in printed.err and "steps/s" in printed.out
+    script.write_text(OWN_LOOP.replace("exchange(loss)", "exchange(loss, samples=4)"))
+    assert taut("--workers", "2", *timing, str(script)) == 0
+    printed = capsys.readouterr()
+    assert "4 samples a step" in printed.err and "samples/s, sent" in printed.out
+
+
+@pytest.mark.parametrize("timing", [[], ["--timing-only", "--parameters", "99"]])
+def test_a_fault_after_the_end_is_said_to_have_never_happened(
+    timing: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [
+        "--step",
+        "10ms",
+        "--steps",
+        "20",
+        *timing,
+        "--fail",
+        "2@30s",
+        "--pause",
+        "1@50ms+20ms",
+        "--join",
+        "1@40s",
+        JOB,
+    ]
+    assert taut(*words) == 0
+    shown = capsys.readouterr().out
+    assert "never happened: fail of worker 2 at 30 s" in shown and "never happened: join at 40 s" in shown
+    assert "pause" not in shown
+    assert taut("--json", *words) == 0
+    never = json.loads(capsys.readouterr().out)["faults_never_happened"]
+    assert [(each["kind"], each["at_s"]) for each in never] == [("fail", 30.0), ("join", 40.0)]
 
 
 def test_timing_alone_needs_no_script(capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from taut.collectives.ring import dense_ring_nbytes
 from taut.errors import Misuse, RunFailed
 from taut.simulator.costs import CodecCost, Costs
 from taut.simulator.faults import Fail, Fault, Join, Pause
@@ -43,6 +44,13 @@ def test_every_strategy_trains_and_ends(strategy: str) -> None:
         parts = (each.compute_s, each.encode_s, each.send_s, each.wait_s, each.merge_s, each.data_s)
         assert sum(parts) == pytest.approx(each.wall_s)
         assert each.compute_s == pytest.approx(0.01 * each.steps), "a step takes what the model of the machine says"
+
+
+@pytest.mark.parametrize("workers", [1, 2, 5])
+def test_bytes_are_compared_with_a_ring_all_reduce_of_the_same_steps(workers: int) -> None:
+    for each in simulate_script(replace(PLAIN, workers=workers)).workers.values():
+        assert each.bytes_dense == each.steps * dense_ring_nbytes(workers, parameters=3 * 16 + 16 + 16 * 3 + 3)
+        assert (each.staleness == 0.0) == (workers == 1), "one worker alone waits for nobody's updates"
 
 
 @pytest.mark.parametrize("strategy", ["async", "sync", "dpsgd", "sync for 5 steps, then async"])

@@ -30,10 +30,10 @@ class Completeness(IntEnum):
 
 
 MEANING = {
-    Completeness.SYNCHRONOUS: "every step of everybody, at once",
-    Completeness.BOUNDED: "every step of everybody, a bounded number of steps late",
-    Completeness.UNBOUNDED: "every step of everybody, as late as it comes",
-    Completeness.NEIGHBOURS: "every step, of neighbours only",
+    Completeness.SYNCHRONOUS: "all, at once",
+    Completeness.BOUNDED: "all, bounded delay",
+    Completeness.UNBOUNDED: "all, any delay",
+    Completeness.NEIGHBOURS: "neighbours",
     Completeness.SELDOM: "now and then",
     Completeness.NOTHING: "nothing",
 }

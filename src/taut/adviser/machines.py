@@ -23,11 +23,8 @@ STEADY = 0.02  # a spread below this is none
 
 
 def speeds_of(probe: Probe) -> Speeds:
-    """Every worker's own pace, from the middle of its steps; chance as the middle worker has it.
-
-    mean of a lognormal = median * exp(spread^2 / 2)
-    """
-    mean_s = [worker.step_s * math.exp(worker.spread**2 / 2.0) for worker in probe.workers]
+    """Return every worker's own pace, the mean of its steps; chance as the middle worker has it."""
+    mean_s = [worker.mean_step_s for worker in probe.workers]
     middle_s = median(mean_s)
     sigma = median(worker.spread for worker in probe.workers)
     factors = {place: one_s / middle_s for place, one_s in enumerate(mean_s)}

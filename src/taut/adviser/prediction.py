@@ -138,7 +138,7 @@ def too_much(probe: Probe, candidate: Candidate, workers: int, costs: Costs | No
     cost = costs_of(probe, costs).codec(candidate.resolved.codec)
     nbytes = cost.bits_per_element * probe.parameters / 8.0 * (workers - 1)
     takes_s = nbytes / median(link.bytes_per_s for link in probe.links)
-    step_s = median(worker.step_s for worker in probe.workers)
+    step_s = median(worker.mean_step_s for worker in probe.workers)
     if takes_s <= HOPELESS * step_s:
         return ""
     return f"what it sends after a step of {step_s:.3g} s would take its link {takes_s:.3g} s"

@@ -36,20 +36,20 @@ def percent(share: float) -> str:
 
 def machine_facts(probe: Probe) -> list[str]:
     """What the machines and the model are like, before anything is compared."""
-    middle_s = median(worker.step_s for worker in probe.workers)
+    middle_s = median(worker.mean_step_s for worker in probe.workers)
     batch = median(worker.batch for worker in probe.workers)
     facts = [f"a step of {batch:g} samples takes {quantity(middle_s, 's')}; the dense update is {_dense(probe)}"]
     if probe.links:
         slow = min(probe.links, key=lambda link: link.bytes_per_s)
         takes = quantity(4 * probe.parameters / slow.bytes_per_s, "s")
         facts.append(
-            f"your slowest link ({slow.one}-{slow.other}) carries {_rate(slow.bytes_per_s)}, a round trip on it takes "
-            f"{quantity(slow.round_trip_s, 's')}: one dense update is on its way for {takes}"
+            f"your slowest link ({slow.one}-{slow.other}) carries {rate_text(slow.bytes_per_s)}, a round trip on it "
+            f"takes {quantity(slow.round_trip_s, 's')}: one dense update is on its way for {takes}"
         )
-    slowest = max(probe.workers, key=lambda worker: worker.step_s)
-    if slowest.step_s > UNEVEN * middle_s:
+    slowest = max(probe.workers, key=lambda worker: worker.mean_step_s)
+    if slowest.mean_step_s > UNEVEN * middle_s:
         facts.append(
-            f"worker {slowest.rank} takes {quantity(slowest.step_s, 's')} per step, the middle one "
+            f"worker {slowest.rank} takes {quantity(slowest.mean_step_s, 's')} per step, the middle one "
             f"{quantity(middle_s, 's')}: whoever waits for everybody waits for it"
         )
     return facts
@@ -65,7 +65,7 @@ def why_not(prediction: Prediction, probe: Probe, workers: int) -> str:
         slow = min(link.bytes_per_s for link in probe.links)
         sent = quantity(figures.bytes_per_step, "B")
         text = (
-            f"your slowest link carries {_rate(slow)}, the dense update is {_dense(probe)} "
+            f"your slowest link carries {rate_text(slow)}, the dense update is {_dense(probe)} "
             f"({sent} sent per step and worker among {workers}): {waits}"
         )
     else:
@@ -172,5 +172,6 @@ def _dense(probe: Probe) -> str:
     return quantity(4 * probe.parameters, "B")
 
 
-def _rate(bytes_per_s: float) -> str:
+def rate_text(bytes_per_s: float) -> str:
+    """Return the speed of a link."""
     return f"{quantity(bytes_per_s, 'B')}/s"

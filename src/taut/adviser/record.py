@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from pathlib import Path
 from typing import Annotated
@@ -37,6 +38,11 @@ class WorkerProbe(Struct, frozen=True, forbid_unknown_fields=True):
     batch: Annotated[int, Meta(ge=1)]
     data_share: Annotated[float, Meta(ge=0.0, le=1.0)] = 0.0
     codecs: dict[str, CodecProbe] = {}
+
+    @property
+    def mean_step_s(self) -> float:
+        """The mean of a step, as the adviser simulates and tells it: of a lognormal, median * exp(spread^2 / 2)."""
+        return self.step_s * math.exp(self.spread**2 / 2.0)
 
 
 class LinkProbe(Struct, frozen=True, forbid_unknown_fields=True):

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import contextmanager
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
-from rich.table import Table
 
 from taut.cli.launch import check_script
 from taut.cli.options import (
@@ -27,6 +27,7 @@ from taut.cli.options import (
     results,
 )
 from taut.cli.probe import OUT, ProbeDisplay, probe_here, show_probe
+from taut.cli.tables import fitting_table, print_item
 from taut.errors import Misuse, RunFailed
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from taut.adviser.record import Probe
     from taut.adviser.report import Report
     from taut.adviser.verification import Verified
+    from taut.comparison.columns import Column
     from taut.simulator.costs import Costs
 
 VERIFIED = 2  # so many of the best are run
@@ -176,22 +178,15 @@ def show_report(console: Console, report: Report, top: int) -> None:
     """A table of the best, the reasons, and what to type."""
     from taut.adviser.reasons import quality, reasons
 
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    table.add_column("")
-    table.add_column("strategy", overflow="fold")
-    for heading in ("samples/s", "of alone", "step", "sent/step", "waits", "late"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column("shares", overflow="fold")
-    for prediction in report.advice.ranked[:top]:
-        table.add_row(*_cells(report, prediction))
-    console.print(table)
+    rows = [_row(report, prediction) for prediction in report.advice.ranked[:top]]
+    console.print(fitting_table(rows, _columns(), console.width))
     console.print("why:")
     chosen = report.advice.recommended
     for reason in reasons(report.advice, report.probe, report.workers):
-        console.print(f"  - {reason}", soft_wrap=True, markup=False)
+        print_item(console, reason)
     console.print("quality:")
     for remark in quality(chosen, report.workers, report.probe.workers[0].batch):
-        console.print(f"  - {remark}", soft_wrap=True, markup=False)
+        print_item(console, remark)
     for warning in report.warnings():
         console.print(f"note: {warning}", soft_wrap=True, markup=False)
     if report.costs_from:
@@ -203,22 +198,30 @@ def show_report(console: Console, report: Report, top: int) -> None:
     console.print(report.command(chosen), soft_wrap=True, markup=False, style="bold")
 
 
-def _cells(report: Report, prediction: Prediction) -> list[str]:
+def _row(report: Report, prediction: Prediction) -> dict[str, str]:
     from taut.adviser.candidates import MEANING
     from taut.adviser.reasons import percent, quantity
 
     figures = prediction.figures
-    return [
-        ">" if prediction is report.advice.recommended else "",
-        prediction.candidate.name,
-        f"{figures.samples_per_s:,.0f}",
-        percent(prediction.efficiency),
-        quantity(figures.step_s, "s"),
-        quantity(figures.bytes_per_step, "B"),
-        percent(figures.wait_share),
-        f"{figures.staleness:.1f}",
-        MEANING[prediction.candidate.completeness],
-    ]
+    return {
+        "strategy": ("> " if prediction is report.advice.recommended else "  ") + prediction.candidate.name,
+        "samples/s": f"{figures.samples_per_s:,.0f}",
+        "of alone": percent(prediction.efficiency),
+        "step": quantity(figures.step_s, "s"),
+        "sent/step": quantity(figures.bytes_per_step, "B"),
+        "waits": percent(figures.wait_share),
+        "late": f"{figures.staleness:.1f}",
+        "shares": MEANING[prediction.candidate.completeness],
+    }
+
+
+def _columns() -> list[Column]:
+    from taut.comparison.columns import Column
+
+    words = ("strategy", "shares")
+    ranks = {"late": 4, "waits": 3, "sent/step": 2, "step": 1}  # those that are left out first where there is no room
+    titles = ("strategy", "samples/s", "of alone", "step", "sent/step", "waits", "late", "shares")
+    return [Column(each, itemgetter(each), ranks.get(each, 0), words=each in words) for each in titles]
 
 
 def verified_text(one: Verified) -> str:

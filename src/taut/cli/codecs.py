@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperCommand
 
+from taut.cli.completion import complete_codec
 from taut.cli.launch import check_script
 from taut.cli.options import OUTPUT, Json, notes, print_json, results
 from taut.errors import Misuse
@@ -51,11 +52,15 @@ def codecs(
         typer.Argument(
             metavar="[CODEC | SCRIPT [ARGS]]",
             help="Codecs as they are written (topk:density=0.001), or a training script to measure on.",
+            autocompletion=complete_codec,
             show_default=False,
         ),
     ] = None,
     only: Annotated[
-        str | None, typer.Option(help="These alone, as in --only topk,int8.", rich_help_panel=MEASURING)
+        str | None,
+        typer.Option(
+            help="These alone, as in --only topk,int8.", autocompletion=complete_codec, rich_help_panel=MEASURING
+        ),
     ] = None,
     checkpoint: Annotated[
         list[Path] | None,

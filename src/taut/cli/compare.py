@@ -12,11 +12,10 @@ from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.markup import escape
-from rich.table import Table
 
 from taut.beginning import INTERRUPTED
 from taut.cli.compare_scenario import flags_of, simulated_job
+from taut.cli.completion import complete_codec, complete_strategy, complete_topology
 from taut.cli.launch import check_script
 from taut.cli.machines import (
     CostsFile,
@@ -39,13 +38,30 @@ if TYPE_CHECKING:
     from taut.comparison.comparison import Comparison
     from taut.comparison.job import Job
     from taut.comparison.matrix import Matrix
+    from taut.comparison.record import RunRecord
 
 Choices = list[str] | None
 Strategies = Annotated[
-    list[str], typer.Option(help="As in sync,ssp:3,async; may be repeated.", rich_help_panel=RUN, show_default=False)
+    list[str],
+    typer.Option(
+        help="As in sync,ssp:3,async; may be repeated.",
+        autocompletion=complete_strategy,
+        rich_help_panel=RUN,
+        show_default=False,
+    ),
 ]
-Codecs = Annotated[Choices, typer.Option(help="As in dense,threshold; default: the strategy's own.", rich_help_panel=RUN)]
-Topologies = Annotated[Choices, typer.Option(help="As in ring,torus; default: the strategy's own.", rich_help_panel=RUN)]
+Codecs = Annotated[
+    Choices,
+    typer.Option(
+        help="As in dense,threshold; default: the strategy's own.", autocompletion=complete_codec, rich_help_panel=RUN
+    ),
+]
+Topologies = Annotated[
+    Choices,
+    typer.Option(
+        help="As in ring,torus; default: the strategy's own.", autocompletion=complete_topology, rich_help_panel=RUN
+    ),
+]
 Counts = Annotated[Choices, typer.Option("--workers", "-n", help="As in 4,8,16; default: 4.", rich_help_panel=RUN)]
 Seeds = Annotated[int, typer.Option(help="Every run so many times: seeds 0, 1, ...", rich_help_panel=RUN)]
 Target = Annotated[
@@ -236,26 +252,25 @@ def record(made: Comparison, page: Path) -> dict[str, Any]:
 
 def show(made: Comparison, page: Path) -> None:
     """The table, as wide as the terminal lets it be, the findings, and where the report is."""
-    from taut.comparison.columns import columns, fitting
+    from taut.cli.tables import fitting_table
+    from taut.comparison.columns import columns
     from taut.comparison.page import about
     from taut.comparison.report import remarks
+    from taut.comparison.terminal import reason_of
 
     console = results()
-    chosen = fitting(made.summary, columns(made.summary, made.metric, made.target is not None), console.width)
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), collapse_padding=True)
-    for column in chosen:
-        table.add_column(
-            column.title, justify="left" if column.words else "right", no_wrap=not column.words, overflow="fold"
-        )
-    for row in made.summary:
-        table.add_row(*(escape(column.text(row)) for column in chosen))
+    listed = columns(made.summary, made.metric, made.target is not None)
     if made.summary:
-        console.print(table)
+        console.print(fitting_table(made.summary, listed, console.width))
     console.print(about(made), style="dim", markup=False)
     for text in (*made.findings, *remarks(made)):
         console.print(f"- {text}", markup=False)
-    for failed in (record for record in made.records if not record.finished):
-        console.print(f"failed: {failed.command}\n  {failed.error}", style="red", markup=False, soft_wrap=True)
+    failed: dict[str, list[RunRecord]] = {}
+    for each in [each for each in made.records if not each.finished]:
+        failed.setdefault(reason_of(each), []).append(each)
+    for same in failed.values():
+        runs = "failed" if len(same) == 1 else f"{len(same)} runs failed in the same way, for example"
+        console.print(f"{runs}: {same[0].command}\n  {same[0].error}", style="red", markup=False, soft_wrap=True)
     for one in made.skipped:
         console.print(f"left out: {one.what}: {one.reason}", style="dim", markup=False)
     console.print(f"report: {page}", markup=False, soft_wrap=True)

@@ -17,7 +17,7 @@ from typer.core import TyperCommand, TyperOption
 
 from taut.cli.display import Display
 from taut.cli.launch import Interrupts
-from taut.cli.options import Advertise, Config, RunsDir, notes
+from taut.cli.options import Advertise, Config, RunName, RunsDir, notes
 from taut.cli.run_folder import find_run
 from taut.config import Settings, resolve
 from taut.errors import Misuse
@@ -79,7 +79,7 @@ def shown(listening: Listening | None, supervisor: Supervisor, folder: Path, dis
 
 
 def dashboard(
-    run: Annotated[str, typer.Argument(metavar="RUN", help="Its name, the end of its name, or: latest.")] = "latest",
+    run: RunName = "latest",
     listen: Annotated[
         str,
         typer.Option(metavar="[HOST:]PORT", help="Where to serve it; default: any free port, for this machine alone."),

@@ -12,10 +12,10 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from taut.cli.figures import compression, score_text, size, time_split, times
+from taut.cli.figures import compression, duration_text, score_text, size, time_split, times
 from taut.core.messages import Statistics
 from taut.supervisor.figures import PARTS, cluster_rate, rate, total
-from taut.supervisor.view import ClusterView, Outcome, WorkerRow
+from taut.supervisor.view import ClusterView, Outcome, WorkerRow, grouped
 
 PLAIN_EVERY_S, PLAIN_LATER_EVERY_S = 2.0, 10.0  # without a terminal: often in the first seconds, then rarely
 
@@ -131,7 +131,9 @@ def show_outcome(console: Console, run: str, outcome: Outcome) -> None:
     rows = [outcome.workers[rank] for rank in sorted(outcome.workers)]
     if rows:
         scores = outcome.validation.replicas if outcome.validation else None
-        table = worker_table(rows, f"run {run}: {outcome.state} after {outcome.wall_s:.1f} s", scores)
+        table = worker_table(
+            rows, f"run {run}: {outcome.state}, {duration_text(outcome.wall_s, outcome.total_s)}", scores
+        )
         if len(rows) > 1:
             statistics = [row.statistics for row in rows]
             table.add_section()
@@ -145,7 +147,7 @@ def show_outcome(console: Console, run: str, outcome: Outcome) -> None:
             f"samples: {outcome.samples_again:,} dealt a second time, {outcome.samples_undone:,} not trained",
             soft_wrap=True,
         )
-    for failure in outcome.failures:
+    for failure in [each for each in grouped(outcome.failures) if each not in outcome.error]:  # that is said below
         console.print(f"[red]failed:[/] {escape(failure)}", soft_wrap=True)
     if outcome.model is not None:
         console.print(f"model: {escape(str(outcome.model))}", soft_wrap=True)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from taut.cli.options import RUN, Config, Json, RunsDir, notes, print_json
+from taut.cli.options import RUN, Config, Json, RunName, RunsDir, notes, print_json
 from taut.cli.run_folder import find_run
 from taut.config import resolve
 from taut.errors import Misuse
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def drain(
-    run: Annotated[str, typer.Argument(metavar="RUN", help="Its name, the end of its name, or: latest.")],
+    run: RunName,
     worker: Annotated[
         str | None, typer.Argument(metavar="[WORKER]", help="The rank of one worker; else all.", show_default=False)
     ] = None,

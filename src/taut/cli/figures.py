@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from taut.core.messages import Statistics
 from taut.supervisor.figures import PARTS, cluster_rate, rate, total
+from taut.supervisor.figures import compression as compression  # noqa: PLC0414 (for the displays)
 from taut.supervisor.view import Outcome, Validation, WorkerRow
 
 
@@ -22,11 +24,6 @@ def size(nbytes: float) -> str:
     return f"{nbytes:.1f} TB"
 
 
-def compression(statistics: Statistics) -> float | None:
-    """How many times fewer bytes than dense float32 updates at every step; None where nothing was sent."""
-    return statistics.bytes_dense / statistics.bytes_sent if statistics.bytes_sent else None
-
-
 def times(factor: float | None) -> str:
     """A factor, or a dash.
 
@@ -36,6 +33,30 @@ def times(factor: float | None) -> str:
     if factor is None:
         return "-"
     return f"{factor:.0f}x" if factor >= 10 else f"{factor:.1f}x"
+
+
+def staleness_text(statistics: Statistics) -> str:
+    """Return how many steps late updates arrive, or a dash where none were sent.
+
+    >>> staleness_text(Statistics(staleness=1.52)), staleness_text(Statistics())
+    ('1.5', '-')
+    """
+    return f"{statistics.staleness:.1f}" if statistics.staleness else "-"
+
+
+def duration_text(wall_s: float | None, total_s: float | None) -> str:
+    """Return how long a run trained, and how long all of it took: starting the workers and saving the model too.
+
+    >>> duration_text(5.21, 12.1), duration_text(None, 3.0), duration_text(None, None)
+    ('trained for 5.2 s, 12.1 s in all', '3.0 s in all', '')
+    """
+    trained = [] if wall_s is None or wall_s == total_s else [f"trained for {wall_s:.1f} s"]
+    return ", ".join(trained + ([] if total_s is None else [f"{total_s:.1f} s in all"]))
+
+
+def public(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings without what taut keeps there for itself."""
+    return {name: value for name, value in settings.items() if name != "explicit"}
 
 
 def time_split(statistics: Statistics) -> dict[str, float]:
@@ -102,7 +123,7 @@ def outcome_record(run: str, run_dir: str, settings: dict[str, Any], outcome: Ou
     return {
         "run": run,
         "folder": run_dir,
-        "settings": settings,
+        "settings": public(settings),
         "state": outcome.state,
         "exit_code": outcome.exit_code,
         "model": str(outcome.model) if outcome.model else None,
@@ -115,6 +136,7 @@ def outcome_record(run: str, run_dir: str, settings: dict[str, Any], outcome: Ou
         "validation": validation_record(outcome.validation),
         "ensemble": {str(rank): str(path) for rank, path in outcome.ensemble.items()},
         "wall_s": outcome.wall_s,
+        "total_s": outcome.total_s,
         "samples": together.samples,
         "samples_per_s": cluster_rate(row.statistics for row in rows),
         "samples_again": outcome.samples_again,

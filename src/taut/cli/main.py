@@ -6,10 +6,11 @@ import contextlib
 import os
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated, NoReturn
 
 import typer
+from typer.core import TyperCommand
 
 from taut import __version__
 from taut.beginning import INTERRUPTED
@@ -32,34 +33,43 @@ from taut.cli import (
     topology,
     worker,
 )
+from taut.cli.examples import examples
 from taut.cli.options import PASS_ON
 from taut.errors import TautError
 
 app = typer.Typer(
     name="taut",
     help="Train one PyTorch model on many loosely coupled machines.",
+    epilog=examples(""),
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command("run", cls=dashboard.WithDashboard, context_settings=PASS_ON)(run.run)
-app.command("resume", cls=dashboard.WithDashboard)(resume.resume)
-app.command("demo")(demo.demo)
-app.command("supervisor", cls=dashboard.WithDashboard)(supervisor.supervisor)
-app.command("worker", context_settings=PASS_ON)(worker.worker)
-app.command("dashboard")(dashboard.dashboard)
-app.command("drain")(drain.drain)
-app.add_typer(token.token, name="token")
-app.command("runs")(runs.runs)
-app.command("show")(show.show)
-app.command("strategies")(strategies.strategies)
-app.command("simulate", context_settings=PASS_ON)(simulate.simulate)
-app.command("compare", context_settings=PASS_ON)(compare.compare)
-app.command("probe", context_settings=PASS_ON)(probe.probe)
-app.command("advise", context_settings=PASS_ON)(advise.advise)
-app.command("topology")(topology.topology)
-app.command("codecs", cls=codecs.CodecsCommand)(codecs.codecs)
+
+
+def _add(
+    name: str, function: Callable[..., None], cls: type[TyperCommand] | None = None, passes_on: bool = False
+) -> None:
+    app.command(name, cls=cls, epilog=examples(name), context_settings=PASS_ON if passes_on else None)(function)
+
+
+_add("run", run.run, dashboard.WithDashboard, passes_on=True)
+_add("resume", resume.resume, dashboard.WithDashboard)
+_add("demo", demo.demo)
+_add("supervisor", supervisor.supervisor, dashboard.WithDashboard)
+_add("worker", worker.worker, passes_on=True)
+_add("dashboard", dashboard.dashboard)
+_add("drain", drain.drain)
+app.add_typer(token.token, name="token", epilog=examples("token"))
+_add("runs", runs.runs)
+_add("show", show.show)
+_add("strategies", strategies.strategies)
+_add("simulate", simulate.simulate, passes_on=True)
+_add("compare", compare.compare, passes_on=True)
+_add("probe", probe.probe, passes_on=True)
+_add("advise", advise.advise, passes_on=True)
+_add("topology", topology.topology)
+_add("codecs", codecs.codecs, codecs.CodecsCommand)
 
 
 class _Debug:
@@ -78,7 +88,7 @@ def _show_version(wanted: bool) -> None:
 def _root(
     _version: Annotated[
         bool,
-        typer.Option("--version", callback=_show_version, is_eager=True, help="Say which version this is."),
+        typer.Option("--version", "-V", callback=_show_version, is_eager=True, help="Say which version this is."),
     ] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
 ) -> None:
@@ -97,7 +107,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the command line and exit."""
     _Debug.wanted = False
     try:
-        app(args=list(arguments) if arguments is not None else None)
+        app(args=list(arguments) if arguments is not None else None, prog_name="taut")
     except TautError as error:
         if _Debug.wanted:
             traceback.print_exc()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 import sys
 from pathlib import Path
 from typing import IO, Annotated, Any, cast
@@ -12,6 +13,7 @@ import msgspec
 import typer
 from rich.console import Console
 
+from taut.cli.completion import complete_codec, complete_run, complete_strategy, complete_topology, complete_word
 from taut.cli.remarks import Remarks
 
 RUN, NETWORK, OUTPUT = "What is run", "Network", "Output"
@@ -22,16 +24,25 @@ Workers = Annotated[
 ]
 Strategy = Annotated[
     str | None,
-    typer.Option(help="When workers wait, and how they merge: async, sync, ssp:3, dpsgd ...", rich_help_panel=RUN),
+    typer.Option(
+        help="When workers wait, and how they merge: async, sync, ssp:3, dpsgd ...",
+        autocompletion=complete_strategy,
+        rich_help_panel=RUN,
+    ),
 ]
 Topology = Annotated[
     str | None,
-    typer.Option(help="Who is wired to whom: complete, ring, torus:3x4, star, file:PATH ...", rich_help_panel=RUN),
+    typer.Option(
+        help="Who is wired to whom: complete, ring, torus:3x4, star, file:PATH ...",
+        autocompletion=complete_topology,
+        rich_help_panel=RUN,
+    ),
 ]
 Codec = Annotated[
     str | None,
     typer.Option(
         help="How updates are written down, with options: tether, threshold:tau=0.0078125, dense ...",
+        autocompletion=complete_codec,
         rich_help_panel=RUN,
     ),
 ]
@@ -39,6 +50,7 @@ Finish = Annotated[
     str | None,
     typer.Option(
         help="Which model comes out: average, best (on validation), any, ensemble.",
+        autocompletion=complete_word("average", "best", "any", "ensemble"),
         rich_help_panel=RUN,
     ),
 ]
@@ -101,6 +113,10 @@ Log = Annotated[
     str | None,
     typer.Option(help="taut's own log: debug, info, warning, error.", rich_help_panel=OUTPUT),
 ]
+RunName = Annotated[
+    str,
+    typer.Argument(metavar="RUN", help="Its name, the end of its name, or: latest.", autocompletion=complete_run),
+]
 Script = Annotated[Path, typer.Argument(metavar="SCRIPT", help="The training script.", show_default=False)]
 ScriptArgs = Annotated[
     list[str] | None,
@@ -113,7 +129,8 @@ PASS_ON = {"allow_interspersed_args": False}  # everything after SCRIPT belongs 
 def results() -> Console:
     """Where results go: standard output, wide enough for a table when it is no terminal."""
     console = Console(highlight=False)
-    return console if console.is_terminal else Console(highlight=False, width=110)
+    elsewhere = shutil.get_terminal_size((110, 25)).columns  # COLUMNS, where it is set
+    return console if console.is_terminal else Console(highlight=False, width=elsewhere)
 
 
 def notes() -> Console:

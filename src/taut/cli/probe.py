@@ -13,7 +13,6 @@ from rich.console import Console
 from rich.table import Table
 
 from taut.cli.display import Display
-from taut.cli.figures import size
 from taut.cli.launch import Ended, check_joined, check_script, conduct, report_failures
 from taut.cli.log import set_up_log
 from taut.cli.options import (
@@ -41,6 +40,7 @@ from taut.cli.run_folder import new_supervisor
 from taut.cli.supervisor import EVERYWHERE
 from taut.config import Settings, resolve
 from taut.errors import Misuse, RunFailed
+from taut.supervisor.view import grouped
 from taut.written import did_you_mean
 
 if TYPE_CHECKING:
@@ -209,7 +209,7 @@ def _record(ended: Ended, script: str, args: list[str], *, local: bool) -> Probe
     if ended.interrupted or outcome is None:
         raise RunFailed("the probe was stopped before its end: nothing was written")
     if outcome.exit_code:
-        why = "; ".join(outcome.failures) or outcome.error
+        why = "; ".join(grouped(outcome.failures)) or outcome.error
         raise RunFailed(f"the run failed while it was measured: {why}")
     here = [row for row in outcome.workers.values() if row.state != "gone"]
     if not all(is_measured(row.statistics) for row in here):
@@ -219,44 +219,56 @@ def _record(ended: Ended, script: str, args: list[str], *, local: bool) -> Probe
 
 
 def show_probe(console: Console, found: Probe) -> None:
-    """Workers, links and codecs, a table each."""
-    dense = size(4 * found.parameters)
+    """Print workers, links and codecs, a table each, in the figures that ``taut advise`` reasons with."""
+    from taut.adviser.reasons import percent, quantity
+
+    dense = quantity(4 * found.parameters, "B")
     console.print(f"{found.parameters:,} parameters: a dense update has {dense}", soft_wrap=True)
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for heading in ("worker", "host", "step", "spread", "batch", "data"):
-        table.add_column(heading, justify="left" if heading == "host" else "right")
+    table = _table("worker", "host", "step", "median", "spread", "batch", "data")
     for worker in found.workers:
-        step = f"{1e3 * worker.step_s:.2f} ms"
-        shares = f"{100 * worker.spread:.0f}%", f"{worker.batch}", f"{100 * worker.data_share:.0f}%"
-        table.add_row(str(worker.rank), worker.host, step, *shares)
+        steps = quantity(worker.mean_step_s, "s"), quantity(worker.step_s, "s"), percent(worker.spread)
+        table.add_row(str(worker.rank), worker.host, *steps, str(worker.batch), percent(worker.data_share))
     console.print(table)
     if found.links:
         console.print(_link_table(found))
     console.print(_codec_table(found))
+    console.print(LEGEND, style="dim")
     for rank, reason in found.gone.items():
         console.print(f"worker {rank} was lost: {reason}", style="red", soft_wrap=True)
 
 
-def _link_table(found: Probe) -> Table:
+LEGEND = (
+    "step: the mean; data: its share of the step. encode, absorb: of an update of the whole model. bits and bytes: of a "
+    "step; where encoding takes over 2% of a step, a worker sends a part of its update after each"
+)
+
+
+def _table(*headings: str) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for heading in ("link", "round trip", "out", "back", "a dense update takes"):
-        table.add_column(heading, justify="right")
+    for heading in headings:
+        table.add_column(heading, justify="left" if heading in ("host", "codec") else "right")
+    return table
+
+
+def _link_table(found: Probe) -> Table:
+    from taut.adviser.reasons import quantity, rate_text
+
+    table = _table("link", "round trip", "out", "back", "a dense update takes")
     for link in found.links:
-        rates = [f"{size(rate)}/s" for rate in (link.out_bytes_per_s, link.back_bytes_per_s)]
-        takes = f"{1e3 * 4 * found.parameters / link.bytes_per_s:,.1f} ms"
-        table.add_row(f"{link.one}-{link.other}", f"{1e6 * link.round_trip_s:,.0f} us", *rates, takes)
+        rates = rate_text(link.out_bytes_per_s), rate_text(link.back_bytes_per_s)
+        takes = quantity(4 * found.parameters / link.bytes_per_s, "s")
+        table.add_row(f"{link.one}-{link.other}", quantity(link.round_trip_s, "s"), *rates, takes)
     return table
 
 
 def _codec_table(found: Probe) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for heading in ("codec", "worker", "encode", "absorb", "bits per parameter", "an update has"):
-        table.add_column(heading, justify="left" if heading == "codec" else "right")
+    from taut.adviser.reasons import quantity
+
+    table = _table("codec", "worker", "encode", "absorb", "bits per parameter", "sent/step")
     for worker in found.workers:
         for name, codec in worker.codecs.items():
-            encode_ms = 1e3 * codec.encode_s_per_element * found.parameters
             nbytes = codec.bits_per_element * found.parameters / 8
-            absorb_ms = 1e3 * codec.absorb_s_per_byte * nbytes
-            cells = f"{encode_ms:.2f} ms", f"{absorb_ms:.2f} ms", f"{codec.bits_per_element:.3g}", size(nbytes)
-            table.add_row(name, str(worker.rank), *cells)
+            encode = quantity(codec.encode_s_per_element * found.parameters, "s")
+            absorb = quantity(codec.absorb_s_per_byte * nbytes, "s")
+            table.add_row(name, str(worker.rank), encode, absorb, f"{codec.bits_per_element:.3g}", quantity(nbytes, "B"))
     return table

@@ -9,7 +9,7 @@ import sys
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -30,6 +30,7 @@ from taut.cli.options import (
     Log,
     Port,
     Quiet,
+    RunName,
     RunsDir,
     Threads,
     Verbose,
@@ -54,7 +55,7 @@ if TYPE_CHECKING:
 
 
 def resume(
-    run: Annotated[str, typer.Argument(metavar="RUN", help="Its name, the end of its name, or: latest.")],
+    run: RunName,
     *,
     workers: Workers = None,
     threads: Threads = None,

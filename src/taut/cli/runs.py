@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from datetime import datetime
 from pathlib import Path
-
-from rich.table import Table
+from typing import TYPE_CHECKING, Any
 
 from taut.cli.options import Config, Json, RunsDir, notes, plain, print_json, results
 from taut.config import resolve
-from taut.supervisor.store import RunSummary, list_runs
+from taut.supervisor.store import list_runs
+
+if TYPE_CHECKING:
+    from taut.comparison.columns import Column
 
 
 def runs(runs_dir: RunsDir = None, config: Config = None, as_json: Json = False) -> None:
@@ -22,17 +24,34 @@ def runs(runs_dir: RunsDir = None, config: Config = None, as_json: Json = False)
     if not found:
         notes().print(f"no runs in {folder}")
         return
-    table = Table(box=None, pad_edge=False, padding=(0, 1))
-    for name in ("run", "started", "state", "workers", "time", "replicas", "model"):
-        table.add_column(name, justify="right" if name in ("workers", "time") else "left", no_wrap=name == "run")
-    for each in found:
-        table.add_row(*_cells(each))
-    results().print(table)
+    from taut.cli.tables import fitting_table
+
+    console = results()
+    console.print(fitting_table([plain(each) for each in found], _columns(), console.width))
 
 
-def _cells(each: RunSummary) -> tuple[str, ...]:
-    started = f"{datetime.fromtimestamp(each.started):%Y-%m-%d %H:%M:%S}" if each.started else "-"
-    took = "-" if each.ended is None else f"{each.ended - each.started:.1f} s"
-    replicas = {True: "identical", False: "different", None: "-"}[each.identical]
-    model = Path(each.model).name if each.model else "-"
-    return each.name, started, each.state, str(each.workers), took, replicas, model
+def _columns() -> list[Column]:
+    from taut.comparison.columns import Column
+
+    return [
+        Column("run", lambda row: str(row["name"]), words=True),
+        Column("started", _started, 4, words=True),
+        Column("state", lambda row: str(row["state"]), words=True),
+        Column("workers", lambda row: str(row["workers"]), 2),
+        Column("trained", lambda row: _seconds(row["wall_s"]), 1),
+        Column("in all", lambda row: _seconds(row["total_s"]), 3),
+        Column("replicas", _replicas, 2, words=True),
+        Column("model", lambda row: Path(row["model"]).name if row["model"] else "-", 5, words=True),
+    ]
+
+
+def _started(row: dict[str, Any]) -> str:
+    return f"{datetime.fromtimestamp(row['started']):%Y-%m-%d %H:%M:%S}" if row["started"] else "-"
+
+
+def _replicas(row: dict[str, Any]) -> str:
+    return {True: "identical", False: "different", None: "-"}[row["identical"]]
+
+
+def _seconds(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1f} s"

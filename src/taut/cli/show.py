@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
 from rich.markup import escape
 
 from taut.cli.display import worker_table
-from taut.cli.figures import compression, score_text, time_split, worker_record
-from taut.cli.options import Config, Json, RunsDir, plain, print_json, results
+from taut.cli.figures import duration_text, public, score_text, time_split, worker_record
+from taut.cli.options import Config, Json, RunName, RunsDir, plain, print_json, results
 from taut.cli.run_folder import find_run
 from taut.config import resolve
 from taut.core.messages import Statistics
-from taut.supervisor.figures import cluster_rate, total
+from taut.supervisor.figures import cluster_rate, compression, total
 from taut.supervisor.store import RunRecord
 from taut.supervisor.view import WorkerRow
 
 
 def show(
-    run: Annotated[str, typer.Argument(metavar="RUN", help="Its name, the end of its name, or: latest.")] = "latest",
+    run: RunName = "latest",
     runs_dir: RunsDir = None,
     config: Config = None,
     as_json: Json = False,
@@ -57,7 +54,7 @@ def as_object(record: RunRecord) -> dict[str, object]:
     return {
         **plain(record.summary),
         "run": record.summary.name,
-        "settings": record.settings,
+        "settings": public(record.settings),
         "versions": record.versions,
         "outcome": record.outcome,
         "validation": (record.outcome or {}).get("validation"),
@@ -88,26 +85,26 @@ def ending_lines(record: RunRecord) -> list[str]:
     validation = outcome.get("validation")
     if validation and validation["chosen"] is not None:
         lines.append(f"validation score: {score_text(validation['chosen'])} ({validation['better']} is better)")
-    lines += [f"worker {rank} counted: {one.counted}" for rank, one in sorted(record.latest().items()) if one.counted]
     lines += [f"model of worker {rank}: {path}" for rank, path in (outcome.get("ensemble") or {}).items()]
     return lines
 
 
 def _print(record: RunRecord) -> None:
     console, summary = results(), record.summary
-    took = "" if summary.ended is None else f" after {summary.ended - summary.started:.1f} s"
-    console.print(f"[bold]{escape(summary.name)}[/]: {summary.state}{took}", soft_wrap=True)
-    settings = "  ".join(f"{key}={value}" for key, value in record.settings.items())
+    state = f"{summary.state}, {duration_text(summary.wall_s, summary.total_s)}".removesuffix(", ")
+    console.print(f"[bold]{escape(summary.name)}[/]: {state}", soft_wrap=True)
+    settings = "  ".join(f"{key}={value}" for key, value in public(record.settings).items() if value is not None)
+    versions = "  ".join(f"{key} {value}" for key, value in record.versions.items())
+    for label, text in (("settings", settings), ("versions", versions)):
+        console.print(f"{label}: {escape(text)}")
     for label, text in (
         ("command", summary.command),
-        ("settings", settings),
-        ("versions", "  ".join(f"{key} {value}" for key, value in record.versions.items())),
         ("folder", str(summary.path)),
         ("model", summary.model or "none"),
         ("error", summary.error),
     ):
         if text:
-            console.print(f"{label}: {escape(text)}", soft_wrap=True)
+            console.print(f"{label}: {escape(text)}", soft_wrap=True)  # whole, to be copied
     for line in ending_lines(record):
         console.print(escape(line), soft_wrap=True)
     validation = (record.outcome or {}).get("validation")

@@ -44,6 +44,8 @@ if TYPE_CHECKING:
     from taut.simulator.scenario import Scenario
     from taut.simulator.trace import Trace
 
+UNCOUNTED = "samples unknown (the script says them with worker.exchange(loss, samples=N)): samples/s stays 0"
+
 
 def simulate(
     *,
@@ -140,7 +142,8 @@ def sized(scenario: Scenario, step_s: float | None, parameters: int | None, timi
     made = measure(scenario)
     if not silent:
         found = f"a step takes {made.step_s * 1000:.3g} ms here (--step {made.step_s * 1e6:.0f}us to repeat exactly)"
-        notes().print(f"{found}, {made.parameters:,} parameters, {made.batch} samples a step", style="dim")
+        samples = f"{made.batch} samples a step" if made.batch else UNCOUNTED
+        notes().print(f"{found}, {made.parameters:,} parameters, {samples}", style="dim", soft_wrap=True)
     return replace(
         scenario,
         parameters=parameters or made.parameters,

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
 from taut.cli.display import split_text
-from taut.cli.figures import compression, score_text, size, time_split, times, validation_record
+from taut.cli.figures import score_text, size, staleness_text, time_split, times, validation_record
 from taut.cli.options import results
-from taut.supervisor.figures import rate, total
+from taut.simulator.faults import fault_text, kind_of
+from taut.supervisor.figures import compression, rate, total
 
 if TYPE_CHECKING:
     from taut.simulator.result import Simulated
@@ -43,6 +45,7 @@ def record(found: Simulated, timing_only: bool) -> dict[str, Any]:
         "scores": [list(one) for one in found.scores],
         "distances": [list(one) for one in found.distances],
         "gone": {str(rank): reason for rank, reason in found.gone.items()},
+        "faults_never_happened": [{"kind": kind_of(fault), **asdict(fault)} for fault in found.missed],
         "counted": dict(found.counted),
         "workers": [
             {
@@ -68,15 +71,20 @@ def show(found: Simulated, timing_only: bool, trace: Path | None) -> None:
     table.add_column("")
     for rank, given in rows[:SHOWN]:
         loss = "-" if given.loss is None else f"{given.loss:.4f}"
-        cells = [f"{given.steps:,}", f"{rate(given):,.0f}", loss, size(given.bytes_sent), f"{given.staleness:.1f}"]
+        cells = [f"{given.steps:,}", f"{rate(given):,.0f}", loss, size(given.bytes_sent), staleness_text(given)]
         table.add_row(str(rank), *cells, split_text(given), found.gone.get(rank, ""))
     console.print(table)
     if len(rows) > SHOWN:
         console.print(f"... and {len(rows) - SHOWN} more workers")
     per_s = together.samples / found.wall_s if found.wall_s else 0.0
-    words = [f"{found.wall_s:,.3f} virtual seconds", f"{per_s:,.0f} samples/s", f"sent {size(together.bytes_sent)}"]
-    words += [f"{times(compression(together))} fewer bytes"] if compression(together) else []
+    speed = f"{per_s:,.0f} samples/s" if per_s else f"{together.steps / (found.wall_s or 1.0):,.0f} steps/s"
+    words = [f"{found.wall_s:,.3f} virtual seconds", speed, f"sent {size(together.bytes_sent)}"]
+    factor = compression(together)
+    if factor is not None:
+        words.append(f"a dense ring all-reduce would send {times(factor)} as much")
     console.print(", ".join(words))
+    for fault in found.missed:
+        console.print(f"never happened: {fault_text(fault)} (the run was over by then)", style="yellow")
     if not timing_only:
         alike = "identical" if found.identical else f"{found.consensus:.2g} of the mean's norm apart"
         score = "" if found.validation is None else f"; validation {score_text(found.validation.chosen)}"

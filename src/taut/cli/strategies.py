@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
+from rich.console import Group
 from rich.table import Table
+from rich.text import Text
+
+from taut.cli.options import results
+
+WIDE = 110  # columns
 
 
 def strategies(
@@ -18,14 +24,25 @@ def strategies(
     if as_json:
         typer.echo(json.dumps({"strategies": listed}))
         return
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    for heading in ("strategy", "does", "waits", "returns", "parameters"):
+    console = results()
+    console.print(strategy_table(listed, console.width))
+    typer.echo('for example: taut run --workers 4 --strategy ssp:3 SCRIPT; phases: "sync for 200 steps, then async"')
+
+
+def strategy_table(listed: Sequence[dict[str, Any]], width: int) -> Table:
+    """Return a line for each strategy; where there is no room for five columns, all that is said of it in one."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    wide = width >= WIDE
+    for heading in ("strategy", "does", "waits", "returns", "parameters") if wide else ("strategy", "does"):
         table.add_column(heading, overflow="fold", no_wrap=heading == "strategy")
     for one in listed:
         parameters = ", ".join(f"{key}={value}" for key, value in one["parameters"].items())
-        table.add_row(one["name"], one["does"], one["waits"], one["returns"], parameters)
-    Console().print(table)
-    typer.echo('for example: taut run --workers 4 --strategy ssp:3 SCRIPT; phases: "sync for 200 steps, then async"')
+        if wide:
+            table.add_row(one["name"], one["does"], one["waits"], one["returns"], parameters)
+        else:
+            facts = f"waits: {one['waits']}; returns: {one['returns']}" + (f"; {parameters}" if parameters else "")
+            table.add_row(one["name"], Group(one["does"], Text(facts, style="dim")))
+    return table
 
 
 def _names() -> list[str]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from taut.cli.completion import complete_run
 from taut.cli.dashboard import opened, shown
 from taut.cli.display import Display, show_outcome
 from taut.cli.figures import outcome_record
@@ -70,11 +71,21 @@ def supervisor(
     log: Log = None,
     recover: Annotated[
         str | None,
-        typer.Option(metavar="RUN", help="Come back for a run whose supervisor died.", rich_help_panel=RUN),
+        typer.Option(
+            metavar="RUN",
+            help="Come back for a run whose supervisor died.",
+            autocompletion=complete_run,
+            rich_help_panel=RUN,
+        ),
     ] = None,
     standby: Annotated[
         str | None,
-        typer.Option(metavar="RUN", help="Wait beside a run; take over when its supervisor dies.", rich_help_panel=RUN),
+        typer.Option(
+            metavar="RUN",
+            help="Wait beside a run; take over when its supervisor dies.",
+            autocompletion=complete_run,
+            rich_help_panel=RUN,
+        ),
     ] = None,
     as_json: Json = False,
     quiet: Quiet = False,

@@ -10,7 +10,8 @@ import typer
 from rich.table import Table
 
 from taut.cli.drain import going
-from taut.cli.options import RUN, Config, Json, RunsDir, notes, print_json, results
+from taut.cli.examples import examples
+from taut.cli.options import RUN, Config, Json, RunName, RunsDir, notes, print_json, results
 from taut.config import resolve
 
 if TYPE_CHECKING:
@@ -23,12 +24,11 @@ token = typer.Typer(
     add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-Run = Annotated[str, typer.Argument(metavar="RUN", help="Its name, the end of its name, or: latest.")]
 
 
-@token.command("new")
+@token.command("new", epilog=examples("token new"))
 def new(
-    run: Run,
+    run: RunName,
     name: Annotated[str, typer.Option(help="By which it can be revoked; made up where none is given.")] = "",
     expires: Annotated[
         str | None, typer.Option(metavar="TIME", help="How long it is good for: 90s, 30m, 2h. Default: for ever.")
@@ -59,8 +59,8 @@ def new(
     notes().print(f"on another machine: {join}", markup=False, soft_wrap=True)
 
 
-@token.command("list")
-def list_(run: Run, runs_dir: RunsDir = None, config: Config = None, as_json: Json = False) -> None:
+@token.command("list", epilog=examples("token list"))
+def list_(run: RunName, runs_dir: RunsDir = None, config: Config = None, as_json: Json = False) -> None:
     """Name a run's tokens, and say until when each is good. The tokens themselves are not shown."""
     from taut.supervisor.control import ListTokens, order
 
@@ -77,9 +77,9 @@ def list_(run: Run, runs_dir: RunsDir = None, config: Config = None, as_json: Js
     results().print(table)
 
 
-@token.command("revoke")
+@token.command("revoke", epilog=examples("token revoke"))
 def revoke(
-    run: Run,
+    run: RunName,
     name: Annotated[str, typer.Argument(metavar="NAME", help="As `taut token list` shows it.")],
     expel: Annotated[
         bool, typer.Option("--expel", help="Also expel the workers that came with it.", rich_help_panel=RUN)

@@ -11,6 +11,7 @@ from rich import box
 from rich.markup import escape
 from rich.table import Table
 
+from taut.cli.completion import complete_topology
 from taut.cli.figures import size
 from taut.cli.options import OUTPUT, Json, notes, print_json, results
 from taut.errors import Misuse, StorageFailed
@@ -26,7 +27,9 @@ NAMES = "complete, ring, torus:3x4, star, line, tree, hypercube, exponential, on
 
 
 def topology(
-    shape: Annotated[str, typer.Argument(metavar="SHAPE", help=NAMES, show_default=False)],
+    shape: Annotated[
+        str, typer.Argument(metavar="SHAPE", help=NAMES, show_default=False, autocompletion=complete_topology)
+    ],
     workers: Annotated[int, typer.Option("--workers", "-n", help="How many workers.", show_default=False)],
     parameters: Annotated[int, typer.Option(help="Of the model: a message is 4 bytes for each.")] = 1_000_000,
     codec_bytes: Annotated[int | None, typer.Option(help="Bytes of a message, where a codec makes it smaller.")] = None,

@@ -59,6 +59,17 @@ def all_gather(members: Sequence[int], at: int, lo: int, hi: int) -> Iterator[Ro
         yield [(after, *chunk(lo, hi, p, at + 1 - step))], [(before, *chunk(lo, hi, p, at - step), False)]
 
 
+def dense_ring_nbytes(p: int, parameters: int) -> int:
+    """Return the bytes that one of ``p`` workers sends, on average, for a ring all-reduce of a float32 gradient.
+
+    Every figure of "fewer bytes" is relative to this: it is what plain synchronous training sends in a step.
+
+    >>> dense_ring_nbytes(4, 100), dense_ring_nbytes(1, 100)
+    (600, 0)
+    """
+    return 2 * (p - 1) * ELEMENT_NBYTES * parameters // p
+
+
 def ring_bytes(p: int, at: int, nbytes: int) -> int:
     """Bytes that member ``at`` of a ring of ``p`` sends to all-reduce ``nbytes``.
 

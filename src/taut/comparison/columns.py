@@ -37,11 +37,11 @@ def columns(rows: Sequence[Row], metric: Metric, with_target: bool) -> list[Colu
     if with_target:
         found.append(Column("to target", _to_target))
     found += [
-        Column("time", lambda row: seconds(row["wall_s"]), 1),
+        Column("trained", lambda row: seconds(row["wall_s"]), 1),
         Column("samples/s", lambda row: with_spread(row, "samples_per_s")),
         Column("sent", lambda row: size(row["bytes_sent"])),
-        Column("vs dense", lambda row: _number(row["compression"], "{:.1f}x"), 3),
-        Column("stale", lambda row: _number(row["staleness"], "{:.1f}"), 3),
+        Column("vs ring", lambda row: _number(row["compression"], "{:.1f}x"), 3),
+        Column("stale", lambda row: _number(row["staleness"] or None, "{:.1f}"), 3),
         Column("wait", lambda row: _percent(row["wait_share"]), 1),
         Column("distance", lambda row: _number(row["consensus_distance"], "{:.2g}"), 4),
     ]

@@ -21,6 +21,7 @@ from taut.core.messages import Statistics
 from taut.errors import Misuse
 from taut.supervisor.store import RunRecord as StoredRun
 from taut.supervisor.store import load_run
+from taut.supervisor.view import grouped
 
 LAST_LINES = 3
 DRAIN_S, STOP_S = 2.0, 10.0
@@ -40,7 +41,7 @@ def run_really(job: Job, cell: Cell, folder: Path, report: Report = lambda text:
     except ValueError:
         return failed(job, cell, _last_lines(err))
     if code != 0 or said["state"] != "finished":
-        return failed(job, cell, said.get("error") or "; ".join(said.get("failures") or []) or _last_lines(err))
+        return failed(job, cell, said.get("error") or "; ".join(grouped(said.get("failures") or [])) or _last_lines(err))
     try:
         stored = load_run(runs_dir, name)
     except Misuse as error:

@@ -105,7 +105,7 @@ def _run_columns(made: Comparison) -> list[Column]:
         Column("score", lambda row: figure(row["score"])),
         Column("loss", lambda row: figure(row["loss"])),
         Column("to target", lambda row: seconds(row["time_to_target_s"])),
-        Column("time", lambda row: seconds(row["wall_s"])),
+        Column("trained", lambda row: seconds(row["wall_s"])),
         Column("samples/s", lambda row: figure(row["samples_per_s"])),
         Column("sent", lambda row: size(row["bytes_sent"])),
         Column("stale", lambda row: figure(row["staleness"])),

@@ -17,8 +17,8 @@ from taut.comparison.history import Moment, last_loss
 from taut.comparison.job import Job
 from taut.comparison.matrix import Cell
 from taut.core.messages import Statistics
+from taut.supervisor.figures import PARTS, cluster_rate, compression, total
 
-PARTS = ("compute", "encode", "send", "wait", "merge", "data")
 PACKAGES = ("taut", "torch", "numpy", "numba", "pyzmq", "msgspec")
 
 
@@ -99,15 +99,13 @@ def of_cell(job: Job, cell: Cell) -> dict[str, Any]:
 def of_workers(workers: Iterable[Statistics], history: tuple[Moment, ...]) -> dict[str, Any]:
     """The figures of all workers together, from their last statistics."""
     rows = list(workers)
-    steps = sum(each.steps for each in rows)
-    samples, sent = sum(each.samples for each in rows), sum(each.bytes_sent for each in rows)
-    longest_s = max((each.wall_s for each in rows), default=0.0)
+    together = total(rows)
     return {
-        "samples": samples,
-        "samples_per_s": samples / longest_s if longest_s > 0 else 0.0,
-        "bytes_sent": sent,
-        "compression": sum(each.bytes_dense for each in rows) / sent if sent else None,
-        "staleness": sum(each.staleness * each.steps for each in rows) / steps if steps else 0.0,
+        "samples": together.samples,
+        "samples_per_s": cluster_rate(rows),
+        "bytes_sent": together.bytes_sent,
+        "compression": compression(together),
+        "staleness": together.staleness,
         "time_split": tuple(time_split(each) for each in rows),
         "history": history,
         "loss": last_loss(history),

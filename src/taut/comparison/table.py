@@ -8,8 +8,9 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from taut.comparison.record import PARTS, RunRecord
+from taut.comparison.record import RunRecord
 from taut.comparison.target import Target, reached
+from taut.supervisor.figures import PARTS
 
 Row = dict[str, Any]
 CONFIGURATION = ("strategy", "codec", "topology", "workers")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from types import TracebackType
 from typing import Self
 
@@ -22,6 +23,7 @@ class Progress:
         self.console, self.silent = console, silent
         self._count, self._done = 0, 0
         self._cell = ""
+        self._failed: dict[str, int] = {}  # errors, and the number of the run that had each first
         self._bar = Bar(
             SpinnerColumn(),
             BarColumn(bar_width=20),
@@ -60,7 +62,20 @@ class Progress:
     def ended(self, cell: Cell, record: RunRecord) -> None:
         self._done += 1
         self._bar.advance(self._task)
-        self.console.print(f"[{self._done}/{self._count}] {cell}: {told(record)}", markup=False, soft_wrap=True)
+        said = told(record)
+        if not record.finished:
+            first = self._failed.setdefault(reason_of(record), self._done)
+            said = said if first == self._done else f"failed, as run {first}"
+        self.console.print(f"[{self._done}/{self._count}] {cell}: {said}", markup=False, soft_wrap=True)
+
+
+def reason_of(record: RunRecord) -> str:
+    """Return the error, without saying which workers had it.
+
+    >>> reason_of(RunRecord("k", "sync", "ring", "dense", 2, 0, error="worker 1: no data"))
+    'worker: no data'
+    """
+    return re.sub(r"workers? \d+(, \d+)*", "worker", record.error)
 
 
 def told(record: RunRecord) -> str:

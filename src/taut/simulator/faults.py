@@ -215,6 +215,20 @@ def mentioned(fault: Fault) -> tuple[int, ...]:
             return (fault.rank,)
 
 
+def fault_text(fault: Fault) -> str:
+    """Return what was planned, in a few words.
+
+    >>> fault_text(Fail(2, 30.0)), fault_text(Join(2, 0.0, at_step=9)), fault_text(Partition(((0, 1), (2,)), from_s=5.0))
+    ('fail of worker 2 at 30 s', 'join at step 9', 'partition of workers 0, 1, 2 from 5 s on')
+    """
+    ranks = mentioned(fault)
+    whose = f" of worker{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}" if ranks else ""
+    if isinstance(fault, Extent):
+        return f"{kind_of(fault)}{whose} from {fault.from_s:g} s on"
+    at = f"{fault.at_s:g} s" if fault.at_step is None else f"step {fault.at_step}"
+    return f"{kind_of(fault)}{whose} at {at}"
+
+
 def parse_fail(written: str) -> Fail:
     """``RANK@TIME``.
 

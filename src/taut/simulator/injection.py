@@ -12,11 +12,16 @@ from taut.simulator.faults import (
     Join,
     KillSupervisor,
     Leave,
+    Loss,
     Moment,
+    Partition,
     Pause,
+    Reorder,
+    Repeat,
     Restart,
     Slow,
     Throttle,
+    mentioned,
 )
 from taut.simulator.fibers import NS
 
@@ -32,6 +37,7 @@ class Injection:
     def __init__(self, run: ScriptRun) -> None:
         self.run, self.world = run, run.world
         self._at_step: list[tuple[int | None, int, Callable[[], None]]] = []  # whose, which, what
+        self._happened: set[int] = set()  # ids of faults
         faults = run.scenario.faults
         run.supervisor.keeps = any(isinstance(fault, KillSupervisor) for fault in faults)
         for fault in faults:
@@ -39,6 +45,28 @@ class Injection:
                 self._plan(fault)
             else:
                 self._plan_extent(fault)
+
+    def missed(self) -> tuple[Fault, ...]:
+        """Return the faults that did not happen, since the run or their worker ended before."""
+        looked_up = Partition | Loss | Repeat | Reorder  # for each message, from their beginning on
+        return tuple(
+            fault
+            for fault in self.run.scenario.faults
+            if id(fault) not in self._happened
+            and not (isinstance(fault, looked_up) and round(fault.from_s * NS) < self.world.now_ns)
+        )
+
+    def _counted(self, fault: Fault, action: Callable[[], None]) -> Callable[[], None]:
+        """Return ``action``, which also notes that ``fault`` happened, unless its workers or the run ended before."""
+
+        def act() -> None:
+            entrances = self.run.entrances
+            going = [place < len(entrances) and not entrances[place].fiber.done for place in mentioned(fault)]
+            if self.run.supervisor.outcome is None and all(going):
+                self._happened.add(id(fault))
+            action()
+
+        return act
 
     def stepped(self, place: int, steps: int) -> None:
         """The worker at ``place`` has made so many steps. Called by its fiber, so what follows happens after it parks."""
@@ -50,7 +78,7 @@ class Injection:
             self.world.at(self.world.now_ns, action)
 
     def _plan(self, fault: Moment) -> None:
-        action = self._action(fault)
+        action = self._counted(fault, self._action(fault))
         if fault.at_step is None:
             self.world.at(round(fault.at_s * NS), action)
         else:
@@ -75,13 +103,14 @@ class Injection:
     def _plan_extent(self, fault: Fault) -> None:
         match fault:
             case Slow(rank, times, from_s, until_s):
-                self._between(from_s, until_s, lambda: self._slow(rank, times), lambda: self._slow(rank, 1.0 / times))
+                slow = self._counted(fault, lambda: self._slow(rank, times))
+                self._between(from_s, until_s, slow, lambda: self._slow(rank, 1.0 / times))
             case Throttle(one, other, share, from_s, until_s):
                 network = self.run.network
                 self._between(
                     from_s,
                     until_s,
-                    lambda: network.throttle(one, other, share),
+                    self._counted(fault, lambda: network.throttle(one, other, share)),
                     lambda: network.throttle(one, other, None),
                 )
             case _:

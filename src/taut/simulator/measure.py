@@ -48,6 +48,7 @@ def measure(scenario: Scenario) -> Measured:
     taken_s = [b - a for a, b in zip(run.ends_s, run.ends_s[1:], strict=False)]
     counted = taken_s[WARM_UP:] or taken_s
     if not counted:
+        run.raise_failure()
         raise RunFailed(f"{scenario.script} made {len(run.ends_s)} steps: too few to measure one; say it with --step")
     step_us = max(1, round(1e6 * statistics.median(counted)))  # whole, so that the figure that is told is the one used
     return Measured(step_us / 1e6, round(made.samples / made.steps), seat.arena.size)

@@ -35,6 +35,7 @@ from taut.simulator.virtual_node import Switchboard
 from taut.simulator.virtual_supervisor import VirtualSupervisor
 from taut.strategies.combination import combine
 from taut.supervisor.plan import RunPlan
+from taut.supervisor.view import grouped
 from taut.worker.entrance import ENTRANCE
 
 Progress = Callable[[float, int], None]  # virtual seconds, steps of all workers
@@ -161,7 +162,7 @@ class ScriptRun:
         with _arguments(self.scenario):
             self.world.run(self._over)
         if self.supervisor.outcome is None:
-            self._raise_failure()
+            self.raise_failure()
             raise RunFailed("the simulated run came to a standstill: this is a bug in taut, please report the command")
 
     def _over(self) -> bool:
@@ -171,12 +172,13 @@ class ScriptRun:
         if self.supervisor.outcome is None:
             started = all(entrance.fiber.done for entrance in self.entrances)
             if started and not any(entrance.made for entrance in self.entrances):
-                self._raise_failure()
+                self.raise_failure()
                 raise RunFailed(f"{self.scenario.script} ended without joining the run; it must call taut.join(...)")
             return False
         return all(entrance.fiber.done for entrance in self.entrances)
 
-    def _raise_failure(self) -> None:
+    def raise_failure(self) -> None:
+        """Raise what a script raised, if one did."""
         for entrance in self.entrances:
             if entrance.fiber.failure is not None:
                 raise entrance.fiber.failure
@@ -188,7 +190,7 @@ class ScriptRun:
         gone = {rank: row.reason for rank, row in outcome.workers.items() if row.state == "gone"}
         error = outcome.error
         if outcome.failures and outcome.exit_code and not error:
-            error = "; ".join(outcome.failures)
+            error = "; ".join(grouped(outcome.failures))
         return Simulated(
             self.scenario,
             outcome.wall_s,
@@ -204,6 +206,7 @@ class ScriptRun:
             error,
             outcome,
             self.supervisor.cluster.ledger.phase,
+            self.injection.missed(),
         )
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from taut.core.messages import Statistics
+from taut.simulator.faults import Fault
 from taut.simulator.scenario import Scenario
 from taut.supervisor.view import Outcome, Validation
 
@@ -44,3 +45,4 @@ class Simulated:
     error: str = ""
     outcome: Outcome | None = None  # the supervisor's own, where workers really trained
     phase: int = 0  # of a run that changes its strategy: the one that it ended in
+    missed: tuple[Fault, ...] = ()  # faults that never happened: the run, or their worker, ended before

@@ -21,9 +21,9 @@ MOST_WORKERS = 65_536
 
 @dataclass(frozen=True)
 class Scenario:
-    """``parameters`` (how many the model has) and ``batch`` (samples per step) are for timing alone; where workers really
-    train, the script decides them. ``steps``: per worker; None: until the data is used up (numeric) or 100 (timing).
-    ``args`` are the script's.
+    """``parameters`` (how many the model has) and ``batch`` (samples per step, 0: unknown) are for timing alone; where
+    workers really train, the script decides them. ``steps``: per worker; None: until the data is used up (numeric) or
+    100 (timing). ``args`` are the script's.
 
     >>> Scenario.from_record(Scenario(workers=8, seed=7).to_record()) == Scenario(workers=8, seed=7)
     True
@@ -57,7 +57,7 @@ class Scenario:
 
     def check(self) -> None:
         """``Misuse`` where a number is out of its range, or where something is said of a worker that there is not."""
-        for name, least in (("workers", 1), ("parameters", 1), ("batch", 1), ("steps", 1), ("epochs", 1), ("seed", 0)):
+        for name, least in (("workers", 1), ("parameters", 1), ("batch", 0), ("steps", 1), ("epochs", 1), ("seed", 0)):
             value = getattr(self, name)
             if value is not None and value < least:
                 raise Misuse(f"--{name} {value}", f"a whole number from {least} up")

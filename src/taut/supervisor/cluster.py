@@ -249,5 +249,5 @@ class Cluster:
 
     def _finish(self, path: str, error: str, now: float) -> None:
         self.outcome = outcome_of(self.roll, path, error, self.began_s, now)
-        self.outbox.record(self.outcome.state, self.outcome.error or f"the model is in {path}")
+        self.outbox.record(self.outcome.state, error or self.outcome.error or f"the model is in {path}")
         self.outbox.add(Finished(self.outcome))

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from taut.core.messages import NextPhase, Start
 from taut.supervisor.membership import Worker
+from taut.supervisor.outcome import NOBODY_LEFT
 from taut.supervisor.roll import Roll
 
 IDLE_S = 60.0  # a worker whose fellows all failed has begun to train by then, or never will
@@ -76,7 +77,7 @@ class Course:
         if ledger.started_s is None and (members.live() or not none_to_come):
             return None
         if ledger.failures:
-            return f"no worker is left ({'; '.join(ledger.failures[-4:])})"
+            return NOBODY_LEFT
         if ending.begun:
             return f"{ending.reason}, before any worker was ready"
         return "every worker left before the end of the run, so nobody could write the model"

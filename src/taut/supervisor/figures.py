@@ -36,6 +36,17 @@ def total(rows: Iterable[Statistics]) -> Statistics:
     )
 
 
+def compression(statistics: Statistics) -> float | None:
+    """Return how many times fewer bytes were sent than a ring all-reduce of float32 gradients would have sent at every
+    step; None without peers or before anything was sent.
+
+    >>> compression(Statistics(bytes_sent=2, bytes_dense=100)), compression(Statistics(bytes_sent=2))
+    (50.0, None)
+    """
+    comparable = statistics.bytes_sent and statistics.bytes_dense
+    return statistics.bytes_dense / statistics.bytes_sent if comparable else None
+
+
 def cluster_rate(rows: Iterable[Statistics]) -> float:
     """Samples per second of all workers together: all samples over the longest worker's time."""
     workers = list(rows)

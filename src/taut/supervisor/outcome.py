@@ -6,7 +6,9 @@ from pathlib import Path
 
 from taut.supervisor.finish import why_differ
 from taut.supervisor.roll import Roll
-from taut.supervisor.view import Outcome
+from taut.supervisor.view import Outcome, grouped
+
+NOBODY_LEFT = "no worker is left"
 
 
 def outcome_of(roll: Roll, path: str, error: str, began_s: float, now: float) -> Outcome:
@@ -16,6 +18,8 @@ def outcome_of(roll: Roll, path: str, error: str, began_s: float, now: float) ->
     if verdict is not None and verdict.exact and not verdict.identical:
         refused = {worker.rank: worker.refused for worker in roll.members.workers.values()}
         error = error or why_differ(ending.digests, refused)
+    if error == NOBODY_LEFT and ledger.failures:
+        error = f"{error} ({'; '.join(grouped(ledger.failures))})"
     return Outcome(
         state="finished" if path else "failed",
         exit_code=1 if error or ledger.script_failed else 0,
@@ -34,4 +38,5 @@ def outcome_of(roll: Roll, path: str, error: str, began_s: float, now: float) ->
         ensemble={rank: file for rank, (file, _) in ending.kept.items()},
         wall_s=(ending.judged_s or now) - (ledger.started_s or began_s),
         error=error,
+        total_s=now - began_s,
     )

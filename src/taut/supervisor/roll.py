@@ -23,6 +23,7 @@ SMALL = 24  # workers: up to so many, a change of the roster is told at once
 MEMBER_NBYTES = 120  # of a roster, about
 ROSTER_BYTES_PER_S = 40e6  # at most, for rosters
 MOST_FRUITLESS = 3  # times running that a worker may come back without making a step before it is given up again
+LONG_REASON = 40  # characters: a longer one is not said again for every worker
 CALM_S = 2.0  # after it heard the supervisor well, a worker waits for longer before it takes it for gone
 RESUME = "`taut resume` continues the run from a checkpoint with as many workers as you like"
 MOST_REFUSED = 1024  # processes of which is remembered why they were not admitted
@@ -149,7 +150,7 @@ class Roll:
         doubt = self._doubt(worker, now) if begun is None else 0
         samples = 0 if self.ending.begun else self.leases.release(worker.rank, doubt, begun)
         again = f"; {samples} samples are dealt again" if samples else ""
-        self.outbox.record("gone", f"worker {worker.rank}: {worker.reason}{again}")
+        self.outbox.record("gone", f"worker {worker.rank}: {self._reason(worker)}{again}")
         self.outbox.add(Measured(worker.rank, worker.statistics, final=True))
         self.outbox.add(Departed(worker.rank, worker.reason))
         if failure:
@@ -158,6 +159,11 @@ class Roll:
             self.ledger.lost += 1
         self.tell_roster()
         self.ending.lost(worker, now)
+
+    def _reason(self, worker: Worker) -> str:
+        """Return why ``worker`` is gone; a long reason that was given for another one is not said again."""
+        same = [each.partition(":")[0] for each in self.ledger.failures if each.endswith(f": {worker.reason}")]
+        return f"as {same[0]}" if same and len(worker.reason) > LONG_REASON else worker.reason
 
     def _doubt(self, worker: Worker, now: float) -> int:
         """So many samples it may have trained on by itself, and could not say so: all, of one that was silent since

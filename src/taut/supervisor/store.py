@@ -47,6 +47,8 @@ class RunSummary:
     model: str | None
     error: str
     host: str = ""  # of its supervisor
+    wall_s: float | None = None  # as ``Outcome`` has it; None before the end
+    total_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +165,8 @@ def summarised(path: Path, database: sqlite3.Connection) -> RunSummary:
         model=outcome.get("model"),
         error=outcome.get("error", ""),
         host=host,
+        wall_s=outcome.get("wall_s"),
+        total_s=outcome.get("total_s", None if ended is None else ended - started),
     )
 
 

@@ -3,7 +3,8 @@ values only."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -91,3 +92,24 @@ class Outcome:
     ensemble: Mapping[int, Path] = field(default_factory=dict)  # the models that were kept, where all are
     wall_s: float = 0.0  # from the start of training to the verdict; from the supervisor's start if nothing was trained
     error: str = ""
+    total_s: float = 0.0  # from the supervisor's start to the end
+
+
+_FAILURE = re.compile(r"(worker|process) (\d+): (.*)", re.DOTALL)
+
+
+def grouped(failures: Iterable[str]) -> list[str]:
+    """Return the failures, those with the same reason as one.
+
+    >>> grouped(["worker 3: no data", "worker 1: killed", "worker 0: no data", "process 77: no data"])
+    ['workers 0, 3: no data', 'worker 1: killed', 'process 77: no data']
+    """
+    numbers: dict[tuple[str, str], list[int]] = {}
+    for failure in failures:
+        known = _FAILURE.fullmatch(failure)
+        kind, number, reason = known.groups() if known else ("", "0", failure)
+        numbers.setdefault((kind, reason), []).append(int(number))
+    return [
+        f"{kind}{'s' * (len(each) > 1)} {', '.join(map(str, sorted(each)))}: {reason}" if kind else reason
+        for (kind, reason), each in numbers.items()
+    ]

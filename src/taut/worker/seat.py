@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from taut.collectives.ring import dense_ring_nbytes
 from taut.core.messages import Done, Failed, Returned, Statistics
 from taut.errors import Expelled, GivenUp, NetworkError, PeerLost, Refused, SupervisorLost
 from taut.worker.admission import Admission
@@ -204,7 +205,7 @@ class Seat:
         """After a local step: include what arrived, send what changed."""
         self.watch.reached(1.0)
         self.watch.charge("compute")
-        self.bytes_dense += 4 * self.arena.size * (self.node.workers - 1)
+        self.bytes_dense += dense_ring_nbytes(self.node.workers, self.arena.size)
         try:
             self._check()
             self.talk.exchange(samples, rate)
@@ -269,7 +270,7 @@ class Seat:
             bytes_dense=self.bytes_dense,
             updates_sent=self.talk.sent,
             updates_included=self.talk.included,
-            staleness=self.talk.staleness,
+            staleness=self.talk.staleness if self.talk.sent and self.node.bytes_sent else 0.0,
             counted=" ".join(f"{name}={value:g}" for name, value in self.talk.figures().items())[:1024],
             density=float(codec_state.density) if codec_state is not None else 0.0,
             tau=float(codec_state.tau) if codec_state is not None else 0.0,

@@ -18,6 +18,7 @@ from taut.simulator.timing.sizes import FRAME_NBYTES
 from taut.simulator.trace import Trace
 from taut.strategies.registry import REGISTRY
 from taut.strategies.windows import SEEN_EVERY
+from taut.supervisor.figures import compression, total
 
 BITS = {"tether": 0.4, "threshold": 0.4, "dense": 32.0, "topk": 0.64}
 FREE = Costs(
@@ -118,6 +119,24 @@ def test_all_reduces_move_the_bytes_that_their_formula_says(schedule: str, worke
         sent = (many[place].bytes_sent - few[place].bytes_sent) / 2
         formula = named(schedule).bytes_sent(workers, place, 4 * (parameters + 7))
         assert sent == pytest.approx(formula, rel=1e-3)  # and the records of the pieces
+
+
+@pytest.mark.parametrize("workers", [*range(2, 10), 200])
+def test_dense_sync_sends_as_much_as_a_ring_all_reduce(workers: int) -> None:
+    few, many = (total(run("sync:schedule=ring", workers, n, parameters=2_000_000).workers.values()) for n in (2, 42))
+    assert (many.bytes_dense - few.bytes_dense) / (many.bytes_sent - few.bytes_sent) == pytest.approx(1.0, rel=0.01)
+    assert compression(many) == pytest.approx(1.0, rel=0.06), "the exchange at the end is sent, but belongs to no step"
+
+
+def test_signs_are_fewer_bytes_than_a_ring_all_reduce() -> None:
+    assert (compression(total(run("async", 4).workers.values())) or 0.0) > 10
+
+
+@pytest.mark.parametrize("strategy", ["async", "sync", "averaging:8"])
+def test_one_worker_alone_has_neither_compression_nor_staleness(strategy: str) -> None:
+    done = run(strategy, 1)
+    assert compression(done.workers[0]) is None
+    assert done.workers[0].staleness == 0.0 and all(point.staleness == 0.0 for point in done.history)
 
 
 def test_neighbours_get_whole_vectors() -> None:

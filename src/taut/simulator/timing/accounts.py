@@ -29,6 +29,11 @@ class Account:
         self.spent_ns = [0] * len(KINDS)
         self.bytes_sent = self.sent = self.included = 0
 
+    @property
+    def talked(self) -> bool:
+        """Whether an update of this worker went to another one."""
+        return self.sent > 0 and self.bytes_sent > 0
+
     def charge(self, kind: int, at_ns: int) -> None:
         """The time until ``at_ns`` went into ``kind``. What is over already stays as it was booked."""
         begin_ns = self.last_ns

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from taut.errors import Misuse
-from taut.simulator.faults import Churn, Fail, Fault, Pause, kind_of
+from taut.simulator.faults import Churn, Fail, Fault, Join, Pause, kind_of
 from taut.simulator.timing.accounts import COMPUTE, WAIT
 from taut.simulator.timing.worker import SECOND_NS
 
@@ -19,8 +19,13 @@ class TimingFaults:
     def __init__(self, world: TimingWorld) -> None:
         self._world = world
         self._next_rank = world.scenario.workers
+        self._happened: set[int] = set()  # ids of faults
         for fault in world.scenario.faults:
             self._plan(fault)
+
+    def missed(self) -> tuple[Fault, ...]:
+        """Return the faults that did not happen, since the run or their worker ended before."""
+        return tuple(fault for fault in self._world.scenario.faults if id(fault) not in self._happened)
 
     def _plan(self, fault: Fault) -> None:
         world = self._world
@@ -39,7 +44,7 @@ class TimingFaults:
             strategy = world.setting.chosen.strategy.name
             raise Misuse(f"join with strategy {strategy!r}", "a strategy that workers can join", "try averaging or async")
         for _ in range(fault.count):
-            world.at(at_ns, self._join, None, None)
+            world.at(at_ns, self._arrive, None, fault)
 
     def _note(self, rank: int, what: str, now_ns: int) -> None:
         world = self._world
@@ -51,6 +56,7 @@ class TimingFaults:
         worker = world.workers[fault.rank]
         if not worker.alive or worker.finished:
             return
+        self._happened.add(id(fault))
         worker.alive = False
         worker.account.charge(COMPUTE if worker.training else WAIT, now_ns)
         world.dead.add(worker.rank)
@@ -74,21 +80,31 @@ class TimingFaults:
     def _pause(self, now_ns: int, _: None, fault: Pause) -> None:
         worker = self._world.workers[fault.rank]
         if worker.alive and not worker.finished:
+            self._happened.add(id(fault))
             for_ns = round(fault.for_s * SECOND_NS)
             worker.frozen_ns = max(worker.frozen_ns, now_ns + for_ns)
             if worker.training:
                 worker.paused_ns += for_ns
             self._note(worker.rank, "stands still", now_ns)
 
-    def _join(self, now_ns: int, _: None, rank: int | None) -> None:
-        """A newcomer takes over the state of the lowest rank that is alive."""
+    def _donor(self) -> int | None:
+        """Return the lowest rank that is alive; None where a newcomer comes too late."""
         world = self._world
-        donor = min((each for each in world.members if world.workers[each].alive), default=None)
-        if world.draining or donor is None:
-            return  # it comes too late
-        if rank is None:
+        alive = (each for each in world.members if world.workers[each].alive)
+        return None if world.draining else min(alive, default=None)
+
+    def _arrive(self, now_ns: int, _: None, fault: Join) -> None:
+        if self._donor() is not None:
+            self._happened.add(id(fault))
             rank, self._next_rank = self._next_rank, self._next_rank + 1
             self._note(rank, "joins", now_ns)
+            self._join(now_ns, None, rank)
+
+    def _join(self, now_ns: int, _: None, rank: int) -> None:
+        """A newcomer takes over the state of the lowest rank that is alive."""
+        world, donor = self._world, self._donor()
+        if donor is None:
+            return
         if world.hands_over:  # when it is among the members
             self._joined(now_ns, None, (rank, donor))
             return

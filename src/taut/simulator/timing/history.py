@@ -32,8 +32,8 @@ class TimingHistory:
             self._quarters[self.steps_made] = (now_ns, taken)
         if worker.steps % self._point_every == 0 or worker.steps == worker.goal:
             samples = worker.steps * self._setting.scenario.batch
-            staleness = figures(worker).get("staleness", 1.0)
             sent = worker.account.bytes_sent
+            staleness = figures(worker).get("staleness", 1.0) if worker.account.talked else 0.0
             self.points.append(Point(now_ns * 1e-9, worker.rank, worker.steps, samples, sent, staleness=staleness))
         if self._setting.progress is not None:
             percent = 100 * self.steps_made // max(1, members * self._setting.steps)

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from taut.collectives.ring import dense_ring_nbytes
 from taut.errors import Misuse
 from taut.simulator.result import Simulated
 from taut.simulator.timing.coder import coder_for
@@ -99,8 +100,8 @@ def _result(world: TimingWorld, real_s: float) -> Simulated:
         workers[rank] = worker.account.statistics(
             steps=worker.steps,
             samples=worker.steps * scenario.batch,
-            dense_nbytes=4 * scenario.parameters * (len(world.members) - 1) * worker.steps,
-            staleness=figures.get("staleness", 1.0),
+            dense_nbytes=dense_ring_nbytes(max(1, len(world.members)), scenario.parameters) * worker.steps,
+            staleness=figures.get("staleness", 1.0) if worker.account.talked else 0.0,
             density=world.density,
             counted=" ".join(f"{name}={value:g}" for name, value in figures.items()),
         )
@@ -112,5 +113,6 @@ def _result(world: TimingWorld, real_s: float) -> Simulated:
         history=tuple(world.history.points),
         consensus=0.0 if world.noise is None else world.noise.distance,
         counted={"events": next(world.events), "real_s": real_s, **world.history.middle()},
+        missed=world.faults.missed(),
         error="" if world.members and any(each.alive for each in world.workers.values()) else "no worker is left",
     )

@@ -60,7 +60,7 @@ class TimingWorld(ABC):
         for rank in range(scenario.workers):
             self.add(rank, setting.steps)
         self.members: tuple[int, ...] = tuple(self.workers)
-        self._faults = TimingFaults(self)
+        self.faults = TimingFaults(self)
 
     # ----------------------------------------------------------------------------------------- of each kind
 

@@ -1,0 +1,48 @@
+"""What to type, for every command: at the end of its ``--help``. A test parses each of them."""
+
+from __future__ import annotations
+
+EXAMPLES: dict[str, tuple[str, ...]] = {
+    "": ("taut demo", "taut run --workers 4 train.py", "taut show latest"),
+    "run": (
+        "taut run --workers 4 train.py --epochs 10",
+        "taut run -n 4 --strategy sync --checkpoint-every 5m train.py",
+        "taut run -n 9 --strategy adpsgd --topology torus --dashboard train.py",
+    ),
+    "resume": ("taut resume latest", "taut resume quiet-otter --workers 2"),
+    "demo": ("taut demo",),
+    "supervisor": (
+        "taut supervisor --workers 3",
+        "taut supervisor --recover quiet-otter",
+        "taut supervisor --standby quiet-otter",
+    ),
+    "worker": ("taut worker --join tcp://10.0.0.7:40123 --token-file token train.py",),
+    "dashboard": ("taut dashboard latest", "taut dashboard quiet-otter --listen 8080"),
+    "drain": ("taut drain latest", "taut drain quiet-otter 3"),
+    "token": ("taut token new quiet-otter --expires 2h",),
+    "token new": ("taut token new quiet-otter --expires 2h",),
+    "token list": ("taut token list quiet-otter",),
+    "token revoke": ("taut token revoke quiet-otter guest",),
+    "runs": ("taut runs", "taut runs --json"),
+    "show": ("taut show latest", "taut show quiet-otter --json"),
+    "strategies": ("taut strategies",),
+    "simulate": (
+        "taut simulate --workers 8 digits",
+        "taut simulate -n 16 --strategy gossip --topology torus --link 100mbit,1ms --fail 2@30s train.py",
+        "taut simulate -n 1000 --timing-only --strategy sync --link 10gbit,50us resnet50",
+    ),
+    "compare": (
+        "taut compare --strategies sync,ssp:3,async --workers 2,4 --seeds 3 train.py",
+        "taut compare --simulate --strategies sync,gossip --link 100mbit,1ms train.py",
+    ),
+    "probe": ("taut probe train.py", "taut probe --listen --workers 3"),
+    "advise": ("taut advise train.py", "taut advise --probe probe.json --workers 8 train.py"),
+    "topology": ("taut topology torus --workers 12", "taut topology exponential -n 8 --draw shape.svg"),
+    "codecs": ("taut codecs", "taut codecs topk:density=0.001", "taut codecs --only topk,int8 train.py"),
+}
+
+
+def examples(command: str) -> str:
+    """Return the end of a command's help."""
+    heading = "Example:" if len(EXAMPLES[command]) == 1 else "Examples:"
+    return "\n".join([heading, *(f"  {line}" for line in EXAMPLES[command])])
