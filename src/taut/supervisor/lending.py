@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -72,6 +73,12 @@ class Lending:
             return
         # of the last data, which the dead may leave, nobody is to have more than its turn
         self._hold(worker, request, 1 if answer == HOLD else MOST_HELD)
+
+    @property
+    def epochs(self) -> int:
+        """How many passes the scripts ask for, as most of them say; 0 where they do not say which is the last."""
+        said = Counter(ask.until for ask in self.asks.values() if ask.last)
+        return said.most_common(1)[0][0] if said else 0
 
     def _helps_itself(self, rank: int, final: int, length: int) -> bool:
         """A worker that is alone takes what is set aside for it before anything else is dealt: in the order of the data,

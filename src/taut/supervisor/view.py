@@ -63,6 +63,15 @@ class ClusterView:
     events: tuple[Event, ...]  # the latest ones, oldest first
     wall_s: float  # since the supervisor started
     train_s: float  # since the start of training, 0 before it
+    wanted: int = 0  # workers that the run was started for
+    epochs: int = 0  # passes that the scripts ask for, 0 while unknown
+    samples_trained: int = 0  # in all passes
+    samples_left: int = 0  # in all passes, where `epochs` is known
+
+    @property
+    def here(self) -> int:
+        """How many workers take part now."""
+        return sum(row.state != "gone" for row in self.workers)
 
     def events_since(self, number: int) -> tuple[Event, ...]:
         """The events after ``number`` (0: all that are kept)."""
