@@ -121,7 +121,7 @@ class Display:
         """Print a message above the table; on a terminal, with ``wrap``, in lines that end between words."""
         self.console.print(Text(text, style=style), soft_wrap=not (wrap and self.console.is_terminal))
 
-    def output(self, line: str, worker: int | None) -> None:
+    def output(self, line: str, worker: int | None = None) -> None:
         """Print a line of a script's output, with its colours; the number of its ``worker`` comes before it, if given."""
         text = Text.from_ansi(line)
         self.console.print(text if worker is None else Text(f"[{worker}] ") + text, soft_wrap=True)
@@ -160,7 +160,9 @@ def show_outcome(console: Console, run: str, outcome: Outcome) -> None:
             table.add_section()
             table.add_row("all", "", *_cells(total(statistics), cluster_rate(statistics)))
         console.print(table)
-        console.print(exchange_text(total(row.statistics for row in rows)), soft_wrap=True)
+        together = total(row.statistics for row in rows)
+        if together.bytes_sent:
+            console.print(f"exchange: {exchange_text(together)}", soft_wrap=True)
     console.print(f"replicas: {replicas_text(outcome)}", soft_wrap=True)
     if outcome.identical is not None:
         console.print(f"finish: {finish_text(outcome)}", soft_wrap=True)
@@ -179,11 +181,8 @@ def show_outcome(console: Console, run: str, outcome: Outcome) -> None:
 
 def exchange_text(together: Statistics) -> str:
     """Return what the workers exchanged, in words."""
-    words = [f"sent {size(together.bytes_sent)}"]
-    if compression(together):
-        words.append(f"{times(compression(together))} less than dense updates")
-        words.append(f"staleness {together.staleness:.1f} steps")
-    return "exchange: " + ", ".join(words)
+    less = f"{times(compression(together))} less than dense updates"
+    return f"sent {size(together.bytes_sent)}, {less}, staleness {together.staleness:.1f} steps"
 
 
 def replicas_text(outcome: Outcome) -> str:

@@ -37,6 +37,7 @@ class Ended:
     superseded: bool = False  # another supervisor has the run
     asked: bool = False  # the workers were asked to end: how they end from there on is no news
     unseen: list[Path] = field(default_factory=list)  # logs of local workers that were not shown
+    shown: set[int] = field(default_factory=set)  # workers whose output was shown
 
     @property
     def exit_code(self) -> int:
@@ -111,7 +112,7 @@ def conduct(supervisor: Supervisor, engine: LocalEngine | None, display: Display
             engine.close()
         supervisor.stop()
     print_output(last=True)
-    ended.unseen = output.unseen()
+    ended.unseen, ended.shown = output.unseen(), output.shown()
     return ended
 
 
@@ -170,20 +171,21 @@ def _until_gone(engine: LocalEngine, interrupts: Interrupts, ended: Ended, look:
 
 
 def report_failures(ended: Ended, engine: LocalEngine, display: Display) -> None:
-    """The last lines of the scripts that failed, each once."""
+    """Print the last lines of the scripts that failed, each once; not those that were shown as they came."""
     failed = [each for each in ended.exits if not each.clean]
     reasons = {each.index: each.reason for each in failed}
     logs = [(each.index, engine.logs[each.index]) for each in failed if each.pid]
     for workers, lines in failures(logs, engine.log_starts):
         who = "worker " + ", ".join(f"{index} ({reasons[index]})" for index in sorted(workers))
-        display.note(f"{who}:", "red")
-        for line in lines:
-            display.note("  " + line)
+        shown = not ended.shown.isdisjoint(workers)
+        display.note(f"{who}: see above" if shown else f"{who}:", "red")
+        for line in [] if shown else lines:
+            display.output("  " + line)
     if any(each.pid == 0 for each in failed):
         display.note(f"the workers could not be started, see {engine.own_log}:", "red")
         for _, lines in failures([(0, engine.own_log)]):
             for line in lines:
-                display.note("  " + line)
+                display.output("  " + line)
 
 
 def unseen_text(ended: Ended) -> str:

@@ -53,8 +53,7 @@ class Logs:
             assert isinstance(self.wanted, int)
             self._settled = self.wanted in ranks
             self._chosen = ranks.get(self.wanted, self._chosen)
-        followed = range(len(self.paths)) if self.wanted == ALL else [] if self._chosen is None else [self._chosen]
-        for index in followed:
+        for index in sorted(self.shown()):
             for line in self._new(index, last):
                 if self.wanted == 0 and not self._settled:
                     self._shown.append(line)
@@ -67,6 +66,12 @@ class Logs:
         whole = len(new) if last else new.rfind(b"\n") + 1
         self._offsets[index] += whole
         return _lines(new[:whole])
+
+    def shown(self) -> set[int]:
+        """Return the indices of the files that are followed."""
+        if self.wanted == ALL:
+            return set(range(len(self.paths)))
+        return set() if self._chosen is None else {self._chosen}
 
     def unseen(self) -> list[Path]:
         """Return the logs that hold something and were not shown whole."""
