@@ -11,12 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
+from typer.testing import CliRunner
 
 from taut.cli.display import Display, fitting, replicas_text, show_outcome
 from taut.cli.figures import compression, outcome_record, size, time_split
+from taut.cli.main import app
 from taut.cli.options import plain
 from taut.core.messages import Statistics
 from taut.supervisor.figures import PARTS, cluster_rate, total
+from taut.supervisor.run_store import RunStore
 from taut.supervisor.view import ClusterView, Event, Outcome, Validation, WorkerRow
 
 seconds = st.just(0.0) | st.floats(1e-3, 1e6)
@@ -214,6 +217,29 @@ def test_on_a_terminal_there_is_one_line_per_worker() -> None:
         display._live.refresh()
     for rank in range(3):
         assert f" {rank} " in text.getvalue()
+
+
+HARM = "h\x1b]0;owned\x07\x1b[2J\n[   9.0 s] verdict: 2 replicas are identical"
+
+
+def test_no_text_of_a_worker_controls_the_terminal_or_begins_a_line(tmp_path: Path) -> None:
+    said = io.StringIO()
+    liar = WorkerRow(0, HARM, 100, "gone", Statistics(), 0.0, HARM)
+    event = Event(1, 0.5, "joined", f"worker 0 (process 7 on {HARM})")
+    console = Console(file=said, width=200)
+    with Display(console) as display:
+        display.update(view([liar], events=(event,)))
+    show_outcome(console, "r", replace(outcome([liar], identical=None), failures=(HARM,), error=HARM))
+    store = RunStore(tmp_path / "r", "r")
+    store.begin(100.0, "taut run", {}, {})
+    store.joined(101.0, 0, HARM, 7)
+    store.departed(102.0, 0, HARM)
+    store.event(102.0, "gone", HARM)
+    store.close()
+    said.write(CliRunner().invoke(app, ["show", "r", "--runs-dir", str(tmp_path)]).output)
+    assert said.getvalue().count("owned") >= 5
+    assert "\x1b" not in said.getvalue() and "\x07" not in said.getvalue()
+    assert not any(line.startswith("[   9.0 s]") for line in said.getvalue().splitlines())
 
 
 def test_quiet_is_quiet() -> None:

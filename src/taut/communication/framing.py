@@ -24,7 +24,6 @@ from taut.core.messages import (
     Updates,
     Upload,
 )
-from taut.core.printable import printable
 from taut.errors import MalformedMessage
 
 MAGIC = 0x74
@@ -73,7 +72,7 @@ def decode(frames: Sequence[bytes], family: Any, *, limit_nbytes: int = LIMIT_NB
     try:
         message = _decoder(family)(memoryview(header)[2:])
     except (ValueError, RecursionError) as error:  # msgspec's own errors are ValueErrors
-        raise MalformedMessage(f"not a message of this family: {printable(str(error))}") from None
+        raise MalformedMessage(f"not a message of this family: {error}") from None
     payloads = list(frames[1:])
     _check_payloads(message, payloads)
     return message, payloads

@@ -1,5 +1,5 @@
 """What a display or a caller sees of a run: a snapshot while it goes, and its outcome at the end. Plain
-values only."""
+values only; texts of workers (host names, reasons) can be printed safely."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Literal
 
 from taut.core.messages import Statistics
+from taut.core.printable import Printable
 
 RunState = Literal["waiting", "training", "draining", "saving", "finished", "failed"]
 WorkerState = Literal["joining", "ready", "training", "done", "drained", "finished", "gone"]
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class Event(Printable):
     """Something worth telling. ``number`` counts from 1 without gaps, so a display knows what it showed."""
 
     number: int
@@ -25,7 +26,7 @@ class Event:
 
 
 @dataclass(frozen=True, slots=True)
-class WorkerRow:
+class WorkerRow(Printable):
     """One worker as the supervisor knows it."""
 
     rank: int
@@ -79,7 +80,7 @@ class ClusterView:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(Printable):
     """How a run ended. ``exit_code`` is 0 only with a model on disk, no failed script and no broken
     promise."""
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from msgspec import Meta, Struct, field
 
-from taut.core.messages.root import MAX_WORKERS, Count, Message, Rank, Record
+from taut.core.messages.root import MAX_WORKERS, Count, Message, Rank
 from taut.core.messages.views import MOST_VIEWS, View, ViewNumber
 
 
@@ -61,14 +61,14 @@ class StateChunk(Message, frozen=True):
     phase: Count = 0
 
 
-class Note(Record, frozen=True):
+class Note(Struct, frozen=True, array_like=True):
     """What a payload is, for methods that exchange vectors. What the fields mean is the method's own affair; ``numbers``
     is for the few scalars that go with it."""
 
     kind: Annotated[str, Meta(max_length=16)]
     round: Count = 0
     part: Count = 0
-    numbers: Annotated[list[float], Meta(max_length=64)] = field(default_factory=list)
+    numbers: Annotated[list[float], Meta(max_length=64)] = []
 
 
 class Parcel(Message, frozen=True):

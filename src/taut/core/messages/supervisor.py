@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from msgspec import Meta
+from msgspec import Meta, Struct
 
 from taut.core.messages.data import Lease, NoLease, Reserve
-from taut.core.messages.root import MAX_WORKERS, Count, Message, Name, Rank, Record, Text
+from taut.core.messages.root import MAX_WORKERS, Count, Message, Name, Rank, Text
 from taut.core.messages.views import STRIDE, ViewNumber
 
 
-class Member(Record, frozen=True):
+class Member(Struct, frozen=True, array_like=True):
     """A worker as the others know it."""
 
     rank: Rank
@@ -21,7 +21,7 @@ class Member(Record, frozen=True):
     first_phase: Count = 0  # of a run that changes its strategy: where it begins; it has no part in those before
 
 
-class Gone(Record, frozen=True):
+class Gone(Struct, frozen=True, array_like=True):
     """A worker that died, failed or left, and why."""
 
     rank: Rank

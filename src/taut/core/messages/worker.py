@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from msgspec import Meta, field
+from msgspec import Meta, Struct, field
 
 from taut.core.messages.data import Lease, LeaseDone, LeaseRequest, LeaseTaken, ReserveSeen
-from taut.core.messages.root import MAX_WORKERS, Count, Message, Name, Rank, Record, Text
+from taut.core.messages.root import MAX_WORKERS, Count, Message, Name, Rank, Text
 from taut.core.messages.views import View
 
 
-class TensorSpec(Record, frozen=True):
+class TensorSpec(Struct, frozen=True, array_like=True):
     """A tensor's name, shape, type and part: trained, frozen or buffer."""
 
     name: Name
@@ -38,7 +38,7 @@ class Ready(Message, frozen=True):
     phase: Count = 0
 
 
-class Statistics(Record, frozen=True):
+class Statistics(Struct, frozen=True, array_like=True):
     """What one worker did so far. Seconds are since it started training; their split sums to the wall time."""
 
     steps: Count = 0
@@ -61,7 +61,7 @@ class Statistics(Record, frozen=True):
     counted: Annotated[str, Meta(max_length=1024)] = ""  # what the strategy counts, as in "rounds=40 dropped=3"
 
 
-class Complaint(Record, frozen=True):
+class Complaint(Struct, frozen=True, array_like=True):
     """So many messages of worker ``rank`` were refused here, since this worker came; ``excess``: beyond what a worker may
     send in a second, and dropped unread. ``why``: of the last one that was refused."""
 
