@@ -341,6 +341,7 @@ class WorkerEnvironment:
     token_file: str | None = None
     bind: str = "127.0.0.1"
     advertise: str | None = None
+    announces: bool = False  # it was started by hand, and tells on standard error how it gets on
 
     def variables(self) -> dict[str, str]:
         """The same, as the environment variables that ``worker_environment`` reads."""
@@ -350,6 +351,7 @@ class WorkerEnvironment:
             "TAUT_TOKEN_FILE": self.token_file,
             "TAUT_BIND": self.bind,
             "TAUT_ADVERTISE": self.advertise,
+            "TAUT_ANNOUNCES": "1" if self.announces else None,
         }
         return {name: value for name, value in named.items() if value is not None}
 
@@ -394,4 +396,5 @@ def worker_environment(environ: Mapping[str, str] | None = None) -> WorkerEnviro
         token_file=token_file,
         bind=environ.get("TAUT_BIND") or "127.0.0.1",
         advertise=environ.get("TAUT_ADVERTISE") or None,
+        announces=environ.get("TAUT_ANNOUNCES") == "1",
     )

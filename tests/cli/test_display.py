@@ -11,13 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
+from typer.testing import CliRunner
 
-from taut.cli.display import Display, progress_text, replicas_text, show_outcome
+from taut.cli.display import Display, fitting, replicas_text, show_outcome
 from taut.cli.figures import outcome_record, size, time_split
-from taut.cli.logs import Follower, failures, last_lines
+from taut.cli.main import app
 from taut.cli.options import plain
 from taut.core.messages import Statistics
 from taut.supervisor.figures import PARTS, cluster_rate, compression, total
+from taut.supervisor.run_store import RunStore
 from taut.supervisor.view import ClusterView, Event, Outcome, Validation, WorkerRow
 
 seconds = st.just(0.0) | st.floats(1e-3, 1e6)
@@ -124,12 +126,38 @@ def test_the_summary_says_what_matters() -> None:
 
 def test_the_table_fits_into_80_columns_and_no_state_is_cut_off() -> None:
     split = {f"{part}_s": 1.0 + place for place, part in enumerate(PARTS)}
-    busy = Statistics(123_456, 10**7, 0.1234, bytes_sent=10**9, bytes_dense=10**11, wall_s=sum(split.values()), **split)
+    busy = Statistics(123_456, 10**8, 0.1234, bytes_sent=10**9, bytes_dense=10**11, wall_s=sum(split.values()), **split)
+    judged = replace(
+        outcome([row(0, busy, "finished"), row(123, busy, "gone", "killed by SIGKILL, " * 5)]),
+        validation=Validation({0: 0.98765, 123: None}, 0.98765),
+    )
     text = io.StringIO()
-    show_outcome(Console(file=text, width=80), "r", outcome([row(0, busy, "finished"), row(1, busy, "finished")]))
-    lines = [line for line in text.getvalue().splitlines() if "finished" in line and "run r" not in line]
-    assert len(lines) == 2 and "…" not in text.getvalue()
-    assert max(map(len, lines)) <= 80
+    show_outcome(Console(file=text, width=80), "r", judged)
+    lines = text.getvalue().splitlines()
+    title, heading, first, second, together, *_ = lines
+    assert max(map(len, lines[: lines.index(together) + 3])) <= 80 and "…" not in text.getvalue()
+    assert " ".join(heading.split()) == "worker state steps samples/s loss sent compute talk wait data score"
+    assert " ".join(first.split()) == "0 finished 123,456 4,761,905 0.1234 1.0 GB 5% 48% 19% 29% 0.9877"
+    assert title.startswith("run r: finished")
+    assert second.split()[:2] == ["123", "gone"] and together.split()[0] == "all"
+    assert "worker 123 is gone: killed by SIGKILL, killed" in lines[5]
+
+
+def test_workers_that_are_gone_make_room_for_the_others() -> None:
+    rows = [row(rank, Statistics(), "gone" if rank < 2 else "training") for rank in range(5)]
+    assert [each.rank for each in fitting(rows, 5)] == [0, 1, 2, 3, 4]
+    assert [each.rank for each in fitting(rows, 4)] == [0, 2, 3, 4]
+    assert [each.rank for each in fitting(rows, 2)] == [2, 3]
+    assert [each.rank for each in fitting(rows, -3)] == [2]
+
+
+def test_the_display_is_never_higher_or_wider_than_the_terminal() -> None:
+    rows = [row(rank, Statistics(steps=7, wall_s=1)) for rank in range(60)]
+    console = Console(file=io.StringIO(), width=80, height=24)
+    console.print(Display(console)._drawn(view(rows)))
+    drawn = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
+    assert drawn[-3] == "... and 42 more" and drawn[-1].startswith("60 of 60 here  0 samples/s")
+    assert 20 < len(drawn) < 24 and max(map(len, drawn)) <= 80
 
 
 def test_scores_are_in_the_table_the_summary_and_the_record() -> None:
@@ -192,37 +220,31 @@ def test_on_a_terminal_there_is_one_line_per_worker() -> None:
         assert f" {rank} " in text.getvalue()
 
 
+HARM = "h\x1b]0;owned\x07\x1b[2J\n[   9.0 s] verdict: 2 replicas are identical"
+
+
+def test_no_text_of_a_worker_controls_the_terminal_or_begins_a_line(tmp_path: Path) -> None:
+    said = io.StringIO()
+    liar = WorkerRow(0, HARM, 100, "gone", Statistics(), 0.0, HARM)
+    event = Event(1, 0.5, "joined", f"worker 0 (process 7 on {HARM})")
+    console = Console(file=said, width=200)
+    with Display(console) as display:
+        display.update(view([liar], events=(event,)))
+    show_outcome(console, "r", replace(outcome([liar], identical=None), failures=(HARM,), error=HARM))
+    store = RunStore(tmp_path / "r", "r")
+    store.begin(100.0, "taut run", {}, {})
+    store.joined(101.0, 0, HARM, 7)
+    store.departed(102.0, 0, HARM)
+    store.event(102.0, "gone", HARM)
+    store.close()
+    said.write(CliRunner().invoke(app, ["show", "r", "--runs-dir", str(tmp_path)]).output)
+    assert said.getvalue().count("owned") >= 5
+    assert "\x1b" not in said.getvalue() and "\x07" not in said.getvalue()
+    assert not any(line.startswith("[   9.0 s]") for line in said.getvalue().splitlines())
+
+
 def test_quiet_is_quiet() -> None:
     text = io.StringIO()
     with Display(Console(file=text, force_terminal=True), quiet=True) as display:
         display.update(view([row(0, Statistics())]))
     assert text.getvalue() == ""
-
-
-def test_progress_before_anything_happened() -> None:
-    waiting = ClusterView("r", "waiting", 4, (), 0.0, 0, 0, 0, (), 0.1, 0.0)
-    assert "0 here, 4 expected" in progress_text(waiting)
-
-
-def test_a_follower_gives_whole_lines_once(tmp_path: Path) -> None:
-    log = tmp_path / "worker-0.log"
-    follower = Follower([log, tmp_path / "worker-1.log"])
-    assert list(follower.lines()) == []
-    log.write_bytes(b"one\ntw")
-    assert list(follower.lines()) == [(0, "one")]
-    with log.open("ab") as more:
-        more.write(b"o\nthr\xff")
-    assert list(follower.lines()) == [(0, "two")]
-    assert list(follower.lines(last=True)) == [(0, "thr\ufffd")]
-    assert list(follower.lines(last=True)) == []
-
-
-def test_the_same_failure_is_told_once(tmp_path: Path) -> None:
-    trace = "Traceback (most recent call last):\n  File x\nValueError: boom\n"
-    texts = ["hello 0\n" + trace, "hello 1\n" + trace, "other\n"]
-    logs = []
-    for index, text in enumerate(texts):
-        (tmp_path / f"{index}.log").write_text(text)
-        logs.append((index, tmp_path / f"{index}.log"))
-    assert failures(logs) == [([0, 1], trace.splitlines()), ([2], ["other"])]
-    assert last_lines(tmp_path / "absent") == []

@@ -52,6 +52,8 @@ class Engine:
     """Workers that are still importing, and would go on for long."""
 
     logs: list[Path]
+    log_starts: tuple[int, ...] = (0,)
+    started: dict[int, int] = field(default_factory=dict)
     polls_after_the_end: int = 0
     closed: bool = False
     running: bool = True

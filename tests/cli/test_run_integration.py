@@ -130,7 +130,7 @@ def test_a_run_its_json_and_its_memory(tmp_path: Path, train: Path) -> None:
 def test_a_summary_for_people_and_the_workers_output(tmp_path: Path, train: Path) -> None:
     done = taut(tmp_path, "run", "--workers", 1, "--verbose", train, 1)
     assert done.returncode == 0, done.stderr
-    for word in ("samples/s", "vs dense", "replicas: identical", "model.safetensors"):
+    for word in ("samples/s", "compute talk wait data", "replicas: identical", "model.safetensors"):
         assert word in done.stdout
     assert "workers=1 (flag)" in done.stderr
     assert "[0] rank 0 trained 256" in done.stderr

@@ -73,6 +73,28 @@ TELL = """
 """
 
 
+PRINT = """
+    import sys
+    for line in range(1000):
+        print("loss", line, "of a script that prints" * 10)
+        print("to stderr", file=sys.stderr)
+    sys.stdout.flush()
+    open(sys.argv[1], "w").write("trained to its end")
+"""
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
+@pytest.mark.parametrize("start", ["zygote", "spawn"])
+def test_a_full_disk_does_not_end_a_script_that_prints(tmp_path: Path, start: str) -> None:
+    (tmp_path / "worker-0.log").symlink_to("/dev/full")
+    (tmp_path / "worker-1.log").mkdir()  # it cannot even be opened
+    script, done = written(tmp_path, PRINT), tmp_path / "done"
+    with running(LocalEngine(script, [str(done)], 2, {}, log_dir=tmp_path, start=start)) as engine:
+        assert [each.reason for each in exits(engine)] == ["finished", "finished"]
+    assert done.read_text() == "trained to its end"
+    assert "worker-1.log cannot be written" in (tmp_path / "zygote.log").read_text()
+
+
 @pytest.mark.parametrize("start", ["zygote", "spawn"])
 def test_a_worker_is_what_python_script_would_be(tmp_path: Path, start: str) -> None:
     script = written(tmp_path, TELL)

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
-from rich.console import Console, Group
+from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
 from taut.cli.figures import compression, duration_text, score_text, size, time_split, times
+from taut.cli.progress import RecentRates, progress_bar, progress_text
 from taut.core.messages import Statistics
 from taut.supervisor.figures import PARTS, cluster_rate, rate, total
 from taut.supervisor.view import ClusterView, Outcome, WorkerRow, grouped
 
+ROWS_BESIDE = 6  # of the display, beside the workers' lines: the heading, the bar, figures, and some of what came before
 PLAIN_EVERY_S, PLAIN_LATER_EVERY_S = 2.0, 10.0  # without a terminal: often in the first seconds, then rarely
 
 
@@ -30,58 +32,65 @@ def split_text(statistics: Statistics) -> str:
     return "/".join(f"{100 * shares[part]:.0f}" for part in PARTS)
 
 
-def worker_table(rows: Iterable[WorkerRow], title: str = "", scores: Mapping[int, float | None] | None = None) -> Table:
-    """One line per worker, with its replica's validation score where there are ``scores``."""
+def worker_table(
+    rows: Iterable[WorkerRow],
+    title: str = "",
+    scores: Mapping[int, float | None] | None = None,
+    rates: RecentRates | None = None,
+) -> Table:
+    """Return a table with one line per worker that fits into 80 columns.
+
+    ``rates`` gives the samples per second of the last seconds; without it they are of the worker's whole time.
+    ``scores`` adds the validation score of each replica. The reason of a worker that is gone is told below the table.
+    """
     table = Table(
-        title=title or None, title_justify="left", box=None, pad_edge=False, padding=(0, 1), collapse_padding=True
-    )  # so that it fits into 80 columns
+        title=title or None,
+        title_justify="left",
+        caption_justify="left",
+        caption_style="red",
+        box=None,
+        pad_edge=False,
+        padding=(0, 1),
+        collapse_padding=True,
+    )
     table.add_column("worker", justify="right", no_wrap=True)
-    table.add_column("state", min_width=8)  # where there is no room, "finished" matters more than the last column
-    for name in ("steps", "samples/s", "loss", "sent", "vs dense", "stale"):
+    table.add_column("state", no_wrap=True)
+    for name in ("steps", "samples/s", "loss", "sent", "compute", "talk", "wait", "data"):
         table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("comp/enc/send\n/wait/merge\n/data %", no_wrap=True)
     if scores is not None:
         table.add_column("score", justify="right", no_wrap=True)
+    gone = []
     for row in rows:
         score = [] if scores is None else [score_text(scores.get(row.rank))]
-        table.add_row(str(row.rank), state_text(row), *_cells(row.statistics, rate(row.statistics)), *score)
+        samples_per_s = rate(row.statistics) if rates is None else rates.of(row.rank)
+        table.add_row(str(row.rank), _state(row), *_cells(row.statistics, samples_per_s), *score)
+        gone += [f"worker {row.rank} is gone: {row.reason}"] if row.state == "gone" and row.reason else []
+    table.caption = Text("\n".join(gone)) if gone else None
     return table
 
 
-def state_text(row: WorkerRow) -> Text:
-    """The worker's state, with the reason where it is gone."""
-    if row.state == "gone":
-        return Text(f"gone: {row.reason}" if row.reason else "gone", style="red")
-    return Text(row.state, style="" if row.state == "training" else "dim")
+def _state(row: WorkerRow) -> Text:
+    return Text(row.state, style={"training": "", "gone": "red"}.get(row.state, "dim"))
 
 
 def _cells(given: Statistics, samples_per_s: float) -> list[str]:
+    shares = time_split(given)
+    talk = shares["encode"] + shares["send"] + shares["merge"]
     return [
         f"{given.steps:,}",
         f"{samples_per_s:,.0f}",
         "-" if given.loss is None else f"{given.loss:.4f}",
         size(given.bytes_sent),
-        times(compression(given)),
-        f"{given.staleness:.1f}",
-        split_text(given),
+        *(f"{share:.0%}" for share in (shares["compute"], talk, shares["wait"], shares["data"])),
     ]
 
 
-def progress_text(view: ClusterView) -> str:
-    """A run at a moment, in one line."""
-    rows = [row.statistics for row in view.workers]
-    together = total(rows)
-    words = [f"[{view.wall_s:6.1f} s]", view.state]
-    if view.state == "waiting":
-        words.append(f"({len(view.workers)} here, {view.expected} expected)")
-    if view.samples_total:
-        words.append(f"epoch {view.epoch + 1}, {100 * view.samples_done / view.samples_total:.0f}%")
-    if together.steps:
-        words.append(f"{cluster_rate(rows):,.0f} samples/s")
-        words.append("" if together.loss is None else f"loss {together.loss:.4f}")
-        words.append(f"sent {size(together.bytes_sent)} ({times(compression(together))})")
-        words.append(f"consensus {view.consensus:.2g}")
-    return "  ".join(word for word in words if word)
+def fitting(rows: Sequence[WorkerRow], room: int) -> list[WorkerRow]:
+    """Return ``room`` of the workers at most: where there are more, those that are gone are left out first."""
+    if len(rows) <= room:
+        return list(rows)
+    chosen = sorted(rows, key=lambda row: (row.state == "gone", row.rank))[: max(1, room)]
+    return sorted(chosen, key=lambda row: row.rank)
 
 
 class Display:
@@ -94,6 +103,7 @@ class Display:
         self.console, self.quiet = console, quiet
         self.doing = ""  # what is done before the run starts, shown in place of its progress
         self._live: Live | None = None
+        self._rates = RecentRates()
         self._last_event, self._last_line_s = 0, -PLAIN_EVERY_S
 
     def __enter__(self) -> Self:
@@ -108,9 +118,14 @@ class Display:
         if self._live is not None:
             self._live.stop()
 
-    def note(self, text: str, style: str = "") -> None:
-        """A message above the table."""
-        self.console.print(Text(text, style=style), soft_wrap=True)
+    def note(self, text: str, style: str = "", wrap: bool = False) -> None:
+        """Print a message above the table; on a terminal, with ``wrap``, in lines that end between words."""
+        self.console.print(Text(text, style=style), soft_wrap=not (wrap and self.console.is_terminal))
+
+    def output(self, line: str, worker: int | None = None) -> None:
+        """Print a line of a script's output, with its colours; the number of its ``worker`` comes before it, if given."""
+        text = Text.from_ansi(line)
+        self.console.print(text if worker is None else Text(f"[{worker}] ") + text, soft_wrap=True)
 
     def update(self, view: ClusterView) -> None:
         """Show the run as it is now."""
@@ -119,11 +134,20 @@ class Display:
         for event in view.events_since(self._last_event):
             self.note(f"[{event.time_s:6.1f} s] {event.kind}: {event.text}", "dim")
             self._last_event = event.number
+        self._rates.update(view)
         if self._live is not None:
-            self._live.update(Group(worker_table(view.workers), Text(self.doing or progress_text(view), style="bold")))
+            self._live.update(self._drawn(view))
         elif view.wall_s - self._last_line_s >= (PLAIN_EVERY_S if view.wall_s < 20 else PLAIN_LATER_EVERY_S):
             self._last_line_s = view.wall_s
-            self.note(self.doing or progress_text(view))
+            self.note(self.doing or progress_text(view, self._rates))
+
+    def _drawn(self, view: ClusterView) -> RenderableType:
+        """Return the table and the bar, no higher than the terminal."""
+        shown = fitting(view.workers, self.console.height - ROWS_BESIDE)
+        more = len(view.workers) - len(shown)
+        parts: list[RenderableType] = [worker_table(shown, rates=self._rates)] if shown else []
+        parts += [Text(f"... and {more} more", style="dim")] if more else []
+        return Group(*parts, Text(self.doing, style="bold") if self.doing else progress_bar(view, self._rates))
 
 
 def show_outcome(console: Console, run: str, outcome: Outcome) -> None:
@@ -139,6 +163,9 @@ def show_outcome(console: Console, run: str, outcome: Outcome) -> None:
             table.add_section()
             table.add_row("all", "", *_cells(total(statistics), cluster_rate(statistics)))
         console.print(table)
+        together = total(row.statistics for row in rows)
+        if together.bytes_sent:
+            console.print(f"exchange: {exchange_text(together)}", soft_wrap=True)
     console.print(f"replicas: {replicas_text(outcome)}", soft_wrap=True)
     if outcome.identical is not None:
         console.print(f"finish: {finish_text(outcome)}", soft_wrap=True)
@@ -153,6 +180,12 @@ def show_outcome(console: Console, run: str, outcome: Outcome) -> None:
         console.print(f"model: {escape(str(outcome.model))}", soft_wrap=True)
     for path in outcome.ensemble.values():
         console.print(f"  {escape(str(path))}", soft_wrap=True)
+
+
+def exchange_text(together: Statistics) -> str:
+    """Return what the workers exchanged, in words."""
+    less = f"{times(compression(together))} less than dense updates"
+    return f"sent {size(together.bytes_sent)}, {less}, staleness {together.staleness:.1f} steps"
 
 
 def replicas_text(outcome: Outcome) -> str:

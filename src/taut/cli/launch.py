@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from taut.beginning import INTERRUPTED
 from taut.cli.display import Display
-from taut.cli.logs import Follower, failures
+from taut.cli.logs import ALL, Logs, Wanted, failures
 from taut.codecs.registry import compiling_text
 from taut.engines.local import Exit, LocalEngine
 from taut.errors import Misuse, RunFailed
@@ -37,6 +37,8 @@ class Ended:
     joined: bool = False
     superseded: bool = False  # another supervisor has the run
     asked: bool = False  # the workers were asked to end: how they end from there on is no news
+    unseen: list[Path] = field(default_factory=list)  # logs of local workers that were not shown
+    shown: set[int] = field(default_factory=set)  # workers whose output was shown
 
     @property
     def exit_code(self) -> int:
@@ -73,17 +75,22 @@ class Interrupts:
             signal.signal(number, handler)
 
 
-def conduct(supervisor: Supervisor, engine: LocalEngine | None, display: Display, verbose: bool = False) -> Ended:
+def conduct(supervisor: Supervisor, engine: LocalEngine | None, display: Display, logs: Wanted = None) -> Ended:
     """Start the engine and show what goes on until the run has its outcome and the local workers are gone.
 
-    The supervisor is started already; both are stopped at the end, whatever happens.
+    The supervisor is started already; both are stopped at the end, whatever happens. ``logs``: whose output is shown.
     """
     ended = Ended()
-    follower = Follower(engine.logs if engine is not None and verbose else [])
+    output = Logs(engine.logs, logs, engine.log_starts) if engine is not None else Logs([])
+
+    def print_output(last: bool = False) -> None:
+        known = engine.started if engine is not None else {}
+        ranks = {row.rank: known[row.pid] for row in supervisor.view().workers if row.pid in known}
+        for index, line in output.lines(ranks, last):
+            display.output(line, index if logs == ALL else None)
 
     def look(exits: list[Exit]) -> None:
-        for index, line in follower.lines():
-            display.note(f"[{index}] {line}")
+        print_output()
         for each in exits:
             if not ended.asked:
                 ended.exits.append(each)
@@ -105,8 +112,8 @@ def conduct(supervisor: Supervisor, engine: LocalEngine | None, display: Display
         if engine is not None:
             engine.close()
         supervisor.stop()
-    for index, line in follower.lines(last=True):
-        display.note(f"[{index}] {line}")
+    print_output(last=True)
+    ended.unseen, ended.shown = output.unseen(), output.shown()
     return ended
 
 
@@ -166,20 +173,34 @@ def _until_gone(engine: LocalEngine, interrupts: Interrupts, ended: Ended, look:
 
 
 def report_failures(ended: Ended, engine: LocalEngine, display: Display) -> None:
-    """The last lines of the scripts that failed, each once."""
+    """Print the last lines of the scripts that failed, each once; not those that were shown as they came."""
     failed = [each for each in ended.exits if not each.clean]
     reasons = {each.index: each.reason for each in failed}
     logs = [(each.index, engine.logs[each.index]) for each in failed if each.pid]
-    for workers, lines in failures(logs):
+    for workers, lines in failures(logs, engine.log_starts):
         who = "worker " + ", ".join(f"{index} ({reasons[index]})" for index in sorted(workers))
-        display.note(f"{who}:", "red")
-        for line in lines:
-            display.note("  " + line)
+        shown = not ended.shown.isdisjoint(workers)
+        display.note(f"{who}: see above" if shown else f"{who}:", "red")
+        for line in [] if shown else lines:
+            display.output("  " + line)
     if any(each.pid == 0 for each in failed):
         display.note(f"the workers could not be started, see {engine.own_log}:", "red")
         for _, lines in failures([(0, engine.own_log)]):
             for line in lines:
-                display.note("  " + line)
+                display.output("  " + line)
+
+
+def unseen_text(ended: Ended) -> str:
+    """Return where the output is that was not shown; nothing where there is none.
+
+    >>> unseen_text(Ended(unseen=[Path("runs/a/worker-1.log"), Path("runs/a/worker-2.log")]))
+    'output of the other workers: runs/a/worker-1.log, worker-2.log'
+    """
+    if not ended.unseen:
+        return ""
+    first, *others = ended.unseen
+    names = [str(first), *(path.name for path in others[:3]), *(["..."] if len(others) > 3 else [])]
+    return "output of the other workers: " + ", ".join(names)
 
 
 def check_joined(ended: Ended, script: Path) -> None:

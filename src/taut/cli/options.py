@@ -108,7 +108,17 @@ Config = Annotated[
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object, and nothing else.", rich_help_panel=OUTPUT)]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no summary.", rich_help_panel=OUTPUT)]
-Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Show the workers' output too.", rich_help_panel=OUTPUT)]
+Verbose = Annotated[
+    bool, typer.Option("--verbose", "-v", help="Show all workers' output, as --logs all does.", rich_help_panel=OUTPUT)
+]
+Logs = Annotated[
+    str | None,
+    typer.Option(
+        metavar="all|none|RANK",
+        help="Whose output to show while it trains; default: worker 0's. All of it is in the run's folder.",
+        rich_help_panel=OUTPUT,
+    ),
+]
 Log = Annotated[
     str | None,
     typer.Option(help="taut's own log: debug, info, warning, error.", rich_help_panel=OUTPUT),

@@ -18,6 +18,7 @@ from taut.cli.display import Display, show_outcome
 from taut.cli.figures import outcome_record
 from taut.cli.launch import check_script, conduct
 from taut.cli.log import set_up_log
+from taut.cli.logs import wanted_logs
 from taut.cli.options import (
     Advertise,
     Bind,
@@ -28,6 +29,7 @@ from taut.cli.options import (
     KeepCheckpoints,
     Link,
     Log,
+    Logs,
     Port,
     Quiet,
     RunName,
@@ -72,6 +74,7 @@ def resume(
     as_json: Json = False,
     quiet: Quiet = False,
     verbose: Verbose = False,
+    logs: Logs = None,
 ) -> None:
     """Continue RUN from its last good checkpoint.
 
@@ -96,6 +99,7 @@ def resume(
 
     given = resolve(flags, config_file=config)
     record = find_run(given.runs_dir, run)
+    shown_logs = wanted_logs(logs, verbose=verbose, quiet=quiet or as_json)
     display = Display(notes(), quiet=quiet or as_json)
     with ExitStack() as undo:
         lock = RunLock.take(record.summary.path)
@@ -121,7 +125,7 @@ def resume(
         os.chdir(launch.cwd)  # the script's arguments may name files from there
     resumed = (record.summary.name, service.run_dir, service)
     local = LocalRun(settings, Path(launch.script), launch.args, start=launch.start, listening=listening, resumed=resumed)
-    see_through(local, Path(launch.script), display, as_json=as_json, verbose=verbose, quiet=quiet)
+    see_through(local, Path(launch.script), display, as_json=as_json, quiet=quiet, logs=shown_logs)
 
 
 def find_checkpoint(record: RunRecord, lock: RunLock) -> Found:

@@ -12,8 +12,9 @@ import typer
 from taut.cli.dashboard import opened, shown
 from taut.cli.display import Display, show_outcome
 from taut.cli.figures import outcome_record
-from taut.cli.launch import Ended, check_joined, check_script, conduct, report_failures
+from taut.cli.launch import Ended, check_joined, check_script, conduct, report_failures, unseen_text
 from taut.cli.log import set_up_log
+from taut.cli.logs import Wanted, wanted_logs
 from taut.cli.options import (
     Advertise,
     Bind,
@@ -26,6 +27,7 @@ from taut.cli.options import (
     KeepCheckpoints,
     Link,
     Log,
+    Logs,
     Name,
     Port,
     Preload,
@@ -83,11 +85,12 @@ def run(
     as_json: Json = False,
     quiet: Quiet = False,
     verbose: Verbose = False,
+    logs: Logs = None,
 ) -> None:
     """Train SCRIPT with several workers on this machine.
 
-    SCRIPT calls taut.join(model, optimizer); everything after it goes to it. Each worker's output is in
-    worker-K.log in the run's folder. Ctrl-C drains the run and saves the model; a second Ctrl-C stops it.
+    SCRIPT calls taut.join(model, optimizer); everything after it goes to it. Worker 0's output is shown; each worker's
+    is in worker-K.log in the run's folder. Ctrl-C drains the run and saves the model; a second Ctrl-C stops it.
     """
     flags = {
         "workers": workers,
@@ -111,21 +114,22 @@ def run(
     }
     check_script(script)
     check_start(start)
+    shown_logs = wanted_logs(logs, verbose=verbose, quiet=quiet or as_json)
     settings = resolve(flags, config_file=config).fitted()
     set_up_log(settings.log)
     listening = opened(settings)
     launch = LocalRun(settings, script, args or [], start=start, command=shlex.join(sys.argv), listening=listening)
     display = Display(notes(), quiet=quiet or as_json)
     if not display.quiet:
-        display.note(settings.describe(), "dim")
-    see_through(launch, script, display, as_json=as_json, verbose=verbose, quiet=quiet)
+        display.note(settings.describe(), "dim", wrap=True)
+    see_through(launch, script, display, as_json=as_json, quiet=quiet, logs=shown_logs)
 
 
 def see_through(
-    launch: LocalRun, script: Path, display: Display, *, as_json: bool, verbose: bool, quiet: bool
+    launch: LocalRun, script: Path, display: Display, *, as_json: bool, quiet: bool, logs: Wanted
 ) -> NoReturn:
     """Train to the end, and say how that was."""
-    ended = launch.conduct(display, verbose=verbose)
+    ended = launch.conduct(display, logs)
     report_failures(ended, launch.engine, display)
     check_joined(ended, script)
     if ended.outcome is not None:
@@ -133,6 +137,8 @@ def see_through(
             print_json(launch.record(ended))
         elif not quiet:
             show_outcome(results(), launch.name, ended.outcome)
+        if not display.quiet and ended.unseen:
+            display.note(unseen_text(ended), "dim")
         if ended.outcome.error:
             sys.stderr.write(f"error: {ended.outcome.error}\n")
     raise typer.Exit(ended.exit_code)
@@ -194,11 +200,11 @@ class LocalRun:
             kernels=kernels_of(codecs_in_use(parse_schedule(settings.strategy), settings.topology, [settings.codec])),
         )
 
-    def conduct(self, display: Display, verbose: bool = False) -> Ended:
-        """Train to the end."""
+    def conduct(self, display: Display, logs: Wanted = None) -> Ended:
+        """Train to the end; ``logs`` says whose output is shown."""
         self.supervisor.start()
         with shown(self._listening, self.supervisor, self.folder, display):
-            return conduct(self.supervisor, self.engine, display, verbose)
+            return conduct(self.supervisor, self.engine, display, logs)
 
     def record(self, ended: Ended) -> dict[str, Any]:
         """The end of the run, for JSON."""

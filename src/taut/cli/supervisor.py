@@ -133,7 +133,7 @@ def supervisor(
         listening = opened(settings)
         run, folder, service = new_supervisor(settings, shlex.join(sys.argv))
         shared = settings.shared()
-        display.note(settings.describe(), "dim")
+        display.note(settings.describe(), "dim", wrap=True)
     service.start()
     display.note(f"supervisor: {service.address}")
     display.note(f"token file: {service.token_file} (copy it; whoever has it may join)")

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import socket
+import time
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from taut.cli.launch import check_script
-from taut.cli.options import NETWORK, Advertise, Bind, Script, ScriptArgs
+from taut.cli.options import NETWORK, OUTPUT, Advertise, Bind, Script, ScriptArgs, notes
 from taut.config import WorkerEnvironment, joining
 from taut.engines.local import become
-from taut.errors import Misuse
+from taut.errors import Misuse, SupervisorLost
 
+if TYPE_CHECKING:
+    from rich.console import Console
+
+TOLD_S, AGAIN_S, PATIENCE_S = 3.0, 0.2, 60.0  # without an answer: the user is told, it is tried again, it ends
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
@@ -30,6 +36,9 @@ def worker(
     ] = None,
     bind: Bind = None,
     advertise: Advertise = None,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="Print only what SCRIPT prints, and errors.", rich_help_panel=OUTPUT)
+    ] = False,
 ) -> None:
     """Join a run with SCRIPT as one more worker, here.
 
@@ -46,8 +55,41 @@ def worker(
         token_file=told.token_file,
         bind=bind or told.bind or default_bind(address),
         advertise=advertise or told.advertise,
+        announces=not quiet,
     )
+    await_supervisor(address, notes())
     become(script, args or [], place.variables())
+
+
+def await_supervisor(address: str, console: Console) -> None:
+    """Wait until something answers at ``address`` as a supervisor does; say so after a few seconds without an answer.
+
+    Raises ``SupervisorLost`` after ``PATIENCE_S``.
+    """
+    began_s, told = time.monotonic(), False
+    while (why := unanswered(address)) is not None:
+        waited_s = time.monotonic() - began_s
+        if waited_s > PATIENCE_S:
+            raise SupervisorLost(f"no supervisor at {address} for {PATIENCE_S:.0f} s: {why}")
+        if waited_s > TOLD_S and not told:
+            told = True
+            remedy = "Is that the address that `taut supervisor` shows, and does the supervisor still run?"
+            console.print(f"no supervisor answers at {address}: {why}. {remedy} Trying again; Ctrl-C stops", markup=False)
+        time.sleep(AGAIN_S)
+
+
+def unanswered(address: str) -> str | None:
+    """Return why nothing at ``address`` answers as a supervisor does; None where something does."""
+    from taut.communication.endpoint import split
+
+    try:
+        with socket.create_connection(split(address, "--join"), timeout=TOLD_S) as connection:
+            greeting = connection.recv(1)  # the first byte that every ZeroMQ socket sends
+    except TimeoutError:
+        return f"nothing came back for {TOLD_S:.0f} s"
+    except OSError as error:
+        return (error.strerror or str(error)).lower()
+    return None if greeting == b"\xff" else "something else than a supervisor listens there"
 
 
 def check_address(given: str) -> str:

@@ -64,7 +64,9 @@ class LocalEngine:
     ) -> None:
         self.logs = [Path(log_dir) / f"worker-{index}.log" for index in range(workers)]
         self.own_log = Path(log_dir) / "zygote.log"
+        self.log_starts = [log.stat().st_size if log.exists() else 0 for log in self.logs]  # before: of a resumed run
         self.pids: dict[int, int] = {}  # process id -> index, of those that run
+        self.started: dict[int, int] = {}  # the same, of all that were started
         self._environment = {**os.environ, **_thread_limits(threads), **environment}
         self._plan = Plan(
             script=str(script),
@@ -130,7 +132,7 @@ class LocalEngine:
             self.compiling = (event["compiled"], event["wanted"]) if event["compiled"] < event["wanted"] else None
             return []
         if "started" in event:
-            self.pids[event["started"]] = event["index"]
+            self.pids[event["started"]] = self.started[event["started"]] = event["index"]
             return []
         pid, code = event["exited"], event["code"]
         self._expected -= 1

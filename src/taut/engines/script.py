@@ -17,7 +17,7 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType, TracebackType
-from typing import NoReturn, TextIO
+from typing import Any, NoReturn, TextIO, cast
 
 from taut.beginning import INTERRUPTED
 from taut.errors import TautError
@@ -56,6 +56,7 @@ def alone() -> NoReturn:
 
 def run_script(script: str, args: Sequence[str]) -> int:
     """Run ``script`` as the main module; its exit code, with what it raised already told on standard error."""
+    sys.stdout, sys.stderr = _losing(sys.stdout), _losing(sys.stderr)
     sys.argv = [script, *args]
     sys.path.insert(0, str(Path(script).resolve().parent))
     try:
@@ -79,6 +80,32 @@ def run_script(script: str, args: Sequence[str]) -> int:
         _tell(error)
         return 1
     return 0
+
+
+class _Losing(io.FileIO):
+    """A file that drops what cannot be written: a full disk must not end the training of a script that prints."""
+
+    def write(self, data: Any) -> int:
+        try:
+            return super().write(data)
+        except OSError:
+            return memoryview(data).nbytes
+
+
+def _losing(stream: Any) -> Any:
+    """Return a stream to the same descriptor, with the same settings, whose writes never fail."""
+    if type(stream) is not io.TextIOWrapper:  # there is none, or it is somebody's own
+        return stream
+    stream.flush()
+    file = _Losing(stream.fileno(), "wb", closefd=False)
+    unbuffered = isinstance(stream.buffer, io.RawIOBase)
+    return io.TextIOWrapper(
+        cast("Any", file) if unbuffered else io.BufferedWriter(file),
+        encoding=stream.encoding,
+        errors=stream.errors,
+        line_buffering=stream.line_buffering,
+        write_through=stream.write_through,
+    )
 
 
 def leave(code: int) -> NoReturn:

@@ -24,7 +24,7 @@ import sys
 import threading
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import NoReturn, TextIO
+from typing import BinaryIO, NoReturn, TextIO
 
 from taut.engines.script import command, leave, run_script
 
@@ -110,7 +110,7 @@ def _become_worker(plan: Plan, log: str, zygote: int) -> NoReturn:
     die_with_parent(zygote)
     with open(os.devnull, "rb") as nothing:
         os.dup2(nothing.fileno(), 0)
-    with open(log, "ab") as output:
+    with opened_log(log) as output:
         os.dup2(output.fileno(), 1)
         os.dup2(output.fileno(), 2)
     for stream in (sys.stdout, sys.stderr):
@@ -122,6 +122,15 @@ def _become_worker(plan: Plan, log: str, zygote: int) -> NoReturn:
     if numpy is not None:
         numpy.random.seed()
     leave(run_script(plan.script, plan.args))
+
+
+def opened_log(path: str) -> BinaryIO:
+    """Return a worker's log, opened for more; where that cannot be, its output is lost and it trains all the same."""
+    try:
+        return open(path, "ab")
+    except OSError as error:
+        print(f"taut: {path} cannot be written: {error.strerror}", file=sys.stderr)
+        return open(os.devnull, "ab")
 
 
 def die_with_parent(parent: int) -> None:
@@ -146,7 +155,7 @@ def _spawn_all(plan: Plan, report: TextIO) -> dict[int, Callable[[], int]]:
     gc.enable()
     environment = os.environ | {"PYTHONUNBUFFERED": "1"}
     for index, log in enumerate(plan.logs):
-        with open(log, "ab") as output:
+        with opened_log(log) as output:
             process = subprocess.Popen(
                 command(plan.script, plan.args),
                 stdin=subprocess.DEVNULL,

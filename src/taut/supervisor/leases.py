@@ -238,6 +238,23 @@ class Leases:
         epoch = min(incomplete) if incomplete else max(begun)
         return epoch, begun[epoch].done, begun[epoch].length
 
+    @property
+    def samples_trained(self) -> int:
+        """Samples of all passes that were reported as trained."""
+        return sum(each.done for each in self.passes.values())
+
+    def samples_left(self, epochs: int) -> int:
+        """Samples of the first ``epochs`` passes that nobody reported as trained. A pass that is still to come is taken
+        for one as long as the latest.
+
+        >>> Leases({0: Pass(10, done=10), 1: Pass(10, done=4)}).samples_left(3)
+        16
+        """
+        if not self.passes:
+            return 0
+        known = [each.length - each.done for epoch, each in self.passes.items() if epoch < epochs]
+        return sum(known) + (epochs - len(known)) * self.passes[max(self.passes)].length
+
     # ------------------------------------------------------------------------------------------------------- dealing
 
     def _deal_again(self, rank: int, span: Span, batch: int, live_workers: int) -> Lease:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -100,6 +101,12 @@ class Lending:
         late = worker.rank >= roll.plan.workers and not worker.statistics.steps
         (roll.gone if late else roll.failed)(worker, why, now)
         roll.outbox.send(worker.connection, Expulsion(worker.reason))
+
+    @property
+    def epochs(self) -> int:
+        """How many passes the scripts ask for, as most of them say; 0 where they do not say which is the last."""
+        said = Counter(ask.until for ask in self.asks.values() if ask.last)
+        return said.most_common(1)[0][0] if said else 0
 
     def _helps_itself(self, rank: int, final: int, length: int) -> bool:
         """A worker that is alone takes what is set aside for it before anything else is dealt: in the order of the data,

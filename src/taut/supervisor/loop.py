@@ -200,7 +200,7 @@ class Loop:
     def _look(self, now: float) -> ClusterView:
         cluster = self.cluster
         epoch, done, total = cluster.leases.progress()
-        started_s = cluster.ledger.started_s
+        started_s, epochs = cluster.ledger.started_s, cluster.lending.epochs
         return ClusterView(
             run=cluster.plan.run,
             state=cluster.state,
@@ -213,6 +213,10 @@ class Loop:
             events=tuple(self.journal.events),
             wall_s=now - self.journal.began_s,
             train_s=0.0 if started_s is None else now - started_s,
+            wanted=cluster.course.needed,
+            epochs=epochs,
+            samples_trained=cluster.leases.samples_trained,
+            samples_left=cluster.leases.samples_left(epochs) if epochs else 0,
         )
 
     def _apart(self, now: float) -> float:

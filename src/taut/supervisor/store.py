@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from taut.core.messages import Statistics
+from taut.core.printable import Printable
 from taut.errors import Misuse
 from taut.supervisor.run_store import FIELDS, FILE, RunStore
 
@@ -52,7 +53,7 @@ class RunSummary:
 
 
 @dataclass(frozen=True, slots=True)
-class WorkerRecord:
+class WorkerRecord(Printable):
     """A worker as it was kept; ``gone`` is None for one that stayed to the end."""
 
     rank: int
@@ -73,7 +74,7 @@ class StatisticRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class EventRecord:
+class EventRecord(Printable):
     """Something that happened."""
 
     time: float

@@ -1,5 +1,5 @@
 """What a display or a caller sees of a run: a snapshot while it goes, and its outcome at the end. Plain
-values only."""
+values only; texts of workers (host names, reasons) can be printed safely."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import Literal
 
 from taut.core.messages import Statistics
+from taut.core.printable import Printable
 
 RunState = Literal["waiting", "training", "draining", "saving", "finished", "failed"]
 WorkerState = Literal["joining", "ready", "training", "done", "drained", "finished", "gone"]
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class Event(Printable):
     """Something worth telling. ``number`` counts from 1 without gaps, so a display knows what it showed."""
 
     number: int
@@ -26,7 +27,7 @@ class Event:
 
 
 @dataclass(frozen=True, slots=True)
-class WorkerRow:
+class WorkerRow(Printable):
     """One worker as the supervisor knows it."""
 
     rank: int
@@ -64,6 +65,15 @@ class ClusterView:
     events: tuple[Event, ...]  # the latest ones, oldest first
     wall_s: float  # since the supervisor started
     train_s: float  # since the start of training, 0 before it
+    wanted: int = 0  # workers that the run was started for
+    epochs: int = 0  # passes that the scripts ask for, 0 while unknown
+    samples_trained: int = 0  # in all passes
+    samples_left: int = 0  # in all passes, where `epochs` is known
+
+    @property
+    def here(self) -> int:
+        """How many workers take part now."""
+        return sum(row.state != "gone" for row in self.workers)
 
     def events_since(self, number: int) -> tuple[Event, ...]:
         """The events after ``number`` (0: all that are kept)."""
@@ -71,7 +81,7 @@ class ClusterView:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(Printable):
     """How a run ended. ``exit_code`` is 0 only with a model on disk, no failed script and no broken
     promise."""
 

@@ -12,6 +12,7 @@ HostileWorker     a worker that is let in and sends rubbish   hostile.py
 FakeClock         time that moves when told                   clock.py
 FaultPlan         what is to go wrong in a test, and when     fault_plan.py
 run_with_faults   a script under such a plan, in virtual time faulty_run.py
+Terminal          a command in a terminal: its screen, keys   terminal.py
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ _HOMES = {
     "HostileWorker": "hostile",
     "FaultPlan": "fault_plan",
     "run_with_faults": "faulty_run",
+    "Terminal": "terminal",
 }
 
 

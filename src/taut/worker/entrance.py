@@ -15,6 +15,7 @@ from taut.communication.zmq_transport import ZmqTransport
 from taut.config import WorkerEnvironment, worker_environment
 from taut.quantities import parse_link
 from taut.worker.accounting import Stopwatch
+from taut.worker.announcer import Announcer
 from taut.worker.node.node import Node
 
 
@@ -41,6 +42,9 @@ class Entrance(ABC):
     def seated(self, seat: Any) -> None:  # noqa: B027
         """The worker is admitted, and has the run's state."""
 
+    def left(self, how: str) -> None:  # noqa: B027
+        """The worker has left the run in order, as ``how`` says."""
+
 
 class Sockets(Entrance):
     """Encrypted sockets to the run that ``environment`` names."""
@@ -50,6 +54,7 @@ class Sockets(Entrance):
         self._token = Token.parse(environment.token or read_token_file(environment.token_file or ""))
         self.watch = Stopwatch()
         self.host, self.pid = socket.gethostname()[:255], os.getpid()
+        self._announcer = Announcer(environment.supervisor) if environment.announces else None
         self._open(environment.supervisor)
 
     def _open(self, supervisor: str) -> None:
@@ -72,7 +77,18 @@ class Sockets(Entrance):
         node.transport = LimitedTransport(node.transport, parse_link(link))
 
     def node(self, make_strategy: Any, **options: Any) -> Node:
-        return Node(self._transport, make_strategy, **options)
+        node = Node(self._transport, make_strategy, **options)
+        if self._announcer is not None:
+            self._announcer.node = node
+        return node
+
+    def seated(self, seat: Any) -> None:
+        if self._announcer is not None:
+            self._announcer.joined(seat)
+
+    def left(self, how: str) -> None:
+        if self._announcer is not None:
+            self._announcer.left(how)
 
 
 ENTRANCE: ContextVar[Entrance | None] = ContextVar("taut_entrance", default=None)

@@ -285,6 +285,7 @@ class Seat:
             self._say_done(begun)
             self._end()
             self._agree()
+            self._entrance.left("the run is over")
         except (SupervisorLost, PeerLost) as error:
             raise type(error)(f"{error}; the model as this worker has it is in {self.save_here()}") from None
         finally:
@@ -317,6 +318,7 @@ class Seat:
         try:
             self.talk.leave()
             self.node.say(Done(leaving=True, begun=self.leases.end(begun)))
+            self._entrance.left("left the run, which goes on")
         finally:
             self.node.close(linger_s=1.0)
 

@@ -1,0 +1,168 @@
+"""A command in a real terminal: a pseudo-terminal whose screen is rendered, so that tests see what a user sees.
+
+It needs the package ``pyte`` (`pip install 'taut[dev]'`) and a system with pseudo-terminals.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import pty
+import select
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import pyte
+
+CTRL_C = "\x03"
+PATIENCE_S = 60.0
+SCROLLED_LINES = 10_000  # lines that left the screen at the top and are kept
+
+# Make the pseudo-terminal the controlling one, so that Ctrl-C reaches the command as a signal, and become the command.
+# What this process's own terminal or settings of taut say is no news of the new terminal.
+_CONTROLLED = """
+import fcntl, json, os, sys, termios
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+other = ("COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR")
+own = {name: value for name, value in os.environ.items() if name not in other and not name.startswith("TAUT_")}
+os.execvpe(sys.argv[2], sys.argv[2:], own | {"TERM": "xterm-256color"} | json.loads(sys.argv[1]))
+"""
+
+
+class _Screen(pyte.HistoryScreen):
+    """A screen that notes which of its lines were longer than it is wide."""
+
+    def __init__(self, columns: int, lines: int) -> None:
+        self.wrapped: list[str] = []
+        super().__init__(columns, lines, history=SCROLLED_LINES, ratio=0.5)
+
+    def draw(self, data: str) -> None:
+        for character in data:
+            if self.cursor.x == self.columns:
+                self.wrapped.append(_text(self.buffer[self.cursor.y], self.columns))
+            super().draw(character)
+
+
+class Terminal:
+    """Run ``command`` in a pseudo-terminal of ``columns`` x ``rows``, render its output, and send it keys.
+
+    ``environment`` is added to this process's own, less what is about its terminal and ``TAUT_...`` settings.
+
+    >>> with Terminal([sys.executable, "-c", "print(input('name? ').upper())"], columns=40) as terminal:
+    ...     terminal.wait_for("name?")
+    ...     terminal.press("ada\\r")
+    ...     terminal.exit_code(), terminal.lines
+    (0, ['name? ada', 'ADA'])
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        *,
+        columns: int = 80,
+        rows: int = 24,
+        cwd: str | Path | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        self.screen = _Screen(columns, rows)
+        self.raw = b""
+        self._stream = pyte.ByteStream(self.screen)
+        self._master, slave = pty.openpty()
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+        self.process = subprocess.Popen(
+            [sys.executable, "-S", "-c", _CONTROLLED, json.dumps(dict(environment or {})), *command],
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
+            cwd=cwd,
+            start_new_session=True,
+        )
+        os.close(slave)
+
+    @property
+    def rows(self) -> list[Mapping[int, pyte.screens.Char]]:
+        """All rows of cells that are on the screen or were scrolled off its top."""
+        return [*self.screen.history.top, *(self.screen.buffer[row] for row in range(self.screen.lines))]
+
+    @property
+    def lines(self) -> list[str]:
+        """The text of all rows, without empty ones at the end."""
+        lines = [_text(row, self.screen.columns) for row in self.rows]
+        while lines and not lines[-1]:
+            lines.pop()
+        return lines
+
+    @property
+    def text(self) -> str:
+        return "\n".join(self.lines)
+
+    @property
+    def wrapped(self) -> list[str]:
+        """The first screen line of every line that was longer than the screen is wide."""
+        return self.screen.wrapped
+
+    def press(self, keys: str) -> None:
+        """Send keys, as the keyboard would: ``CTRL_C`` becomes SIGINT, "\\r" is Enter."""
+        os.write(self._master, keys.encode())
+
+    def kill(self, number: signal.Signals) -> None:
+        """Send a signal to the command."""
+        self.process.send_signal(number)
+
+    def wait_for(self, text: str | Callable[[str], Any], patience_s: float = PATIENCE_S) -> None:
+        """Read until the screen shows ``text``, or until ``text(screen)`` is true."""
+        wanted = text if callable(text) else lambda seen: text in seen
+        deadline = time.monotonic() + patience_s
+        while not wanted(self.text):
+            if not self._read(deadline) and not wanted(self.text):
+                raise AssertionError(f"{text!r} is not on the screen (exit code {self.process.poll()}):\n{self.text}")
+
+    def exit_code(self, patience_s: float = PATIENCE_S) -> int:
+        """Read until the command has ended: its exit code, negative for a signal."""
+        deadline = time.monotonic() + patience_s
+        while self._read(deadline):
+            pass
+        try:
+            return self.process.wait(max(0.0, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"it has not ended after {patience_s:.0f} s:\n{self.text}") from None
+
+    def _read(self, deadline: float) -> bool:
+        """Render what was written; False at the end of the output and after the deadline."""
+        ended = self.process.poll() is not None
+        wait_s = 0.0 if ended else deadline - time.monotonic()
+        if wait_s < 0 or not select.select([self._master], [], [], min(wait_s, 0.1))[0]:
+            return not ended and wait_s >= 0
+        try:
+            data = os.read(self._master, 1 << 16)
+        except OSError:  # Linux: the last process that had it open has ended
+            return False
+        self.raw += data
+        self._stream.feed(data)
+        return bool(data)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self.process.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+        os.close(self._master)
+
+
+def _text(row: Mapping[int, pyte.screens.Char], columns: int) -> str:
+    return "".join(row[column].data for column in range(columns)).rstrip()

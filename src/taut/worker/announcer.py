@@ -1,0 +1,80 @@
+"""What a worker that was started by hand tells on standard error: that it joined, how it gets on, how it left."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from taut.core.messages import Statistics
+
+if TYPE_CHECKING:
+    from taut.worker.node.node import Node
+    from taut.worker.seat import Seat
+
+UNANSWERED_S = 3.0  # after this time without an answer the user is told
+EVERY_S, LATER_EVERY_S, OFTEN_S = 2.0, 10.0, 20.0  # progress: often in the first seconds, then rarely
+
+
+def progress_line(seconds: float, rank: int, before: Statistics, now: Statistics) -> str:
+    """Return one line of progress, with the samples per second since ``before``.
+
+    >>> progress_line(4.0, 2, Statistics(samples=100, wall_s=1), Statistics(steps=40, samples=700, loss=0.5, wall_s=3))
+    '[   4.0 s] worker 2: 40 steps, 300 samples/s, loss 0.5000'
+    """
+    span_s = now.wall_s - before.wall_s
+    words = [f"{now.steps:,} steps", f"{(now.samples - before.samples) / span_s if span_s > 0 else 0.0:,.0f} samples/s"]
+    words += [] if now.loss is None else [f"loss {now.loss:.4f}"]
+    return f"[{seconds:6.1f} s] worker {rank}: {', '.join(words)}"
+
+
+class Announcer:
+    """Tells about the worker of this process, from a thread of its own.
+
+    ``say`` writes a line; where standard error cannot be written to, the line is lost and the training goes on.
+    """
+
+    def __init__(self, supervisor: str, say: Callable[[str], None] | None = None) -> None:
+        self.supervisor = supervisor
+        self.node: Node | None = None  # the worker's connection, as soon as there is one
+        self._say = say or _to_standard_error
+        self._seat: Seat | None = None
+        self._over = threading.Event()
+        self._began_s = time.monotonic()
+        threading.Thread(target=self._run, name="taut-announcer", daemon=True).start()
+
+    def joined(self, seat: Seat) -> None:
+        """Tell that the worker is in the run; or that it is back, if it was before."""
+        came = "back in" if self._seat is not None else "joined"
+        self._seat = seat
+        workers = "1 worker" if seat.settings.get("workers") == 1 else f"{seat.settings.get('workers', '?')} workers"
+        self._say(f"{came} run {seat.run} as worker {seat.node.rank}; it starts with {workers}")
+
+    def left(self, how: str) -> None:
+        """Tell how the worker left the run; nothing more is told."""
+        if self._seat is None or self._over.is_set():
+            return
+        self._over.set()
+        made = self._seat.statistics()
+        self._say(f"worker {self._seat.node.rank}: {how}; {made.steps:,} steps, {made.samples:,} samples here")
+
+    def _run(self) -> None:
+        if not self._over.wait(UNANSWERED_S) and self.node is not None and self.node.facts.welcome is None:
+            self._say(
+                f"no answer from {self.supervisor} for {UNANSWERED_S:.0f} s: is that the address that `taut supervisor` "
+                "shows, and does the supervisor still run? Trying again; Ctrl-C stops"
+            )
+        before = Statistics()
+        while not self._over.wait(EVERY_S if time.monotonic() - self._began_s < OFTEN_S else LATER_EVERY_S):
+            if self._seat is not None and (now := self._seat.statistics()).steps > before.steps:
+                self._say(progress_line(time.monotonic() - self._began_s, self._seat.node.rank, before, now))
+                before = now
+
+
+def _to_standard_error(line: str) -> None:
+    with contextlib.suppress(OSError, ValueError, AttributeError):  # full, closed, or none from the start
+        sys.stderr.write(line + "\n")
+        sys.stderr.flush()
