@@ -55,6 +55,7 @@ class Lending:
                 last=request.last,
                 least=request.least,
                 after=(final - epoch) * request.length,
+                first=request.epoch,
                 final=final,
             )
         except Misuse as error:
