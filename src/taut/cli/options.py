@@ -94,6 +94,10 @@ Log = Annotated[
     typer.Option(help="taut's own log: debug, info, warning, error.", rich_help_panel=OUTPUT),
 ]
 Script = Annotated[Path, typer.Argument(metavar="SCRIPT", help="The training script.", show_default=False)]
+Module = Annotated[
+    bool,
+    typer.Option("-m", help="SCRIPT is a module, as for python -m.", rich_help_panel=RUN, show_default=False),
+]
 ScriptArgs = Annotated[
     list[str] | None,
     typer.Argument(metavar="[ARGS]...", help="Whatever follows SCRIPT is the script's.", show_default=False),

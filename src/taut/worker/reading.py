@@ -78,9 +78,9 @@ def data_of(
                 "taut makes the batches: batches(dataset, batch_size, collate_fn=...)",
             )
         sampler = batch_sampler.sampler
-        batch_size = batch_size or batch_sampler.batch_size
+        batch_size = batch_sampler.batch_size if batch_size is None else batch_size
         drop_last = batch_sampler.drop_last if drop_last is None else drop_last
-    if not batch_size:
+    if batch_size is None:
         raise Misuse("batches() without batch_size", "a batch size")
     if not options.pop("in_order", True):
         raise Misuse("in_order=False", "batches in the order in which they were dealt", "leave in_order out")

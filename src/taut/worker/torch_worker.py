@@ -117,6 +117,16 @@ class TorchWorker:
         self._distillation = distillation_of(seat.talk, seat.arena, self.model) if seat else None
 
     @property
+    def launched(self) -> bool:
+        """Whether this worker is in a run that a launcher conducts."""
+        return self._seat is not None
+
+    @property
+    def closed(self) -> bool:
+        """Whether this worker has left the run, however it did."""
+        return self._closed
+
+    @property
     def rank(self) -> int:
         return self._seat.node.rank if self._seat else 0
 
