@@ -272,6 +272,10 @@ def resolve(
     found: dict[str, tuple[object, str, str]] = {}  # setting -> value, the name to blame, source
     for key, value in (defaults or {}).items():
         found[key] = (value, key, "default")
+    for variable in ("MKL_NUM_THREADS", "OMP_NUM_THREADS"):  # as torch does: the second goes before the first
+        first = environ.get(variable, "").partition(",")[0].strip()  # "4,2": 4, and 2 within each
+        if first.isdecimal() and int(first):
+            found["threads"] = (first, variable, variable)
     found.update(_from_file(config_file, Path(cwd)))
     for key in _FIELDS:
         variable = f"TAUT_{key.upper()}"
@@ -310,6 +314,37 @@ def _from_file(config_file: str | Path | None, cwd: Path) -> dict[str, tuple[obj
                 raise Misuse(f"{path}: [{table}] {key}", "one of " + ", ".join(here), did_you_mean(key, here))
             found[key] = (value, f"{path}: [{table}] {key}", path.name)
     return found
+
+
+def other_launcher(environ: Mapping[str, str] | None = None) -> Misuse | None:
+    """Return what to say to a process that another launcher started as one of several, or None where none did.
+
+    >>> str(other_launcher({"WORLD_SIZE": "4", "RANK": "1"}))[:40]
+    'a script started by torchrun as one of 4'
+    >>> other_launcher({"WORLD_SIZE": "1", "RANK": "0"}), other_launcher({"SLURM_NTASKS": "8", "SLURM_PROCID": "0"})
+    (None, None)
+    """
+    environ = os.environ if environ is None else environ
+
+    def size(name: str) -> int:
+        return int(environ[name]) if environ.get(name, "").isdecimal() else 0
+
+    # The script of a batch job has the number of tasks and is process 0, though srun did not start it.
+    task = environ.get("SLURM_STEP_ID") or environ.get("SLURM_PROCID", "0") != "0"
+    sizes = {
+        "torchrun": size("WORLD_SIZE") if environ.get("RANK") or environ.get("TORCHELASTIC_RUN_ID") else 0,
+        "srun": (size("SLURM_STEP_NUM_TASKS") or size("SLURM_NTASKS")) if task else 0,
+        "mpirun": max(size("OMPI_COMM_WORLD_SIZE"), size("PMI_SIZE")),
+    }
+    found = next(((name, count) for name, count in sizes.items() if count > 1), None)
+    if found is None:
+        return None
+    return Misuse(
+        f"a script started by {found[0]} as one of {found[1]} processes",
+        "taut's own launcher",
+        f"type `taut run -n {found[1]} SCRIPT` on one machine; on several, `taut supervisor` on one of them and the "
+        "`taut worker` command that it shows on all",
+    )
 
 
 def costs_file(environ: Mapping[str, str] | None = None) -> Path:

@@ -37,10 +37,11 @@ from taut.supervisor.leases import Leases
 from taut.supervisor.reserves import Reserves, trimmed
 from taut.worker.batches import Plan
 from taut.worker.node.facts import Facts
+from taut.worker.sampling import whole
 from taut.worker.supervisor_leases import SupervisorLeases
 
 LENGTH, BATCH, PASSES = 300, 5, 2
-PLAN = Plan(LENGTH, BATCH, 0, PASSES, last=True, shuffle=False, drop_last=False)
+PLAN = Plan(LENGTH, BATCH, 0, PASSES, last=True, order=whole(LENGTH, shuffle=False)[1], drop_last=False)
 
 
 class Trainee:

@@ -19,6 +19,7 @@ from taut.worker.batches import Dealer, Plan
 from taut.worker.node.facts import Facts
 from taut.worker.replica import Replica
 from taut.worker.returning import Carried, SeatLeases, less, together
+from taut.worker.sampling import whole
 from taut.worker.state import State
 
 EXACT = ["tether:slack=2^-6", "threshold:tau=2^-6"]
@@ -117,7 +118,7 @@ class Leases:
     def __init__(self, *ids: int, given_up: bool = False) -> None:
         self.ids, self.given_up, self.reported = list(ids), given_up, list[int]()
 
-    def take(self, plan: Plan) -> Lease | None:
+    def take(self, plan: Plan, ahead: bool = False) -> Lease | None:
         if self.given_up:
             raise GivenUp("silent")
         return Lease(self.ids[0], 0, 4 * self.ids[0], 4 * self.ids.pop(0) + 4) if self.ids else None
@@ -131,16 +132,16 @@ def test_leases_of_the_former_place_are_neither_trained_on_nor_reported() -> Non
     seat = SimpleNamespace(leases=first, enter=lambda: False)
     seat.come_back = lambda _: setattr(seat, "leases", then)
     dealer = Dealer(SeatLeases(seat), seed=0)  # type: ignore[arg-type]
-    plan = Plan(16, 2, 0, 1, last=True, shuffle=False, drop_last=False)
+    plan = Plan(16, 2, 0, 1, last=True, order=whole(16, False)[1], drop_last=False)
     batches = dealer.indices(plan)
     assert next(batches).tolist() == [0, 1]
     first.given_up = True
     seat.come_back(None)  # noticed in the exchange of that step
-    dealer.trained()
+    batches.trained()
     rest = []
     for batch in batches:
         rest.append(batch.tolist())
-        dealer.trained()
+        batches.trained()
     assert rest == [[8, 9], [10, 11], [12, 13], [14, 15]]
     assert (first.reported, then.reported) == ([], [2, 3])
 
@@ -149,7 +150,7 @@ def test_to_be_given_up_while_it_waits_for_data_is_to_come_back_and_ask_again() 
     then = Leases(5)
     seat = SimpleNamespace(leases=Leases(given_up=True), enter=lambda: False)
     seat.come_back = lambda _: setattr(seat, "leases", then)
-    plan = Plan(40, 4, 0, 1, last=True, shuffle=False, drop_last=False)
+    plan = Plan(40, 4, 0, 1, last=True, order=whole(40, False)[1], drop_last=False)
     assert [batch.tolist() for batch in Dealer(SeatLeases(seat), seed=0).indices(plan)] == [[20, 21, 22, 23]]  # type: ignore[arg-type]
 
 

@@ -112,7 +112,7 @@ def test_closures_go_through_exchange() -> None:
     ("call", "word"),
     [
         (lambda w: w.batches((X, Y)), "batch size"),
-        (lambda w: w.batches((X, Y), batch_size=0), "batch size"),
+        (lambda w: w.batches((X, Y), batch_size=0), "batch_size=0"),
         (lambda w: w.batches((X, Y), batch_size=-3), "at least 1"),
         (lambda w: w.batches((X, Y), batch_size=4, epochs=0), "at least 1"),
         (lambda w: w.batches((X, Y[:3]), batch_size=4), "one length"),

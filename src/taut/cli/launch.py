@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from importlib.machinery import PathFinder
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -16,6 +18,7 @@ from taut.cli.display import Display
 from taut.cli.logs import ALL, Logs, Wanted, failures
 from taut.codecs.registry import compiling_text
 from taut.engines.local import Exit, LocalEngine
+from taut.engines.script import MODULE, module_of
 from taut.errors import Misuse, RunFailed
 
 if TYPE_CHECKING:
@@ -41,7 +44,18 @@ class Ended:
     shown: set[int] = field(default_factory=set)  # workers whose output was shown
 
     @property
+    def misuse(self) -> bool:
+        """Whether all scripts that failed did so by a mistake of their author's, which they have told."""
+        codes = {each.code for each in self.exits if each.code > 0}
+        return codes == {Misuse.exit_code}
+
+    @property
     def exit_code(self) -> int:
+        code = self._exit_code
+        return Misuse.exit_code if code == 1 and self.misuse else code
+
+    @property
+    def _exit_code(self) -> int:
         if self.interrupted:
             return INTERRUPTED
         if any(not each.clean for each in self.late):
@@ -214,8 +228,19 @@ def check_joined(ended: Ended, script: Path) -> None:
         )
 
 
-def check_script(script: Path) -> None:
-    """The script must be there before anything is started."""
+def script_of(given: Path, module: bool) -> Path:
+    """Return what engines take for the script, checked; a ``module`` is written as ``-m NAME``."""
+    script = Path(MODULE + str(given)) if module else given
+    check_script(script)
+    return script
+
+
+def check_script(script: Path, folder: str = "") -> None:
+    """The script must be there before anything is started; a module, as seen from ``folder`` (else the current one)."""
+    module = module_of(script)
+    if module:
+        _check_module(module, folder or str(Path.cwd()))
+        return
     if script.is_dir():
         raise Misuse(f"script {str(script)!r}", "a Python file, not a folder")
     if not script.exists():
@@ -223,3 +248,14 @@ def check_script(script: Path) -> None:
         from taut.written import did_you_mean
 
         raise Misuse(f"script {str(script)!r}", "a file that exists", did_you_mean(script.name, near))
+
+
+def _check_module(name: str, folder: str) -> None:
+    """Refuse a module that cannot be found, without importing anything."""
+    places: list[str] | None = [folder, *sys.path]
+    for part in name.split("."):
+        found = PathFinder.find_spec(part, places) if places is not None else None
+        if found is None:
+            remedy = "write its name without .py" if name.endswith(".py") else f"it is looked for from {folder}"
+            raise Misuse(f"-m {name}", "a module that can be found", remedy)
+        places = None if found.submodule_search_locations is None else list(found.submodule_search_locations)

@@ -128,6 +128,10 @@ RunName = Annotated[
     typer.Argument(metavar="RUN", help="Its name, the end of its name, or: latest.", autocompletion=complete_run),
 ]
 Script = Annotated[Path, typer.Argument(metavar="SCRIPT", help="The training script.", show_default=False)]
+Module = Annotated[
+    bool,
+    typer.Option("-m", help="SCRIPT is a module, as for python -m.", rich_help_panel=RUN, show_default=False),
+]
 ScriptArgs = Annotated[
     list[str] | None,
     typer.Argument(metavar="[ARGS]...", help="Whatever follows SCRIPT is the script's.", show_default=False),

@@ -112,7 +112,7 @@ def resume(
         settings = continued(given, found.manifest)
         set_up_log(settings.log)
         if launch.script:
-            check_script(Path(launch.script))
+            check_script(Path(launch.script), launch.cwd)
         elif given.sources["bind"] == "default":
             settings = replace(settings, bind=EVERYWHERE)  # workers come from elsewhere, as they did before
         listening = opened(settings)

@@ -12,7 +12,7 @@ import typer
 from taut.cli.dashboard import opened, shown
 from taut.cli.display import Display, show_outcome
 from taut.cli.figures import outcome_record
-from taut.cli.launch import Ended, check_joined, check_script, conduct, report_failures, unseen_text
+from taut.cli.launch import Ended, check_joined, conduct, report_failures, script_of, unseen_text
 from taut.cli.log import set_up_log
 from taut.cli.logs import Wanted, wanted_logs
 from taut.cli.options import (
@@ -28,6 +28,7 @@ from taut.cli.options import (
     Link,
     Log,
     Logs,
+    Module,
     Name,
     Port,
     Preload,
@@ -47,8 +48,9 @@ from taut.cli.options import (
     results,
 )
 from taut.cli.run_folder import new_supervisor
-from taut.config import Settings, WorkerEnvironment, resolve
+from taut.config import Settings, WorkerEnvironment, other_launcher, resolve
 from taut.engines.local import STARTS, LocalEngine
+from taut.engines.script import module_of
 from taut.errors import Misuse
 from taut.written import did_you_mean
 
@@ -62,6 +64,7 @@ def run(
     *,
     script: Script,
     args: ScriptArgs = None,
+    module: Module = False,
     workers: Workers = None,
     strategy: Strategy = None,
     topology: Topology = None,
@@ -112,7 +115,10 @@ def run(
         "runs_dir": runs_dir,
         "log": log,
     }
-    check_script(script)
+    misuse = other_launcher()
+    if misuse is not None:
+        raise misuse
+    script = script_of(script, module)
     check_start(start)
     shown_logs = wanted_logs(logs, verbose=verbose, quiet=quiet or as_json)
     settings = resolve(flags, config_file=config).fitted()
@@ -131,15 +137,17 @@ def see_through(
     """Train to the end, and say how that was."""
     ended = launch.conduct(display, logs)
     report_failures(ended, launch.engine, display)
-    check_joined(ended, script)
+    said = ended.misuse and (ended.outcome is None or ended.outcome.model is None)  # by the script, once for all
+    if not said:
+        check_joined(ended, script)
     if ended.outcome is not None:
         if as_json:
             print_json(launch.record(ended))
-        elif not quiet:
+        elif not quiet and not said:
             show_outcome(results(), launch.name, ended.outcome)
         if not display.quiet and ended.unseen:
             display.note(unseen_text(ended), "dim")
-        if ended.outcome.error:
+        if ended.outcome.error and not said:
             sys.stderr.write(f"error: {ended.outcome.error}\n")
     raise typer.Exit(ended.exit_code)
 
@@ -149,7 +157,8 @@ def launch_of(settings: Settings, script: Path, args: list[str], start: str | No
     from taut.supervisor.checkpoint_folder import Launch
 
     where = str(Path.cwd())
-    return Launch(str(script.absolute()), list(args), where, start, settings.threads, list(settings.preload))
+    named = str(script if module_of(script) else script.absolute())
+    return Launch(named, list(args), where, start, settings.threads, list(settings.preload))
 
 
 def check_start(start: str | None) -> None:

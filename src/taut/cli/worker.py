@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from taut.cli.launch import check_script
-from taut.cli.options import NETWORK, OUTPUT, Advertise, Bind, Script, ScriptArgs, notes
+from taut.cli.launch import script_of
+from taut.cli.options import NETWORK, OUTPUT, Advertise, Bind, Module, Script, ScriptArgs, notes
 from taut.config import WorkerEnvironment, joining
 from taut.engines.local import become
 from taut.errors import Misuse, SupervisorLost
@@ -30,6 +30,7 @@ def worker(
         typer.Option(help="The supervisor's address, as it says.", rich_help_panel=NETWORK, show_default=False),
     ],
     args: ScriptArgs = None,
+    module: Module = False,
     token_file: Annotated[
         Path | None,
         typer.Option(help="A copy of the supervisor's token file; else TAUT_TOKEN.", rich_help_panel=NETWORK),
@@ -45,7 +46,7 @@ def worker(
     The token comes from --token-file, or from the environment (TAUT_TOKEN, TAUT_TOKEN_FILE): never write it
     into a command line, where every user of the machine can read it.
     """
-    check_script(script)
+    script = script_of(script, module)
     address = check_address(join)
     told = joining(address, str(token_file) if token_file is not None else None)
     check_token(told)

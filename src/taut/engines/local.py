@@ -214,6 +214,6 @@ def describe_exit(code: int) -> str:
 
 
 def _thread_limits(threads: int) -> dict[str, str]:
-    """Thread counts that libraries read when they are loaded; the user's own settings stay."""
-    names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-    return {name: str(threads) for name in names if name not in os.environ}
+    """Thread counts that libraries read when they are loaded. Those of torch are settled: see ``config.resolve``."""
+    torch = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS"), str(threads))
+    return torch | ({} if "OPENBLAS_NUM_THREADS" in os.environ else {"OPENBLAS_NUM_THREADS": str(threads)})

@@ -21,11 +21,13 @@ from typing import Any, NoReturn, TextIO, cast
 
 from taut.beginning import INTERRUPTED
 from taut.errors import TautError
+from taut.worker.script_worker import script_end
 
 # Without the current folder in sys.path: a user's file named like a module of ours must not come first. Ctrl-C is quiet
 # while this module is imported, as it is from `run_script` on.
 _FIRST = "import sys; sys.path.pop(0); from taut.beginning import Beginning\nwith Beginning(): "
 _FILES = (io.TextIOWrapper, io.BufferedWriter, io.BufferedRandom)
+MODULE = "-m "  # before the name of a module that is run in place of a file, as by python -m
 _OURS = str(Path(__file__).resolve().parents[1]) + os.sep
 
 
@@ -57,10 +59,9 @@ def alone() -> NoReturn:
 def run_script(script: str, args: Sequence[str]) -> int:
     """Run ``script`` as the main module; its exit code, with what it raised already told on standard error."""
     sys.stdout, sys.stderr = _losing(sys.stdout), _losing(sys.stderr)
-    sys.argv = [script, *args]
-    sys.path.insert(0, str(Path(script).resolve().parent))
     try:
-        runpy.run_path(script, run_name="__main__")
+        with script_end():
+            _as_main(script, args)
     except SystemExit as end:
         if end.code is None or isinstance(end.code, int):
             return end.code or 0
@@ -108,6 +109,26 @@ def _losing(stream: Any) -> Any:
     )
 
 
+def _as_main(script: str, args: Sequence[str]) -> None:
+    """Run a file, or (``-m NAME``) a module that is found from the current folder."""
+    sys.argv = [script, *args]
+    module = module_of(script)
+    sys.path.insert(0, os.getcwd() if module else str(Path(script).resolve().parent))
+    if module:
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
+    else:
+        runpy.run_path(script, run_name="__main__")
+
+
+def module_of(script: str | Path) -> str:
+    """Return the module's name where ``script`` is one, else an empty text.
+
+    >>> module_of("-m package.train"), module_of("train.py")
+    ('package.train', '')
+    """
+    return str(script).removeprefix(MODULE) if str(script).startswith(MODULE) else ""
+
+
 def leave(code: int) -> NoReturn:
     """End this process now, without taking the imported world apart: torch's takes more than a second of processor time.
 
@@ -149,7 +170,7 @@ def _of_the_script(trace: TracebackType | None) -> TracebackType | None:
 
 def _where(script: str, trace: TracebackType | None) -> str:
     """The last line of the user's own, as ``train.py, line 12: ``; not of taut or of another package."""
-    found, folder = "", str(Path(script).absolute().parent) + os.sep
+    found, folder = "", (os.getcwd() if module_of(script) else str(Path(script).absolute().parent)) + os.sep
     while trace is not None:
         name = trace.tb_frame.f_code.co_filename
         if name == script or (name.startswith(folder) and "site-packages" not in name and not name.startswith(_OURS)):

@@ -37,6 +37,7 @@ from taut.strategies.combination import combine
 from taut.supervisor.plan import RunPlan
 from taut.supervisor.view import grouped
 from taut.worker.entrance import ENTRANCE
+from taut.worker.script_worker import script_end
 
 Progress = Callable[[float, int], None]  # virtual seconds, steps of all workers
 
@@ -130,7 +131,8 @@ class ScriptRun:
     def _script(self, place: int) -> None:
         ENTRANCE.set(self.entrances[place])
         try:
-            runpy.run_path(self.scenario.script, run_name="__main__")
+            with script_end():
+                runpy.run_path(self.scenario.script, run_name="__main__")
         except SystemExit as error:
             if error.code not in (None, 0):
                 raise RunFailed(f"the script of worker {place} exited with {error.code!r}") from None

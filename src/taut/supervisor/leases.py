@@ -65,14 +65,16 @@ class Leases:
         last: bool = False,
         least: int = 1,
         after: int = 0,
+        first: int | None = None,
         final: int = -1,
     ) -> Lease | Literal["hold"] | None:
         """A lease, None when the passes up to ``final`` (if that is later than ``epoch``) are dealt out, or HOLD: ask
         again after the next `done` or `release`.
 
         What was returned comes first, whatever its epoch, unless that is still to come, or is of another data set. A
-        ``last`` request is held while others still have open leases, so that a late death leaves nothing undone. Raises
-        Misuse when ``length`` is not the pass's.
+        ``last`` request is held while others still have open leases of the passes that it is for (``first``, by default
+        ``epoch``, to ``final``), so that a late death leaves nothing undone. Leases of other passes are not waited for:
+        their holders may be waiting themselves, in another loop. Raises Misuse when ``length`` is not the pass's.
         """
         self.fit(epoch, length)
         current = self.passes.get(epoch)
@@ -93,7 +95,8 @@ class Leases:
             lo = current.dealt
             current.dealt += chunk(current.left, batch, live_workers, least, after)
             return self._issue(rank, epoch, lo, current.dealt)
-        if last and any(holder != rank for holder, _ in self.open.values()):
+        passes = range(epoch if first is None else first, final + 1)
+        if last and any(holder != rank and lease.epoch in passes for holder, lease in self.open.values()):
             return HOLD
         return None
 

@@ -58,6 +58,7 @@ class Lending:
             last=request.last,
             least=request.least,
             after=(final - epoch) * request.length,
+            first=request.epoch,
             final=final,
         )
         if answer is not None and answer != HOLD:

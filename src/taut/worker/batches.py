@@ -6,29 +6,29 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from taut.core.messages import Lease
-from taut.core.order import order
 from taut.errors import Misuse
 
 Indices = npt.NDArray[np.int64]
+Order = Callable[[int, int], Indices]  # seed, number of a pass: the samples that the pass deals, in their order
+LATER: Final = "later"
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What ``batches`` was asked for, checked: passes ``first`` to ``until - 1`` over ``length`` samples. ``last``: no
-    others follow."""
+    """Passes ``first`` to ``until - 1`` over ``length`` samples each, checked. ``last``: no other passes follow."""
 
     length: int
     batch_size: int
     first: int
     until: int
     last: bool
-    shuffle: bool
+    order: Order
     drop_last: bool
 
     def __post_init__(self) -> None:
@@ -39,20 +39,27 @@ class Plan:
         if self.until <= self.first:
             raise Misuse(f"epochs={self.until - self.first}", "at least 1")
 
+    def batches(self, complete: int = 0) -> int:
+        """Return how many batches all workers make together of the passes from ``complete`` on."""
+        passes = max(0, self.until - max(self.first, complete))
+        return passes * (self.length // self.batch_size if self.drop_last else -(-self.length // self.batch_size))
+
 
 class LeaseSource(ABC):
-    """Where leases come from: the supervisor through a node, or, for a worker alone, itself."""
+    """The supervisor through a node or, for a worker alone, the worker itself."""
 
     @abstractmethod
-    def take(self, plan: Plan) -> Lease | None:
-        """The next lease for the plan, or None when its passes are dealt out or the run is stopping."""
+    def take(self, plan: Plan, ahead: bool = False) -> Lease | Literal["later"] | None:
+        """Return the next lease for the plan, or None when its passes are dealt out or the run is stopping.
+
+        ``ahead``: never wait; return LATER where no lease is at hand."""
 
     @abstractmethod
     def done(self, lease: Lease) -> None:
-        """The lease was trained on."""
+        """Report that the lease was trained on."""
 
     def holds(self, lease: Lease) -> bool:
-        """Whether it is still this worker's: its place in the run may have changed."""
+        """Return whether the lease is still this worker's: its place in the run may have changed."""
         return True
 
 
@@ -62,7 +69,7 @@ class OwnLeases(LeaseSource):
     def __init__(self) -> None:
         self._dealt = 0
 
-    def take(self, plan: Plan) -> Lease | None:
+    def take(self, plan: Plan, ahead: bool = False) -> Lease | None:
         epoch = max(self._dealt, plan.first)
         if epoch >= plan.until:
             return None
@@ -79,8 +86,8 @@ class Dealer:
     def __init__(self, source: LeaseSource, seed: int) -> None:
         self.source, self.seed = source, seed
         self._next_pass = 0
-        self._orders: dict[int, Indices] = {}
-        self._handed: deque[tuple[int, Lease, bool]] = deque()  # samples of a batch, of which lease, whether its last
+        self._orders: dict[int, tuple[Order, Indices]] = {}
+        self.open: list[Share] = []  # that a loop of the script is reading
         self.progress: dict[int, int] = {}  # places trained on, of each lease that is begun
         self.complete = 0  # passes before this one were trained on in an earlier life of the run
 
@@ -90,101 +97,96 @@ class Dealer:
         self._next_pass += max(0, count)
         return first, first + count
 
-    def indices(self, plan: Plan) -> Iterator[Indices]:
-        """Batches of indices, pass after pass."""
-        if plan.until <= self.complete:
-            return
-        while (lease := self.source.take(plan)) is not None:
-            places = self._order(lease.epoch, plan)[lease.lo : lease.hi]
-            starts = range(0, len(places), plan.batch_size)
-            if plan.drop_last and len(places) % plan.batch_size:
-                starts = starts[:-1]
-            if not starts:
-                self.source.done(lease)
-            for start in starts:
-                if not self.source.holds(lease):
-                    break
-                batch = places[start : start + plan.batch_size]
-                self._handed.append((len(batch), lease, start == starts[-1]))
-                yield batch
+    def indices(self, plan: Plan) -> Share:
+        """Return this worker's batches of indices, pass after pass."""
+        return Share(self, plan)
 
     def handed(self) -> int:
-        """How many samples the batch has that is being trained on; 0 if it did not come from here."""
-        return self._handed[0][0] if self._handed else 0
+        """How many samples the batches have that are being trained on; 0 if they did not come from here."""
+        return sum(share.handed() for share in self.open)
 
-    def trained(self) -> int:
-        """The oldest batch handed out has been trained on; how many samples it had."""
-        if not self._handed:
-            return 0
-        samples, lease, last = self._handed.popleft()
+    def places(self, lease: Lease, plan: Plan) -> Indices:
+        """Return the samples of a lease."""
+        known, places = self._orders.get(lease.epoch, (None, None))
+        if places is None or known is not plan.order:
+            self._orders.pop(lease.epoch, None)
+            while len(self._orders) > 1:  # this pass and one other that a death may bring back
+                del self._orders[next(iter(self._orders))]
+            places = plan.order(self.seed, lease.epoch)
+            self._orders[lease.epoch] = plan.order, places
+        return places[lease.lo : lease.hi]
+
+    def trained(self, lease: Lease, samples: int, last: bool) -> None:
+        """Note that a batch of the lease was trained on; after its ``last`` one, report the lease."""
         self.progress[lease.lease] = self.progress.get(lease.lease, 0) + samples
         if last:
             self.progress.pop(lease.lease, None)
             self.source.done(lease)
+
+
+class Share(Iterator[Indices]):
+    """Batches of indices for a reader that may ask ahead of training, as a ``DataLoader`` with processes does.
+
+    The law: it waits for a lease only while every batch that it gave was trained on. For the supervisor's answer may
+    depend on those batches: at the end of the last pass it holds requests back until all leases were reported. Where it
+    would have to wait it stops early; asked again, it goes on. ``over``: nothing follows.
+    """
+
+    def __init__(self, dealer: Dealer, plan: Plan) -> None:
+        self._dealer, self._plan = dealer, plan
+        self._batches: Iterator[Indices] = iter(())  # of the lease at hand
+        self._handed: deque[tuple[Lease, int, bool]] = deque()  # of each batch: its lease, its samples, whether the last
+        self.over = plan.until <= dealer.complete
+
+    def __next__(self) -> Indices:
+        while not self.over:
+            for batch in self._batches:
+                return batch
+            lease = self._dealer.source.take(self._plan, ahead=bool(self._handed))
+            if lease == LATER:
+                break
+            if lease is None:
+                self.over = True
+            else:
+                self._batches = self._cut(lease)
+        raise StopIteration
+
+    def _cut(self, lease: Lease) -> Iterator[Indices]:
+        """Yield the batches of a lease, each noted as handed out."""
+        source, size = self._dealer.source, self._plan.batch_size
+        places = self._dealer.places(lease, self._plan)
+        starts = range(0, len(places), size)
+        if self._plan.drop_last and len(places) % size:
+            starts = starts[:-1]
+        if not starts:
+            source.done(lease)
+        for start in starts:
+            if not source.holds(lease):
+                break
+            batch = places[start : start + size]
+            self._handed.append((lease, len(batch), start == starts[-1]))
+            yield batch
+
+    def handed(self) -> int:
+        """Return how many samples the batch has that is being trained on."""
+        return self._handed[0][1] if self._handed else 0
+
+    def trained(self) -> int:
+        """Note that the oldest batch handed out was trained on; return how many samples it had."""
+        lease, samples, last = self._handed.popleft()
+        self._dealer.trained(lease, samples, last)
         return samples
 
-    def _order(self, epoch: int, plan: Plan) -> Indices:
-        if epoch not in self._orders:
-            while len(self._orders) > 1:  # this pass and one other that a death may bring back
-                del self._orders[next(iter(self._orders))]
-            self._orders[epoch] = order(plan.length, self.seed, epoch, plan.shuffle)
-        return self._orders[epoch]
 
+class Batches(Iterator[Any]):
+    """What ``worker.batches`` returns. Its length is what this worker is expected to get, with as many workers as there
+    are now; a faster one gets more."""
 
-Read = Callable[[Iterator[Indices], int], Iterator[Any]]  # the batches' indices, and the number of the first pass
+    def __init__(self, dealt: Iterator[Any], length: Callable[[], int]) -> None:
+        self._dealt, self._length = dealt, length
 
+    def __next__(self) -> Any:
+        return next(self._dealt)
 
-def reader(dataset: Any, **loader: Any) -> tuple[int, Read]:
-    """The data set's length, and a function that turns batches of indices into batches of samples.
-
-    Tensors and arrays (or a tuple of them, or a ``TensorDataset``) are indexed directly; any other map-style data set
-    goes through a ``DataLoader`` with our order as its batch sampler.
-    """
-    from torch.utils.data import DataLoader, IterableDataset, TensorDataset
-
-    if isinstance(dataset, DataLoader):
-        loader = {"num_workers": dataset.num_workers, "collate_fn": dataset.collate_fn, **loader}
-        dataset = dataset.dataset
-    if isinstance(dataset, IterableDataset):
-        raise Misuse("an IterableDataset", "a data set with a length and an index", "samples are leased by their index")
-    columns = dataset.tensors if isinstance(dataset, TensorDataset) else dataset
-    if _is_column(columns):
-        return len(columns), lambda indices, _: (_pick(columns, batch) for batch in indices)
-    if isinstance(columns, tuple | list) and columns and all(_is_column(column) for column in columns):
-        lengths = {len(column) for column in columns}
-        if len(lengths) > 1:
-            raise Misuse(f"columns of {sorted(lengths)} samples", "columns of one length")
-        return lengths.pop(), lambda indices, _: (tuple(_pick(c, batch) for c in columns) for batch in indices)
-    if not (hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")):
-        raise Misuse(
-            f"a data set of type {type(dataset).__name__}",
-            "tensors, arrays, or a map-style data set (with __len__ and __getitem__)",
-        )
-    return len(dataset), lambda indices, first: _loaded(dataset, indices, first, loader)
-
-
-def _loaded(dataset: Any, indices: Iterator[Indices], first: int, loader: dict[str, Any]) -> Iterator[Any]:
-    import torch
-    from torch.utils.data import DataLoader
-
-    if "generator" not in loader:
-        # A DataLoader draws one number when it begins. From the script's own generator, a run that is continued in
-        # mid-pass, and so begins once more, would go on with other random numbers.
-        seed = (torch.initial_seed() + 0x9E3779B9 * first) % 2**63
-        loader = {**loader, "generator": torch.Generator().manual_seed(seed)}
-    sampler: Any = (batch.tolist() for batch in indices)
-    return iter(DataLoader(dataset, batch_sampler=sampler, **loader))
-
-
-def _is_column(value: Any) -> bool:
-    import torch
-
-    return isinstance(value, torch.Tensor | np.ndarray) and value.ndim > 0
-
-
-def _pick(column: Any, batch: Indices) -> Any:
-    if isinstance(column, np.ndarray):
-        return column[batch]
-    import torch
-
-    return column[torch.from_numpy(batch).to(column.device)]
+    def __len__(self) -> int:
+        return self._length()

@@ -94,6 +94,11 @@ class Sockets(Entrance):
 ENTRANCE: ContextVar[Entrance | None] = ContextVar("taut_entrance", default=None)
 
 
+def is_launched() -> bool:
+    """Return whether this thread's script was started to be a worker of a run."""
+    return ENTRANCE.get() is not None or worker_environment() is not None
+
+
 def entrance() -> Entrance | None:
     """This thread's own, or the launcher's; None where the script was started by itself, to be a run of one."""
     given = ENTRANCE.get()

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
+from taut.config import other_launcher
 from taut.errors import Misuse
-from taut.worker.entrance import entrance
+from taut.worker.entrance import entrance, is_launched
+from taut.worker.script_worker import check_first, note_joined
 from taut.worker.torch_worker import TorchWorker
 from taut.worker.validation import Validation
 
@@ -69,9 +72,13 @@ def join(
 
         check_also(also)
     validation = Validation(validate, better, recalibrate)
+    check_first(is_launched())
     way = entrance()
     if way is None:
-        return TorchWorker(model, optimizer, None, seed, validation)
+        _refuse_other_launcher()
+        worker = TorchWorker(model, optimizer, None, seed, validation)
+        note_joined(worker)
+        return worker
     import torch
 
     from taut.codecs.parallel import set_threads
@@ -79,4 +86,16 @@ def join(
     from taut.worker.seat import Seat
 
     set_threads(torch.get_num_threads())  # large models are scanned by as many as compute
-    return TorchWorker(model, optimizer, Seat(way, Arena(model), written, validation), seed, validation, also)
+    worker = TorchWorker(model, optimizer, Seat(way, Arena(model), written, validation), seed, validation, also)
+    note_joined(worker)
+    return worker
+
+
+def _refuse_other_launcher() -> None:
+    """End a process that torchrun, srun or mpirun started as one of several: each would be a run of one.
+
+    The script's own process has nobody to turn ``Misuse`` into a line and an exit code, so that is done here."""
+    error = other_launcher()
+    if error is not None:
+        sys.stderr.write(f"error: {error}\n")
+        raise SystemExit(error.exit_code) from error

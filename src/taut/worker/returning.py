@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
@@ -96,15 +96,15 @@ class SeatLeases(LeaseSource):
         self._seat = seat
         self._of: dict[int, SupervisorLeases] = {}  # by lease: at which place it was taken
 
-    def take(self, plan: Plan) -> Lease | None:
+    def take(self, plan: Plan, ahead: bool = False) -> Lease | Literal["later"] | None:
         while True:
             try:
                 self._seat.enter()
-                lease = self._seat.leases.take(plan)
+                lease = self._seat.leases.take(plan, ahead)
                 break
             except GivenUp as error:
                 self._seat.come_back(error)
-        if lease is not None:
+        if isinstance(lease, Lease):
             self._of[lease.lease] = self._seat.leases
         return lease
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Container, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
 from taut.core.messages import Lease, LeaseDone, LeaseRequest, LeaseTaken, Reserve, own_lease
 from taut.core.spans import Span, joined, without
-from taut.worker.batches import LeaseSource, Plan
+from taut.worker.batches import LATER, LeaseSource, Plan
 from taut.worker.node.facts import Facts
 
 if TYPE_CHECKING:
@@ -60,11 +60,15 @@ class SupervisorLeases(LeaseSource):
             self._held = {number: lease for number, lease in self._held.items() if number in trained}
             return list(self._held)
 
-    def take(self, plan: Plan) -> Lease | None:
+    def take(self, plan: Plan, ahead: bool = False) -> Lease | Literal["later"] | None:
         facts = self._seat.node.facts
         self._note(plan)
         while True:
-            self._await(plan)
+            self._ask(plan)
+            if not ahead:
+                self._await(plan)
+            elif not self._answered(plan):
+                return LATER
             if facts.stopping:
                 return None
             lease = self._take_dealt(plan) or self._take_own(plan)
@@ -79,23 +83,23 @@ class SupervisorLeases(LeaseSource):
         """Until there is a lease, or none will come."""
         seat = self._seat
 
-        def answered(facts: Facts) -> bool:
-            at_hand = self._dealt(plan) is not None or self._reserved(plan) is not None
-            return at_hand or self._dealt_out(plan) or facts.stopping or self._goes_on(plan)
-
-        def something(facts: Facts) -> bool:
+        def something(_: Facts) -> bool:
             wanted = seat.keeper is not None and seat.keeper.can_take
-            return answered(facts) or seat.announced or seat.node.supervisor.renewals != self._renewals or wanted
+            return self._answered(plan) or seat.announced or seat.node.supervisor.renewals != self._renewals or wanted
 
-        self._ask(plan)
-        while not answered(seat.node.facts):
+        while not self._answered(plan):
             seat.watch.charge("data")
             seat.talk.wait(something, again=lambda: self._ask_again(plan))
             seat.watch.charge("wait")
             seat.follow()
-            if seat.keeper is not None and not answered(seat.node.facts):
+            if seat.keeper is not None and not self._answered(plan):
                 seat.keeper.while_waiting()
             self._ask(plan)
+
+    def _answered(self, plan: Plan) -> bool:
+        """Return whether a lease is at hand, or none will come."""
+        at_hand = self._dealt(plan) is not None or self._reserved(plan) is not None
+        return at_hand or self._dealt_out(plan) or self._seat.node.facts.stopping or self._goes_on(plan)
 
     def _dealt(self, plan: Plan) -> Lease | None:
         """The first lease at hand. One of a pass over other data, which came late, waits for the next such pass."""

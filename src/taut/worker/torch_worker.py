@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from taut.core.messages import Failed, Statistics
-from taut.errors import Misuse, PeerLost, Stopping, SupervisorLost
+from taut.errors import PeerLost, Stopping, SupervisorLost
 from taut.worker.accounting import Stopwatch
-from taut.worker.batches import Dealer, OwnLeases, Plan, reader
+from taut.worker.batches import Batches, Dealer, OwnLeases, Plan, Share
 from taut.worker.local_step import check_loss, take_step
+from taut.worker.reading import data_of
 from taut.worker.returning import SeatLeases
 from taut.worker.seat import Seat
 from taut.worker.talks.distillation import Distillation, distillation_of
@@ -116,6 +117,16 @@ class TorchWorker:
         self._distillation = distillation_of(seat.talk, seat.arena, self.model) if seat else None
 
     @property
+    def launched(self) -> bool:
+        """Whether this worker is in a run that a launcher conducts."""
+        return self._seat is not None
+
+    @property
+    def closed(self) -> bool:
+        """Whether this worker has left the run, however it did."""
+        return self._closed
+
+    @property
     def rank(self) -> int:
         return self._seat.node.rank if self._seat else 0
 
@@ -139,26 +150,47 @@ class TorchWorker:
         batch_size: int | None = None,
         *,
         epochs: int | None = None,
-        shuffle: bool = True,
-        drop_last: bool = False,
+        shuffle: bool | None = None,
+        drop_last: bool | None = None,
         **loader: Any,
-    ) -> Iterator[Any]:
-        """This worker's share of ``dataset``, batch by batch; over all workers each sample comes once per pass.
+    ) -> Batches:
+        """Return this worker's share of ``dataset``, batch by batch; over all workers each sample comes once per pass.
 
-        ``dataset``: tensors or arrays (or a tuple of them), any map-style data set, or a ``DataLoader`` whose data set,
-        batch size, collation and workers are taken over. ``epochs``: how many passes; by default one, so that
-        ``for epoch in range(5): for x, y in worker.batches(...)`` works too. With ``epochs`` given, the samples of a
-        worker that dies in the last pass are still trained on by the others. ``loader``: passed to ``DataLoader``.
+        ``dataset``: tensors or arrays (or a tuple of them), any map-style data set, or a ``DataLoader``: its data set,
+        batch size, order, collation and processes are taken over, or refused. ``epochs``: how many passes; by default
+        one, so that ``for epoch in range(5): for x, y in worker.batches(...)`` works too. With ``epochs`` given, the
+        samples of a worker that dies in the last pass are still trained on by the others. ``shuffle`` is true by
+        default, or as the DataLoader's sampler is. ``loader``: options of ``DataLoader``.
+
+        The length, ``len(worker.batches(...))``, is this worker's expected share, as in ``total_steps``.
         """
-        batch_size = batch_size or getattr(dataset, "batch_size", None)
-        if batch_size is None:
-            raise Misuse("batches() without batch_size", "a batch size")
-        length, read = reader(dataset, **loader)
+        data = data_of(dataset, batch_size, shuffle, drop_last, **loader)
         first, until = self._dealer.passes(1 if epochs is None else epochs)
-        plan = Plan(length, batch_size, first, until, epochs is not None, shuffle, drop_last)
-        return self._deal(read(self._dealer.indices(plan), first))
+        plan = Plan(data.length, data.batch_size, first, until, epochs is not None, data.order, data.drop_last)
+        share = self._dealer.indices(plan)
+        return Batches(
+            self._deal(share, data.read(share, first)), lambda: self._share(plan.batches(self._dealer.complete))
+        )
 
-    def _deal(self, batches: Iterator[Any]) -> Iterator[Any]:
+    def total_steps(
+        self,
+        dataset: Any,
+        batch_size: int | None = None,
+        *,
+        epochs: int = 1,
+        drop_last: bool | None = None,
+        **loader: Any,
+    ) -> int:
+        """Return how many batches this worker will get of ``epochs`` passes, if all workers are equally fast: for the
+        length of a learning-rate schedule. A faster worker gets more, and workers may come and go."""
+        data = data_of(dataset, batch_size, None, drop_last, **loader)
+        return self._share(Plan(data.length, data.batch_size, 0, epochs, True, data.order, data.drop_last).batches())
+
+    def _share(self, batches: int) -> int:
+        """Return this worker's part of the batches of all, rounded up."""
+        return -(-batches // max(1, self.workers))
+
+    def _deal(self, share: Share, batches: Iterator[Any]) -> Iterator[Any]:
         self._batches_used = True
         self.watch.charge("compute")
         if self.stopping:
@@ -166,6 +198,13 @@ class TorchWorker:
             if self._passes_refused > 1:
                 raise Stopping  # a loop that asks for pass after pass would never end
             return
+        self._dealer.open.append(share)
+        try:
+            yield from self._dealt(share, batches)
+        finally:
+            self._dealer.open.remove(share)
+
+    def _dealt(self, share: Share, batches: Iterator[Any]) -> Iterator[Any]:
         keeper, accumulating = self._keeper, False
         while True:
             moment = keeper.before_batch(accumulating) if keeper is not None else None
@@ -178,10 +217,15 @@ class TorchWorker:
                 self._seat.talk.at_batch()
             self.watch.charge("data")
             steps = self.steps
-            yield batch
+            try:
+                yield batch
+            except GeneratorExit:  # the script leaves its loop: the batch counts if a step was made with it
+                if self.steps > steps and not self._closed:
+                    self.samples += share.trained()
+                raise
             self.watch.charge("compute")
             accumulating = self.steps == steps  # this batch's gradients wait for those of the next
-            self.samples += self._dealer.trained()
+            self.samples += share.trained()
 
     def step(self, loss: torch.Tensor, *, clip_norm: float | None = None) -> float:
         """Backward, the optimizer's step, exchange. ``clip_norm`` clips the gradient's norm before the step.

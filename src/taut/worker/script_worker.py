@@ -1,0 +1,79 @@
+"""The worker of a script: one at a time, and closed at the end of the script where the script has not done so.
+
+``taut.join`` notes it. Whoever runs a script does so within ``script_end``; in a plain Python process the worker is ended
+when the interpreter exits.
+"""
+
+from __future__ import annotations
+
+import atexit
+import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TYPE_CHECKING
+
+from taut.errors import Misuse
+
+if TYPE_CHECKING:
+    from taut.worker.torch_worker import TorchWorker
+
+_JOINED: ContextVar[TorchWorker | None] = ContextVar("taut_joined", default=None)  # in virtual time, one in each thread
+
+
+def check_first(launched: bool) -> None:
+    """Refuse a second ``taut.join``: while the first worker is open, and in a launched run after that, too."""
+    former = _JOINED.get()
+    if former is None:
+        return
+    if not former.closed:
+        raise Misuse(
+            "a second taut.join while the first worker is open",
+            "one worker in a script, which has all that is trained",
+            "join several optimizers together, taut.join(model, [optimizer_g, optimizer_d]), or close the first worker",
+        )
+    if launched:
+        raise Misuse(
+            "a second taut.join in a run that this script has left",
+            "one taut.join in a run",
+            "start a run for each training: `taut run` once for each",
+        )
+
+
+def note_joined(worker: TorchWorker) -> None:
+    """Remember the script's worker."""
+    _JOINED.set(worker)
+    if worker.launched:
+        atexit.register(_at_exit)
+
+
+@contextmanager
+def script_end() -> Iterator[None]:
+    """Run a script in the block: at its end, a worker that it has left open is ended as by a ``with`` block."""
+    try:
+        yield
+    except BaseException as error:
+        if not _end(error):
+            raise
+    else:
+        _end(None)
+
+
+def _end(error: BaseException | None) -> bool:
+    """End the worker, if it is open and launched; whether that settles ``error``, by which the script ended."""
+    worker = _JOINED.get()
+    if worker is None or worker.closed or not worker.launched:
+        return False
+    if error is None:
+        warnings.warn(
+            "the script ended without closing its worker, which is done now; "
+            "better write: with taut.join(model, optimizer) as worker:",
+            stacklevel=2,
+        )
+    return bool(worker.__exit__(None if error is None else type(error), error, None))
+
+
+def _at_exit() -> None:
+    """End the script of a plain Python process, which has told already what was raised."""
+    _end(getattr(sys, "last_exc", None) or getattr(sys, "last_value", None))
