@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from taut.errors import Misuse
 from taut.worker.entrance import entrance
+from taut.worker.model_checks import check_model
+from taut.worker.optimizers import joined
 from taut.worker.torch_worker import TorchWorker
 from taut.worker.validation import Validation
 
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
 
 def join(
     model: nn.Module,
-    optimizer: torch.optim.Optimizer,
+    optimizer: torch.optim.Optimizer | Sequence[torch.optim.Optimizer],
     *,
     validate: Callable[[Any], Any] | None = None,
     better: Literal["higher", "lower"] = "higher",
@@ -29,6 +31,8 @@ def join(
     also: Mapping[str, Any] | None = None,
 ) -> TorchWorker:
     """Join the run that this process was started for, or be a run of one.
+
+    ``optimizer``: the one that trains the model, or a list of all that do (as of a GAN, whose networks are one module then).
 
     ``validate``: a function that takes the model and gives its score on held-out data, called at the end, in evaluation
     mode and without gradients; ``better``: whether a higher or a lower score is. ``recalibrate``: training batches (or a
@@ -53,12 +57,15 @@ def join(
     >>> worker.samples, bool((model(x) - y).abs().max() < 1e-3)
     (400, True)
     """
-    if not hasattr(model, "named_parameters") or not hasattr(optimizer, "param_groups"):
+    given = list(optimizer) if isinstance(optimizer, list | tuple) else [optimizer]
+    if not hasattr(model, "named_parameters") or not given or not all(hasattr(one, "param_groups") for one in given):
         raise Misuse(
-            f"join({type(model).__name__}, {type(optimizer).__name__})",
-            "a torch.nn.Module and a torch.optim.Optimizer",
+            f"join({type(model).__name__}, {', '.join(type(one).__name__ for one in given) or 'no optimizer'})",
+            "a torch.nn.Module and a torch.optim.Optimizer, or a list of them",
             "for a worker without torch, see taut.Worker and taut.Topology",
         )
+    trainer = joined(given)
+    trained = check_model(model, trainer)
     written = None
     if codec is not None:
         from taut.codecs import parse, spec
@@ -71,7 +78,7 @@ def join(
     validation = Validation(validate, better, recalibrate)
     way = entrance()
     if way is None:
-        return TorchWorker(model, optimizer, None, seed, validation)
+        return TorchWorker(model, trainer, None, seed, validation)
     import torch
 
     from taut.codecs.parallel import set_threads
@@ -79,4 +86,4 @@ def join(
     from taut.worker.seat import Seat
 
     set_threads(torch.get_num_threads())  # large models are scanned by as many as compute
-    return TorchWorker(model, optimizer, Seat(way, Arena(model), written, validation), seed, validation, also)
+    return TorchWorker(model, trainer, Seat(way, Arena(model, trained), written, validation), seed, validation, also)
