@@ -45,7 +45,7 @@ def test_a_second_optimizer_may_load_its_weights_before_the_first_exchange() -> 
     guard.check()
     with torch.no_grad():
         model[0].weight.add_(1.0)
-    with pytest.raises(Misuse, match="'0.weight'"):
+    with pytest.raises(Misuse, match=r"'0\.weight'"):
         guard.check()
 
 

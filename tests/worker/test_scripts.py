@@ -1,4 +1,4 @@
-"""What docs/scripts.md says of models and optimizers: each script is right alone and together, or refused in the same words."""
+"""Models and optimizers of docs/scripts.md: right alone and together, or refused, and in the same words."""
 
 from __future__ import annotations
 

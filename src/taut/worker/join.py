@@ -32,7 +32,7 @@ def join(
 ) -> TorchWorker:
     """Join the run that this process was started for, or be a run of one.
 
-    ``optimizer``: the one that trains the model, or a list of all that do (as of a GAN, whose networks are one module then).
+    ``optimizer``: the one that trains the model, or a list of all that do (as for a GAN, its networks in one module).
 
     ``validate``: a function that takes the model and gives its score on held-out data, called at the end, in evaluation
     mode and without gradients; ``better``: whether a higher or a lower score is. ``recalibrate``: training batches (or a
