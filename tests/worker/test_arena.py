@@ -6,8 +6,11 @@ import pytest
 import torch
 from torch import nn
 
+from taut.codecs import parse
 from taut.errors import Misuse
 from taut.worker.arena import Arena
+from taut.worker.replica import Replica
+from taut.worker.talks.local_vector import Gradients
 
 
 class Tied(nn.Module):
@@ -72,15 +75,29 @@ def test_buffers_round_trip_as_float32() -> None:
     assert model.norm.running_mean.tolist() == [0.25] * 4
 
 
-@pytest.mark.parametrize(
-    ("model", "word"),
-    [
-        (nn.Linear(2, 2).requires_grad_(False), "trainable"),
-        (nn.Linear(2, 2).double(), "float32"),
-        (nn.Linear(2, 2, dtype=torch.bfloat16), "autocast"),
-        (nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2, device="meta")), "one device"),
-    ],
-)
-def test_models_that_cannot_work_are_refused(model: nn.Module, word: str) -> None:
-    with pytest.raises(Misuse, match=word):
-        Arena(model)
+def test_a_parameter_keeps_its_memory_format() -> None:
+    model = nn.Sequential(nn.Conv2d(3, 4, 2), nn.Conv2d(4, 2, 1)).to(memory_format=torch.channels_last)
+    before, strides = [p.detach().clone() for p in model.parameters()], [p.stride() for p in model.parameters()]
+    arena = Arena(model)
+    assert [p.stride() for p in model.parameters()] == strides
+    assert all(torch.equal(p, old) for p, old in zip(model.parameters(), before, strict=True))
+    assert arena.shapes[0] == (4, 2, 2, 3), "as it lies in memory, for codecs that see matrices"
+    assert arena.vector[:48].tolist() == before[0].permute(0, 2, 3, 1).flatten().tolist()
+    model(torch.randn(1, 3, 5, 5)).sum().backward()
+    gradients = Gradients(arena)
+    gradients.fetch()
+    wanted = model[0].weight.grad.clone()
+    gradients.x *= 2
+    gradients.put_back()
+    assert torch.equal(model[0].weight.grad, 2 * wanted)
+    assert arena.specs()[0].layout == "0,2,3,1"
+    assert arena.specs()[0] != Arena(nn.Sequential(nn.Conv2d(3, 4, 2))).specs()[0], "others must have the same order"
+
+
+def test_what_no_optimizer_has_is_left_alone() -> None:
+    model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+    arena = Arena(model, list(model[1].parameters()))
+    before = model[0].weight.detach().clone()
+    Replica(arena, parse("tether")).found(workers=2)
+    assert torch.equal(model[0].weight, before), "not even rounded to the grid"
+    assert {name: part for name, _, part in arena.named()}["0.weight"] == "frozen"

@@ -7,13 +7,16 @@ along. The run ends in the round in which all say that they have ended, the same
 last bit, whoever dies.
 
 The vector is cut into lanes (buckets of gradients), each an all-reduce of its own, so that the first can be under way
-while backward still works on the others: ``launch``. What goes with the gradients: samples * learning rate and samples *
-clipping norm, so that a rate that depends on the worker's own count of steps cannot drive replicas apart, and those
-without data know it too; and which parameters had a gradient at all.
+while backward still works on the others: ``launch``. What goes with the gradients: samples * clipping norm and samples *
+each number of the optimizer's groups (learning rates, momentum, ...), so that a schedule that depends on the worker's own
+count of steps cannot drive replicas apart, and those without data know them too; and which parameters had a gradient.
+
+A script may have several optimizers (``local.wishes``). A round is for those that this worker's script steps now; where
+others step another one in the same round, that one takes the mean over their samples alone, and moves here, too.
 
 Who joins in mid-run, or comes back, is given the state of one who has it (``handover.py``); ``local.since`` is
-``standing.NEW`` then. Its own learning rate does not count, since its schedule begins anew: where none but such have
-data, theirs does.
+``standing.NEW`` then. Its own numbers do not count, since its schedule begins anew: where none but such have data, theirs
+do.
 
 With a codec (``local.coder``) what each worker sends is compressed, with feedback of its own, in one lane
 (``gathering.py``); where that would be more than a ring sends, the ring is used as without.
@@ -32,7 +35,7 @@ from taut.core.events import Ended
 from taut.errors import MalformedMessage, Misuse
 from taut.strategies.gathering import Gathering, VectorCoder, pays
 from taut.strategies.group import Group
-from taut.strategies.lanes import Averaging, Lane, buckets
+from taut.strategies.lanes import Averaging, Lane, Wish, buckets
 from taut.strategies.method import (
     COMPRESSORS,
     Draining,
@@ -57,7 +60,7 @@ if TYPE_CHECKING:
 
 SCHEDULES = ("ring", "tree", "halving-doubling", "torus")
 BACKENDS = ("gloo", "nccl")  # of torch.distributed; see worker/talks/torch_group.py
-NUMBERS = 4  # that go with each lane, before which of its tensors had a gradient
+NUMBERS = 5  # that go with each lane at least, before which of its tensors had a gradient (``Averaging.head``)
 
 
 @dataclass(frozen=True)
@@ -126,12 +129,13 @@ class Sync(Method):
         present: Vector | None = getattr(local, "present", None)
         coder: VectorCoder | None = getattr(local, "coder", None)
         since: int = getattr(local, "since", 0)
+        wishes: list[Wish] = getattr(local, "wishes", None) or [Wish([0.0])]
         if coder is not None:
             self.check_codec(coder.name)
             if pays(coder.bits, coder.workers):
                 machine = Gathering(place, len(local.x), coder, since=since)
-                return Averaging(local, [Lane(0, len(local.x), 0, len(sizes), machine)], present=present)
-        return Averaging(local, self._lanes(place, sizes, since), present=present)
+                return Averaging(local, [Lane(0, len(local.x), 0, len(sizes), machine)], wishes, present=present)
+        return Averaging(local, self._lanes(place, sizes, since), wishes, present=present)
 
     def _lanes(self, place: Place, sizes: Sequence[int], since: int) -> list[Lane]:
         schedule = "ring" if self.backend else self.schedule
@@ -222,8 +226,8 @@ class Sync(Method):
             return []
         lane.launched = True
         present = () if state.present is None else state.present[lane.first : lane.last].tolist()
-        votes = samples if state.votes else 0
-        extra = (samples * rate, samples * state.clip_norm, votes * rate, votes, *present)
+        state.wishes[0].numbers[0] = rate
+        extra = (*state.head(samples), *present)
         return lane.machine.begin(state.local.x[lane.lo : lane.hi], samples, state.draining, extra, keeps=True)
 
     def _reopen(self, state: Averaging, version: int) -> None:
@@ -254,12 +258,11 @@ class Sync(Method):
 
     def _write(self, state: Averaging, lane: Lane) -> None:
         total = lane.machine.mean(state.local.x[lane.lo : lane.hi])
+        length = state.head_length
         if lane is state.lanes[-1]:
-            wished, clipped, voted, votes = lane.machine.extra[:NUMBERS] if total else (0.0,) * NUMBERS
-            state.clip_norm = clipped / total if total else 0.0
-            state.rate = voted / votes if votes else wished / total if total else None
+            state.agree(lane.machine.extra[:length] if total else [0.0] * length, total)
         if state.present is not None:
-            state.present[lane.first : lane.last] = lane.machine.extra[NUMBERS:] if total else 0.0
+            state.present[lane.first : lane.last] = lane.machine.extra[length:] if total else 0.0
 
     def agreed_rate(self, state: Averaging) -> float | None:
         return state.rate

@@ -99,7 +99,8 @@ def refusal(hello: Hello, model: Sequence[TensorSpec] | None) -> str | None:
 
 def _describe(spec: TensorSpec) -> str:
     shape = "x".join(str(size) for size in spec.shape) or "scalar"
-    return f"{spec.part} tensor {spec.name!r} of shape {shape} and type {spec.dtype}"
+    layout = f" in memory order {spec.layout}" if spec.layout else ""
+    return f"{spec.part} tensor {spec.name!r} of shape {shape} and type {spec.dtype}{layout}"
 
 
 @dataclass(slots=True)

@@ -1,12 +1,13 @@
 """The arena: a model's trainable parameters as views into one contiguous float32 vector.
 
 Codecs and strategies see flat vectors; the user's modules and optimizers keep their ``Parameter`` objects, whose data
-now lives in the arena. Frozen parameters and buffers stay where they are; they travel with the state, not with updates.
+now lives in the arena. Parameters that are not trained (frozen, or in no optimizer) and buffers stay where they are; they
+travel with the state, not with updates. A parameter keeps its strides: in the vector, its elements are in memory order.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,7 +26,7 @@ LINE_NBYTES = 64
 
 
 class Arena:
-    """Moves the parameters of ``model`` into one vector.
+    """Moves the ``trained`` parameters of ``model`` into one vector: by default, all that require gradients.
 
     ``vector`` is what codecs work on: a NumPy view of the same memory on the CPU, the tensor itself on a GPU.
 
@@ -37,41 +38,52 @@ class Arena:
     (6.0, 8)
     """
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, model: nn.Module, trained: Sequence[nn.Parameter] | None = None) -> None:
         import torch
 
         self.model = model
-        trained = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
-        _check(trained)
-        self.names = [name for name, _ in trained]
-        self.sizes = [p.numel() for _, p in trained]
-        self.shapes = [tuple(p.shape) or (1,) for _, p in trained]
+        wanted = {id(p) for p in (model.parameters() if trained is None else trained) if p.requires_grad}
+        named = [(name, p) for name, p in model.named_parameters() if id(p) in wanted]
+        self._trained = wanted
+        self.names = [name for name, _ in named]
+        self.parameters = [p for _, p in named]
+        self.sizes = [p.numel() for p in self.parameters]
+        self.shapes = [tuple(p.shape[dim] for dim in memory_order(p)) or (1,) for p in self.parameters]
         self.size = sum(self.sizes)
+        device = self.parameters[0].device
+        self.tensor = _room(self.size, device)
         with torch.no_grad():
-            device = trained[0][1].device
-            self.tensor = _room(self.size, device)
-            offset = 0
-            for _, parameter in trained:
-                view = self.tensor[offset : offset + parameter.numel()].view(parameter.shape)
+            for parameter, view in self.views(self.tensor):
                 view.copy_(parameter)
                 parameter.data = view
-                offset += parameter.numel()
-        self.parameters = [p for _, p in trained]
         self.vector: Any = self.tensor.numpy() if self.on_cpu else self.tensor
 
     @property
     def on_cpu(self) -> bool:
         return self.tensor.device.type == "cpu"
 
+    def views(self, vector: torch.Tensor) -> Iterator[tuple[nn.Parameter, torch.Tensor]]:
+        """Yield each parameter with its part of ``vector`` (in the arena's order), shaped and strided as it is."""
+        offset = 0
+        for parameter, size in zip(self.parameters, self.sizes, strict=True):
+            yield parameter, shaped(vector[offset : offset + size], parameter)
+            offset += size
+
     def specs(self, named: Sequence[Named] | None = None) -> list[TensorSpec]:
         """What the model consists of, for comparing it with the others' models. ``named``: where that is at hand."""
         every = self.named() if named is None else named
-        return [TensorSpec(n, list(t.shape), str(t.dtype).removeprefix("torch."), part) for n, t, part in every]
+        return [
+            TensorSpec(
+                n, list(t.shape), str(t.dtype).removeprefix("torch."), part, _layout(t) if part == "trained" else ""
+            )
+            for n, t, part in every
+        ]
 
     def named(self) -> list[Named]:
-        """Every tensor of the model: its name, itself, and its part (trained, frozen or buffer)."""
+        """Every tensor of the model: its name, itself, and its part: trained, frozen (or in no optimizer), or buffer."""
         tensors = [
-            (name, p.detach(), "trained" if p.requires_grad else "frozen") for name, p in self.model.named_parameters()
+            (name, p.detach(), "trained" if id(p) in self._trained else "frozen")
+            for name, p in self.model.named_parameters()
         ]
         return tensors + [(name, b.detach(), "buffer") for name, b in self.model.named_buffers()]
 
@@ -150,24 +162,39 @@ def _room(size: int, device: torch.device) -> torch.Tensor:
     return torch.from_numpy(room[start : start + 4 * size].view(np.float32))
 
 
-def _check(trained: list[tuple[str, nn.Parameter]]) -> None:
-    import torch
+def memory_order(tensor: torch.Tensor) -> list[int]:
+    """Return the dimensions from the outermost to the innermost in memory; as they are, if the tensor has gaps.
 
-    if not trained:
-        raise Misuse("a model without trainable parameters", "at least one with requires_grad=True")
-    for name, parameter in trained:
-        if parameter.dtype != torch.float32:
-            raise Misuse(
-                f"parameter {name!r} of type {parameter.dtype}",
-                "float32 weights",
-                "keep float32 weights and compute in half precision under torch.autocast",
-            )
-        if parameter.device != trained[0][1].device:
-            raise Misuse(
-                f"parameters on {trained[0][1].device} and {parameter.device} ({name!r})",
-                "one device per worker",
-                "start one worker per device",
-            )
+    >>> import torch
+    >>> memory_order(torch.zeros(2, 3, 4, 5).contiguous(memory_format=torch.channels_last))
+    [0, 2, 3, 1]
+    """
+    order = list(range(tensor.ndim))
+    if tensor.is_contiguous():
+        return order
+    strides = tensor.stride()
+    found = sorted(order, key=lambda dim: -strides[dim])
+    return found if tensor.permute(found).is_contiguous() else order
+
+
+def shaped(part: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+    """Return the flat ``part`` as a view with the shape of ``like``, and with its strides if it has no gaps.
+
+    >>> import torch
+    >>> weight = torch.zeros(2, 3, 4, 5).contiguous(memory_format=torch.channels_last)
+    >>> shaped(torch.zeros(120), weight).stride() == weight.stride()
+    True
+    """
+    order = memory_order(like)
+    if like.is_contiguous() or order != list(range(like.ndim)):
+        return part.as_strided(like.shape, like.stride())
+    return part.view(like.shape)
+
+
+def _layout(tensor: torch.Tensor) -> str:
+    """Return the memory order of a tensor that is not contiguous, as text."""
+    order = memory_order(tensor)
+    return "" if order == list(range(tensor.ndim)) else ",".join(map(str, order))
 
 
 def _bytes(tensor: torch.Tensor) -> bytes:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from taut.config import other_launcher
 from taut.errors import Misuse
 from taut.worker.entrance import entrance, is_launched
+from taut.worker.model_checks import check_model
+from taut.worker.optimizers import joined
 from taut.worker.script_worker import check_first, note_joined
 from taut.worker.torch_worker import TorchWorker
 from taut.worker.validation import Validation
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
 
 def join(
     model: nn.Module,
-    optimizer: torch.optim.Optimizer,
+    optimizer: torch.optim.Optimizer | Sequence[torch.optim.Optimizer],
     *,
     validate: Callable[[Any], Any] | None = None,
     better: Literal["higher", "lower"] = "higher",
@@ -32,6 +34,8 @@ def join(
     also: Mapping[str, Any] | None = None,
 ) -> TorchWorker:
     """Join the run that this process was started for, or be a run of one.
+
+    ``optimizer``: the one that trains the model, or a list of all that do (as for a GAN, its networks in one module).
 
     ``validate``: a function that takes the model and gives its score on held-out data, called at the end, in evaluation
     mode and without gradients; ``better``: whether a higher or a lower score is. ``recalibrate``: training batches (or a
@@ -56,12 +60,15 @@ def join(
     >>> worker.samples, bool((model(x) - y).abs().max() < 1e-3)
     (400, True)
     """
-    if not hasattr(model, "named_parameters") or not hasattr(optimizer, "param_groups"):
+    given = list(optimizer) if isinstance(optimizer, list | tuple) else [optimizer]
+    if not hasattr(model, "named_parameters") or not given or not all(hasattr(one, "param_groups") for one in given):
         raise Misuse(
-            f"join({type(model).__name__}, {type(optimizer).__name__})",
-            "a torch.nn.Module and a torch.optim.Optimizer",
+            f"join({type(model).__name__}, {', '.join(type(one).__name__ for one in given) or 'no optimizer'})",
+            "a torch.nn.Module and a torch.optim.Optimizer, or a list of them",
             "for a worker without torch, see taut.Worker and taut.Topology",
         )
+    trainer = joined(given)
+    trained = check_model(model, trainer)
     written = None
     if codec is not None:
         from taut.codecs import parse, spec
@@ -76,7 +83,7 @@ def join(
     way = entrance()
     if way is None:
         _refuse_other_launcher()
-        worker = TorchWorker(model, optimizer, None, seed, validation)
+        worker = TorchWorker(model, trainer, None, seed, validation)
         note_joined(worker)
         return worker
     import torch
@@ -86,7 +93,7 @@ def join(
     from taut.worker.seat import Seat
 
     set_threads(torch.get_num_threads())  # large models are scanned by as many as compute
-    worker = TorchWorker(model, optimizer, Seat(way, Arena(model), written, validation), seed, validation, also)
+    worker = TorchWorker(model, trainer, Seat(way, Arena(model, trained), written, validation), seed, validation, also)
     note_joined(worker)
     return worker
 

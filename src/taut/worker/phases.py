@@ -30,6 +30,7 @@ from taut.topologies.registry import parse as parse_topology
 from taut.worker.accounting import Stopwatch
 from taut.worker.arena import Arena
 from taut.worker.finishing import Averaged, Settler
+from taut.worker.model_checks import check_shareable
 from taut.worker.node.node import Node
 from taut.worker.node.stage import Protocol
 from taut.worker.replica import Replica
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     import torch
 
 DENSE = "dense"  # the codec that vectors need none for
+INDEPENDENT = "independent"  # the strategy under which nobody tells anybody anything
 
 
 class Phases:
@@ -59,6 +61,7 @@ class Phases:
         self.schedule = parse_schedule(settings.get("strategy", "async"))
         self.number = 0
         self.changed: Callable[[], None] = _nothing  # called after a change
+        self.taken_over: Callable[[], None] = _nothing  # called when the weights are those of another worker
         self.steps = 0  # in this phase, of this worker or of the one whose state it was given
         self._given: State | None = None  # by a donor, until the optimizer is known
         self.also: Mapping[str, Any] = {}  # that the script has, beside model and optimizer
@@ -161,9 +164,12 @@ class Phases:
         if self.reached > self.number:
             self.node.say(PhaseDone(self.reached))
         self._given = state if state.training and not self.hands_over(self.number) else None
+        self.taken_over()
 
     def attach(self, optimizer: torch.optim.Optimizer) -> None:
         """The optimizer whose steps are meant; ``also`` is known by then."""
+        if self.choice.name != INDEPENDENT:
+            check_shareable(optimizer)
         self._optimizer = optimizer
         if self._given is not None and not optimizer.state:  # one that comes back has its own
             load_training(self._given.training, optimizer, {})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Collection, Container, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -189,13 +189,13 @@ class Seat:
         facts = self.node.facts
         return facts.leave is not None and facts.drain is None
 
-    def before_step(self, samples: int, rate: float) -> None:
+    def before_step(self, samples: int, rate: float, members: Collection[int]) -> None:
         """The gradients are there, the optimizer has not moved yet."""
         while True:
             try:
                 if self.talk.exchanges_gradients or not isinstance(self.node.facts.failure, GivenUp):
                     self._check()  # else ``exchange`` sees to it, when the step is over
-                self.talk.before_step(samples, rate)
+                self.talk.before_step(samples, rate, members)
                 return
             except GivenUp as error:  # the gradients are of weights that it has no longer: the step is the others'
                 self.come_back(error)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
@@ -15,6 +15,9 @@ from taut.errors import PeerLost, Stopping, SupervisorLost
 from taut.worker.accounting import Stopwatch
 from taut.worker.batches import Batches, Dealer, OwnLeases, Plan, Share
 from taut.worker.local_step import check_loss, take_step
+from taut.worker.model_checks import ModelGuard, check_model
+from taut.worker.optimizer_steps import OptimizerSteps
+from taut.worker.optimizers import members_of
 from taut.worker.reading import data_of
 from taut.worker.returning import SeatLeases
 from taut.worker.seat import Seat
@@ -53,25 +56,27 @@ class TorchWorker:
         self._seat = seat  # None: a run of one, without any ceremony
         self._dealer = Dealer(SeatLeases(seat) if seat else OwnLeases(), seat.seed if seat else seed)
         self._batches_used = False
-        self._exchanged = False  # the gradients of the step that is being made
+        self._exchanged = False  # the gradients of the steps that are being made
         self._closed = False
         self._keeper: Keeper | None = None
         self._passes_refused = 0  # calls of batches() that found the run stopping
         self.steps = self.samples = 0
         self.loss: float | None = None
         self._given_samples = 0
+        self._trained = seat.arena.parameters if seat else check_model(model, optimizer)
+        self._guard = ModelGuard(model, optimizer, self._trained)
+        self._hooks = OptimizerSteps(self, seat, self._guard)
         self.watch = seat.watch if seat else Stopwatch()
         if seat:
             seat.statistics = self.statistics
             seat.also = also or {}
             try:
                 seat.attach(optimizer)
-                optimizer.register_step_pre_hook(lambda *_: self._before_step())
                 seat.train()
             except BaseException as error:  # an optimizer that does not go with the strategy: the others must be told
                 self.fail(error)
                 raise
-            seat.phases.changed = self._meet_talk
+            self._follow(seat)
             seat.returned = self._came_back
         self._distillation: Distillation | None = None
         self._meet_talk()
@@ -106,8 +111,11 @@ class TorchWorker:
     def _came_back(self) -> None:
         """The seat has changed its place in the run."""
         assert self._seat is not None
-        self._seat.phases.changed = self._meet_talk
+        self._follow(self._seat)
         self._meet_talk()
+
+    def _follow(self, seat: Seat) -> None:
+        seat.phases.changed, seat.phases.taken_over = self._meet_talk, self._hooks.renew
 
     def _meet_talk(self) -> None:
         """The first of the run, or that of a new phase."""
@@ -115,6 +123,7 @@ class TorchWorker:
         if self._distillation is not None:
             self._distillation.close()
         self._distillation = distillation_of(seat.talk, seat.arena, self.model) if seat else None
+        self._hooks.renew()
 
     @property
     def launched(self) -> bool:
@@ -223,6 +232,7 @@ class TorchWorker:
                 if self.steps > steps and not self._closed:
                     self.samples += share.trained()
                 raise
+            self.exchange_if_forgotten()
             self.watch.charge("compute")
             accumulating = self.steps == steps  # this batch's gradients wait for those of the next
             self.samples += share.trained()
@@ -244,13 +254,16 @@ class TorchWorker:
             self.exchange(value)  # gradients add up over several micro-batches
             return value
         if self._seat is not None and self._seat.talk.exchanges_gradients:
-            self._before_step()  # it clips, too: the gradient of all workers
-            self._exchanged = True
+            self.before_step(range(len(members_of(self.optimizer))))  # it clips, too: the gradient of all workers
         elif clip_norm is not None:
             import torch
 
-            torch.nn.utils.clip_grad_norm_(self.model.parameters(), clip_norm)
-        take_step(self.optimizer)
+            torch.nn.utils.clip_grad_norm_(self._trained, clip_norm)
+        self._exchanged = True
+        try:
+            take_step(self.optimizer)
+        finally:
+            self._exchanged = False
         self.optimizer.zero_grad(set_to_none=True)
         self.exchange(value)
         return value
@@ -289,9 +302,18 @@ class TorchWorker:
             value = float(loss.detach()) if hasattr(loss, "detach") else float(loss)
             check_loss(value, self)
             self.loss = value
-        self.steps += 1
         self.samples += samples
         self._given_samples = samples
+        self._exchange()
+
+    def exchange_if_forgotten(self) -> None:
+        """Make the exchange that the script does not ask for, after its own ``optimizer.step()``."""
+        if self._hooks.forgotten and not self._exchanged and not self._closed:
+            self._exchange(asked=False)
+
+    def _exchange(self, asked: bool = True) -> None:
+        self._hooks.exchanging(asked)
+        self.steps += 1
         if self._seat is None:
             self.watch.charge("compute")
             return
@@ -302,14 +324,14 @@ class TorchWorker:
         if self._keeper is not None and not self._batches_used:
             self._keeper.after_exchange()
 
-    def _before_step(self) -> None:
+    def before_step(self, members: Collection[int]) -> None:
+        """The optimizers with these numbers move next: exchange their gradients, where the strategy does."""
         if self._keeper is not None:
             self._keeper.before_step()
-        if self._exchanged:
-            self._exchanged = False
-        elif self._seat is not None and not self._closed:
+        if members and not self._exchanged and self._seat is not None and not self._closed:
+            self._hooks.check_weights()
             entered = self._seat.enter()  # then the gradients are of other weights than those that this worker has now
-            self._seat.before_step(0 if entered else self._step_samples(), self._rate())
+            self._seat.before_step(0 if entered else self._step_samples(), self._rate(), members)
 
     def _before_change(self) -> None:
         """The weights may change now: a checkpoint's copy of them must be complete."""
@@ -321,7 +343,9 @@ class TorchWorker:
         return self._dealer.handed() or self._given_samples or 1
 
     def _rate(self) -> float:
-        return float(self.optimizer.param_groups[0]["lr"])
+        """Return the first learning rate that is not 0: methods divide by it."""
+        rates = [float(group["lr"]) for group in self.optimizer.param_groups]
+        return next((rate for rate in rates if rate), 0.0)
 
     def statistics(self) -> Statistics:
         """What this worker did so far."""
@@ -358,7 +382,15 @@ class TorchWorker:
         if self._seat is not None and self._seat.leaving:
             self.leave()
             return
+        try:
+            self._guard.check_modules()
+            if not self.stopping:
+                self.exchange_if_forgotten()
+        except Misuse as error:
+            self.fail(error)
+            raise
         self._closed = True
+        self._hooks.close()
         self._before_change()
         self.watch.charge("compute")
         if self._seat is not None:
@@ -376,6 +408,7 @@ class TorchWorker:
         if self._closed:
             return
         self._closed = True
+        self._hooks.close()
         if self._seat is None:
             return
         if isinstance(error, SupervisorLost | PeerLost):
@@ -388,6 +421,7 @@ class TorchWorker:
         if self._closed:
             return
         self._closed = True
+        self._hooks.close()
         self._before_change()
         if self._seat is not None:
             self._seat.leave(self._dealer.progress)

@@ -20,6 +20,7 @@ from taut.strategies.sync import Sync
 from taut.topologies.registry import parse as parse_topology
 from taut.worker.arena import Arena
 from taut.worker.node.node import Node
+from taut.worker.optimizers import joined, members_of
 from taut.worker.replica import Replica
 from taut.worker.talks.gradient_buckets import GradientBuckets
 from taut.worker.talks.gradient_rounds import gradient_rounds
@@ -109,6 +110,11 @@ def adamw(parameters: Any) -> torch.optim.Optimizer:
     return torch.optim.AdamW(parameters, lr=0.02)
 
 
+def both(parameters: Any) -> torch.optim.Optimizer:
+    first, *others = parameters
+    return joined([torch.optim.SGD([first], lr=0.1, momentum=0.9), torch.optim.AdamW(others, lr=0.02)])
+
+
 def steps_of(data: list[list[Batch]]) -> list[list[Batch]]:
     longest = max(len(row) for row in data)
     return [[row[number] for row in data if number < len(row)] for number in range(longest)]
@@ -137,7 +143,7 @@ def own_loop(worker: TorchWorker, rows: list[Batch], overlapped: bool = False) -
 SIZES = [[4, 5, 3, 8], [1, 2, 7], [2, 9, 6, 2, 5]]  # the workers run out of data at different times
 
 
-@pytest.mark.parametrize("optimizer", [momentum, adamw])
+@pytest.mark.parametrize("optimizer", [momentum, adamw, both])
 @pytest.mark.parametrize("loop", [stepping, own_loop, lambda w, rows: own_loop(w, rows, overlapped=True)])
 @pytest.mark.parametrize("bucket", [0.0, TINY])
 def test_any_loop_is_one_large_batch(optimizer: Any, loop: Loop, bucket: float) -> None:
@@ -177,6 +183,80 @@ def test_learning_rates_that_follow_the_own_steps_do_not_drive_replicas_apart() 
             schedule.step()
 
     train(Sync(), adamw, batches([[4, 4], [4, 4, 4, 4, 4, 4]]), scheduled)  # it compares the replicas
+
+
+def test_no_number_that_follows_the_own_steps_drives_replicas_apart() -> None:
+    def cycling(worker: TorchWorker, rows: list[Batch]) -> None:
+        schedule = torch.optim.lr_scheduler.OneCycleLR(worker.optimizer, max_lr=0.1, total_steps=8)
+        for x, y in rows:
+            before = dict(worker.optimizer.param_groups[0])
+            with_samples(worker, len(x))
+            worker.step(F.cross_entropy(worker.model(x), y))
+            assert worker.optimizer.param_groups[0] == before, "the script has its own numbers back after the step"
+            schedule.step()
+
+    for optimizer in (momentum, adamw):
+        train(Sync(), optimizer, batches([[4, 4], [4, 4, 4, 4, 4, 4]]), cycling)  # it compares the replicas
+
+
+def test_a_group_whose_rate_is_zero_stays_and_the_others_have_their_own() -> None:
+    def grouped(parameters: Any) -> torch.optim.Optimizer:
+        first, *others = parameters
+        return torch.optim.SGD([{"params": [first], "lr": 0.0}, {"params": others, "momentum": 0.5}], lr=0.1)
+
+    data = batches(SIZES)
+    models = train(Sync(), grouped, data, stepping)
+    np.testing.assert_allclose(flat(models[0]), alone(grouped, steps_of(data)), rtol=2e-4, atol=2e-6)
+    assert torch.equal(models[0].first.weight, Net().first.weight)
+
+
+@pytest.mark.parametrize("method", [Sync(), Sync(bucket_mib=TINY), Sync(schedule="tree")])
+def test_optimizers_that_are_stepped_in_turn_move_alike_everywhere(method: Sync) -> None:
+    """Also where workers are at different optimizers in the same turn: one had nothing to train on for a while."""
+
+    def turns(worker: TorchWorker, rows: list[Batch]) -> None:
+        members = members_of(worker.optimizer)
+        for number, (x, y) in enumerate(rows):
+            with_samples(worker, len(x))
+            worker.optimizer.zero_grad()
+            loss = F.cross_entropy(worker.model(x), y)
+            loss.backward()
+            kept = [
+                parameter.grad.clone() for parameter in members[1].param_groups[0]["params"] if parameter.grad is not None
+            ]
+            at = (number + worker.rank) % 3 == 0
+            members[at].step()
+            if not at:
+                held = [each.grad for each in members[1].param_groups[0]["params"] if each.grad is not None]
+                assert all(torch.equal(one, other) for one, other in zip(held, kept, strict=True)), (
+                    "not its own to change"
+                )
+            worker.exchange(loss, samples=len(x))
+
+    train(method, both, batches(SIZES), turns)
+
+
+def test_two_optimizers_in_the_same_turn_are_each_the_mean_of_their_own_samples() -> None:
+    data = batches([[4], [3]])
+
+    def one_each(worker: TorchWorker, rows: list[Batch]) -> None:
+        (x, y), member = rows[0], members_of(worker.optimizer)[worker.rank]
+        with_samples(worker, len(x))
+        F.cross_entropy(worker.model(x), y).backward()
+        member.step()
+        worker.exchange(samples=len(x))
+
+    found = train(Sync(), both, data, one_each)[0]
+    model = Net()
+    for number, row in enumerate(data):
+        lone = Net()
+        members = members_of(both(lone.parameters()))
+        F.cross_entropy(lone(row[0][0]), row[0][1]).backward()
+        members[number].step()
+        for mine, theirs in zip(model.parameters(), lone.parameters(), strict=True):
+            if any(theirs is each for each in members[number].param_groups[0]["params"]):
+                mine.data = theirs.data
+    np.testing.assert_allclose(flat(found), flat(model), rtol=2e-5, atol=1e-6)
 
 
 def test_gradients_that_change_after_they_were_sent_are_refused() -> None:

@@ -26,12 +26,16 @@ from taut.core.messages.views import View
 
 
 class TensorSpec(Struct, frozen=True, array_like=True):
-    """A tensor's name, shape, type and part: trained, frozen or buffer."""
+    """A tensor's name, shape, type, part (trained, frozen or buffer) and layout.
+
+    ``layout``: the dimensions in the order of memory, "0,2,3,1" for ``torch.channels_last``; empty if contiguous.
+    """
 
     name: Name
     shape: Annotated[list[Count], Meta(max_length=16)]
     dtype: Word
     part: Word
+    layout: Word = ""
 
 
 class Hello(Message, frozen=True):

@@ -122,7 +122,8 @@ def sizes_for(
     each, segment = PLAIN_ELEMENTS, 0
     per_lane = max(1, parameters // (lanes * getattr(method, "fragments", 1)))
     if numbers and not together:
-        each = PIPELINE * math.lcm(workers, core(workers)) - numbers
+        whole = PIPELINE * math.lcm(workers, core(workers))
+        each = whole * (numbers // whole + 1) - numbers
         each *= getattr(method, "fragments", 1)
     elements = each * lanes
     plain = parameters / elements

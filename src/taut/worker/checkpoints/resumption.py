@@ -236,7 +236,8 @@ def _another(given: str, expected: str, part: Part) -> Misuse:
 
 def _describe(one: TensorSpec) -> str:
     shape = "x".join(str(size) for size in one.shape) or "scalar"
-    return f"{one.part} tensor {one.name!r} of shape {shape} and type {one.dtype}"
+    layout = f" in memory order {one.layout}" if one.layout else ""
+    return f"{one.part} tensor {one.name!r} of shape {shape} and type {one.dtype}{layout}"
 
 
 def _load_still(part: Part, arena: Arena) -> None:

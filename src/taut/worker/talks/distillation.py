@@ -97,10 +97,7 @@ class Distillation:
         if known is not None and known[0] is teacher:
             return known[1]
         vector = torch.tensor(teacher.weights, device=self.arena.tensor.device)
-        offset, named = 0, {}
-        for name, parameter, size in zip(self._names, self.arena.parameters, self.arena.sizes, strict=True):
-            named[name] = vector[offset : offset + size].view(parameter.shape)
-            offset += size
+        named = {name: view for name, (_, view) in zip(self._names, self.arena.views(vector), strict=True)}
         self._loaded[rank] = (teacher, named)
         for gone in set(self._loaded) - set(self.rounds.method_state.teachers):
             del self._loaded[gone]

@@ -3,8 +3,10 @@
 Around a turn it sees to it that all replicas make the same step:
 
 - A worker without data takes turns too, and its optimizer moves by the mean of the others.
-- The learning rate of a step is agreed upon with the gradients (the mean over samples), since a worker's own schedule
-  counts its own steps, and those differ. So is the norm that ``worker.step`` is asked to clip to.
+- The numbers of the optimizer's groups (rates, momentum, ...) are agreed upon with the gradients (the mean over samples),
+  since a worker's own schedule counts its own steps, and those differ. So is the norm that ``worker.step`` clips to.
+- A script with several optimizers takes a turn for each step of one. Where others step another one in the same turn, that
+  one is stepped here, too.
 - Who comes in mid-run is given the state of one who is there (``handing.py``).
 - Rounds that were closed without this worker (backup workers) are made up for before it trains again.
 """
@@ -12,17 +14,19 @@ Around a turn it sees to it that all replicas make the same step:
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 from taut.errors import Misuse, Stopping
 from taut.strategies.gathering import Gathering, pays
-from taut.strategies.lanes import Averaging
+from taut.strategies.lanes import Averaging, Wish
 from taut.strategies.standing import NEW
 from taut.strategies.sync import Sync
 from taut.worker.node.facts import Facts
+from taut.worker.optimizers import members_of
 from taut.worker.talks.gradient_buckets import GradientBuckets
 from taut.worker.talks.handing import Handing
+from taut.worker.talks.hyperparameters import Hyperparameters
 from taut.worker.talks.local_vector import Gradients
 from taut.worker.talks.rounds import Rounds
 
@@ -50,17 +54,35 @@ class GradientRounds(Rounds):
     _buckets: GradientBuckets | None = None
     _gathered = 0  # samples whose gradients wait for more micro-batches
     _micro_batches = 0
-    _alone = False  # the optimizer's step is not the user's
-    _rate = 0.0
     _turn_samples = 0  # of the turn that is being taken
     _computed = 0  # elements whose gradients are there, in this backward
 
     def attach(self, optimizer: torch.optim.Optimizer) -> None:
         super().attach(optimizer)
-        optimizer.register_step_post_hook(lambda *_: self._restore_rates())
-        self._own_rates: list[Any] = []
+        members = members_of(optimizer)
+        self._settings = [Hyperparameters(member) for member in members]
+        for member, settings in zip(members, self._settings, strict=True):
+            member.register_step_post_hook(lambda *_, settings=settings: settings.restore())
+        self.local.wishes = [Wish(settings.read()) for settings in self._settings]
+        self.local.owners = self._owners(optimizer)
+        self._all = range(len(members))
         self._sent_as: dict[int, int] = {}  # per parameter that was sent during backward: its gradient's version
         self._handing = Handing(self)
+
+    def _owners(self, optimizer: torch.optim.Optimizer) -> list[int]:
+        """Return, for each parameter of the arena, the number of the optimizer that has it."""
+        groups = [(number, group) for number, one in enumerate(members_of(optimizer)) for group in one.param_groups]
+        owners = {id(parameter): number for number, group in groups for parameter in group["params"]}
+        return [owners.get(id(parameter), 0) for parameter in self.replica.arena.parameters]
+
+    def _wish(self, members: Collection[int]) -> None:
+        """Before a round for the steps of these optimizers: say what this worker wishes."""
+        for number, (wish, settings) in enumerate(zip(self.local.wishes, self._settings, strict=True)):
+            wish.numbers, wish.steps, wish.share = settings.read(), number in members, 0.0
+
+    @property
+    def _first_rate(self) -> float:
+        return self.local.wishes[0].numbers[0]
 
     def accompany(self, also: Mapping[str, Any]) -> None:
         self._handing.also = also
@@ -111,12 +133,17 @@ class GradientRounds(Rounds):
             weight, due = float(samples), self._micro_batches == self.method.every
             self.local.scale = 1.0 / self._gathered
         if due:
-            self.arm(self._gathered or samples, rate)
+            self._arm(self._gathered or samples)
         return weight, due
 
     def arm(self, samples: int, rate: float) -> None:
+        if len(self._all) == 1:  # of several optimizers, nobody knows yet whose step comes
+            self._arm(samples)
+
+    def _arm(self, samples: int) -> None:
         if self._buckets is not None:
-            self._samples, self._rate = samples, rate
+            self._wish(self._all)
+            self._samples = samples
             self._computed = 0
             self._buckets.arm()
 
@@ -129,38 +156,53 @@ class GradientRounds(Rounds):
         self.local.fetch(lane.first, lane.last)
         self._sent_as.update((number, self._written(number)) for number in range(lane.first, lane.last))
         with self._lock:
-            self._do(self.method.launch(self._state, bucket, self._samples, self._rate))
+            self._do(self.method.launch(self._state, bucket, self._samples, self._first_rate))
 
-    def before_step(self, samples: int, rate: float) -> None:
-        if self._alone:
-            return
+    def before_step(self, samples: int, rate: float, members: Collection[int]) -> None:
         if self.finished:
             raise Stopping  # it came when all was over
         self.watch.reached(1.0)
         self.watch.charge("compute")
-        self._gradient_turn(self._gathered or samples, rate)
+        self._gradient_turn(self._gathered or samples, members)
+        self._step_others(members)
 
     def exchange(self, samples: int, rate: float) -> None:
         while self.method.owed(self._state):
             self._idle_turn()
         self.replica.update_sketch()
 
-    def _gradient_turn(self, samples: int, rate: float) -> None:
+    def _gradient_turn(self, samples: int, members: Collection[int]) -> None:
         if self._buckets is not None:
             self._buckets.disarm()
             self._check_unchanged()
-        self._turn(samples, rate)
+        self._wish(members)
+        self._turn(samples, self._first_rate)
         self._gathered = self._micro_batches = 0
         self.local.scale = 1.0
         self._clip()
-        self._impose_rate()
+        for wish, settings in zip(self.local.wishes, self._settings, strict=True):
+            if wish.share:
+                settings.impose(wish.numbers)
+
+    def _step_others(self, members: Collection[int]) -> None:
+        """Make the steps that are due after a turn, but for those of ``members``: the script makes them."""
+        due = [number for number in self._all if self.local.wishes[number].share and number not in members]
+        self.stepping_itself = True
+        try:
+            for number in due:
+                members_of(self._optimizer)[number].step()
+        finally:
+            self.stepping_itself = False
+            self.local.take_back()
 
     def _clip(self) -> None:
         """The mean gradient, and everywhere alike."""
         if self._state.clip_norm:
             import torch
 
-            torch.nn.utils.clip_grad_norm_(self.replica.arena.parameters, self._state.clip_norm)
+            shares = [self.local.wishes[owner].share for owner in self.local.owners]
+            exchanged = [each for each, share in zip(self.replica.arena.parameters, shares, strict=True) if share]
+            torch.nn.utils.clip_grad_norm_(exchanged, self._state.clip_norm)
         self._state.clip_norm = 0.0
 
     def _written(self, number: int) -> int:
@@ -202,20 +244,16 @@ class GradientRounds(Rounds):
         gathered = self._gathered, self._micro_batches, self.local.scale
         self._gathered = 0
         self._clear()
-        self._own_turn(0, self._rate)
+        self._own_turn(0)
         for parameter, gradient in zip(parameters, aside, strict=True):
             parameter.grad = gradient
         self._gathered, self._micro_batches, self.local.scale = gathered
 
-    def _own_turn(self, samples: int, rate: float) -> None:
+    def _own_turn(self, samples: int) -> None:
         """A turn, and the optimizer's step, if anybody had data, on our own account."""
-        self._gradient_turn(samples, rate)
+        self._gradient_turn(samples, self._all if samples else ())
         if self._state.rate is not None:
-            self._alone = True
-            try:
-                self._optimizer.step()
-            finally:
-                self._alone = False
+            self._step_others(())
             self.watch.charge("merge")
 
     def _breathe(self, until: Callable[[Facts], bool]) -> None:
@@ -224,7 +262,7 @@ class GradientRounds(Rounds):
 
     def finish(self) -> None:
         if self._gathered:  # fewer micro-batches than a step asks for
-            self._own_turn(self._gathered, float(self._optimizer.param_groups[0]["lr"]))
+            self._own_turn(self._gathered)
         self._clear()
         super().finish()
         self._clear()
@@ -237,32 +275,6 @@ class GradientRounds(Rounds):
     def _clear(self) -> None:
         for parameter in self.replica.arena.parameters:
             parameter.grad = None
-
-    # ------------------------------------------------------------------------------------------ learning rates
-
-    def _impose_rate(self) -> None:
-        """All optimizers make this step at the learning rate that was agreed upon. Rates of other groups of
-        parameters keep their ratio to the first."""
-        agreed = self.method.agreed_rate(self._state)
-        if agreed is None:
-            return
-        groups = self._optimizer.param_groups
-        self._own_rates = [group["lr"] for group in groups]
-        first = float(self._own_rates[0])
-        for group in groups:
-            group["lr"] = _rounded(float(group["lr"]) / first * agreed if first else agreed)
-
-    def _restore_rates(self) -> None:
-        for group, rate in zip(self._optimizer.param_groups, self._own_rates, strict=False):
-            group["lr"] = rate
-        self._own_rates = []
-
-
-def _rounded(rate: float) -> float:
-    """To float32, so that the last bits of double precision, in which schedules differ, do not matter."""
-    import numpy as np
-
-    return float(np.float32(rate))
 
 
 def gradient_rounds(method: Sync, replica: Replica, node: Node, shape: Shape, watch: Stopwatch) -> GradientRounds:

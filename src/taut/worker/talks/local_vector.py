@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,8 +10,9 @@ import numpy as np
 from taut.codecs import Codec, merge, validate
 from taut.codecs.coder import Coder
 from taut.errors import NonFiniteUpdate
+from taut.strategies.lanes import Wish
 from taut.worker.accounting import Stopwatch
-from taut.worker.arena import Arena
+from taut.worker.arena import Arena, shaped
 from taut.worker.iteration import Vector
 from taut.worker.replica import Replica
 
@@ -125,11 +126,18 @@ class Gradients:
     """The parameters' gradients in the arena's order. ``present[i]``: how many workers have a gradient for parameter i
     (this one alone, after ``fetch``). A parameter without one counts as zero. One that nobody has a gradient for gets
     none, so that the optimizer passes over it as it would alone; one that somebody has a gradient for gets one, even if
-    it is zero, since momentum and weight decay move it then. ``coder``: the run's codec, unless that is dense."""
+    it is zero, since momentum and weight decay move it then. ``coder``: the run's codec, unless that is dense.
+
+    ``wishes``: one for each optimizer of the script; ``owners``: of each parameter, the number of its optimizer. Only
+    gradients for optimizers whose ``steps`` is set are fetched. Gradients that others have computed for another optimizer
+    are put back, too, and what was in their place is laid ``aside``."""
 
     coder: ArenaCoder | None = None
 
     def __init__(self, arena: Arena) -> None:
+        self.wishes = [Wish([0.0])]
+        self.owners = [0] * len(arena.sizes)
+        self.aside: list[tuple[torch.nn.Parameter, torch.Tensor | None]] = []
         self.arena, self.sizes = arena, arena.sizes
         self.x: Vector = np.zeros(arena.size, np.float32)
         self.present: Vector = np.zeros(len(arena.sizes), np.float32)
@@ -141,7 +149,8 @@ class Gradients:
         """Copy the gradients here, or those of parameters ``first`` to ``last`` - 1."""
         for number in range(first, len(self.sizes) if last is None else last):
             parameter = self.arena.parameters[number]
-            part, gradient = self._part(number), parameter.grad
+            steps = self.wishes[self.owners[number]].steps
+            part, gradient = self._part(number), parameter.grad if steps else None
             self.present[number] = gradient is not None
             if gradient is None:
                 part[:] = 0.0
@@ -152,15 +161,36 @@ class Gradients:
 
     def put_back(self) -> None:
         """Copy what is here into the gradients."""
+        parts = [_view(self._part(number), parameter) for number, parameter in enumerate(self.arena.parameters)]
+        self.put_back_from(zip(self.arena.parameters, parts, strict=True), self.present)
+
+    def put_back_from(
+        self, parts: Iterable[tuple[torch.nn.Parameter, torch.Tensor]], present: Sequence[float] | Vector
+    ) -> None:
+        """Copy the ``parts`` into the gradients of those parameters that anybody had one for."""
         import torch
 
-        for number, parameter in enumerate(self.arena.parameters):
-            if not self.present[number]:
+        for number, (parameter, part) in enumerate(parts):
+            wish = self.wishes[self.owners[number]]
+            if not wish.steps:
+                if not wish.share:
+                    continue
+                self.aside.append((parameter, parameter.grad))
+                parameter.grad = None
+            if not present[number]:
                 parameter.grad = None
                 continue
             if parameter.grad is None or parameter.grad.is_sparse:
                 parameter.grad = torch.empty_like(parameter)
-            parameter.grad.copy_(_view(self._part(number), parameter))
+            parameter.grad.copy_(part)
+            if wish.share != 1.0:  # the mean is over the samples of all optimizers
+                parameter.grad /= wish.share
+
+    def take_back(self) -> None:
+        """Give the script the gradients that were laid aside."""
+        for parameter, gradient in self.aside:
+            parameter.grad = gradient
+        self.aside.clear()
 
     def _part(self, number: int) -> Vector:
         return self.x[self._starts[number] : self._starts[number + 1]]
@@ -175,4 +205,4 @@ class Gradients:
 def _view(part: Any, parameter: torch.Tensor) -> torch.Tensor:
     import torch
 
-    return torch.from_numpy(part).view(parameter.shape)
+    return shaped(torch.from_numpy(part), parameter)

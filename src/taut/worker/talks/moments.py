@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from taut.worker.iteration import Vector
+from taut.worker.optimizers import members_of
 
 if TYPE_CHECKING:
     import torch
@@ -64,10 +65,15 @@ def begin_moments(optimizer: torch.optim.Optimizer) -> None:
     >>> begin_moments(optimizer); Moments(optimizer).gather().tolist()
     [0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]
     """
-    import torch
-
     if optimizer.state:
         return
+    for member in members_of(optimizer):
+        _begin(member)
+
+
+def _begin(optimizer: torch.optim.Optimizer) -> None:
+    import torch
+
     trial = copy.deepcopy(optimizer)  # without hooks, on parameters of its own
     for parameter in _parameters(trial):
         parameter.grad = torch.zeros_like(parameter)

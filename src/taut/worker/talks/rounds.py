@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from taut.core.events import Deliver, Ended
-from taut.errors import MalformedMessage, SupervisorLost
+from taut.errors import MalformedMessage, Misuse, SupervisorLost
 from taut.strategies.method import (
     Draining,
     Finished,
@@ -29,6 +29,7 @@ from taut.worker.accounting import Stopwatch
 from taut.worker.bequest import Bequest
 from taut.worker.node.facts import Facts
 from taut.worker.node.node import AGAIN_S, Node
+from taut.worker.optimizers import members_of
 from taut.worker.replica import Replica
 from taut.worker.talks.local_vector import Gradients, Weights
 from taut.worker.talks.talk import Talk
@@ -83,16 +84,22 @@ class Rounds(Talk):
         return self._state
 
     def attach(self, optimizer: torch.optim.Optimizer) -> None:
-        for group in optimizer.param_groups:
-            settings = {name: value for name, value in group.items() if name != "params"}
-            self.method.check_optimizer(type(optimizer).__name__, settings)
+        for member in members_of(optimizer):
+            for group in member.param_groups:
+                settings = {name: value for name, value in group.items() if name != "params"}
+                self.method.check_optimizer(type(member).__name__, settings)
+        if self._gradients is not None and len(members_of(optimizer)) > 1:
+            given = f"{len(members_of(optimizer))} optimizers under {self.method.name}, which changes gradients"
+            raise Misuse(
+                given, "one optimizer", "put its parameters into groups of one optimizer, or take another strategy"
+            )
         self._optimizer = optimizer
 
     @property
     def exact(self) -> bool:
         return self.method.consensus
 
-    def before_step(self, samples: int, rate: float) -> None:
+    def before_step(self, samples: int, rate: float, members: Collection[int]) -> None:
         self.watch.reached(1.0)
         self.watch.charge("compute")
         if self._gradients is not None:

@@ -22,6 +22,7 @@ class Talk(ABC):
     gathering = False  # gradients of several micro-batches, for a step that is still to come
     lacks_state = False  # the run's, when it starts: it comes in mid-run, and will be given it
     took_over: Callable[[State], None] = staticmethod(lambda state: None)  # called when it was
+    stepping_itself = False  # the optimizer's step that is being made is not the script's
     exchanges_gradients = False  # in `before_step`, and clips them where `worker.step` is asked to
 
     @abstractmethod
@@ -46,8 +47,9 @@ class Talk(ABC):
     def arm(self, samples: int, rate: float) -> None:  # noqa: B027
         """The next backward is the last before the optimizer's step: gradients may be sent as soon as they are there."""
 
-    def before_step(self, samples: int, rate: float) -> None:  # noqa: B027
-        """The gradients of ``samples`` samples are there; the optimizer moves at learning rate ``rate`` next."""
+    def before_step(self, samples: int, rate: float, members: Collection[int]) -> None:  # noqa: B027
+        """The gradients of ``samples`` samples are there; the optimizers with the numbers ``members`` (of those that were
+        joined) move next, the first at learning rate ``rate``."""
 
     @abstractmethod
     def exchange(self, samples: int, rate: float) -> None:

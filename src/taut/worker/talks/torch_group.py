@@ -34,7 +34,7 @@ class TorchGroupRounds(GradientRounds):
         super().start()
         place = self._state.lanes[0].machine.place
         self._members = place.members
-        extra = 2 + len(self.local.present)
+        extra = self._state.head_length + len(self.local.present)
         self._buffer = self._new_buffer(self.replica.arena.size + OWN_NUMBERS + extra)
         if place.rank == self._members[0]:
             store = self._open_store()
@@ -117,36 +117,31 @@ class TorchGroupRounds(GradientRounds):
     def _turn(self, samples: int, rate: float) -> None:
         self.sent += 1
         self.catch_up()
-        numbers = [samples, self._state.draining, 1.0, samples * rate, samples * self._state.clip_norm]
-        numbers += self._fill(samples)
+        numbers = [samples, self._state.draining, 1.0, *self._state.head(samples), *self._fill(samples)]
         size = self.replica.arena.size
         self._buffer[size:] = self._buffer.new_tensor(numbers)
         self.watch.charge("merge")
         try:
             self._group.allreduce([self._buffer]).wait()
-            total, ending, contributors, rated, clipped, *present = self._buffer[size:].tolist()
+            total, ending, contributors, *extra = self._buffer[size:].tolist()
         except RuntimeError as error:
             raise self._lost(str(error).splitlines()[0]) from error
         self.watch.charge("wait")
-        self._state.rate = rated / total if total else None
-        self._state.clip_norm = clipped / total if total else 0.0
+        length = self._state.head_length
+        self._state.agree(extra[:length], total)
         self._state.rounds += 1
-        self._put_back(total, present)
+        self._put_back(total, extra[length:])
         self.finished = self.finished or ending == contributors
         self.watch.charge("merge")
 
     def _parts(self) -> list[tuple[torch.nn.Parameter, torch.Tensor]]:
-        import torch
-
-        arena = self.replica.arena
-        parts = torch.split(self._buffer[: arena.size], arena.sizes)
-        return [(one, part.view(one.shape)) for one, part in zip(arena.parameters, parts, strict=True)]
+        return list(self.replica.arena.views(self._buffer))
 
     def _fill(self, samples: int) -> list[float]:
-        """Weighted gradients go to the buffer; which parameters had one."""
+        """Write the weighted gradients to the buffer; return which parameters had one."""
         present = []
-        for parameter, part in self._parts():
-            gradient = parameter.grad
+        for number, (parameter, part) in enumerate(self._parts()):
+            gradient = parameter.grad if self.local.wishes[self.local.owners[number]].steps else None
             present.append(float(gradient is not None))
             if gradient is None:
                 part.zero_()
@@ -155,12 +150,5 @@ class TorchGroupRounds(GradientRounds):
         return present
 
     def _put_back(self, total: float, present: list[float]) -> None:
-        import torch
-
-        for (parameter, part), workers in zip(self._parts(), present, strict=True):
-            if not total or not workers:
-                parameter.grad = None
-                continue
-            if parameter.grad is None or parameter.grad.is_sparse:
-                parameter.grad = torch.empty_like(parameter)
-            parameter.grad.copy_(part.div_(total))
+        self._buffer[: self.replica.arena.size] /= total or 1.0
+        self.local.put_back_from(self._parts(), present if total else [0.0] * len(present))
