@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from taut.core.messages import Failed, Statistics
-from taut.errors import PeerLost, Stopping, SupervisorLost
+from taut.errors import Misuse, PeerLost, Stopping, SupervisorLost
 from taut.worker.accounting import Stopwatch
 from taut.worker.batches import Batches, Dealer, OwnLeases, Plan, Share
 from taut.worker.local_step import check_loss, take_step
