@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from taut.config import other_launcher
 from taut.errors import Misuse
-from taut.worker.entrance import entrance, is_launched
+from taut.worker.entrance import entrance, launched_run
 from taut.worker.script_worker import check_first, note_joined
 from taut.worker.torch_worker import TorchWorker
 from taut.worker.validation import Validation
@@ -72,12 +72,13 @@ def join(
 
         check_also(also)
     validation = Validation(validate, better, recalibrate)
-    check_first(is_launched())
+    run = launched_run()
+    check_first(run)
     way = entrance()
     if way is None:
         _refuse_other_launcher()
         worker = TorchWorker(model, optimizer, None, seed, validation)
-        note_joined(worker)
+        note_joined(worker, run)
         return worker
     import torch
 
@@ -87,7 +88,7 @@ def join(
 
     set_threads(torch.get_num_threads())  # large models are scanned by as many as compute
     worker = TorchWorker(model, optimizer, Seat(way, Arena(model), written, validation), seed, validation, also)
-    note_joined(worker)
+    note_joined(worker, run)
     return worker
 
 
