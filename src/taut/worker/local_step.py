@@ -23,7 +23,9 @@ class LastLoss:
     def __init__(self, worker: TorchWorker) -> None:
         self._worker = worker
         self.value: float | None = None
-        self._late: tuple[torch.Tensor, Any, int] | None = None  # on its way from the device: host copy, event, step
+        self._late: int | None = None  # the step whose loss is on its way from the device
+        self._copy: torch.Tensor | None = None  # of that, in memory that the device writes to
+        self._copied: Any = None  # the event that says that it is here
 
     def note(self, loss: torch.Tensor | float) -> float | torch.Tensor:
         """Note and return the loss of a step: as a number, or the detached tensor where that is on a GPU.
@@ -37,22 +39,26 @@ class LastLoss:
         if not loss.is_cuda:
             self.value = self._checked(float(loss), self._worker.steps)
             return self.value
-        import torch
-
-        copy = torch.empty((), dtype=torch.float64, pin_memory=True)
-        copy.copy_(loss.reshape(()), non_blocking=True)
-        copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
-        copied.record()
-        self._late = copy, copied, self._worker.steps
+        self._fetch(loss.reshape(()))
         return loss
+
+    def _fetch(self, loss: torch.Tensor) -> None:
+        """Have the device write the loss to the host when it is computed."""
+        if self._copy is None or self._copy.dtype != loss.dtype:
+            import torch
+
+            self._copy = torch.empty((), dtype=loss.dtype, pin_memory=True)
+            self._copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        self._copy.copy_(loss, non_blocking=True)
+        self._copied.record()
+        self._late = self._worker.steps
 
     def read(self) -> float | None:
         """Return the loss of the last step, waiting for the device if need be; ``NonFiniteLoss`` as in ``note``."""
-        late, self._late = self._late, None
-        if late is not None:
-            copy, copied, step = late
-            copied.synchronize()
-            self.value = self._checked(float(copy), step)
+        step, self._late = self._late, None
+        if step is not None and self._copy is not None:
+            self._copied.synchronize()
+            self.value = self._checked(float(self._copy), step)
         return self.value
 
     def _checked(self, loss: float, step: int) -> float:
