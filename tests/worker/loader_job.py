@@ -33,3 +33,4 @@ with taut.join(model, optimizer) as worker:
         seen += index.tolist()
 with open(os.path.join(sys.argv[1], f"seen-{worker.rank}"), "w") as file:
     file.write(" ".join(map(str, seen)))
+worker.print("the main one is worker", worker.rank)

@@ -18,6 +18,8 @@ def test_processes_that_read_ahead(tmp_path: Path, strategy: str) -> None:
         outcome = cluster.outcome()
         cluster.until_exits(2)
         assert outcome.exit_code == 0, cluster.logs()
+        assert cluster.logs().count("the main one is worker 0") == 1
+        assert "the main one is worker 1" not in cluster.logs()
     seen = [int(word) for rank in (0, 1) for word in (tmp_path / f"seen-{rank}").read_text().split()]
     assert sorted(seen) == sorted(3 * list(range(192)))
     assert outcome.samples_undone == 0

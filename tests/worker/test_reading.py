@@ -171,6 +171,14 @@ def test_processes_are_prepared_and_stay_if_that_is_asked_for(monkeypatch: pytes
         assert len(started) == processes
 
 
+def test_two_loops_over_one_loader_with_persistent_processes() -> None:
+    loader = DataLoader(Rows(), 8, num_workers=1, persistent_workers=True)
+    with joined() as worker:
+        pairs = [(a.tolist(), b.tolist()) for a, b in zip(worker.batches(loader), worker.batches(loader), strict=True)]
+        assert worker.samples == 2 * N
+    assert [flat([a for a, _ in pairs]), flat([b for _, b in pairs])] == 2 * [list(range(N))]
+
+
 def test_a_generator_of_the_script_seeds_the_processes_and_is_left_alone() -> None:
     def drawn(seed: int) -> Any:
         generator = torch.Generator().manual_seed(seed)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 import torch
 from torch import nn
@@ -89,6 +92,35 @@ def test_a_loss_that_is_not_finite_changes_nothing(bad: float) -> None:
     with pytest.raises(NonFiniteLoss, match="learning rate"), taut.join(model, optimizer) as worker:
         worker.step(model(X).sum() * bad)
     assert torch.equal(model.weight, before)
+
+
+@pytest.mark.parametrize(
+    ("loss", "word"),
+    [
+        (lambda out: 0.25, r"step\(0.25\).*worker.exchange\(loss\) takes numbers"),
+        (lambda out: out.sum().item(), "without .item"),
+        (lambda out: out.sum().detach(), "without gradients"),
+        (lambda out: out.sum(1), r"shape \(50,\).*loss.mean"),
+        (lambda out: [out.sum()], r"step\(list\)"),
+    ],
+)
+def test_what_is_no_loss_is_refused(loss: Callable[[torch.Tensor], Any], word: str) -> None:
+    model, optimizer = parts()
+    with taut.join(model, optimizer) as worker:
+        with pytest.raises(Misuse, match=word):
+            worker.step(loss(model(X)))
+        assert worker.steps == 0
+        worker.exchange(0.25)
+        assert worker.loss == 0.25 == worker.statistics().loss
+        assert worker.step(model(X).square().sum()) == worker.loss != 0.25
+
+
+def test_a_worker_alone_is_the_main_one(capsys: pytest.CaptureFixture[str]) -> None:
+    model, optimizer = parts()
+    with taut.join(model, optimizer) as worker:
+        assert worker.is_main and worker.device == torch.device("cpu")
+        worker.print("here", worker.rank, sep="-")
+    assert capsys.readouterr().out == "here-0\n"
 
 
 def test_closures_go_through_exchange() -> None:

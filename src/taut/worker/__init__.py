@@ -6,6 +6,8 @@ join.py, entrance.py, admission.py       into a run
 seat.py, phases.py, returning.py         a place in it, and the strategies it follows, one after the other
 finishing.py, bequest.py, validation.py  out of it
 batches.py, supervisor_leases.py         its share of the data
+reading.py, sampling.py                  what batches() is given: data sets, DataLoaders, samplers
+script_worker.py                         the one worker of a script, and the end of the script
 state.py, training_state.py              what a newcomer is given; state_memory.py: what codecs and methods remember
 accounting.py                            where every second goes
 node/                                    the communication thread: what it does, and what it learnt

@@ -94,9 +94,10 @@ class Sockets(Entrance):
 ENTRANCE: ContextVar[Entrance | None] = ContextVar("taut_entrance", default=None)
 
 
-def is_launched() -> bool:
-    """Return whether this thread's script was started to be a worker of a run."""
-    return ENTRANCE.get() is not None or worker_environment() is not None
+def launched_run() -> object:
+    """Return the run that this thread's script was started for, as something to compare; None without a launcher."""
+    environment = worker_environment()
+    return ENTRANCE.get() or (None if environment is None else environment.supervisor)
 
 
 def entrance() -> Entrance | None:

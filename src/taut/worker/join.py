@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from taut.config import other_launcher
 from taut.errors import Misuse
-from taut.worker.entrance import entrance, is_launched
+from taut.worker.entrance import entrance, launched_run
 from taut.worker.model_checks import check_model
 from taut.worker.optimizers import joined
 from taut.worker.script_worker import check_first, note_joined
@@ -79,12 +79,13 @@ def join(
 
         check_also(also)
     validation = Validation(validate, better, recalibrate)
-    check_first(is_launched())
+    run = launched_run()
+    check_first(run)
     way = entrance()
     if way is None:
         _refuse_other_launcher()
         worker = TorchWorker(model, trainer, None, seed, validation)
-        note_joined(worker)
+        note_joined(worker, run)
         return worker
     import torch
 
@@ -94,7 +95,7 @@ def join(
 
     set_threads(torch.get_num_threads())  # large models are scanned by as many as compute
     worker = TorchWorker(model, trainer, Seat(way, Arena(model, trained), written, validation), seed, validation, also)
-    note_joined(worker)
+    note_joined(worker, run)
     return worker
 
 

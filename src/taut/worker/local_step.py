@@ -1,9 +1,9 @@
-"""What can go wrong in a worker's own step, before anything of it is sent: told so that the user knows what to try."""
+"""A worker's own step: its loss, and what can go wrong in it, told so that the user knows what to try."""
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from taut.errors import Misuse, NonFiniteLoss
 
@@ -14,13 +14,79 @@ if TYPE_CHECKING:
     from taut.worker.torch_worker import TorchWorker
 
 
-def check_loss(loss: float, worker: TorchWorker) -> None:
-    """``NonFiniteLoss`` for one that is NaN or infinite."""
-    if not math.isfinite(loss):
+class LastLoss:
+    """The loss of the last step. One on a GPU is read a step later, so that no step waits for the device.
+
+    ``value``: the last loss that was read.
+    """
+
+    def __init__(self, worker: TorchWorker) -> None:
+        self._worker = worker
+        self.value: float | None = None
+        self._late: int | None = None  # the step whose loss is on its way from the device
+        self._copy: torch.Tensor | None = None  # of that, in memory that the device writes to
+        self._copied: Any = None  # the event that says that it is here
+
+    def note(self, loss: torch.Tensor | float) -> float | torch.Tensor:
+        """Note and return the loss of a step: as a number, or the detached tensor where that is on a GPU.
+
+        ``NonFiniteLoss`` for a loss that is NaN or infinite; one on a GPU is found by the next call, or by ``read``."""
+        self.read()
+        if not hasattr(loss, "detach"):
+            self.value = self._checked(float(loss), self._worker.steps)
+            return self.value
+        loss = loss.detach()
+        if not loss.is_cuda:
+            self.value = self._checked(float(loss), self._worker.steps)
+            return self.value
+        self._fetch(loss.reshape(()))
+        return loss
+
+    def _fetch(self, loss: torch.Tensor) -> None:
+        """Have the device write the loss to the host when it is computed."""
+        if self._copy is None or self._copy.dtype != loss.dtype:
+            import torch
+
+            self._copy = torch.empty((), dtype=loss.dtype, pin_memory=True)
+            self._copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        self._copy.copy_(loss, non_blocking=True)
+        self._copied.record()
+        self._late = self._worker.steps
+
+    def read(self) -> float | None:
+        """Return the loss of the last step, waiting for the device if need be; ``NonFiniteLoss`` as in ``note``."""
+        step, self._late = self._late, None
+        if step is not None and self._copy is not None:
+            self._copied.synchronize()
+            self.value = self._checked(float(self._copy), step)
+        return self.value
+
+    def _checked(self, loss: float, step: int) -> float:
+        if math.isfinite(loss):
+            return loss
+        worker = self._worker
+        sent = "nothing of this step was sent" if step == worker.steps else "found a step later, since it is on a GPU"
         raise NonFiniteLoss(
-            f"loss is {loss} at step {worker.steps} of worker {worker.rank}{_culprit(worker.model)}: "
-            "nothing of this step was sent. "
+            f"loss is {loss} at step {step} of worker {worker.rank}{_culprit(worker.model)}: {sent}. "
             "Try a smaller learning rate, gradient clipping (worker.step(loss, clip_norm=1.0)), or look at the data"
+        )
+
+
+def check_gradient(loss: Any) -> None:
+    """Refuse a loss that no backward pass can begin at."""
+    import torch
+
+    if not isinstance(loss, torch.Tensor):
+        given = f"step({loss!r})" if isinstance(loss, float | int) else f"step({type(loss).__name__})"
+        remedy = "give it without .item(); in a loop of your own, worker.exchange(loss) takes numbers"
+        raise Misuse(given, "the loss as a tensor, whose gradients are taken", remedy)
+    if loss.numel() != 1:
+        raise Misuse(f"step(loss of shape {tuple(loss.shape)})", "a loss of one element", "give loss.mean()")
+    if not loss.requires_grad:
+        raise Misuse(
+            "step(loss without gradients)",
+            "a loss that was computed from the model's parameters",
+            "leave out .detach() and torch.no_grad()",
         )
 
 
@@ -46,3 +112,11 @@ def take_step(optimizer: torch.optim.Optimizer) -> None:
             "an optimizer whose step needs no closure",
             "call optimizer.step(closure) yourself, then worker.exchange(loss)",
         ) from None
+
+
+def device_of(model: nn.Module) -> torch.device:
+    """Return the device of the model's first parameter."""
+    import torch
+
+    first = next(model.parameters(), None)
+    return torch.device("cpu") if first is None else first.device

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -169,12 +169,14 @@ class _Rows:
 class _Sampler:
     """The batch sampler of a DataLoader that reads one share after another."""
 
-    share: Share
+    def __init__(self) -> None:
+        self.share: Share | None = None
 
     def __iter__(self) -> _Sampler:
         return self
 
     def __next__(self) -> list[int]:
+        assert self.share is not None
         return list(map(int, next(self.share)))
 
 
@@ -183,23 +185,24 @@ def _through_loader(dataset: Any, options: dict[str, Any]) -> Read:
 
     It asks for indices ahead of training, and the share stops where that would mean to wait: then it begins again.
     """
-    keep, sampler, made = options.get("persistent_workers"), _Sampler(), list[Any]()
+    kept: list[tuple[_Sampler, Any]] = []  # DataLoaders that nobody reads from
 
     def read(share: Share, first: int) -> Iterator[Any]:
+        sampler, loader = kept.pop() if kept else _loader(dataset, first, options)
         sampler.share = share
-        loader = made.pop() if made else _loader(dataset, sampler, first, options)
         try:
             while not share.over:
                 yield from loader
         finally:
-            if keep:
-                made.append(loader)
+            sampler.share = None
+            if options.get("persistent_workers"):
+                kept.append((sampler, loader))
 
     return read
 
 
-def _loader(dataset: Any, sampler: _Sampler, first: int, options: dict[str, Any]) -> Any:
-    """Return the DataLoader that reads, from pass ``first`` on."""
+def _loader(dataset: Any, first: int, options: dict[str, Any]) -> tuple[_Sampler, Any]:
+    """Return a DataLoader that reads, from pass ``first`` on, what its sampler is given."""
     import torch
     from torch.utils.data import DataLoader
 
@@ -210,7 +213,8 @@ def _loader(dataset: Any, sampler: _Sampler, first: int, options: dict[str, Any]
     own: dict[str, Any] = {"generator": torch.Generator().manual_seed(seed)}
     if options.get("num_workers"):
         own["persistent_workers"] = True
-    return DataLoader(dataset, batch_sampler=sampler, **options | own)
+    sampler = _Sampler()
+    return sampler, DataLoader(dataset, batch_sampler=cast("Any", sampler), **options | own)
 
 
 def _first(columns: Iterator[Any]) -> Any:

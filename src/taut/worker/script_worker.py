@@ -19,21 +19,22 @@ from taut.errors import Misuse
 if TYPE_CHECKING:
     from taut.worker.torch_worker import TorchWorker
 
-_JOINED: ContextVar[TorchWorker | None] = ContextVar("taut_joined", default=None)  # in virtual time, one in each thread
+# The worker, and the run that it is in. In virtual time each thread has one.
+_JOINED: ContextVar[tuple[TorchWorker, object] | None] = ContextVar("taut_joined", default=None)
 
 
-def check_first(launched: bool) -> None:
-    """Refuse a second ``taut.join``: while the first worker is open, and in a launched run after that, too."""
+def check_first(run: object) -> None:
+    """Refuse a second ``taut.join``: while the first is open and, in the same ``run`` (None: alone), after that."""
     former = _JOINED.get()
     if former is None:
         return
-    if not former.closed:
+    if not former[0].closed:
         raise Misuse(
             "a second taut.join while the first worker is open",
             "one worker in a script, which has all that is trained",
             "join several optimizers together, taut.join(model, [optimizer_g, optimizer_d]), or close the first worker",
         )
-    if launched:
+    if run is not None and run == former[1]:
         raise Misuse(
             "a second taut.join in a run that this script has left",
             "one taut.join in a run",
@@ -41,10 +42,10 @@ def check_first(launched: bool) -> None:
         )
 
 
-def note_joined(worker: TorchWorker) -> None:
+def note_joined(worker: TorchWorker, run: object) -> None:
     """Remember the script's worker."""
-    _JOINED.set(worker)
-    if worker.launched:
+    _JOINED.set((worker, run))
+    if run is not None:
         atexit.register(_at_exit)
 
 
@@ -62,8 +63,8 @@ def script_end() -> Iterator[None]:
 
 def _end(error: BaseException | None) -> bool:
     """End the worker, if it is open and launched; whether that settles ``error``, by which the script ended."""
-    worker = _JOINED.get()
-    if worker is None or worker.closed or not worker.launched:
+    worker, run = _JOINED.get() or (None, None)
+    if worker is None or worker.closed or run is None:
         return False
     if error is None:
         warnings.warn(

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from taut.core.messages import Failed, Statistics
-from taut.errors import Misuse, PeerLost, Stopping, SupervisorLost
+from taut.errors import Misuse, NonFiniteLoss, PeerLost, Stopping, SupervisorLost
 from taut.worker.accounting import Stopwatch
 from taut.worker.batches import Batches, Dealer, OwnLeases, Plan, Share
-from taut.worker.local_step import check_loss, take_step
+from taut.worker.local_step import LastLoss, check_gradient, device_of, take_step
 from taut.worker.model_checks import ModelGuard, check_model
 from taut.worker.optimizer_steps import OptimizerSteps
 from taut.worker.optimizers import members_of
@@ -61,11 +61,12 @@ class TorchWorker:
         self._keeper: Keeper | None = None
         self._passes_refused = 0  # calls of batches() that found the run stopping
         self.steps = self.samples = 0
-        self.loss: float | None = None
+        self._loss = LastLoss(self)
         self._given_samples = 0
         self._trained = seat.arena.parameters if seat else check_model(model, optimizer)
         self._guard = ModelGuard(model, optimizer, self._trained)
         self._hooks = OptimizerSteps(self, seat, self._guard)
+        self._device = device_of(model)
         self.watch = seat.watch if seat else Stopwatch()
         if seat:
             seat.statistics = self.statistics
@@ -126,11 +127,6 @@ class TorchWorker:
         self._hooks.renew()
 
     @property
-    def launched(self) -> bool:
-        """Whether this worker is in a run that a launcher conducts."""
-        return self._seat is not None
-
-    @property
     def closed(self) -> bool:
         """Whether this worker has left the run, however it did."""
         return self._closed
@@ -147,6 +143,34 @@ class TorchWorker:
     def stopping(self) -> bool:
         """The run is being drained: finish what you are at."""
         return self._seat is not None and self._seat.stopping
+
+    @property
+    def is_main(self) -> bool:
+        """Whether this worker has the lowest rank of those in the run: the one to print and to save.
+
+        Where that worker dies or leaves, the next one takes over as soon as it hears of that. So for a moment there may
+        be none; and two, while a worker that was given up has not noticed."""
+        roster = self._seat.node.facts.roster if self._seat else None
+        return roster is None or self.rank <= min((member.rank for member in roster.members), default=self.rank)
+
+    @property
+    def device(self) -> torch.device:
+        """The device that the model was on when it joined: for batches, ``x.to(worker.device)``."""
+        return self._device
+
+    @property
+    def loss(self) -> float | None:
+        """The loss of the last step. Where it is on a GPU, this waits for it."""
+        return self._loss.read()
+
+    @loss.setter
+    def loss(self, value: float | None) -> None:
+        self._loss.value = value
+
+    def print(self, *values: object, **options: Any) -> None:
+        """Print, on the main worker only."""
+        if self.is_main:
+            print(*values, **options)
 
     @property
     def figures(self) -> dict[str, float]:
@@ -237,21 +261,26 @@ class TorchWorker:
             accumulating = self.steps == steps  # this batch's gradients wait for those of the next
             self.samples += share.trained()
 
-    def step(self, loss: torch.Tensor, *, clip_norm: float | None = None) -> float:
+    def step(self, loss: torch.Tensor, *, clip_norm: float | None = None) -> float | torch.Tensor:
         """Backward, the optimizer's step, exchange. ``clip_norm`` clips the gradient's norm before the step.
 
-        Raises ``NonFiniteLoss`` before anything is changed or sent if the loss is NaN or infinite. For closures (LBFGS),
-        gradient accumulation or AMP scalers, write the loop yourself and call ``exchange`` after it.
+        Return the loss: as a float or, where it is on a GPU, as a detached tensor, which the device is not waited for to
+        compute (``float(...)`` and formatting wait; so does ``worker.loss``).
+
+        ``NonFiniteLoss`` for a loss that is NaN or infinite: on the CPU before anything is changed or sent, on a GPU at
+        the beginning of the next step, or at the end. Until then only what is finite was sent: a codec refuses to send
+        NaN and infinite numbers, or does not send them. For closures (LBFGS), gradient accumulation or AMP scalers, write
+        the loop yourself and call ``exchange`` after it.
         """
-        value = float(loss.detach())
-        check_loss(value, self)
+        check_gradient(loss)
+        value = self._loss.note(loss)
         if self._seat is not None and self._seat.enter():
             return value  # the loss was of other weights than those that this worker has now
         if self._distillation is not None:
             agreement = self._distillation.term()
             loss = loss if agreement is None else loss + agreement
         if not self._backward(loss, clip_norm):
-            self.exchange(value)  # gradients add up over several micro-batches
+            self.exchange()  # gradients add up over several micro-batches
             return value
         if self._seat is not None and self._seat.talk.exchanges_gradients:
             self.before_step(range(len(members_of(self.optimizer))))  # it clips, too: the gradient of all workers
@@ -265,7 +294,7 @@ class TorchWorker:
         finally:
             self._exchanged = False
         self.optimizer.zero_grad(set_to_none=True)
-        self.exchange(value)
+        self.exchange()
         return value
 
     def agreement(self) -> torch.Tensor:
@@ -299,9 +328,7 @@ class TorchWorker:
 
         ``loss`` is for the statistics (and is checked); so is ``samples``, where they do not come from ``batches``."""
         if loss is not None:
-            value = float(loss.detach()) if hasattr(loss, "detach") else float(loss)
-            check_loss(value, self)
-            self.loss = value
+            self._loss.note(loss)
         self.samples += samples
         self._given_samples = samples
         self._exchange()
@@ -349,7 +376,7 @@ class TorchWorker:
 
     def statistics(self) -> Statistics:
         """What this worker did so far."""
-        mine = Statistics(self.steps, self.samples, self.loss, wall_s=self.watch.wall_s)
+        mine = Statistics(self.steps, self.samples, self._loss.value, wall_s=self.watch.wall_s)
         split = {f"{kind}_s": seconds for kind, seconds in self.watch.seconds.items()}
         mine = msgspec.structs.replace(mine, **split)
         return self._seat.add_statistics(mine) if self._seat else mine
@@ -386,7 +413,8 @@ class TorchWorker:
             self._guard.check_modules()
             if not self.stopping:
                 self.exchange_if_forgotten()
-        except Misuse as error:
+            self._loss.read()
+        except (Misuse, NonFiniteLoss) as error:
             self.fail(error)
             raise
         self._closed = True
