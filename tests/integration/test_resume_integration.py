@@ -94,6 +94,24 @@ def test_killed_and_resumed_it_ends_with_the_same_bits(tmp_path: Path, taut: Sta
     assert sum(each.samples for each in record.latest().values()) == 4 * 1500
 
 
+def test_a_damaged_store_does_not_keep_good_checkpoints_from_being_used(tmp_path: Path, taut: Start) -> None:
+    flags = ["--threads", "1", "--name", "cut", "--checkpoint-every", "0.1s"]
+    cut = taut("cut.log", "run", *flags, str(JOB), "--loader", "--epochs", "3", "--digest", "cut.txt", "--pause", "0.01")
+    folder = tmp_path / "taut-runs" / "cut"
+    until(lambda: (folder / FOLDER / "1" / MANIFEST).exists() or cut.poll() is not None, "a checkpoint")
+    os.killpg(cut.pid, signal.SIGKILL)
+    cut.wait()
+    for path in folder.glob("run.sqlite*"):
+        path.write_bytes(b"rubbish " * 1000)
+    (tmp_path / "hurry").touch()
+    resumed = taut("resumed.log", "resume", "cut")
+    said = tmp_path / "resumed.log"
+    assert resumed.wait(PATIENCE_S) == 0, said.read_text()
+    assert "run.sqlite is damaged: the checkpoint has all that is needed" in said.read_text()
+    assert (folder / "model.safetensors").exists() and (folder / "run.sqlite.damaged").exists()
+    assert load_run(tmp_path / "taut-runs", "cut").summary.state == "finished"
+
+
 # ----------------------------------------------------------------------------------------------------- refusals
 
 
@@ -172,6 +190,19 @@ def test_a_process_number_that_was_given_again_is_no_supervisor(
     assert "which is on elsewhere" in said("resume", "first")
     monkeypatch.setattr(Standby, "beats", lambda self: False)
     assert "a run with checkpoints" in said("resume", "first")
+
+
+def test_a_damaged_store_of_a_run_that_has_nothing_else_or_is_finished(said: Callable[..., str]) -> None:
+    a_run().stop()
+    folder = Path("taut-runs") / "first"
+    for path in folder.glob("run.sqlite*"):
+        path.write_bytes(b"rubbish " * 1000)
+    assert "run.sqlite is damaged" in said("resume", "first")
+    (folder / FOLDER).mkdir()
+    assert "a run with checkpoints" in said("resume", "first")
+    (folder / "model.safetensors").touch()
+    assert "its model is" in said("resume", "first")
+    assert not (folder / "run.sqlite.damaged").exists()
 
 
 def test_a_run_without_checkpoints(said: Callable[..., str]) -> None:

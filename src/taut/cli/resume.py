@@ -47,6 +47,8 @@ from taut.cli.supervisor import EVERYWHERE
 from taut.config import Settings, resolve
 from taut.core.checkpoints import FOLDER
 from taut.errors import Misuse, StorageFailed
+from taut.supervisor.run_store import FILE as STORE
+from taut.supervisor.store import DamagedRun, set_aside, without_store
 
 if TYPE_CHECKING:
     from taut.dashboard.server import Listening
@@ -98,14 +100,14 @@ def resume(
     from taut.supervisor.run_lock import RunLock
 
     given = resolve(flags, config_file=config)
-    record = find_run(given.runs_dir, run)
+    record = find_resumable(given.runs_dir, run)
     shown_logs = wanted_logs(logs, verbose=verbose, quiet=quiet or as_json)
     display = Display(notes(), quiet=quiet or as_json)
     with ExitStack() as undo:
         lock = RunLock.take(record.summary.path)
         undo.callback(lock.release)
         # Looked for under the lock: another one that resumed the run meanwhile has removed the older checkpoints.
-        found = find_checkpoint(find_run(given.runs_dir, record.summary.name), lock)
+        found = find_checkpoint(find_resumable(given.runs_dir, record.summary.name), lock)
         for text in found.damaged:
             sys.stderr.write(f"warning: {text}\n")
         launch = found.manifest.launch
@@ -116,6 +118,9 @@ def resume(
         elif given.sources["bind"] == "default":
             settings = replace(settings, bind=EVERYWHERE)  # workers come from elsewhere, as they did before
         listening = opened(settings)
+        if record.summary.state == "unreadable":
+            kept = f"what it had of statistics and events is in {set_aside(record.summary.path)}"
+            sys.stderr.write(f"warning: {record.summary.error}: the checkpoint has all that is needed; {kept}\n")
         service = _supervisor(record, found, settings, lock)
         undo.pop_all()
     display.note(f"continuing {record.summary.name} from checkpoint {found.manifest.number}, step {found.manifest.steps}")
@@ -126,6 +131,20 @@ def resume(
     resumed = (record.summary.name, service.run_dir, service)
     local = LocalRun(settings, Path(launch.script), launch.args, start=launch.start, listening=listening, resumed=resumed)
     see_through(local, Path(launch.script), display, as_json=as_json, quiet=quiet, logs=shown_logs)
+
+
+def find_resumable(runs_dir: str, name: str) -> RunRecord:
+    """Return the run of that name, also where its store is damaged, if it has a checkpoint and no model yet."""
+    try:
+        return find_run(runs_dir, name)
+    except DamagedRun as error:
+        model = error.path / "model.safetensors"
+        if not (error.path / FOLDER).is_dir():
+            raise
+        if model.exists():  # whether there is anything left to train, only the store would know
+            remedy = f"its store is damaged, but its model is {model}; move that away to continue from the checkpoint"
+            raise Misuse(f"run {error.path.name!r}", "one that is not finished", remedy) from None
+        return without_store(error.path, f"{error.path / STORE} is damaged")
 
 
 def find_checkpoint(record: RunRecord, lock: RunLock) -> Found:

@@ -87,6 +87,12 @@ def supervisor(
             rich_help_panel=RUN,
         ),
     ] = None,
+    force: Annotated[
+        bool,
+        typer.Option(
+            "--force", help="With --recover: take over also from a supervisor that is well.", rich_help_panel=RUN
+        ),
+    ] = False,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -121,6 +127,8 @@ def supervisor(
         settings = resolve(flags, config_file=config)
         _check_alone(flags, recover, standby)
         set_up_log(settings.log)
+        if recover is not None and not force:
+            check_silent(settings.runs_dir, recover)
         listening = opened(settings)
         found = _returned(settings, recover, standby, display)
         if found is None:
@@ -128,6 +136,8 @@ def supervisor(
         run, folder, service = found
         shared = dict(service.settings)
     else:
+        if force:
+            raise Misuse("--force", "--recover RUN beside it", "leave it out")
         settings = resolve(flags, config_file=config, defaults={"bind": EVERYWHERE}).fitted()
         set_up_log(settings.log)
         listening = opened(settings)
@@ -159,6 +169,21 @@ def _check_alone(flags: Mapping[str, object], recover: str | None, standby: str 
     for key in ("workers", "strategy", "topology", "codec", "finish", "seed", "name"):
         if flags[key] is not None:
             raise Misuse(f"--{key} beside {flag}", f"{flag} alone: the run has its settings", f"drop --{key}")
+
+
+def check_silent(runs_dir: str, run: str) -> None:
+    """Refuse to recover a run whose supervisor still writes to the run's store: ``Misuse`` names the process."""
+    from taut.supervisor.standby import Standby
+
+    summary = find_run(runs_dir, run).summary
+    watch = Standby(summary.path)
+    if watch.look() == "living":
+        sys.stderr.write(f"looking whether the supervisor of {summary.name} still lives, which takes some seconds\n")
+        if watch.beats():
+            host, pid = watch.holder
+            well = f"process {pid} on {host} conducts it and is well"
+            remedy = f"`taut drain {summary.name}` ends it in order, --force takes over all the same"
+            raise Misuse(f"--recover {summary.name}", "a run whose supervisor is gone", f"{well}: {remedy}")
 
 
 def _returned(

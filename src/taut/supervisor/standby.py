@@ -32,6 +32,7 @@ class Standby:
         self.run_dir, self._clock = Path(run_dir), clock or MonotonicClock()
         self._detector: Detector | None = None
         self._beat: tuple[int, float] | None = None
+        self.holder = ("", 0)  # the host and the process number that the store names
 
     @property
     def term(self) -> int | None:
@@ -44,6 +45,7 @@ class Standby:
         if found is None:
             return "waiting"
         outcome, host, pid, term, beat = found
+        self.holder = (host, pid)
         if outcome:
             return "over"
         now = self._clock.now()

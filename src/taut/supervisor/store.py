@@ -32,6 +32,14 @@ __all__ = [
 StoredState = Literal["running", "interrupted", "finished", "failed", "unreadable"]
 
 
+class DamagedRun(Misuse):
+    """The store of a run cannot be read. ``path`` is the run's folder: what else is in it may be whole."""
+
+    def __init__(self, path: Path, why: object) -> None:
+        self.path = path
+        super().__init__(f"run {path.name!r}", "a readable run", f"{path / FILE} is damaged: {why}")
+
+
 @dataclass(frozen=True, slots=True)
 class RunSummary:
     """One line of ``taut runs``. ``interrupted``: its supervisor ended without a word."""
@@ -118,7 +126,7 @@ def load_run(runs_dir: Path, name: str) -> RunRecord:
         with opened(path) as database:
             return _record(path, database)
     except (sqlite3.Error, ValueError) as error:
-        raise Misuse(f"run {name!r}", "a readable run", f"{path / FILE} is damaged: {error}") from error
+        raise DamagedRun(path, error) from error
 
 
 @contextmanager
@@ -143,7 +151,25 @@ def _summary_or_unreadable(path: Path) -> RunSummary:
         with opened(path) as database:
             return summarised(path, database)
     except (sqlite3.Error, ValueError) as error:
-        return RunSummary(path.name, path, "unreadable", 0.0, None, "", 0, None, None, None, str(error))
+        return _unreadable(path, str(error))
+
+
+def _unreadable(path: Path, why: str) -> RunSummary:
+    return RunSummary(path.name, path, "unreadable", 0.0, None, "", 0, None, None, None, why)
+
+
+def without_store(path: Path, why: str) -> RunRecord:
+    """Return what is known of a run whose store is damaged: where it is."""
+    return RunRecord(_unreadable(path, why), {}, {}, None, (), (), ())
+
+
+def set_aside(path: Path) -> Path:
+    """Rename the damaged store of the run in ``path``, so that a new one can be begun. Return its new name."""
+    aside = path / f"{FILE}.damaged"
+    for suffix in ("", "-wal", "-shm"):
+        if (path / f"{FILE}{suffix}").exists():
+            os.replace(path / f"{FILE}{suffix}", f"{aside}{suffix}")
+    return aside
 
 
 def summarised(path: Path, database: sqlite3.Connection) -> RunSummary:
