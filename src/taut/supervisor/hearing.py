@@ -36,6 +36,7 @@ from taut.supervisor.elected import hear, settle
 from taut.supervisor.lending import Lending
 from taut.supervisor.membership import Worker
 from taut.supervisor.recovery import reconcile
+from taut.supervisor.released import settle as settle_released
 from taut.supervisor.roll import Roll
 
 
@@ -125,7 +126,10 @@ class Hearing:
     def _returned(self, worker: Worker, message: Returned, now: float) -> None:
         """After the supervisor came back: where this worker stands, and what it may have missed."""
         if message.rank != worker.rank:
-            self.discipline.odd(f"worker {worker.rank} returned as worker {message.rank}")
+            if self.roll.members.succeeded(message.rank) is worker:
+                settle_released(self.roll.leases, message.rank, [(one.epoch, one.lo, one.hi) for one in message.done])
+            else:
+                self.discipline.odd(f"worker {worker.rank} returned as worker {message.rank}")
             return
         self.checkpointing.disturbed(worker)
         back = worker.rank in self.roll.awaited

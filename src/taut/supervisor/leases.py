@@ -21,6 +21,7 @@ from taut.core.spans import Span, beyond, common, count, joined, last, without
 from taut.errors import Misuse
 from taut.supervisor.ahead import Dealt, Entry, SetAside, Trained
 from taut.supervisor.passes import Pass, chunk
+from taut.supervisor.released import Released
 
 HOLD: Final = "hold"
 
@@ -53,6 +54,7 @@ class Leases:
     issued: int = 0
     untouched: list[Span] = field(default_factory=list)  # of those to be dealt again, what nobody has begun
     log: list[Entry] = field(default_factory=list)  # to be written down before anybody is told
+    released: dict[int, Released] = field(default_factory=dict)  # by rank, of workers that are gone
 
     def request(
         self,
@@ -142,6 +144,10 @@ class Leases:
         self.returned, self.untouched = without(self.returned, whole), without(self.untouched, whole)
         self.reserved = {rank: without(spans, whole) for rank, spans in self.reserved.items()}
         self.open = {number: each for number, each in self.open.items() if each[1].epoch != epoch}
+        self.released = {
+            rank: Released(without(each.doubtful, whole), without(each.spared, whole))
+            for rank, each in self.released.items()
+        }
 
     def done(self, rank: int, ids: Iterable[int]) -> int:
         """These leases were trained on; how many samples that are. Ids that ``rank`` does not hold are
@@ -168,7 +174,12 @@ class Leases:
             del self.open[number]
         unbegun = [span for number, span in mine.items() if begun is not None and number not in begun]
         spans = self.reserved.pop(rank, [])
-        self.untouched += [*unbegun, *beyond(spans, doubt)]  # it takes the first ones first
+        spared = [*unbegun, *beyond(spans, doubt)]  # it takes the first ones first
+        self.untouched += spared
+        doubtful = [*mine.values(), *spans]
+        for span in spared:
+            doubtful = without(doubtful, span)
+        self.released[rank] = Released(doubtful, spared)
         self.returned = joined([*self.returned, *mine.values(), *spans])
         return count(mine.values()) - count(unbegun) + min(doubt, count(spans))
 

@@ -156,6 +156,13 @@ class Membership:
         same = [worker for worker in self.workers.values() if worker.hello.pid == pid]
         return max(same, key=lambda one: (one.hello.host == host, one.live, one.rank), default=None)
 
+    def succeeded(self, rank: int) -> Worker | None:
+        """Return the worker under whose rank the process of worker ``rank`` came back last; None: it did not."""
+        worker = self.workers.get(rank)
+        while worker is not None and worker.successor is not None:
+            worker = self.workers[worker.successor]
+        return worker if worker is not None and worker.rank != rank else None
+
     def has_key(self, public_key: str) -> bool:
         """Whether a worker that is in the run, or may come back to it, has this key of its own."""
         may_come = (worker for worker in self.workers.values() if worker.live or worker.may_return)

@@ -218,6 +218,7 @@ class Seat:
         """This worker was silent for so long that the others went on without it, and would take it back: take another
         place, with the same model and optimizer. ``Expelled`` where that cannot be any more."""
         first = was = self.node.rank
+        trained = self.leases.trained()
         brought = carried(self)
         brought.talk.abandon()
         former = [brought]
@@ -238,6 +239,7 @@ class Seat:
                 was, error = max(was, self.node.rank), again
             except Refused as refusal:
                 raise Expelled(f"{error}; and it could not come back: {refusal}") from None
+        self.node.say(Returned(first, "gone", self.phases.number, [], trained))
         same = [each.talk for each in former if each.phase == self.phases.number]  # else it ended without that
         self.talk.welcomed([one for talk in same for one in talk.unsent(self._place.gone())])
         self.bytes_dense = 0

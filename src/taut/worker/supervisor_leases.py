@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 REMEMBER_S = 60.0
 LEASES_AHEAD = 3
+MOST_LEASES = 65_536  # in one message
 MOST_LENGTHS = 64  # of passes in turn that are remembered
 LEASE_S = 0.1  # at least, where steps are shorter: asking costs a round trip, perhaps of a busy machine
 
@@ -46,6 +47,11 @@ class SupervisorLeases(LeaseSource):
         with facts.changed:
             at_hand = [] if self._ended else facts.leases
             return [*self._held.values(), *at_hand], [lease for _, lease in list(self._finished)]
+
+    def trained(self) -> list[Lease]:
+        """Return the leases that this worker trained on of late, or may have begun."""
+        with self._seat.node.facts.changed:
+            return [*(lease for _, lease in self._finished), *self._held.values()][-MOST_LEASES:]
 
     def unfinished(self, trained: Mapping[int, int]) -> list[Lease]:
         """What this worker has taken, without what it has trained on: so many places of each lease."""

@@ -173,7 +173,9 @@ class Returned(Message, frozen=True):
     I stand, whatever was lost on the way. ``state``: joining, ready or done, as the worker sees it; ``holds``: leases
     that it has and has not trained on yet (of one that is done, those in ``Done.begun``); ``done``: leases that it
     trained on of late; ``issued``: leases when the last pulse was sent: what the supervisor sent before is here or lost;
-    ``reached``: as in ``PhaseDone``, which may be among what was lost."""
+    ``reached``: as in ``PhaseDone``, which may be among what was lost.
+
+    Of a worker that was given up and came back, with the ``rank`` that it had: ``done`` is what it trained on there."""
 
     rank: Rank
     state: Word
