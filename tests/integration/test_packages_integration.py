@@ -118,7 +118,8 @@ def test_the_wheel_works_in_a_clean_environment(wheel: Path, tmp_path: Path) -> 
     (site / "dependencies.pth").write_text("\n".join(path for path in sys.path if path.endswith("site-packages")))
     (tmp_path / "train.py").write_text(SCRIPT)
 
-    assert ran(clean / "bin" / "taut", "--version", cwd=tmp_path).split() == ["taut", taut.__version__]
+    for command in ([clean / "bin" / "taut"], [python, "-m", "taut"]):
+        assert ran(*command, "--version", cwd=tmp_path).split() == ["taut", taut.__version__]
     steps, home = ran(python, "train.py", cwd=tmp_path).split()
     assert steps == "16"
     assert Path(home).is_relative_to(site)
