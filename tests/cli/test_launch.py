@@ -56,6 +56,7 @@ class Engine:
     started: dict[int, int] = field(default_factory=dict)
     polls_after_the_end: int = 0
     closed: bool = False
+    pids: dict[int, int] = field(default_factory=dict)
     running: bool = True
 
     def start(self) -> None: ...
