@@ -184,8 +184,11 @@ def show_outcome(console: Console, run: str, outcome: Outcome) -> None:
 
 def exchange_text(together: Statistics) -> str:
     """Return what the workers exchanged, in words."""
-    less = f"{times(compression(together))} less than dense updates"
-    return f"sent {size(together.bytes_sent)}, {less}, staleness {together.staleness:.1f} steps"
+    words = [f"sent {size(together.bytes_sent)}"]
+    factor = compression(together)
+    words += [] if factor is None else [f"a dense ring all-reduce would send {times(factor)} as much"]
+    words += [f"updates are {together.staleness:.1f} steps late"] if together.staleness else []
+    return "; ".join(words)
 
 
 def replicas_text(outcome: Outcome) -> str:

@@ -10,17 +10,19 @@ from rich.text import Text
 
 
 def broken(text: Text, width: int) -> Text:
-    """Return ``text`` with line ends in place of blanks, so that no line is longer than ``width`` but for long words: a
-    path stays whole.
+    """Return ``text`` with line ends in place of blanks, so that no line is longer than ``width`` but for one with a word
+    that is: a long path stays whole.
 
-    >>> broken(Text("the model is in /a/long/path/to/it"), 12).plain
-    'the model is\\nin\\n/a/long/path/to/it'
+    >>> broken(Text("the model is /a/path, saved"), 12).plain
+    'the model is\\n/a/path,\\nsaved'
+    >>> broken(Text("model: /a/very/long/path"), 12).plain
+    'model: /a/very/long/path'
     """
     lines: list[Text] = []
     for line in text.split("\n", allow_blank=True):
         begins, starts = 0, []
         for word in re.finditer(r"\S+", line.plain):
-            if word.end() - begins > width and word.start() > begins:
+            if word.end() - begins > width and word.start() > begins and len(word[0]) <= width:
                 starts.append(begins := word.start())
         for piece in line.divide(starts):
             piece.rstrip()
