@@ -54,8 +54,10 @@ class Engine:
     logs: list[Path]
     log_starts: tuple[int, ...] = (0,)
     started: dict[int, int] = field(default_factory=dict)
+    compiling: tuple[int, int] | None = None
     polls_after_the_end: int = 0
     closed: bool = False
+    pids: dict[int, int] = field(default_factory=dict)
     running: bool = True
 
     def start(self) -> None: ...

@@ -195,7 +195,7 @@ def show_report(console: Console, report: Report, top: int) -> None:
         console.print(text, soft_wrap=True, markup=False, style="dim")
     for one in report.verified:
         console.print(verified_text(one), soft_wrap=True, markup=False)
-    console.print(report.command(chosen), soft_wrap=True, markup=False, style="bold")
+    console.print(report.command(chosen), soft_wrap=True, no_wrap=True, markup=False, style="bold")
 
 
 def _row(report: Report, prediction: Prediction) -> dict[str, str]:

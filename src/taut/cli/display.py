@@ -118,14 +118,14 @@ class Display:
         if self._live is not None:
             self._live.stop()
 
-    def note(self, text: str, style: str = "", wrap: bool = False) -> None:
-        """Print a message above the table; on a terminal, with ``wrap``, in lines that end between words."""
-        self.console.print(Text(text, style=style), soft_wrap=not (wrap and self.console.is_terminal))
+    def note(self, text: str, style: str = "", copied: bool = False) -> None:
+        """Print a message above the table. One that is to be ``copied`` into a shell stays one line."""
+        self.console.print(Text(text, style=style), soft_wrap=True, no_wrap=copied)
 
     def output(self, line: str, worker: int | None = None) -> None:
         """Print a line of a script's output, with its colours; the number of its ``worker`` comes before it, if given."""
         text = Text.from_ansi(line)
-        self.console.print(text if worker is None else Text(f"[{worker}] ") + text, soft_wrap=True)
+        self.console.print(text if worker is None else Text(f"[{worker}] ") + text, soft_wrap=True, no_wrap=True)
 
     def update(self, view: ClusterView) -> None:
         """Show the run as it is now."""
@@ -166,7 +166,7 @@ def show_outcome(console: Console, run: str, outcome: Outcome) -> None:
         together = total(row.statistics for row in rows)
         if together.bytes_sent:
             console.print(f"exchange: {exchange_text(together)}", soft_wrap=True)
-    console.print(f"replicas: {replicas_text(outcome)}", soft_wrap=True)
+        console.print(f"replicas: {replicas_text(outcome)}", soft_wrap=True)
     if outcome.identical is not None:
         console.print(f"finish: {finish_text(outcome)}", soft_wrap=True)
     if outcome.samples_again or outcome.samples_undone:
@@ -184,8 +184,11 @@ def show_outcome(console: Console, run: str, outcome: Outcome) -> None:
 
 def exchange_text(together: Statistics) -> str:
     """Return what the workers exchanged, in words."""
-    less = f"{times(compression(together))} less than dense updates"
-    return f"sent {size(together.bytes_sent)}, {less}, staleness {together.staleness:.1f} steps"
+    words = [f"sent {size(together.bytes_sent)}"]
+    factor = compression(together)
+    words += [] if factor is None else [f"a dense ring all-reduce would send {times(factor)} as much"]
+    words += [f"updates are {together.staleness:.1f} steps late"] if together.staleness else []
+    return "; ".join(words)
 
 
 def replicas_text(outcome: Outcome) -> str:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from taut.supervisor.view import Outcome
 
 TICK_S = 0.1
+TOLD_S = 3.0  # a script that goes on for longer after the run is waited for, and the user is told
 GRACE_S = 10.0  # for workers to end by themselves after a failed run
 
 
@@ -121,7 +122,7 @@ def conduct(supervisor: Supervisor, engine: LocalEngine | None, display: Display
             if ended.superseded:
                 display.note("another supervisor has taken over: this one ends, the run goes on", "yellow")
             if engine is not None and (ended.outcome is not None or ended.superseded) and not ended.interrupted:
-                _until_gone(engine, interrupts, ended, look)
+                _until_gone(engine, display, interrupts, ended=ended, look=look)
     finally:
         if engine is not None:
             engine.close()
@@ -164,18 +165,32 @@ def _until_outcome(
             return  # every script ended, and none of them asked to be a worker
 
 
-def _until_gone(engine: LocalEngine, interrupts: Interrupts, ended: Ended, look: Callable[[list[Exit]], None]) -> None:
-    """Scripts may go on after the training, as long as they like, and where another supervisor conducts it now; after a
-    failure they get a few seconds."""
-    before, deadline = interrupts.count, time.monotonic() + GRACE_S
+def _until_gone(
+    engine: LocalEngine,
+    display: Display,
+    interrupts: Interrupts,
+    *,
+    ended: Ended,
+    look: Callable[[list[Exit]], None],
+) -> None:
+    """Wait for the scripts. They may go on after the training as long as they like, and where another supervisor has the
+    run; after a failure they get a few seconds. After Ctrl-C, those that have not joined are not waited for."""
+    before, deadline, told_s = interrupts.count, time.monotonic() + GRACE_S, time.monotonic() + TOLD_S
     outcome = ended.outcome
     failed = outcome is not None and outcome.state == "failed"
     trained = outcome is None or any(row.statistics.steps for row in outcome.workers.values())
     if failed and before and not trained:
         ended.asked = True  # stopped before anything was trained: scripts that are still starting are not waited for
         return
+    joined = {row.pid for row in outcome.workers.values()} if outcome is not None else set()
     while engine.running:
         look(engine.poll(TICK_S))
+        if before and joined.isdisjoint(engine.pids):
+            ended.asked = True
+            return
+        if time.monotonic() > told_s and not display.quiet:
+            told_s = float("inf")
+            display.note("the run is over; waiting for the scripts to end, Ctrl-C stops them", "dim")
         if interrupts.count > before:
             ended.interrupted = True
             return

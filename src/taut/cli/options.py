@@ -14,6 +14,7 @@ import typer
 from rich.console import Console
 
 from taut.cli.completion import complete_codec, complete_run, complete_strategy, complete_topology, complete_word
+from taut.cli.prose import ProseConsole
 from taut.cli.remarks import Remarks
 
 RUN, NETWORK, OUTPUT = "What is run", "Network", "Output"
@@ -142,7 +143,7 @@ PASS_ON = {"allow_interspersed_args": False}  # everything after SCRIPT belongs 
 
 def results() -> Console:
     """Where results go: standard output, wide enough for a table when it is no terminal."""
-    console = Console(highlight=False)
+    console = ProseConsole(highlight=False)
     elsewhere = shutil.get_terminal_size((110, 25)).columns  # COLUMNS, where it is set
     return console if console.is_terminal else Console(highlight=False, width=elsewhere)
 
@@ -154,7 +155,7 @@ def notes() -> Console:
     """
     remarks = cast("IO[str]", Remarks())
     colours = Console(file=remarks, force_jupyter=False).color_system  # as rich reads TERM, NO_COLOR and FORCE_COLOR
-    return Console(
+    return ProseConsole(
         file=remarks,
         highlight=False,
         force_terminal=remarks.isatty(),

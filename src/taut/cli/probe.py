@@ -198,7 +198,7 @@ def _probe_there(
     display.note(f"supervisor: {service.address}")
     display.note(f"token file: {service.token_file} (copy it; whoever has it may join)")
     join = f"taut worker --join {service.address} --token-file {shlex.quote(str(service.token_file))} SCRIPT"
-    display.note(f"on {settings.workers} machines: {join}")
+    display.note(f"on {settings.workers} machines: {join}", copied=True)
     return _record(conduct(service, None, display), "", [], local=False)
 
 

@@ -220,7 +220,7 @@ def _supervise(
     name = record.summary.name
     service.start()
     join = f"taut worker --join {service.address} --token-file {shlex.quote(str(service.token_file))} SCRIPT"
-    display.note(f"on every machine: {join}")
+    display.note(f"on every machine: {join}", copied=True)
     with shown(listening, service, record.summary.path, display):
         ended = conduct(service, None, display)
     if ended.outcome is not None:

@@ -127,7 +127,7 @@ def run(
     launch = LocalRun(settings, script, args or [], start=start, command=shlex.join(sys.argv), listening=listening)
     display = Display(notes(), quiet=quiet or as_json)
     if not display.quiet:
-        display.note(settings.describe(), "dim", wrap=True)
+        display.note(settings.describe(), "dim")
     see_through(launch, script, display, as_json=as_json, quiet=quiet, logs=shown_logs)
 
 

@@ -143,12 +143,12 @@ def supervisor(
         listening = opened(settings)
         run, folder, service = new_supervisor(settings, shlex.join(sys.argv))
         shared = settings.shared()
-        display.note(settings.describe(), "dim", wrap=True)
+        display.note(settings.describe(), "dim")
     service.start()
     display.note(f"supervisor: {service.address}")
     display.note(f"token file: {service.token_file} (copy it; whoever has it may join)")
     join = f"taut worker --join {service.address} --token-file {shlex.quote(str(service.token_file))} SCRIPT"
-    display.note(f"on every machine: {join}")
+    display.note(f"on every machine: {join}", copied=True)
     with shown(listening, service, folder, display):
         ended = conduct(service, None, display)
     if ended.outcome is not None:

@@ -58,7 +58,10 @@ def worker(
         advertise=advertise or told.advertise,
         announces=not quiet,
     )
-    await_supervisor(address, notes())
+    console = notes()
+    if not quiet:
+        console.print(f"joining the run at {address}", style="dim")
+    await_supervisor(address, console)
     become(script, args or [], place.variables())
 
 
@@ -75,7 +78,8 @@ def await_supervisor(address: str, console: Console) -> None:
         if waited_s > TOLD_S and not told:
             told = True
             remedy = "Is that the address that `taut supervisor` shows, and does the supervisor still run?"
-            console.print(f"no supervisor answers at {address}: {why}. {remedy} Trying again; Ctrl-C stops", markup=False)
+            text = f"no supervisor answers at {address}: {why}. {remedy} Trying again; Ctrl-C stops"
+            console.print(text, markup=False, soft_wrap=True)
         time.sleep(AGAIN_S)
 
 

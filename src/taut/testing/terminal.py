@@ -10,13 +10,12 @@ import fcntl
 import json
 import os
 import pty
-import select
 import signal
 import struct
 import subprocess
 import sys
 import termios
-import time
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -26,6 +25,7 @@ import pyte
 
 CTRL_C = "\x03"
 PATIENCE_S = 60.0
+DRAIN_S = 5.0  # for the rest of the output, once the command has ended
 SCROLLED_LINES = 10_000  # lines that left the screen at the top and are kept
 
 # Make the pseudo-terminal the controlling one, so that Ctrl-C reaches the command as a signal, and become the command.
@@ -88,6 +88,10 @@ class Terminal:
             start_new_session=True,
         )
         os.close(slave)
+        self._over = False
+        self._changed = threading.Condition(threading.RLock())
+        self._reader = threading.Thread(target=self._read, name="terminal", daemon=True)
+        self._reader.start()
 
     @property
     def rows(self) -> list[Mapping[int, pyte.screens.Char]]:
@@ -97,7 +101,8 @@ class Terminal:
     @property
     def lines(self) -> list[str]:
         """The text of all rows, without empty ones at the end."""
-        lines = [_text(row, self.screen.columns) for row in self.rows]
+        with self._changed:
+            lines = [_text(row, self.screen.columns) for row in self.rows]
         while lines and not lines[-1]:
             lines.pop()
         return lines
@@ -120,36 +125,39 @@ class Terminal:
         self.process.send_signal(number)
 
     def wait_for(self, text: str | Callable[[str], Any], patience_s: float = PATIENCE_S) -> None:
-        """Read until the screen shows ``text``, or until ``text(screen)`` is true."""
-        wanted = text if callable(text) else lambda seen: text in seen
-        deadline = time.monotonic() + patience_s
-        while not wanted(self.text):
-            if not self._read(deadline) and not wanted(self.text):
+        """Wait until the screen shows ``text``, or until ``text(screen)`` is true."""
+
+        def shown() -> bool:
+            return bool(text(self.text) if callable(text) else text in self.text)
+
+        with self._changed:
+            self._changed.wait_for(lambda: shown() or self._over, patience_s)
+            if not shown():
                 raise AssertionError(f"{text!r} is not on the screen (exit code {self.process.poll()}):\n{self.text}")
 
     def exit_code(self, patience_s: float = PATIENCE_S) -> int:
-        """Read until the command has ended: its exit code, negative for a signal."""
-        deadline = time.monotonic() + patience_s
-        while self._read(deadline):
-            pass
+        """Wait until the command has ended and return its exit code, negative for a signal."""
         try:
-            return self.process.wait(max(0.0, deadline - time.monotonic()))
+            code = self.process.wait(patience_s)
         except subprocess.TimeoutExpired:
             raise AssertionError(f"it has not ended after {patience_s:.0f} s:\n{self.text}") from None
+        self._reader.join(DRAIN_S)  # a process that it left behind may have the terminal open
+        return code
 
-    def _read(self, deadline: float) -> bool:
-        """Render what was written; False at the end of the output and after the deadline."""
-        ended = self.process.poll() is not None
-        wait_s = 0.0 if ended else deadline - time.monotonic()
-        if wait_s < 0 or not select.select([self._master], [], [], min(wait_s, 0.1))[0]:
-            return not ended and wait_s >= 0
-        try:
-            data = os.read(self._master, 1 << 16)
-        except OSError:  # Linux: the last process that had it open has ended
-            return False
-        self.raw += data
-        self._stream.feed(data)
-        return bool(data)
+    def _read(self) -> None:
+        """Render what is written until the last process that has the terminal open has closed it."""
+        while True:
+            try:
+                data = os.read(self._master, 1 << 16)
+            except OSError:  # so Linux tells the end
+                data = b""
+            with self._changed:
+                self.raw += data
+                self._stream.feed(data)
+                self._over = not data
+                self._changed.notify_all()
+            if not data:
+                return
 
     def __enter__(self) -> Self:
         return self
@@ -161,6 +169,7 @@ class Terminal:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
+        self._reader.join(DRAIN_S)
         os.close(self._master)
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from taut.worker.seat import Seat
 
 UNANSWERED_S = 3.0  # after this time without an answer the user is told
-EVERY_S, LATER_EVERY_S, OFTEN_S = 2.0, 10.0, 20.0  # progress: often in the first seconds, then rarely
+EVERY_S, LATER_EVERY_S, OFTEN_S = 1.5, 10.0, 20.0  # progress: often in the first seconds, then rarely
 
 
 def progress_line(seconds: float, rank: int, before: Statistics, now: Statistics) -> str:
@@ -59,19 +59,21 @@ class Announcer:
             return
         self._over.set()
         made = self._seat.statistics()
-        self._say(f"worker {self._seat.node.rank}: {how}; {made.steps:,} steps, {made.samples:,} samples here")
+        self._say(f"worker {self._seat.node.rank}: {how}; {made.steps:,} steps, {made.samples:,} samples")
 
     def _run(self) -> None:
-        if not self._over.wait(UNANSWERED_S) and self.node is not None and self.node.facts.welcome is None:
-            self._say(
-                f"no answer from {self.supervisor} for {UNANSWERED_S:.0f} s: is that the address that `taut supervisor` "
-                "shows, and does the supervisor still run? Trying again; Ctrl-C stops"
-            )
-        before = Statistics()
-        while not self._over.wait(EVERY_S if time.monotonic() - self._began_s < OFTEN_S else LATER_EVERY_S):
+        before, told, waited_s = Statistics(), False, 0.0
+        while not self._over.wait(EVERY_S if waited_s < OFTEN_S else LATER_EVERY_S):
+            waited_s = time.monotonic() - self._began_s
             if self._seat is not None and (now := self._seat.statistics()).steps > before.steps:
-                self._say(progress_line(time.monotonic() - self._began_s, self._seat.node.rank, before, now))
+                self._say(progress_line(waited_s, self._seat.node.rank, before, now))
                 before = now
+            elif waited_s > UNANSWERED_S and self.node is not None and self.node.facts.welcome is None and not told:
+                told = True
+                self._say(
+                    f"no answer from {self.supervisor} for {waited_s:.0f} s: is that the address that `taut supervisor` "
+                    "shows, and does the supervisor still run? Trying again; Ctrl-C stops"
+                )
 
 
 def _to_standard_error(line: str) -> None:
