@@ -16,6 +16,7 @@ from taut.supervisor.roll import Roll
 
 MOST_HELD = 4  # requests of one worker: more than it makes ahead
 BALANCE_S = 0.5
+MOST_AHEAD = 64  # passes: without a supervisor workers go through what was set aside of a few
 
 
 @dataclass(slots=True)
@@ -31,13 +32,23 @@ class Lending:
     reached: int = 0  # of the passes before this one, nothing is set aside
     lengths: Lengths = field(default_factory=Lengths)
 
+    def asked(self, worker: Worker, request: LeaseRequest, now: float) -> bool:
+        """A worker asks for data. False: it does not train, or is far ahead of all others."""
+        if worker.state not in ("ready", "training") and not self.roll.ending.begun:
+            return False
+        if request.epoch > self.reached + MOST_AHEAD:
+            begun = (epoch for epoch, each in self.roll.leases.passes.items() if each.begun)
+            if request.epoch > max(begun, default=0) + MOST_AHEAD:
+                return False
+        self.request(worker, request, now)
+        return True
+
     def request(self, worker: Worker, request: LeaseRequest, now: float) -> None:
         """Answer now, or hold the request."""
-        roll = self.roll
+        roll, final = self.roll, max(request.epoch, request.until - 1)
         if roll.ending.begun:
-            roll.outbox.send(worker.connection, NoLease(max(request.epoch, request.until - 1)))
+            roll.outbox.send(worker.connection, NoLease(final))
             return
-        final = max(request.epoch, request.until - 1)
         self.asks[worker.rank] = request
         if self._helps_itself(worker.rank, final, request.length):
             self._hold(worker, request)
@@ -80,7 +91,7 @@ class Lending:
         current = leases.passes.get(epoch)
         if current is None or not current.begun:
             return True
-        voters = {one.rank for one in members.live() if one.state in ("ready", "training")} | {worker.rank}
+        voters = [one.rank for one in members.live() if one.state in ("ready", "training")]
         if current.length == request.length and epoch not in lengths.disputed:
             if current.done >= current.length:
                 lengths.agreed(epoch, current.length, voters)
