@@ -191,6 +191,14 @@ def test_a_dispute_is_always_settled_in_time(said, founders) -> None:
         assert ruling.length == 10 or supporters[ruling.length // 10 - 1] == max(supporters)
 
 
+def test_votes_on_which_most_agree_are_not_kept() -> None:
+    run = Scripted(workers=2)
+    run.train(0, 1)
+    for epoch in range(10):
+        finish_pass(run, [0, 1], epoch)
+    assert set(run.cluster.lending.lengths.votes) == {9}
+
+
 def test_a_request_far_ahead_of_the_run_is_passed_over() -> None:
     run = Scripted(workers=2)
     run.train(0, 1)

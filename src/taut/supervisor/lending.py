@@ -85,18 +85,17 @@ class Lending:
     def _agreed(self, worker: Worker, epoch: int, request: LeaseRequest, now: float) -> bool:
         """Whether the pass has the length that the request gives. Else the request is held, or its worker is wrong."""
         lengths, leases, members = self.lengths, self.roll.leases, self.roll.members
+        if epoch not in lengths.votes:
+            lengths.forget({before: each.length for before, each in leases.passes.items()}, self._voters())
         if not lengths.vote(worker.rank, epoch, request.length):
             self._refuse(worker, lengths.contradiction(worker.rank, epoch, request.length), now)
             return False
         current = leases.passes.get(epoch)
         if current is None or not current.begun:
             return True
-        voters = [one.rank for one in members.live() if one.state in ("ready", "training")]
         if current.length == request.length and epoch not in lengths.disputed:
-            if current.done >= current.length:
-                lengths.agreed(epoch, current.length, voters)
             return True
-        ruling = lengths.rule(epoch, current.length, self.asks, voters, self.roll.plan.workers, now)
+        ruling = lengths.rule(epoch, current.length, self.asks, self._voters(), self.roll.plan.workers, now)
         if ruling is None:
             self._hold(worker, request)
             return False
@@ -105,6 +104,9 @@ class Lending:
         if ruling.length is not None and ruling.length != current.length:
             leases.restart(epoch, ruling.length)
         return worker.live
+
+    def _voters(self) -> list[int]:
+        return [one.rank for one in self.roll.members.live() if one.state in ("ready", "training")]
 
     def _refuse(self, worker: Worker, why: str, now: float) -> None:
         """Send a worker with another data set away. A latecomer is turned away, as one with another model is: that is no
