@@ -5,7 +5,7 @@
 # make hunt     the tests' laws on new random examples; what fails is printed with its example
 # make soak     1,000 random fault plans over every strategy, in virtual time; PLANS=n for another number
 # make bench    every benchmark, one after the other
-# make fuzz     ten million mutated payloads and frames through the decoders
+# make fuzz     ten million mutated payloads and frames through the decoders, a million messages through the supervisor
 # make clean    remove what was made here, the environment included
 #
 # Only python3 (3.11 or newer, with venv) is needed. PYTHON=/path/to/python3.12 make test  uses another one.

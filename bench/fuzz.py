@@ -1,8 +1,12 @@
-"""Does any input break a decoder? Ten million mutated payloads and frames, on all cores.
+"""Does any input break a decoder, or a handler of the supervisor? On all cores.
 
-A payload is absorbed (and some are merged): it is taken in whole or refused with nothing changed, and memory stays
-bounded. A frame is decoded as a message of some family. Anything but ``MalformedMessage`` is a failure, printed with the
-seed and the command that shows it again.
+- Ten million mutated payloads and frames. A payload is absorbed (and some are merged): it is taken in whole or refused
+  with nothing changed, and memory stays bounded. A frame is decoded as a message of some family. Anything but
+  ``MalformedMessage`` is a failure.
+- A million random valid messages of workers to supervisors, in every state of a run. Anything that a handler raises is a
+  failure.
+
+A failure is printed with the seed and the command that shows it again.
 """
 
 from __future__ import annotations
@@ -17,9 +21,9 @@ from pathlib import Path
 
 from report import Row, arguments, report, row
 
-PORTION = 50_000
-PAYLOADS, FRAMES = 5_000_000, 5_000_000
-PORTIONS = {"payloads": 1 << 20, "frames": 1 << 21}  # where the seeds of each begin
+PORTIONS = {"payloads": 50_000, "frames": 50_000, "handlers": 10_000}  # inputs of one seed
+TOTALS = {"payloads": 5_000_000, "frames": 5_000_000, "handlers": 1_000_000}
+SEEDS = {"payloads": 1 << 20, "frames": 1 << 21, "handlers": 1 << 22}  # where the seeds of each begin
 
 
 def portion(what: str, seed: int, count: int) -> tuple[int, int, str]:
@@ -31,6 +35,10 @@ def portion(what: str, seed: int, count: int) -> tuple[int, int, str]:
 
             fuzzed = fuzz_payloads(payload_samples(), SIZE, count, seed)
             return fuzzed.refused, fuzzed.taken, ""
+        if what == "handlers":
+            from taut.testing.handler_fuzz import fuzz_handlers
+
+            return 0, fuzz_handlers(count, seed).kinds.total(), ""
         from taut.testing.frame_fuzz import fuzz_frames
         from taut.testing.message_samples import message_samples
 
@@ -45,8 +53,8 @@ def fuzz(what: str, total: int, jobs: int) -> list[Row]:
     refused = taken = 0
     failures: list[str] = []
     with ProcessPoolExecutor(jobs) as pool:
-        seeds = range(PORTIONS[what], PORTIONS[what] + -(-total // PORTION))
-        under_way = {pool.submit(portion, what, seed, min(PORTION, total)): seed for seed in seeds}
+        seeds = range(SEEDS[what], SEEDS[what] + -(-total // PORTIONS[what]))
+        under_way = {pool.submit(portion, what, seed, min(PORTIONS[what], total)): seed for seed in seeds}
         for done in as_completed(under_way):
             some_refused, some_taken, failure = done.result()
             refused, taken = refused + some_refused, taken + some_taken
@@ -70,15 +78,11 @@ def main(args: argparse.Namespace) -> None:
     if args.replay:
         what, _, seed = args.replay.partition(":")
         if what not in PORTIONS or not seed.isdigit():
-            sys.exit(f"--replay {args.replay}: expected payloads:SEED or frames:SEED, as a failure prints it")
-        *_, failure = portion(what, int(seed), PORTION)
+            sys.exit(f"--replay {args.replay}: expected {', '.join(PORTIONS)} and :SEED, as a failure prints it")
+        *_, failure = portion(what, int(seed), PORTIONS[what])
         sys.exit(failure or 0)
     share = 50 if args.quick else 1
-    rows = [
-        one
-        for what, total in (("payloads", PAYLOADS), ("frames", FRAMES))
-        for one in fuzz(what, total // share, args.jobs)
-    ]
+    rows = [one for what, total in TOTALS.items() for one in fuzz(what, total // share, args.jobs)]
     report("fuzz", rows, args)
 
 
@@ -87,5 +91,5 @@ if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parent))
     parser = arguments(__doc__ or "")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes")
-    parser.add_argument("--replay", help="payloads:SEED or frames:SEED, of a failure")
+    parser.add_argument("--replay", help="payloads:SEED, frames:SEED or handlers:SEED, of a failure")
     main(parser.parse_args())

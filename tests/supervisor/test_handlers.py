@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from taut.testing.handler_fuzz import KINDS, STATES, fuzz_handlers
+from taut.testing.handler_fuzz import STATES, fuzz_handlers
+from taut.testing.random_messages import KINDS
 
 
 def test_no_random_message_breaks_a_handler() -> None:

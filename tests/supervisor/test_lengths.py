@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from scripted import Restarted, Scripted
 
 from taut.core.messages import Done, Expulsion, Lease, LeaseDone, LeaseRequest, NoLease
+from taut.supervisor.lending import MOST_AHEAD
 from taut.supervisor.lengths import WAIT_S, Lengths
 
 LENGTH, ODD, BATCH = 4096, 7, 64
@@ -188,3 +189,31 @@ def test_a_dispute_is_always_settled_in_time(said, founders) -> None:
         assert set(ruling.wrong) == {rank for rank in voters if given[rank] != ruling.length}
         supporters = [sum(given[rank] == length for rank in voters) for length in (10, 20, 30)]
         assert ruling.length == 10 or supporters[ruling.length // 10 - 1] == max(supporters)
+
+
+def test_votes_on_which_most_agree_are_not_kept() -> None:
+    run = Scripted(workers=2)
+    run.train(0, 1)
+    for epoch in range(10):
+        finish_pass(run, [0, 1], epoch)
+    assert set(run.cluster.lending.lengths.votes) == {9}
+
+
+def test_a_request_far_ahead_of_the_run_is_passed_over() -> None:
+    run = Scripted(workers=2)
+    run.train(0, 1)
+    for epoch in (MOST_AHEAD + 1, 2**31, 2**62):
+        ask(run, 1, epoch)
+    assert not run.heard(1, Lease)
+    assert not run.cluster.leases.passes
+    assert "worker 1, which is training, asked for pass 2147483648" in run.told("odd")
+    ask(run, 1, MOST_AHEAD)
+    assert run.heard(1, Lease)
+
+
+def test_who_has_no_state_yet_is_dealt_nothing() -> None:
+    run = Scripted(workers=2)
+    run.join(0, 1)
+    ask(run, 1, 0)
+    assert not run.heard(1, Lease)
+    assert "worker 1, which is joining, asked for pass 0" in run.told("odd")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from taut.core.messages import (
     Expulsion,
     Failed,
     Heartbeat,
+    Lease,
     LeaseRequest,
     Message,
     Pulse,
@@ -86,6 +88,26 @@ def test_an_odd_number_does_not_end_the_run(harness: Harness, sends: Callable[[C
     assert outcome is not None
     assert (outcome.state, outcome.error) == ("finished", "")
     assert outcome.failures == ("worker 2: no more",)
+
+
+def test_a_request_with_another_length_costs_its_sender_the_place_and_the_others_go_on(harness: Harness) -> None:
+    supervisor = harness.supervise(workers=3)
+    honest, hostile = [harness.client(11), harness.client(12)], harness.client(13)
+    for client in (*honest, hostile):
+        client.become_ready()
+    hostile.hear(Start)
+    hostile.say(LeaseRequest(0, 7, 10, True))
+    hostile.hear(Lease)
+    threads = [threading.Thread(target=work, args=[client], daemon=True) for client in honest]
+    for thread in threads:
+        thread.start()
+    assert "a data set of 7 samples in pass 0: expected 100 samples" in hostile.hear(Expulsion).reason
+    for thread in threads:
+        thread.join(PATIENCE_S)
+    end_together(*honest)
+    outcome = supervisor.wait(PATIENCE_S)
+    assert outcome is not None
+    assert (outcome.state, outcome.samples_again, outcome.samples_undone) == ("finished", 0, 0)
 
 
 def test_a_bug_in_a_handler_costs_the_sender_its_place_and_nobody_else_anything(

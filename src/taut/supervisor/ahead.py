@@ -38,7 +38,14 @@ class SetAside(msgspec.Struct, frozen=True, tag=True, array_like=True):
     length: int
 
 
-Entry = Dealt | Trained | SetAside
+class Restarted(msgspec.Struct, frozen=True, tag=True, array_like=True):
+    """This pass begins anew, with ``length`` places."""
+
+    epoch: int
+    length: int
+
+
+Entry = Dealt | Trained | SetAside | Restarted
 
 
 def pack(entries: Sequence[Entry]) -> bytes:

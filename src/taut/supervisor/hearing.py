@@ -65,8 +65,9 @@ class Hearing:
                 self._ready(worker)
             case LeaseRequest() if worker.rank in self.roll.awaited:
                 pass  # said to the one before: it asks again once it has said where it stands
-            case LeaseRequest():
-                self.lending.request(worker, message, now)
+            case LeaseRequest(epoch):
+                if not self.lending.asked(worker, message, now):
+                    self.discipline.odd(f"worker {worker.rank}, which is {worker.state}, asked for pass {epoch}")
             case LeaseTaken():
                 if not self.lending.taken(worker, message):
                     self.discipline.odd(f"worker {worker.rank} took {message.lease}, which is not set aside for it")

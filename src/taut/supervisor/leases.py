@@ -19,7 +19,7 @@ from typing import Final, Literal
 from taut.core.messages import Lease
 from taut.core.spans import Span, beyond, common, count, joined, last, without
 from taut.errors import Misuse
-from taut.supervisor.ahead import Dealt, Entry, SetAside, Trained
+from taut.supervisor.ahead import Dealt, Entry, Restarted, SetAside, Trained
 from taut.supervisor.passes import Pass, chunk
 from taut.supervisor.released import Released
 
@@ -138,6 +138,7 @@ class Leases:
         """Begin a pass anew, with another length: workers agreed that it has this one. Nobody trained on it by that."""
         self._forget(epoch)
         self.passes[epoch] = Pass(length)
+        self.log.append(Restarted(epoch, length))
 
     def _forget(self, epoch: int) -> None:
         whole = (epoch, 0, self.passes.pop(epoch).length)

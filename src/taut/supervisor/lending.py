@@ -16,6 +16,7 @@ from taut.supervisor.roll import Roll
 
 MOST_HELD = 4  # requests of one worker: more than it makes ahead
 BALANCE_S = 0.5
+MOST_AHEAD = 64  # passes: without a supervisor workers go through what was set aside of a few
 
 
 @dataclass(slots=True)
@@ -31,13 +32,23 @@ class Lending:
     reached: int = 0  # of the passes before this one, nothing is set aside
     lengths: Lengths = field(default_factory=Lengths)
 
+    def asked(self, worker: Worker, request: LeaseRequest, now: float) -> bool:
+        """A worker asks for data. False: it does not train, or is far ahead of all others."""
+        if worker.state not in ("ready", "training") and not self.roll.ending.begun:
+            return False
+        if request.epoch > self.reached + MOST_AHEAD:
+            begun = (epoch for epoch, each in self.roll.leases.passes.items() if each.begun)
+            if request.epoch > max(begun, default=0) + MOST_AHEAD:
+                return False
+        self.request(worker, request, now)
+        return True
+
     def request(self, worker: Worker, request: LeaseRequest, now: float) -> None:
         """Answer now, or hold the request."""
-        roll = self.roll
+        roll, final = self.roll, max(request.epoch, request.until - 1)
         if roll.ending.begun:
-            roll.outbox.send(worker.connection, NoLease(max(request.epoch, request.until - 1)))
+            roll.outbox.send(worker.connection, NoLease(final))
             return
-        final = max(request.epoch, request.until - 1)
         self.asks[worker.rank] = request
         if self._helps_itself(worker.rank, final, request.length):
             self._hold(worker, request)
@@ -74,18 +85,17 @@ class Lending:
     def _agreed(self, worker: Worker, epoch: int, request: LeaseRequest, now: float) -> bool:
         """Whether the pass has the length that the request gives. Else the request is held, or its worker is wrong."""
         lengths, leases, members = self.lengths, self.roll.leases, self.roll.members
+        if epoch not in lengths.votes:
+            lengths.forget({before: each.length for before, each in leases.passes.items()}, self._voters())
         if not lengths.vote(worker.rank, epoch, request.length):
             self._refuse(worker, lengths.contradiction(worker.rank, epoch, request.length), now)
             return False
         current = leases.passes.get(epoch)
         if current is None or not current.begun:
             return True
-        voters = {one.rank for one in members.live() if one.state in ("ready", "training")} | {worker.rank}
         if current.length == request.length and epoch not in lengths.disputed:
-            if current.done >= current.length:
-                lengths.agreed(epoch, current.length, voters)
             return True
-        ruling = lengths.rule(epoch, current.length, self.asks, voters, self.roll.plan.workers, now)
+        ruling = lengths.rule(epoch, current.length, self.asks, self._voters(), self.roll.plan.workers, now)
         if ruling is None:
             self._hold(worker, request)
             return False
@@ -94,6 +104,9 @@ class Lending:
         if ruling.length is not None and ruling.length != current.length:
             leases.restart(epoch, ruling.length)
         return worker.live
+
+    def _voters(self) -> list[int]:
+        return [one.rank for one in self.roll.members.live() if one.state in ("ready", "training")]
 
     def _refuse(self, worker: Worker, why: str, now: float) -> None:
         """Send a worker with another data set away. A latecomer is turned away, as one with another model is: that is no

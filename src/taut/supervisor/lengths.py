@@ -54,11 +54,12 @@ class Lengths:
         """Note that worker ``rank`` asks for a pass with this length. False: it gave another one before."""
         return self.votes.setdefault(epoch, {}).setdefault(rank, length) == length
 
-    def agreed(self, epoch: int, length: int, voters: Collection[int]) -> None:
-        """Forget the votes on a pass that is trained on, if most gave this length: nothing can change it."""
-        votes = self.votes.get(epoch, {})
-        if 2 * sum(votes.get(rank) == length for rank in voters) > len(voters):
-            del self.votes[epoch]
+    def forget(self, passes: Mapping[int, int], voters: Collection[int]) -> None:
+        """Forget the votes on passes of these lengths where most voters gave the same: nothing can change it."""
+        for epoch in [one for one in self.votes if one in passes and one not in self.disputed]:
+            given = self.votes[epoch]
+            if 2 * sum(given.get(rank) == passes[epoch] for rank in voters) > len(voters):
+                del self.votes[epoch]
 
     def rule(
         self,

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from taut.core.messages import OWN_LEASES, Returned
 from taut.core.spans import Span, common, joined, overlap, without
-from taut.supervisor.ahead import Dealt, Entry, SetAside, Trained
+from taut.supervisor.ahead import Dealt, Entry, Restarted, SetAside, Trained
 from taut.supervisor.leases import Leases
 from taut.supervisor.passes import Pass
 
@@ -26,6 +26,8 @@ def replay(entry: Entry, leases: Leases) -> None:
     match entry:
         case Trained(rank, ids):
             leases.done(rank, ids)
+        case Restarted(epoch, length):
+            leases.restart(epoch, length)
         case SetAside(rank, spans, length):
             for span in spans:
                 leases.fit(span[0], length)
