@@ -268,10 +268,10 @@ class TorchWorker:
         the device then, and so does ``worker.loss``).
 
         ``NonFiniteLoss`` for a loss that is NaN or infinite, before anything of the step is sent. On the CPU that is
-        before anything is changed, too. A loss on a GPU is read when the whole step is queued on the device: this worker's
-        weights are lost then; alone, it is read at the next step or at the end. Where gradients are exchanged (``sync``)
-        ``NonFiniteUpdate`` comes first. For closures (LBFGS), gradient accumulation or AMP scalers, write the loop
-        yourself and call ``exchange`` after it.
+        before anything is changed, too. A loss on a GPU is read when the whole step is queued on the device: this
+        worker's weights are lost then; alone, it is read at the next step or the end. Where gradients are exchanged
+        (``sync``) ``NonFiniteUpdate`` comes first. For closures (LBFGS), gradient accumulation or AMP scalers, write the
+        loop yourself and call ``exchange`` after it.
         """
         check_gradient(loss)
         value = self._loss.note(loss)
