@@ -264,13 +264,14 @@ class TorchWorker:
     def step(self, loss: torch.Tensor, *, clip_norm: float | None = None) -> float | torch.Tensor:
         """Backward, the optimizer's step, exchange. ``clip_norm`` clips the gradient's norm before the step.
 
-        Return the loss: as a float or, where it is on a GPU, as a detached tensor, which the device is not waited for to
-        compute (``float(...)`` and formatting wait; so does ``worker.loss``).
+        Return the loss: as a float or, where it is on a GPU, as a detached tensor (``float(...)`` and formatting wait for
+        the device then, and so does ``worker.loss``).
 
-        ``NonFiniteLoss`` for a loss that is NaN or infinite: on the CPU before anything is changed or sent, on a GPU at
-        the beginning of the next step, or at the end. Until then only what is finite was sent: a codec refuses to send
-        NaN and infinite numbers, or does not send them. For closures (LBFGS), gradient accumulation or AMP scalers, write
-        the loop yourself and call ``exchange`` after it.
+        ``NonFiniteLoss`` for a loss that is NaN or infinite, before anything of the step is sent. On the CPU that is
+        before anything is changed, too. A loss on a GPU is read when the whole step is queued on the device: this
+        worker's weights are lost then; alone, it is read at the next step or the end. Where gradients are exchanged
+        (``sync``) ``NonFiniteUpdate`` comes first. For closures (LBFGS), gradient accumulation or AMP scalers, write the
+        loop yourself and call ``exchange`` after it.
         """
         check_gradient(loss)
         value = self._loss.note(loss)
@@ -329,6 +330,8 @@ class TorchWorker:
         ``loss`` is for the statistics (and is checked); so is ``samples``, where they do not come from ``batches``."""
         if loss is not None:
             self._loss.note(loss)
+        if self._seat is not None:
+            self._loss.read()  # the step is queued on the device by now: this waits for its forward pass alone
         self.samples += samples
         self._given_samples = samples
         self._exchange()
