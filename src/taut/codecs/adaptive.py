@@ -61,8 +61,9 @@ class Steering:
         >>> [steering.note(sent, 500, 1000) for sent in (400, 400, 300, 300, 100, 100)]
         [1.0, 2.0, 1.0, 2.0, 1.0, 1.0]
         """
-        if self._drowns(sent, scanned, size):
-            return 2.0
+        return 2.0 if self._drowns(sent, scanned, size) else self._steer(sent, scanned, size)
+
+    def _steer(self, sent: int, scanned: int, size: int) -> float:
         if self.warm_steps > 0:
             self.warm_steps -= 1
             return 1.0 if self.warm_steps else 2.0

@@ -76,8 +76,8 @@ class State:
         return sum(int(held.nbytes) for held in (self.b, self.words, self.r, self.before) if held is not None)
 
     def weight_scale(self, share: float) -> float:
-        """Return the power of two nearest to ``share`` of the median |weight| (of a sample), or 0.0. Weights that are zero
-        say nothing of the scale; nor do the others, where they are fewer than ``LEAST_NONZERO`` of all."""
+        """Return the power of two nearest to ``share`` of the median |weight| (of a sample), or 0.0. Zeros say nothing
+        of the scale; nor do the other weights, where they are fewer than ``LEAST_NONZERO`` of all."""
         sizes = self.kernels.sample(self.b, None, 0, self.size)
         nonzero = sizes[sizes > 0.0]
         if len(nonzero) < max(1, LEAST_NONZERO * len(sizes)):
