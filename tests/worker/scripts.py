@@ -30,7 +30,7 @@ optimizer = torch.optim.SGD(model.parameters(), lr=0.3)
 def accuracy(model):
     return float((model(x).argmax(dim=1) == y).float().mean())
 
-def train(worker, epochs=2, step=None, batch_size=8):
+def train(worker, epochs=2, step=None, batch_size=16):
     for inputs, targets in worker.batches((x, y), batch_size=batch_size, epochs=epochs):
         loss = F.cross_entropy(model(inputs), targets)
         worker.step(loss) if step is None else step(loss)

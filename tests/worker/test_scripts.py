@@ -14,7 +14,7 @@ with taut.join(model, optimizer, validate=accuracy) as worker:
 """,
     "one cycle of rate and momentum": """
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=0.3, total_steps=512)
+schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=0.3, total_steps=256)
 def step(loss):
     worker.step(loss)
     schedule.step()
@@ -23,12 +23,12 @@ with taut.join(model, optimizer, validate=accuracy) as worker:
 """,
     "cyclic betas": """
 optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
-schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=0.03, total_steps=512)
+schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=0.03, total_steps=256)
 def step(loss):
     worker.step(loss)
     schedule.step()
 with taut.join(model, optimizer, validate=accuracy) as worker:
-    train(worker, 2, step)
+    train(worker, 6, step)
 """,
     "a first group without rate": """
 optimizer = torch.optim.SGD([{"params": model[0].parameters(), "lr": 0.0}, {"params": model[2].parameters()}], lr=0.3)
@@ -45,7 +45,7 @@ with taut.join(model, optimizers, validate=accuracy) as worker:
     "two optimizers in turn": """
 one, other = torch.optim.SGD(model[0].parameters(), lr=0.3), torch.optim.Adam(model[2].parameters(), lr=0.03)
 with taut.join(model, [one, other], validate=accuracy) as worker:
-    for inputs, targets in worker.batches((x, y), batch_size=8, epochs=4):
+    for inputs, targets in worker.batches((x, y), batch_size=16, epochs=4):
         for optimizer in (one, other):
             model.zero_grad()
             loss = F.cross_entropy(model(inputs), targets)
@@ -56,7 +56,7 @@ with taut.join(model, [one, other], validate=accuracy) as worker:
     "two optimizers, one of them in every third step": """
 one, other = torch.optim.SGD(model[0].parameters(), lr=0.3), torch.optim.Adam(model[2].parameters(), lr=0.03)
 with taut.join(model, [one, other], validate=accuracy) as worker:
-    for number, (inputs, targets) in enumerate(worker.batches((x, y), batch_size=8, epochs=4)):
+    for number, (inputs, targets) in enumerate(worker.batches((x, y), batch_size=16, epochs=4)):
         model.zero_grad()
         loss = F.cross_entropy(model(inputs), targets)
         loss.backward()
@@ -118,7 +118,19 @@ def step(loss):
 with taut.join(model, wrapped, validate=accuracy) as worker:
     train(worker, 2, step)
 """,
-    "tied weights in a transposed layout": """
+    "accelerate's optimizer": """
+from accelerate import Accelerator
+accelerator = Accelerator(cpu=True)
+model, prepared = accelerator.prepare(model, optimizer)
+def step(loss):
+    prepared.zero_grad()
+    accelerator.backward(loss)
+    prepared.step()
+    worker.exchange(loss)
+with taut.join(model, prepared, validate=accuracy) as worker:
+    train(worker, 2, step)
+""",
+    "weights in a transposed layout": """
 model[0].weight.data = model[0].weight.data.t().contiguous().t()
 with taut.join(model, optimizer, validate=accuracy) as worker:
     train(worker)
@@ -250,6 +262,8 @@ with taut.join(model, optimizer) as worker:
 @pytest.mark.parametrize("how", EVERYWHERE)
 @pytest.mark.parametrize("script", RIGHT)
 def test_is_right(script: str, how: str, tmp_path: Path) -> None:
+    if "accelerate" in script:
+        pytest.importorskip("accelerate")
     found = ran(tmp_path, RIGHT[script], how)
     assert found.error == "" and found.identical in (True, None)
     assert found.score is not None and found.score > 0.9

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from taut.errors import MalformedMessage, Misuse
+from taut.worker.optimizers import joined
 from taut.worker.training_state import load_training, pack_training
 
 Make = Callable[..., torch.optim.Optimizer]
@@ -110,3 +111,20 @@ def test_what_is_no_state_is_refused(data: bytes, at: int) -> None:
         except (MalformedMessage, Misuse):
             continue
         assert tried is not data or data == PACKED
+
+
+def test_several_optimizers_go_as_one() -> None:
+    def made() -> tuple[nn.Module, torch.optim.Optimizer]:
+        model = nn.Sequential(nn.Linear(3, 2), nn.Linear(2, 1))
+        return model, joined([torch.optim.Adam(model[0].parameters()), torch.optim.SGD(model[1].parameters(), 0.1, 0.9)])
+
+    (giver, optimizer), (taker, fresh) = made(), made()
+    giver(torch.ones(1, 3)).sum().backward()
+    optimizer.step()
+    load_training(pack_training(optimizer, {}), fresh, {})
+    pairs = list(zip(giver.parameters(), taker.parameters(), strict=True))
+    kept = [(optimizer.state[mine], fresh.state[theirs]) for mine, theirs in pairs]
+    assert [sorted(state) for _, state in kept] == 2 * [["exp_avg", "exp_avg_sq", "step"]] + 2 * [["momentum_buffer"]]
+    assert all(torch.equal(mine[name], theirs[name]) for mine, theirs in kept for name in mine)
+    with pytest.raises(Misuse, match="JoinedOptimizers"):
+        load_training(pack_training(optimizer, {}), torch.optim.SGD(taker.parameters(), 0.1), {})

@@ -34,6 +34,7 @@ from taut.errors import MalformedMessage, Misuse
 
 Vector = Any  # float32, one-dimensional, contiguous: a NumPy array, or a torch tensor on any device
 BLOCK = 64
+LEAST_NONZERO = 0.25  # share of the weights from which a scale is taken
 SMOOTHING_STEPS = 64.0  # over how many calls of emit the reported density is smoothed
 
 
@@ -75,9 +76,13 @@ class State:
         return sum(int(held.nbytes) for held in (self.b, self.words, self.r, self.before) if held is not None)
 
     def weight_scale(self, share: float) -> float:
-        """The power of two nearest to ``share`` of the median |weight| (of a sample); 0.0 if that is nothing."""
-        median = float(np.median(self.kernels.sample(self.b, None, 0, self.size)))
-        return math.ldexp(1.0, round(math.log2(share * median))) if median > 0.0 else 0.0
+        """Return the power of two nearest to ``share`` of the median |weight| (of a sample), or 0.0. Zeros say nothing
+        of the scale; nor do the other weights, where they are fewer than ``LEAST_NONZERO`` of all."""
+        sizes = self.kernels.sample(self.b, None, 0, self.size)
+        nonzero = sizes[sizes > 0.0]
+        if len(nonzero) < max(1, LEAST_NONZERO * len(sizes)):
+            return 0.0
+        return math.ldexp(1.0, round(math.log2(share * float(np.median(nonzero)))))
 
     def note(self, sent: int, scanned: int) -> None:
         """Count a call of emit: ``sent`` of ``scanned`` elements went out."""

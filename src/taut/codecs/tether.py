@@ -23,7 +23,8 @@ from taut.codecs.grid import Grid
 from taut.codecs.settings import check_density, check_one_of, check_positive, check_power
 
 WEIGHT_SHARE = 0.3  # of the median |weight|: the first slack
-DENSITY = 0.012  # what is aimed at by the first slack where the weights are all zero
+DENSITY = 0.012  # what is aimed at by the first slack where most weights are zero
+DROWNED = 0.25  # share of the elements in one scan: the slack is far too small (weights that begin near zero)
 BAND = (0.08, 6.0)  # times that: within it the slack stays, so that traffic falls by itself as training settles
 PATIENCE = 16
 WARM_STEPS = 48  # at half the slack and gain 1: at the start all strays point the same way, and lateness costs most
@@ -34,8 +35,9 @@ FLUSH_PASSES = 8  # at the full slack, for elements that strayed by several
 @dataclass(frozen=True)
 class Tether(Codec):
     """``slack`` fixes S; ``tau`` fixes it as tau * p, p being the number of workers at the start; ``density`` steers it
-    towards that share of the elements per exchange. By default S is 0.3 of the median |weight|, to a power of two, and
-    moves only when the density leaves a wide band; for the first 48 exchanges it is half of that, and the gain is 1.
+    towards that share of the elements per exchange. By default S is 0.3 of the median |weight| (of those that
+    are not zero), to a power of two, and moves only when the density leaves a wide band, at once where a quarter of the
+    elements is sent; for the first 48 exchanges it is half of that, and the gain is 1.
     ``gain`` replaces sqrt(p). Extra memory: b and 1/16. Exact on a grid.
 
     >>> Tether(slack=2**-6).slack
@@ -91,12 +93,12 @@ class Tether(Codec):
             if self.density is not None:
                 state.steering = Steering(self.density)
                 return state
-            state.steering = Steering(DENSITY, *BAND, flood=math.inf, patience=PATIENCE)
+            state.steering = Steering(DENSITY, *BAND, flood=math.inf, drowned=DROWNED, patience=PATIENCE)
             slack = state.weight_scale(WEIGHT_SHARE) / 2.0
             if not slack:
                 return state
             state.steering.warm_steps = WARM_STEPS
-        if grid is not None:
+        if grid is not None and state.steering is None:
             up = round_quantum(slack * self.gain_at(workers, 0.0) / workers)
             grid.check(up, "slack" if self.tau is None else "tau")
         self._set(state, slack)

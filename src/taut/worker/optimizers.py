@@ -90,7 +90,7 @@ class JoinedOptimizers(Optimizer):
         for (first, end), member in zip(pairwise(self._firsts()), self.members, strict=True):
             own = groups[taken : taken + len(member.param_groups)]
             taken += len(own)
-            state = {at - first: value for at, value in state_dict["state"].items() if first <= at < end}
+            state = {at: value for at, value in state_dict["state"].items() if first <= at < end}
             member.load_state_dict({"state": state, "param_groups": own})
 
     def _firsts(self) -> list[int]:
