@@ -6,6 +6,8 @@ commands turn it into exit code 2. Everything else is a failure of the run: exit
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 
 class TautError(Exception):
     """The root. Catch it to catch all of taut's own errors; you never get a bare one."""
@@ -53,7 +55,12 @@ class Expelled(NetworkError):
 
 class GivenUp(Expelled):
     """The cluster went on without this worker because it was silent, and would take it back. You do not get it: the
-    worker takes another place by itself, and where that is refused you get ``Expelled``."""
+    worker takes another place by itself, and where that is refused you get ``Expelled``. ``without``: of whom it brings
+    no updates along."""
+
+    def __init__(self, message: str, without: Collection[int] = ()) -> None:
+        self.without = without
+        super().__init__(message)
 
 
 class NonFiniteLoss(TautError):

@@ -12,6 +12,7 @@ from taut.errors import Misuse
 from taut.supervisor.cluster import Cluster
 from taut.supervisor.complaints import MOST_EXCESS, MOST_REFUSED, WINDOW_S
 from taut.supervisor.course import IDLE_S
+from taut.supervisor.discipline import RENEWAL_S
 from taut.supervisor.disputes import GRACE_S
 from taut.supervisor.plan import RunPlan
 
@@ -227,3 +228,16 @@ def test_a_run_whose_trainers_failed_does_not_wait_for_who_never_trained() -> No
         run.take(run.cluster.tick(run.now))
     assert run.outcome.exit_code != 0
     assert "no worker is left that trains: worker 2 has made no step" in run.outcome.error
+
+
+def test_the_end_of_the_run_waits_for_who_takes_its_state_anew() -> None:
+    run = training(4)
+    for one in (0, 2):
+        dispute(run, one, 3, 1)
+    let_settle(run, 0)
+    assert live(run) == {0, 2, 3}
+    run.take(run.cluster.drain("enough", run.now))
+    assert not run.heard(0, Drain), "worker 1 is about to come back"
+    run.now += RENEWAL_S + 1.0
+    run.take(run.cluster.tick(run.now))
+    assert run.heard(0, Drain), "but not for ever"

@@ -13,6 +13,7 @@ import fcntl
 import importlib
 import os
 import tempfile
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
 from typing import Any
@@ -23,6 +24,9 @@ from taut.codecs.parallel import forget_pool
 from taut.codecs.registry import compiling_text
 
 os.register_at_fork(after_in_child=forget_pool)
+
+
+_ONE_THREAD = threading.RLock()  # numba's dispatchers are not made for several
 
 
 class Kernel:
@@ -37,21 +41,24 @@ class Kernel:
         return (self._compiled or self.compile())(*given)
 
     def compile(self) -> Any:
-        """Return the compiled function, from the cache if it is there. Of several processes at once, one compiles it."""
-        if self._compiled is None:
-            dispatcher = self._dispatcher
-            with _locked(f"{self._function.__module__}.{self._function.__name__}"):
-                dispatcher.compile(self._signature)
-            dispatcher.disable_compile()  # arguments are converted to this signature: no other is ever compiled
-            self._compiled = dispatcher
-        return self._compiled
+        """Return the compiled function, from the cache if it is there. Of several processes or threads at once, one
+        compiles it."""
+        with _ONE_THREAD:
+            if self._compiled is None:
+                dispatcher = self._dispatcher
+                with _locked(f"{self._function.__module__}.{self._function.__name__}"):
+                    dispatcher.compile(self._signature)
+                dispatcher.disable_compile()  # arguments are converted to this signature: no other is ever compiled
+                self._compiled = dispatcher
+            return self._compiled
 
     def load(self) -> bool:
         """Load the kernel if it is in the cache; return whether it is ready to be called."""
-        dispatcher = self._dispatcher
-        if self._compiled is None and dispatcher._cache.load_overload(self._signature, dispatcher.targetctx) is not None:
-            self.compile()
-        return self._compiled is not None
+        with _ONE_THREAD:
+            cache, target = self._dispatcher._cache, self._dispatcher.targetctx
+            if self._compiled is None and cache.load_overload(self._signature, target) is not None:
+                self.compile()
+            return self._compiled is not None
 
     @property
     def kept(self) -> bool:

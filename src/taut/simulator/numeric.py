@@ -106,6 +106,7 @@ class ScriptRun:
             strategy=given.strategy,
             finish=chosen.finish,
             agrees=chosen.agrees,
+            streams=chosen.streams,
             admits_late=chosen.admits_late,
             topology=chosen.topology,
             majority=chosen.majority,

@@ -42,6 +42,15 @@ class Combination:
         return agrees(self.strategy)
 
     @property
+    def streams(self) -> bool:
+        """They are, because every update reaches everybody as its origin sent it.
+
+        >>> [combine(name).streams for name in ("async", "averaging", "independent")]
+        [True, False, False]
+        """
+        return not self.strategy.is_method and self.agrees
+
+    @property
     def returns(self) -> str:
         """What a worker that was given up does with what it did meanwhile, when it comes back (``Method.returns``);
         ``no``: it cannot."""

@@ -60,6 +60,7 @@ class Cluster:
         self.course = Course(self.roll)
         self.hearing = Hearing(self.roll, self.course, self.lending, self.discipline, self.checkpointing)
         self.outcome: Outcome | None = None
+        self._drains_later = ""  # why, as soon as nobody is about to come back
         self.began_s = now
         self._exits: list[Exit] = []
 
@@ -173,7 +174,9 @@ class Cluster:
 
     def drain(self, reason: str, now: float) -> list[Action]:
         """The user wants the run to end in order, with a model."""
-        if self.outcome is None:
+        if self.outcome is None and self.discipline.renewing(now):
+            self._drains_later = self._drains_later or reason
+        elif self.outcome is None:
             self.ending.begin(reason)
         return self._settled(now)
 
@@ -226,8 +229,9 @@ class Cluster:
                 self._fail(why, now)
         if self.outcome is None:
             live = self.members.live()
-            if self.ledger.started_s is not None and live and all(worker.state == "done" for worker in live):
-                self.ending.begin("every worker is done")
+            done = self.ledger.started_s is not None and live and all(worker.state == "done" for worker in live)
+            if (done or self._drains_later) and not self.discipline.renewing(now):
+                self.ending.begin(self._drains_later or "every worker is done")
             self.ending.check(now)
             if self.ending.over is not None:
                 self._finish(*self.ending.over, now)

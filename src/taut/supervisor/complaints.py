@@ -97,6 +97,11 @@ class Complaints:
         accusers = self.accusers(rank)
         return SUPERVISOR in accusers or any(_most(accusers, judges) for judges in (hears, others))
 
+    def refused(self, rank: int) -> int:
+        """Messages of this worker that were refused by other workers."""
+        accounts = self.accounts.get(rank, {})
+        return sum(account.refused for accuser, account in accounts.items() if accuser != SUPERVISOR)
+
     def total(self, rank: int) -> int:
         """Messages of this worker that were refused or dropped, anywhere."""
         return sum(account.refused + account.excess for account in self.accounts.get(rank, {}).values())

@@ -12,6 +12,8 @@ from taut.supervisor.disputes import Disputes
 from taut.supervisor.membership import Worker
 from taut.supervisor.roll import Roll
 
+RENEWAL_S = 30.0  # the end of the run waits so long for workers that take its state anew
+
 
 @dataclass(slots=True)
 class Discipline:
@@ -20,6 +22,7 @@ class Discipline:
     roll: Roll
     complaints: Complaints = field(default_factory=Complaints)
     disputes: Disputes = field(default_factory=Disputes)
+    renewed: dict[int, float] = field(default_factory=dict)  # who is to take the run's state anew, and since when
 
     def dismiss(self, rank: int, reason: str, now: float, expel: bool = False) -> None:
         """Worker ``rank`` is to go in order, with everything handed over; ``expel``: at once. The others go on.
@@ -68,8 +71,29 @@ class Discipline:
             return
         if ruling.expels and members.workers[origin].live:
             self.roll.given_up(members.workers[origin], "it sent different updates to different workers", now)
-        for rank in ruling.renewed:
-            self.roll.given_up(members.workers[rank], f"{told}: it takes their state", now, may_return=True)
+        self._renew(ruling.renewed, origin, f"{told}: it takes their state", now)
+
+    def _agree_again(self, liar: int, now: float) -> None:
+        """One that sent what had to be refused was expelled. Where replicas are equal because all take the same updates,
+        nobody knows what else it sent to whom: all take the state of one of them."""
+        if self.roll.plan.streams and not self.roll.ending.begun:
+            _, *others = sorted(worker.rank for worker in self.roll.members.with_state())
+            self._renew(others, liar, f"worker {liar} lied, perhaps not to all alike: it takes the others' state", now)
+
+    def _renew(self, ranks: Sequence[int], liar: int, why: str, now: float) -> None:
+        """Let these workers, who did nothing wrong, take the run's state anew, without what the liar sent them."""
+        for rank in ranks:
+            self.renewed[rank] = now
+            self.roll.given_up(self.roll.members.workers[rank], why, now, may_return=True, without=(liar,))
+
+    def renewing(self, now: float) -> bool:
+        """Whether somebody is about to come back that had to take the run's state anew: the end waits for it."""
+        workers = self.roll.members.workers
+        for rank, since_s in list(self.renewed.items()):
+            heir = workers[rank].successor
+            if now - since_s > RENEWAL_S or (heir is not None and workers[heir].state != "joining"):
+                del self.renewed[rank]
+        return bool(self.renewed)
 
     def refused(self, worker: Worker, why: str, now: float, refused: int = 1, excess: int = 0) -> None:
         """The supervisor itself could not read, or did not take, so many messages of this worker."""
@@ -94,6 +118,8 @@ class Discipline:
             named = ["the supervisor" if one == SUPERVISOR else f"worker {one}" for one in sorted(accusers)]
             told = f"its messages were refused too often, by {' and '.join(named[:8])} (the last: {why or 'too many'})"
             self.roll.given_up(accused, told, now)
+            if accusers - {SUPERVISOR} and self.complaints.refused(accused.rank):
+                self._agree_again(accused.rank, now)
 
     def _hearers(self, rank: int, others: Sequence[int]) -> Sequence[int]:
         """Those that its messages are for, by the run's topology."""

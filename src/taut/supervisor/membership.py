@@ -46,6 +46,7 @@ class Worker:
     party: bool = True  # in a run in lock-step: it may have gone on with others, whom we do not hear
     expelled: bool = False  # given up while it might still live: it is told so when it speaks
     may_return: bool = False  # it was given up for its silence alone
+    without: tuple[int, ...] = ()  # these lied to it: it brings nothing of theirs along when it comes back
     successor: int | None = None  # the rank under which its process came back
     fruitless: int = 0  # how often running its process came back and made no step before it was given up again
     reason: str = ""

@@ -21,6 +21,7 @@ class RunPlan:
     strategy: str = ""  # its name
     finish: str = "any"  # how the model is chosen: average, best, any or ensemble
     agrees: bool = True  # the strategy leaves equal replicas
+    streams: bool = False  # they are equal because every update of each reaches all
     admits_late: bool = True  # workers may join in mid-run
     checkpoint_every: Interval | None = None
     topology: str = "complete"  # who hears whom

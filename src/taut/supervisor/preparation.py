@@ -96,6 +96,7 @@ def plan_of(settings: Mapping[str, object], run: str, workers: int, seed: int) -
         strategy=str(strategy),
         finish=chosen.finish,
         agrees=chosen.agrees,
+        streams=chosen.streams,
         admits_late=chosen.admits_late,
         topology=chosen.topology,
         majority=chosen.majority,

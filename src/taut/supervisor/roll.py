@@ -190,10 +190,12 @@ class Roll:
         self.gone(worker, f"refused: {reason}", now, failure=False)
         self.ledger.failures.append(f"worker {worker.rank}: {worker.reason}")
 
-    def given_up(self, worker: Worker, reason: str, now: float, may_return: bool = False) -> None:
+    def given_up(
+        self, worker: Worker, reason: str, now: float, may_return: bool = False, without: tuple[int, ...] = ()
+    ) -> None:
         """Out of the run, though it may still live: it is told now, and again whenever it speaks. ``may_return``: it did
-        nothing wrong, and is welcome back."""
-        worker.expelled, worker.may_return = True, may_return
+        nothing wrong, and is welcome back, ``without`` what these workers sent it."""
+        worker.expelled, worker.may_return, worker.without = True, may_return, without
         self.gone(worker, reason, now, certain=False)
         self.expel(worker)
 
@@ -206,7 +208,7 @@ class Roll:
         reason = f"{worker.reason}; it came back {worker.fruitless} times and made no step" if flaps else worker.reason
         if worker.may_return and late and not self.ending.begun:
             reason += f"; strategy {self.plan.strategy!r} takes nobody back in mid-run (async does): {RESUME}"
-        self.outbox.send(worker.connection, Expulsion(reason[:4000], welcome))
+        self.outbox.send(worker.connection, Expulsion(reason[:4000], welcome, list(worker.without)))
 
     def superseded(self, hello: Hello, now: float) -> None:
         """A process asks for another place while, for a supervisor that came back from what it kept, it still has the

@@ -14,7 +14,7 @@ the run is in another phase by then: the one that its work belongs to has ended,
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
@@ -47,6 +47,7 @@ class Carried:
     talk: Talk
     stream: BroadcastState | None = None
     phase: int = 0
+    without: Collection[int] = ()  # these lied: nothing that the others lack of theirs is brought along
 
     def merge(self, replica: Replica, state: State, have: dict[int, int], gone: Iterable[int]) -> list[Include]:
         """Give ``replica`` the donor's ``state``, which contains the updates ``have``, with what is brought along. The
@@ -54,14 +55,14 @@ class Carried:
         replica.succeed(self.replica, state, self.returns)
         if self.stream is None or self.returns != "sum":
             return []
-        added = self.stream.beyond(have, gone)
+        added = self.stream.beyond(have, set(gone) - set(self.without))
         for item in added:
             with suppress(MalformedMessage):  # as at the first time: everybody refuses the same bytes
                 replica.absorb(item.payload, item.origin)
         return added
 
 
-def carried(seat: Seat) -> Carried:
+def carried(seat: Seat, without: Collection[int] = ()) -> Carried:
     """What the worker at ``seat`` has, when it was given up. Its node is closed."""
     phases, node = seat.phases, seat.node
     replica, talk = seat.replica, seat.talk
@@ -70,7 +71,7 @@ def carried(seat: Seat) -> Carried:
         return Carried("take", replica, talk, phase=phases.number)
     ended = stage.phase != phases.number  # it was about to go to the next phase
     stream = stage.state if isinstance(stage.state, BroadcastState) and not ended else None
-    return Carried(str(phases.choice.kind.returns), replica, talk, stream, phases.number)
+    return Carried(str(phases.choice.kind.returns), replica, talk, stream, phases.number, without)
 
 
 def less(made: Statistics, before: Statistics) -> Statistics:

@@ -219,7 +219,7 @@ class Seat:
         place, with the same model and optimizer. ``Expelled`` where that cannot be any more."""
         first = was = self.node.rank
         trained = self.leases.trained()
-        brought = carried(self)
+        brought = carried(self, error.without)
         brought.talk.abandon()
         former = [brought]
         while True:
@@ -233,7 +233,7 @@ class Seat:
                 break
             except GivenUp as again:
                 if self._place.merged:
-                    brought = carried(self)
+                    brought = carried(self, again.without)
                     brought.talk.abandon()
                     former.append(brought)
                 was, error = max(was, self.node.rank), again

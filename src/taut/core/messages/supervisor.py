@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, field
 
 from taut.core.messages.data import Lease, NoLease, Reserve
 from taut.core.messages.root import MAX_WORKERS, Count, Message, Name, PublicKey, Rank, Text, Tidy
@@ -138,10 +138,12 @@ class Moved(Message, frozen=True):
 
 
 class Expulsion(Tidy, Message, frozen=True):
-    """You were given up. Stop; or, where ``welcome``, ask for another place: you were silent, and did nothing wrong."""
+    """You were given up. Stop; or, where ``welcome``, ask for another place: you did nothing wrong. ``without``: of these
+    workers, who lied, bring no updates along that the others lack."""
 
     reason: Text
     welcome: bool = False
+    without: Annotated[list[Rank], Meta(max_length=64)] = field(default_factory=list)
 
 
 SupervisorMessage = (

@@ -99,9 +99,9 @@ class Facts:
                     self.checkpoint = max(self.checkpoint, number)
                 case Refusal(reason):
                     self.failure = Refused(reason)
-                case Expulsion(reason, welcome):
-                    kind = GivenUp if welcome else Expelled
-                    self.failure = kind(f"the cluster went on without this worker: {reason}")
+                case Expulsion(reason, welcome, without):
+                    told = f"the cluster went on without this worker: {reason}"
+                    self.failure = GivenUp(told, without) if welcome else Expelled(told)
                 case Pulse() | Roster() | Moved():
                     pass
             if self.roster is not None and self.roster.version >= self.announced[1]:
