@@ -55,6 +55,7 @@ class Gathered:
         self.extra: list[float] = []
         self.finite = True  # stand-ins always are
         self.bare, self.settled = False, True  # nobody has a state that others could lack
+        self.founder: bool | None = True  # all members begin together
         self._result: Vector | None = None
 
     def begin(
