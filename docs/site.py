@@ -66,7 +66,7 @@ def reference() -> Iterator[tuple[str, str]]:
         taut: [name for name in sorted(taut.__all__, key=str.swapcase) if not name.startswith("__")],  # functions first
         codecs: codecs.__all__,
         optim: optim.__all__,
-        errors: [name for name, kind in vars(errors).items() if isinstance(kind, type)],
+        errors: [name for name, kind in vars(errors).items() if getattr(kind, "__module__", "") == errors.__name__],
         testing: list(testing._HOMES),
     }
     for package, names in documented.items():
