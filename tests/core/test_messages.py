@@ -167,6 +167,13 @@ def test_a_number_that_cannot_be_sent_is_left_out() -> None:
     assert taken == digest
 
 
+def test_the_stamp_of_a_membership_is_exact_as_a_float() -> None:
+    for kind, fields in ((m.View, ("number", "version")), (m.Roster, ("view", "version"))):
+        bounds = {field.name: field.type for field in inspect.type_info(kind).fields}
+        largest = kind(**{name: [] for name in bounds} | {name: bounds[name].le for name in fields})
+        assert float(largest.stamp) == largest.stamp < 2**53
+
+
 def test_every_record_with_floats_or_free_text_tidies_itself() -> None:
     """But for a note between workers, whose numbers are the strategy's own."""
     for kind in KINDS:

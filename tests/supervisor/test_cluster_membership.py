@@ -400,3 +400,11 @@ def test_after_a_gap_a_worker_is_reminded_of_what_it_may_have_missed() -> None:
     assert len(run.heard(0, Start)) == rosters + 1
     run.take(run.cluster.drain("enough", run.now))
     assert len(run.heard(0, Drain)) == 1
+
+
+def test_the_model_of_all_workers_is_kept_once() -> None:
+    run = Scripted(workers=3)
+    for rank in range(3):
+        run.say(rank, hello(100 + rank, model=list(MODEL)))
+    members = run.cluster.members
+    assert all(worker.hello.model is members.model for worker in members.workers.values())

@@ -8,6 +8,8 @@ from collections import Counter
 from collections.abc import Sequence, Set
 from dataclasses import dataclass, field
 
+import msgspec
+
 from taut.core.detector import Detector
 from taut.core.messages import PROTOCOL_VERSION, Gone, Hello, Member, Roster, Statistics, TensorSpec
 from taut.supervisor.view import WorkerRow, WorkerState
@@ -116,12 +118,13 @@ class Membership:
     view: int = 0  # number of the last membership that workers decided on by themselves
 
     def admit(self, connection: bytes, hello: Hello, now: float, phase: int = 0) -> Worker:
-        """Give the next rank; ``phase``: the run's."""
+        """Give the next rank; ``phase``: the run's. All have the same model, which is kept once."""
+        if self.model is None:
+            self.model = hello.model
+        hello = msgspec.structs.replace(hello, model=self.model)
         worker = Worker(len(self.workers), connection, hello, Detector(now), phase=phase, first_phase=phase)
         self.workers[worker.rank] = worker
         self.by_connection[connection] = worker.rank
-        if self.model is None:
-            self.model = hello.model
         self.version += 1
         return worker
 

@@ -191,11 +191,11 @@ class Target:
 
     def _fall_silent(self, rank: int) -> None:
         """Let all but one worker beat, for so long that this one is given up."""
-        for _ in range(20):
+        for _ in range(8):
             for connection, other in list(self.cluster.members.by_connection.items()):
                 if other != rank:
                     self.heard(connection, Heartbeat(Statistics(9, 90, wall_s=self.now), []))
-            self.tick(0.8)
+            self.tick(2.5)
 
     def _dismiss(self, rank: int) -> None:
         with suppress(Misuse):

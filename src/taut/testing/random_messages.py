@@ -26,16 +26,18 @@ class RandomMessages:
 
     def __init__(self, rng: random.Random, length: int) -> None:
         self.rng, self.length = rng, length
+        self._likely: dict[str, list[Any]] = {}
 
     def any(self, cluster: Cluster, rank: int) -> Any:
         """Return a message as worker ``rank`` of this run might say it."""
+        self._likely = self._values(cluster, rank)
         return self._made(self.rng.choices(KINDS, WEIGHTS)[0], cluster, rank)
 
     def _made(self, kind: type[msgspec.Struct], cluster: Cluster, rank: int) -> Any:
         return kind(**{each.name: self._value(each.name, each.type, cluster, rank) for each in _fields(kind)})
 
     def _value(self, name: str, kind: inspect.Type, cluster: Cluster, rank: int) -> Any:  # noqa: PLR0911  # one per type
-        rng, likely = self.rng, self._likely(name, cluster, rank)
+        rng, likely = self.rng, self._likely.get(name)
         if likely and rng.random() < LIKELY:
             return rng.choice(likely)
         match kind:
@@ -66,12 +68,12 @@ class RandomMessages:
             numbers += [5e-324, 1e-300, 0.5, 1e17, -0.0]
         return self.rng.choice([number for number in numbers if (kind.ge or 0) <= number <= (kind.le or 0)])
 
-    def _likely(self, name: str, cluster: Cluster, rank: int) -> list[Any]:
-        """Return values that a worker of this run might give here."""
+    def _values(self, cluster: Cluster, rank: int) -> dict[str, list[Any]]:
+        """Return values that a worker of this run might give, by the names of fields."""
         worker = cluster.members.workers.get(rank)
         heard = 0 if worker is None else min(worker.heard, 2**62)
         gone = [one.rank for one in cluster.members.workers.values() if not one.live]
-        choices: dict[str, list[Any]] = {
+        return {
             "said": [heard],
             "rank": [rank, rank, rank + 1, *gone[:1]],
             "was": [-1, -1, *gone],
@@ -97,7 +99,6 @@ class RandomMessages:
             "leaving": [False, False, False, True],
             "phase": [0, 0, 1],
         }
-        return choices.get(name, [])
 
     def lease(self, cluster: Cluster, rank: int) -> Lease:
         """Return an open lease, or one from what is set aside for this worker."""

@@ -8,7 +8,7 @@ from msgspec import Meta, Struct, field
 
 from taut.core.messages.data import Lease, NoLease, Reserve
 from taut.core.messages.root import MAX_WORKERS, Count, Message, Name, PublicKey, Rank, Text, Tidy
-from taut.core.messages.views import STRIDE, ViewNumber
+from taut.core.messages.views import STRIDE, RosterVersion, ViewNumber
 
 
 class Member(Struct, frozen=True, array_like=True):
@@ -32,7 +32,7 @@ class Roster(Message, frozen=True):
     """Who is in the run, as of ``version``. A later version replaces an earlier one whole. ``view``: the last decision of
     the workers' own that its maker knows of; who is part of a later one passes it over."""
 
-    version: Count
+    version: RosterVersion
     members: Annotated[list[Member], Meta(max_length=MAX_WORKERS)]
     gone: Annotated[list[Gone], Meta(max_length=MAX_WORKERS)]
     view: ViewNumber = 0

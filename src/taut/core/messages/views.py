@@ -6,12 +6,13 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from taut.core.messages.root import MAX_WORKERS, Count, Rank
+from taut.core.messages.root import MAX_WORKERS, Rank
 
 STRIDE = 1 << 32  # more versions of the supervisor's roster than a run ever has
 MOST_VIEWS = 16  # that may be in force at once
 
 ViewNumber = Annotated[int, Meta(ge=0, le=2**20)]  # a stamp is below 2^53, so that a float holds it
+RosterVersion = Annotated[int, Meta(ge=0, le=STRIDE - 1)]
 
 
 class View(Struct, frozen=True, array_like=True):
@@ -24,7 +25,7 @@ class View(Struct, frozen=True, array_like=True):
     """
 
     number: ViewNumber
-    version: Count
+    version: RosterVersion
     members: Annotated[list[Rank], Meta(max_length=MAX_WORKERS)]
     own: bool = False
 
