@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, Self
 from taut.beginning import INTERRUPTED
 from taut.cli.display import Display
 from taut.cli.logs import ALL, Logs, Wanted, failures
-from taut.codecs.registry import compiling_text
 from taut.engines.local import Exit, LocalEngine
 from taut.engines.script import MODULE, module_of
 from taut.errors import Misuse, RunFailed
@@ -132,6 +131,15 @@ def conduct(supervisor: Supervisor, engine: LocalEngine | None, display: Display
     return ended
 
 
+def _compiling_text(engine: LocalEngine | None) -> str:
+    """Return what is said while the engine compiles kernels; an empty text when it does not."""
+    if engine is None or not engine.compiling:
+        return ""
+    from taut.codecs.registry import compiling_text  # with NumPy: commands that start nothing do without it
+
+    return compiling_text(*engine.compiling)
+
+
 def _until_outcome(
     supervisor: Supervisor,
     engine: LocalEngine | None,
@@ -148,7 +156,7 @@ def _until_outcome(
         view = supervisor.view()
         ended.joined = ended.joined or bool(view.workers)
         ended.outcome = outcome
-        display.doing = compiling_text(*engine.compiling) if engine is not None and engine.compiling else ""
+        display.doing = _compiling_text(engine)
         display.update(view)
         if supervisor.superseded:
             ended.superseded = True

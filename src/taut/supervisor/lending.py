@@ -13,6 +13,7 @@ from taut.supervisor.lengths import Lengths
 from taut.supervisor.membership import Worker
 from taut.supervisor.reserves import Reserves
 from taut.supervisor.roll import Roll
+from taut.supervisor.samples import other_samples
 
 MOST_HELD = 4  # requests of one worker: more than it makes ahead
 BALANCE_S = 0.5
@@ -49,7 +50,8 @@ class Lending:
         if roll.ending.begun:
             roll.outbox.send(worker.connection, NoLease(final))
             return
-        self.asks[worker.rank] = request
+        if not self._same_samples(worker, request, now):
+            return
         if self._helps_itself(worker.rank, final, request.length):
             self._hold(worker, request)
             return
@@ -82,6 +84,20 @@ class Lending:
         # of the last data, which the dead may leave, nobody is to have more than its turn
         self._hold(worker, request, 1 if answer == HOLD else MOST_HELD)
 
+    def _same_samples(self, worker: Worker, request: LeaseRequest, now: float) -> bool:
+        """Note the request. When a worker begins other passes, compare the samples that all have; False: it is wrong."""
+        former, self.asks[worker.rank] = self.asks.get(worker.rank), request
+        known = former is not None and (former.until, former.samples) == (request.until, request.samples)
+        if known or not request.samples:
+            return True
+        roll = self.roll
+        for rank, why in other_samples(self.asks, worker.rank, self._voters(), roll.plan.workers).items():
+            self._refuse(roll.members.workers[rank], why, now)
+        return worker.live
+
+    def _voters(self) -> set[int]:
+        return {one.rank for one in self.roll.members.live() if one.state in ("ready", "training")}
+
     def _agreed(self, worker: Worker, epoch: int, request: LeaseRequest, now: float) -> bool:
         """Whether the pass has the length that the request gives. Else the request is held, or its worker is wrong."""
         lengths, leases, members = self.lengths, self.roll.leases, self.roll.members
@@ -104,9 +120,6 @@ class Lending:
         if ruling.length is not None and ruling.length != current.length:
             leases.restart(epoch, ruling.length)
         return worker.live
-
-    def _voters(self) -> list[int]:
-        return [one.rank for one in self.roll.members.live() if one.state in ("ready", "training")]
 
     def _refuse(self, worker: Worker, why: str, now: float) -> None:
         """Send a worker with another data set away. A latecomer is turned away, as one with another model is: that is no
