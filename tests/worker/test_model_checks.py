@@ -37,12 +37,12 @@ def test_only_what_the_optimizer_has_is_trained() -> None:
     assert check_model(model, sgd(model[1])) == [model[1].weight]
 
 
-def test_a_second_optimizer_may_load_its_weights_before_the_first_exchange() -> None:
+def test_a_second_optimizer_is_noticed_at_its_first_step() -> None:
     model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
     optimizer = sgd(model[1])
     guard = ModelGuard(model, optimizer, check_model(model, optimizer))
-    model.load_state_dict(model.state_dict())
-    guard.check()
+    model.load_state_dict(model.state_dict())  # that is no step
+    guard.begin()
     with torch.no_grad():
         model[0].weight.add_(1.0)
     with pytest.raises(Misuse, match=r"'0\.weight'"):

@@ -101,7 +101,7 @@ weights with load_state_dict without assign=True
         others = [parameter for parameter in model.parameters() if id(parameter) not in kept]
         self._frozen = [parameter for parameter in others if not parameter.requires_grad]
         self._loose = [parameter for parameter in others if parameter.requires_grad]  # no optimizer has them
-        self._loose_versions: list[int] | None = None  # as of the first exchange
+        self._loose_versions: list[int] | None = None  # as of the first step
         self._places = [parameter.data_ptr() for parameter in trained]
         self._held = _held(optimizer)
         self._checks = 0
@@ -120,6 +120,11 @@ weights with load_state_dict without assign=True
         if self._checks == 0:
             self.check_modules()
         self._checks += 1
+
+    def begin(self) -> None:
+        """The script trains from now on: before, it may have loaded weights."""
+        if self._loose_versions is None:
+            self._loose_versions = [parameter._version for parameter in self._loose]
 
     def check_modules(self) -> None:
         """Raise ``Misuse`` if the model has no longer the parameters that it had at ``join``. Slower than ``check``."""
@@ -162,10 +167,9 @@ weights with load_state_dict without assign=True
         )
 
     def _check_loose(self) -> None:
+        self.begin()
         versions = [parameter._version for parameter in self._loose]
-        if self._loose_versions is None:
-            self._loose_versions = versions
-        if versions == self._loose_versions:
+        if versions == self._loose_versions or self._loose_versions is None:
             return
         at = next(at for at, version in enumerate(versions) if version != self._loose_versions[at])
         raise Misuse(

@@ -64,6 +64,7 @@ class OptimizerSteps:
         return self._unexchanged > 0 and not self._script_exchanges
 
     def _before(self, number: int, after: list[Any], optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> Any:
+        self._guard.begin()
         after[0].remove()
         after[0] = optimizer.register_step_post_hook(self._after)  # after hooks of the script, which may move weights
         if self._seat is not None and self._seat.talk.stepping_itself:
