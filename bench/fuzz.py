@@ -2,7 +2,8 @@
 
 A payload is absorbed (and some are merged): it is taken in whole or refused with nothing changed, and memory stays
 bounded. A frame is decoded as a message of some family. Anything but ``MalformedMessage`` is a failure, printed with the
-seed and the command that shows it again.
+seed and the command that shows it again. A million lies of one worker are told to the others, under every strategy
+(``taut.testing.peer_fuzz``): nobody ends because of one.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from report import Row, arguments, report, row
 
 PORTION = 50_000
 PAYLOADS, FRAMES = 5_000_000, 5_000_000
-PORTIONS = {"payloads": 1 << 20, "frames": 1 << 21}  # where the seeds of each begin
+PEERS = 1_000_000
+PORTIONS = {"payloads": 1 << 20, "frames": 1 << 21, "peers": 1 << 22}  # where the seeds of each begin
 
 
 def portion(what: str, seed: int, count: int) -> tuple[int, int, str]:
@@ -31,6 +33,11 @@ def portion(what: str, seed: int, count: int) -> tuple[int, int, str]:
 
             fuzzed = fuzz_payloads(payload_samples(), SIZE, count, seed)
             return fuzzed.refused, fuzzed.taken, ""
+        if what == "peers":
+            from taut.testing.peer_fuzz import fuzz_peers
+
+            lies = fuzz_peers(count, seed)
+            return lies.refused, lies.taken, ""
         from taut.testing.frame_fuzz import fuzz_frames
         from taut.testing.message_samples import message_samples
 
@@ -70,13 +77,13 @@ def main(args: argparse.Namespace) -> None:
     if args.replay:
         what, _, seed = args.replay.partition(":")
         if what not in PORTIONS or not seed.isdigit():
-            sys.exit(f"--replay {args.replay}: expected payloads:SEED or frames:SEED, as a failure prints it")
+            sys.exit(f"--replay {args.replay}: expected payloads:SEED, frames:SEED or peers:SEED, as a failure prints it")
         *_, failure = portion(what, int(seed), PORTION)
         sys.exit(failure or 0)
     share = 50 if args.quick else 1
     rows = [
         one
-        for what, total in (("payloads", PAYLOADS), ("frames", FRAMES))
+        for what, total in (("payloads", PAYLOADS), ("frames", FRAMES), ("peers", PEERS))
         for one in fuzz(what, total // share, args.jobs)
     ]
     report("fuzz", rows, args)
@@ -87,5 +94,5 @@ if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parent))
     parser = arguments(__doc__ or "")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes")
-    parser.add_argument("--replay", help="payloads:SEED or frames:SEED, of a failure")
+    parser.add_argument("--replay", help="payloads:SEED, frames:SEED or peers:SEED, of a failure")
     main(parser.parse_args())

@@ -7,7 +7,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scripted import Scripted
 
-from taut.core.messages import Complaint, Dispute, Done, Expulsion, Failed, Heartbeat, LeaseRequest, Leave, Statistics
+from taut.core.messages import (
+    Complaint,
+    Dispute,
+    Done,
+    Drain,
+    Expulsion,
+    Failed,
+    Heartbeat,
+    LeaseRequest,
+    Leave,
+    Statistics,
+)
 from taut.errors import Misuse
 from taut.supervisor.cluster import Cluster
 from taut.supervisor.complaints import MOST_EXCESS, MOST_REFUSED, WINDOW_S
