@@ -52,7 +52,7 @@ def test_every_field_of_every_message_has_bounds(kind: type[m.Message]) -> None:
                 assert each.ge is not None, path
                 assert each.le is not None, path
                 assert math.isfinite(each.ge * each.ge + each.le * each.le), f"{path}: its square is not finite"
-            case inspect.StrType() | inspect.ListType() | inspect.DictType():
+            case inspect.StrType() | inspect.BytesType() | inspect.ListType() | inspect.DictType():
                 assert each.max_length is not None, path
             case inspect.StructType() | inspect.UnionType() | inspect.TupleType():
                 pass
