@@ -160,7 +160,7 @@ class Stages:
                     if isinstance(message, Updates | Parcel):
                         blocked.add(to)
                         self.tell(Blocked(to, message), stage)
-                case Include():
+                case Include() if stage is self.present:  # the phase before is over here: nothing of it can be missing
                     self._backlog.came(action.origin, action.nbytes)
                     self.arrivals.append(action)
                 case Deliver():
