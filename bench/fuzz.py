@@ -5,6 +5,7 @@
   ``MalformedMessage`` is a failure.
 - A million random valid messages of workers to supervisors, in every state of a run. Anything that a handler raises is a
   failure.
+- A million lies of one worker to the others, under every strategy: nobody ends because of one.
 
 A failure is printed with the seed and the command that shows it again.
 """
@@ -21,9 +22,9 @@ from pathlib import Path
 
 from report import Row, arguments, report, row
 
-PORTIONS = {"payloads": 50_000, "frames": 50_000, "handlers": 10_000}  # inputs of one seed
-TOTALS = {"payloads": 5_000_000, "frames": 5_000_000, "handlers": 1_000_000}
-SEEDS = {"payloads": 1 << 20, "frames": 1 << 21, "handlers": 1 << 22}  # where the seeds of each begin
+PORTIONS = {"payloads": 50_000, "frames": 50_000, "handlers": 10_000, "peers": 10_000}  # inputs of one seed
+TOTALS = {"payloads": 5_000_000, "frames": 5_000_000, "handlers": 1_000_000, "peers": 1_000_000}
+SEEDS = {"payloads": 1 << 20, "frames": 1 << 21, "handlers": 1 << 22, "peers": 1 << 23}  # where the seeds of each begin
 
 
 def portion(what: str, seed: int, count: int) -> tuple[int, int, str]:
@@ -39,6 +40,11 @@ def portion(what: str, seed: int, count: int) -> tuple[int, int, str]:
             from taut.testing.handler_fuzz import fuzz_handlers
 
             return 0, fuzz_handlers(count, seed).kinds.total(), ""
+        if what == "peers":
+            from taut.testing.peer_fuzz import fuzz_peers
+
+            lies = fuzz_peers(count, seed)
+            return lies.refused, lies.taken, ""
         from taut.testing.frame_fuzz import fuzz_frames
         from taut.testing.message_samples import message_samples
 
@@ -91,5 +97,5 @@ if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parent))
     parser = arguments(__doc__ or "")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes")
-    parser.add_argument("--replay", help="payloads:SEED, frames:SEED or handlers:SEED, of a failure")
+    parser.add_argument("--replay", help="payloads:SEED, frames:SEED, handlers:SEED or peers:SEED, of a failure")
     main(parser.parse_args())

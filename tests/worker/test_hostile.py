@@ -242,6 +242,24 @@ def test_messages_of_the_next_phase_and_requests_for_the_state_are_bounded() -> 
     node.close()
 
 
+def test_an_early_message_that_makes_no_sense_is_refused_when_its_phase_comes() -> None:
+    node, peer = seated(Channels(), limit_nbytes=10_000)
+    assert peer.send(0, encode(Updates(0, 0, [Span(1, 1, 1)], phase=1), [b"x"]))
+    node.work(0.0)
+    node.stages.advance(Channels())
+    assert node.refusals.counts == {1: 1}
+    node.close()
+
+
+def test_updates_of_a_phase_that_is_over_are_not_included_in_the_next() -> None:
+    node, peer = seated(Broadcast(merge=b"".join), limit_nbytes=10_000)
+    node.stages.advance(Broadcast(merge=b"".join))
+    assert peer.send(0, encode(Updates(0, 0, [Span(1, 1, 1)]), [b"x"]))
+    node.work(0.0)
+    assert node.take() == []
+    node.close()
+
+
 def test_a_member_that_cannot_be_reached_does_not_keep_the_others_out(monkeypatch: pytest.MonkeyPatch) -> None:
     node, _ = seated(Channels(), limit_nbytes=10_000)
     admit = node.transport.admit

@@ -13,20 +13,17 @@ import fcntl
 import importlib
 import os
 import tempfile
-import threading
 from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
 from typing import Any
 
 import numba
+from numba.core.compiler_lock import global_compiler_lock
 
 from taut.codecs.parallel import forget_pool
 from taut.codecs.registry import compiling_text
 
 os.register_at_fork(after_in_child=forget_pool)
-
-
-_ONE_THREAD = threading.RLock()  # numba's dispatchers are not made for several
 
 
 class Kernel:
@@ -43,7 +40,7 @@ class Kernel:
     def compile(self) -> Any:
         """Return the compiled function, from the cache if it is there. Of several processes or threads at once, one
         compiles it."""
-        with _ONE_THREAD:
+        with global_compiler_lock:
             if self._compiled is None:
                 dispatcher = self._dispatcher
                 with _locked(f"{self._function.__module__}.{self._function.__name__}"):
@@ -54,7 +51,7 @@ class Kernel:
 
     def load(self) -> bool:
         """Load the kernel if it is in the cache; return whether it is ready to be called."""
-        with _ONE_THREAD:
+        with global_compiler_lock:
             cache, target = self._dispatcher._cache, self._dispatcher.targetctx
             if self._compiled is None and cache.load_overload(self._signature, target) is not None:
                 self.compile()

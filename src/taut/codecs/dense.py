@@ -50,7 +50,7 @@ class Dense(Codec):
         shapes: Sequence[tuple[int, ...]] = (),
         seed: int = 0,
     ) -> State:
-        return new_state(w, workers, None)
+        return new_state(w, workers, grid)
 
     def emit(self, state: State, lo: int, hi: int) -> bytes | None:
         check_range(state, lo, hi)

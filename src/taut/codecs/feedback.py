@@ -73,7 +73,7 @@ class Feedback(Codec):
         shapes: Sequence[tuple[int, ...]] = (),
         seed: int = 0,
     ) -> State:
-        state = new_state(w, workers, None, residual=True)
+        state = new_state(w, workers, grid, residual=True)
         state.memory = Memory(len(w), tuple(shapes), seed, workers=workers)
         return state
 

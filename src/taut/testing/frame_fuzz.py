@@ -40,7 +40,7 @@ def fuzz_frames(messages: Sequence[Message], count: int, seed: int) -> Decoded:
     rng, found = random.Random(seed), Decoded()
     frames = [encode(message, [b"payload"] * payload_count(message)) for message in messages]
     for _ in range(count):
-        raw = _mutated(frames, rng)
+        raw = mutated(frames, rng)
         family = rng.choice(FAMILIES)
         try:
             message, payloads = decode(raw, family)
@@ -55,7 +55,8 @@ def fuzz_frames(messages: Sequence[Message], count: int, seed: int) -> Decoded:
     return found
 
 
-def _mutated(samples: Sequence[Sequence[bytes]], rng: random.Random) -> list[bytes]:
+def mutated(samples: Sequence[Sequence[bytes]], rng: random.Random) -> list[bytes]:
+    """Return the frames of one of the samples, with some bytes changed, cut or repeated."""
     frames = [bytearray(frame) for frame in rng.choice(samples)]
     for _ in range(1 if rng.random() < 0.7 else rng.randrange(2, 5)):
         _mutate(frames, samples, rng)

@@ -8,6 +8,7 @@ from taut.core.messages import (
     CheckpointDone,
     Complaint,
     Digest,
+    Dispute,
     Done,
     Donor,
     Drain,
@@ -22,6 +23,7 @@ from taut.core.messages import (
     LeaseRequest,
     LeaseTaken,
     Leave,
+    Mark,
     Member,
     Message,
     Moved,
@@ -55,7 +57,16 @@ from taut.core.messages import (
 
 EXAMPLES: tuple[Message, ...] = (
     Updates(round=1, echo=2, spans=[Span(3, 4, 5), Span(3, 6, 6)]),
-    Report(round=1, position=-1, gap=True, have={0: 1, 7: 2}, sealed=[3], final=-1, merged=[(2, 5), (6, 9)]),
+    Report(
+        round=1,
+        position=-1,
+        gap=True,
+        have={0: 1, 7: 2},
+        sealed=[3],
+        final=-1,
+        merged=[(2, 5), (6, 9)],
+        marks=[Mark(7, 2, bytes(16))],
+    ),
     StateRequest(offset=9, phase=1),
     StateChunk(offset=0, total=10, have={1: 2}, phase=1),
     Hello(1, [TensorSpec("w", [2, 3], "float32", "trained")], "tcp://h:1", "k" * 40, "h", 1),
@@ -63,6 +74,7 @@ EXAMPLES: tuple[Message, ...] = (
     Heartbeat(
         Statistics(steps=3, loss=0.5), [0.25, -1.0], [Complaint(2, 3, 0, "not finite")], 9, 4, View(1, 4, [0, 2], True)
     ),
+    Heartbeat(Statistics(), [], disputes=[Dispute(3, 1)]),
     LeaseRequest(0, 100, 8, False),
     LeaseTaken(Lease(2**61 + 3, 0, 0, 8), 100),
     ReserveSeen(5, 12),

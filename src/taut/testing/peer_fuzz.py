@@ -16,20 +16,41 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from taut.codecs import merge, snap
 from taut.codecs import parse as parse_codec
+from taut.communication.framing import encode, payload_count
+from taut.communication.memory import MemoryNetwork
 from taut.core.events import Arrived, Deliver, Ended, Event, PeerGone, PeerJoined, Published, Send, Taken, Tick, Ticked
-from taut.core.messages import Mark, Note, Report, Span, Updates
+from taut.core.messages import (
+    Mark,
+    Message,
+    Note,
+    Parcel,
+    PeerMessage,
+    Receipt,
+    Report,
+    Span,
+    StateChunk,
+    StateRequest,
+    Updates,
+)
 from taut.errors import MalformedMessage
+from taut.strategies.channels import Channels
 from taut.strategies.combination import default_topology
 from taut.strategies.method import Draining, HeldUp
 from taut.strategies.registry import METHODS, STREAMS, Choice, parse
 from taut.testing.codec_actor import with_codec, with_coder
+from taut.testing.frame_fuzz import mutated
+from taut.testing.message_samples import message_samples
 from taut.testing.method_actor import Actor
 from taut.testing.method_world import MethodWorld
+from taut.worker.node.node import Node
+from taut.worker.node.stage import Protocol
 
+COURIER = "courier"  # beside the strategies: a worker's end of the network
 HONEST, LIAR = 3, 3  # workers 0, 1, 2, and the rank of the one that lies
 SIZE = 24
 EPISODE = 60  # lies in one world
@@ -113,10 +134,71 @@ def fuzz_peers(count: int, seed: int) -> Lies:
     choose, lies = random.Random(seed), Lies()
     names = sorted({*METHODS, *STREAMS})
     while lies.refused + lies.taken < count:
-        name = names[choose.randrange(len(names))]
+        name = choose.choice([*names, COURIER, COURIER])
         episode = min(EPISODE, count - lies.refused - lies.taken)
-        (_fuzz_method if name in METHODS else _fuzz_stream)(parse(name), episode, choose, lies)
+        if name == COURIER:
+            _fuzz_courier(episode, choose, lies)
+        elif name in METHODS:
+            _fuzz_method(parse(name), episode, choose, lies)
+        else:
+            _fuzz_stream(parse(name), episode, choose, lies)
     return lies
+
+
+# ------------------------------------------------------------------------------------------------------- couriers
+
+
+def _fuzz_courier(count: int, choose: random.Random, lies: Lies) -> None:
+    """Frames to a worker's communication thread, whole and broken, in whichever phase it is."""
+    wire = MemoryNetwork()
+    mine, theirs = wire.transport(0), wire.transport(1)
+    theirs.admit(wire.member(0))
+    samples = [encode(each, [b"payload"] * payload_count(each)) for each in message_samples() if _is_of_peers(each)]
+
+    def protocol() -> Protocol:
+        return choose.choice((Channels(limit_nbytes=4000), parse("async").stream(b"".join, budget_nbytes=200)))
+
+    node = Node(mine, lambda _: protocol(), state_limit_nbytes=10_000)
+    node.seat(0, [wire.member(1)])
+    for _ in range(count):
+        what = choose.random()
+        if what < 0.05:
+            node.carry_out()
+            node.stages.advance(protocol())
+            node.handover.enter(node.stage.phase)
+        elif what < 0.3:
+            positions = {item.origin: item.hi for item in node.take()}
+            if positions:
+                node.taken(positions)
+            while node.stage.mail:
+                node.stage.take_mail()
+        frames = mutated(samples, choose) if what < 0.6 else _framed(choose)
+        before = sum(node.refusals.counts.values())
+        theirs.send(0, frames)
+        theirs.receive(0.0)
+        node.work(0.0)
+        refused = sum(node.refusals.counts.values()) > before
+        lies.refused, lies.taken = lies.refused + refused, lies.taken + (not refused)
+    node.close()
+
+
+def _is_of_peers(message: Message) -> bool:
+    return isinstance(message, PeerMessage)
+
+
+def _framed(choose: random.Random) -> list[bytes]:
+    phase, number, seq = choose.choice((0, 0, 0, 1, 2, 9)), choose.choice(NUMBERS), choose.choice((1, 2, 3, 2**40))
+    message: Message = choose.choice(
+        (
+            Parcel(seq, number, Note("x"), choose.randrange(2), choose.randrange(1, 3), phase),
+            Receipt(number, choose.random() < 0.5, phase),
+            StateRequest(number, phase),
+            StateChunk(number, choose.choice(NUMBERS), {1: number}, phase),
+            msgspec.structs.replace(_told([], choose), phase=phase),
+        )
+    )
+    count = payload_count(message)
+    return encode(message, [choose.randbytes(choose.randrange(40)) for _ in range(count)])
 
 
 # ------------------------------------------------------------------------------------------------------- methods

@@ -26,6 +26,7 @@ from taut.core.events import (
     Send,
 )
 from taut.core.messages import Parcel, Updates
+from taut.errors import MalformedMessage
 from taut.worker.node.backlog import Backlog
 from taut.worker.node.early import Early
 from taut.worker.node.facts import Facts
@@ -82,7 +83,10 @@ class Stages:
             if first_phase <= stage.phase:
                 self.tell(PeerJoined(rank))
         for sender, message, payloads in self.early.take():
-            self.arrived(sender, message, payloads)
+            try:
+                self.arrived(sender, message, payloads)
+            except MalformedMessage as error:
+                self._refusals.add(sender, str(error))
         self._facts.note()
 
     def met(self, rank: int, first_phase: int) -> None:
@@ -156,7 +160,7 @@ class Stages:
                     if isinstance(message, Updates | Parcel):
                         blocked.add(to)
                         self.tell(Blocked(to, message), stage)
-                case Include():
+                case Include() if stage is self.present:  # the phase before is over here: nothing of it can be missing
                     self._backlog.came(action.origin, action.nbytes)
                     self.arrivals.append(action)
                 case Deliver():
