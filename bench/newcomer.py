@@ -1,5 +1,5 @@
-"""What does a newcomer see in the first hour? ``taut demo`` with an empty kernel cache and once more, and what it shows; and
-how long ``taut run`` takes to the first step, with an empty kernel cache and with a full one.
+"""What does a newcomer see in the first hour? ``taut demo`` with an empty kernel cache and once more, and what it shows;
+and how long ``taut run`` takes to the first step, with an empty kernel cache and with a full one.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def kernels_in(folder: Path) -> None:
 
 
 def seen(record: dict[str, Any]) -> list[Row]:
-    """Return what the demo shows of its three trainings; one that did not get to the target took longer than it lasted."""
+    """Return what the demo shows of its trainings; for one that never got to the target, how long it lasted."""
     alone, sync, other = record["trainings"].values()
     took = {each["name"]: each["time_to_target_s"] or record["seconds"] for each in (alone, sync, other)}
     name, target = other["name"], f"to a loss of {record['target_loss']:.2f}"
