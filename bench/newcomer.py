@@ -1,59 +1,80 @@
-"""How long do the others stand still when a worker joins synchronous training? Real processes on this machine: two
-workers, a third one joins in mid-run and is given the weights and Adam's averages (12 bytes per parameter). The longest
-time between two steps of those who were there, around the moment at which the newcomer has the state, against their
-longest before."""
+"""What does a newcomer see in the first hour? ``taut demo`` with an empty kernel cache and once more, and what it shows;
+and how long ``taut run`` takes to the first step, with an empty kernel cache and with a full one.
+"""
 
 from __future__ import annotations
 
 import argparse
-import re
+import json
+import os
+import subprocess
 import sys
 import tempfile
-from itertools import pairwise
+import time
 from pathlib import Path
+from typing import Any
 
-from processes import JOBS
+from processes import LIMIT_S, TAUT
 from report import Row, arguments, report, row
-from taut.testing.cluster import LocalCluster
+from startup import first_steps
 
-SIZES = (1_000_000, 8_000_000)
-STEPS = 20
+SLOWER_S, LASTS_S, FASTER = 6.0, 70.0, 1.2
 
 
-def measured(parameters: int, folder: Path) -> list[Row]:
-    gate, out = folder / "gate", folder / "out"
-    out.mkdir(parents=True)
-    args = ["--parameters", str(parameters), "--gate", str(gate), "--out", str(out)]
-    settings: dict[str, object] = {"strategy": "sync", "codec": "dense"}
-    with LocalCluster(JOBS / "newcomer.py", 2, folder / "run", args=args, settings=settings, patience_s=240) as cluster:
-        cluster.until(lambda v: len(v.workers) == 2 and all(r.statistics.steps > STEPS for r in v.workers), "steps")
-        cluster.add(1)
-        cluster.until(lambda v: len(v.workers) == 3 and v.workers[2].statistics.steps > STEPS, "the newcomer to train")
-        pids = [each.pid for each in cluster.poll().workers]
-        gate.touch()
-        outcome = cluster.outcome()
-        cluster.until_exits(3)
-        waited_s = float(re.findall(r"the run's state was here after ([0-9.]+) s", cluster.logs())[0])
-    first, newcomer = (list(map(float, (out / f"{pid}.txt").read_text().split())) for pid in (pids[0], pids[2]))
-    began_s = newcomer[0] - waited_s - 1.0
-    before = max(later - earlier for earlier, later in pairwise(first) if later < began_s)
-    pause = max(later - earlier for earlier, later in pairwise(first) if began_s < later < newcomer[0] + 1.0)
-    megabytes, name = 12 * parameters / 1e6, f"{parameters / 1e6:g}M parameters"
+def demo(folder: Path, seconds: float | None) -> tuple[float, dict[str, Any]]:
+    """Run the demo; return how long it took, and what it printed."""
+    length = [] if seconds is None else ["--seconds", f"{seconds:g}"]
+    begun = time.monotonic()
+    done = subprocess.run(
+        [str(TAUT), "demo", "--json", "--runs-dir", str(folder / "runs"), *length],
+        check=True,
+        timeout=LIMIT_S,
+        stdout=subprocess.PIPE,
+    )
+    taken_s = time.monotonic() - begun
+    sys.stderr.write(f"demo: {taken_s:.1f} s\n")
+    found: dict[str, Any] = json.loads(done.stdout)
+    return taken_s, found
+
+
+def kernels_in(folder: Path) -> None:
+    """Let the processes that are started from now on keep compiled kernels in ``folder``."""
+    os.environ["NUMBA_CACHE_DIR"] = str(folder)
+
+
+def seen(record: dict[str, Any]) -> list[Row]:
+    """Return what the demo shows of its trainings; for one that never got to the target, how long it lasted."""
+    alone, sync, other = record["trainings"].values()
+    took = {each["name"]: each["time_to_target_s"] or record["seconds"] for each in (alone, sync, other)}
+    name, target = other["name"], f"to a loss of {record['target_loss']:.2f}"
+    rows = [row(f"{each} {target}", seconds, "s") for each, seconds in took.items()]
+    rows += [row(f"{each['name']}: samples/s", each["samples_per_s"], "1/s") for each in (alone, sync, other)]
+    rows += [row(f"{each['name']}: sent", each["bytes_sent"] / 1e6, "MB") for each in (sync, other)]
+    rows += [row(f"{each['name']}: longest pause after the kill", each["pause_s"], "s") for each in (sync, other)]
     return [
-        row(f"{name}: state", megabytes, "MB"),
-        row(f"{name}: longest time between two steps, before", before, "s"),
-        row(f"{name}: the same, when one joins", pause, "s"),
-        row(f"{name}: the newcomer waits for the state", waited_s, "s"),
-        row(f"{name}: replicas equal", float(bool(outcome.identical)), "", at_least=1.0),
+        *rows,
+        row(f"{alone['name']} / {name}, {target}", took[alone["name"]] / took[name], "x", at_least=FASTER),
+        row(f"sync / {name}, {target}", took["sync"] / took[name], "x", at_least=FASTER),
+        row("replicas equal", float(bool(sync["identical"] and other["identical"])), "", at_least=1.0),
     ]
 
 
 def main(args: argparse.Namespace) -> None:
-    rows: list[Row] = []
-    with tempfile.TemporaryDirectory(prefix="taut-newcomer-") as folder:
-        for parameters in SIZES[:1] if args.quick else SIZES:
-            rows += measured(parameters, Path(folder) / str(parameters))
-            sys.stderr.write(f"{parameters}: {rows[-4:]}\n")
+    with tempfile.TemporaryDirectory(prefix="taut-newcomer-") as name:
+        folder, seconds = Path(name), 6.0 if args.quick else None
+        kernels_in(folder / "demo")
+        first_s, _ = demo(folder, seconds)
+        second_s, record = demo(folder, seconds)
+        kernels_in(folder / "run")
+        cold_s, warm_s = first_steps(), first_steps()
+    rows = [
+        row("first demo, empty kernel cache", first_s, "s"),
+        row("second demo", second_s, "s", at_most=LASTS_S),
+        row("first demo - second demo", first_s - second_s, "s", at_most=SLOWER_S),
+        row("first step of taut run, empty kernel cache", cold_s, "s"),
+        row("first step of taut run", warm_s, "s"),
+        *seen(record),
+    ]
     report("newcomer", rows, args)
 
 

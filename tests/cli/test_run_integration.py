@@ -218,3 +218,41 @@ def test_the_demo_proves_its_model_file(tmp_path: Path) -> None:
     assert record["seed"] == 3
     assert (tmp_path / record["model"]).exists()
     assert (tmp_path / record["plot"]).read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_demo_compares_one_worker_sync_and_async(tmp_path: Path) -> None:
+    done = taut(tmp_path, "demo", "--seconds", 2, "--workers", 2, "--json", "--no-plot")
+    assert done.returncode == 0, done.stderr
+    record = json.loads(done.stdout)
+    alone, sync, other = record["trainings"].values()
+    assert [each["name"] for each in (alone, sync, other)] == ["one worker", "sync", "async"]
+    assert alone["killed_s"] is None
+    assert all(each["killed_s"] > 1.0 and each["pause_s"] > 0.0 for each in (sync, other))
+    assert [each["identical"] for each in (sync, other)] == [True, True]
+    assert sync["bytes_sent"] > 4 * other["bytes_sent"]
+    assert len(record["words"]) == 2
+
+
+LINKED = """
+import json, sys, time, torch, taut
+model = torch.nn.Linear(500, 500, bias=False)  # a megabyte
+x, times = torch.ones(64, 500), []
+with taut.join(model, torch.optim.SGD(model.parameters(), lr=1e-6)) as worker:
+    for (batch,) in worker.batches((x,), batch_size=4):
+        worker.step(model(batch).square().mean())
+        times.append(time.time())
+open(f"times-{worker.rank}.json", "w").write(json.dumps(times))
+"""
+
+
+def test_sync_is_as_fast_as_its_links_allow(tmp_path: Path) -> None:
+    """Two workers send each other a megabyte a step, over links of 5 MB/s each way."""
+    (tmp_path / "linked.py").write_text(LINKED)
+    done = taut(tmp_path, "run", "-n", 2, "--strategy", "sync", "--link", "40mbit", "--json", "linked.py")
+    assert done.returncode == 0, done.stderr
+    record = json.loads(done.stdout)
+    assert record["settings"]["link"] == "40mbit"
+    times = json.loads((tmp_path / "times-0.json").read_text())
+    least_s = (len(times) - 1) * 1e6 / 5e6
+    assert len(times) >= 6
+    assert least_s <= times[-1] - times[0] + 0.05 < 3 * least_s + 1.0

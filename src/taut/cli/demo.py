@@ -1,4 +1,4 @@
-"""``taut demo``: a small network on handwritten digits, by several workers and by one, on as many samples."""
+"""``taut demo``: what taut is for, in a minute; ``taut demo --quick``: several workers and one, on as many samples."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
+from taut.cli.demo_comparison import LINK, SECONDS, compare_on, default_workers, finished
 from taut.cli.display import Display, split_text
 from taut.cli.figures import compression, scores_text, size, time_split, times, validation_record
-from taut.cli.launch import Ended, check_joined, report_failures
+from taut.cli.launch import check_joined, report_failures
 from taut.cli.log import set_up_log
 from taut.cli.options import (
     OUTPUT,
@@ -24,6 +25,7 @@ from taut.cli.options import (
     Config,
     Finish,
     Json,
+    Link,
     Name,
     Quiet,
     RunsDir,
@@ -39,7 +41,7 @@ from taut.cli.options import (
 from taut.cli.run import LocalRun, check_start
 from taut.config import Settings, resolve
 from taut.core.messages import Statistics
-from taut.errors import Misuse, RunFailed
+from taut.errors import Misuse
 from taut.supervisor.figures import cluster_rate, total
 from taut.supervisor.view import Outcome
 
@@ -70,9 +72,19 @@ def demo(
     topology: Topology = None,
     codec: Codec = None,
     finish: Finish = None,
-    epochs: Annotated[int, typer.Option(help="Passes over the training samples.", rich_help_panel=RUN)] = EPOCHS,
+    quick: Annotated[
+        bool,
+        typer.Option("--quick", help="Train with several workers and with one, unhindered.", rich_help_panel=RUN),
+    ] = False,
+    epochs: Annotated[
+        int | None, typer.Option(help="Passes over the training samples; implies --quick.", rich_help_panel=RUN)
+    ] = None,
+    seconds: Annotated[
+        float, typer.Option(help="Length of each of the three trainings.", rich_help_panel=RUN, min=2.0, max=600.0)
+    ] = SECONDS,
     seed: Seed = None,
     start: Start = None,
+    link: Link = None,
     name: Name = None,
     runs_dir: RunsDir = None,
     config: Config = None,
@@ -82,9 +94,10 @@ def demo(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Train a digit classifier with four workers, then with one, and compare.
+    """Show what taut is for: a digit classifier, trained by one worker, by sync and by async, a minute in all.
 
-    Both train on as many samples. Accuracy is of the written model file, on samples that were held out.
+    Links are limited to 100 Mbit/s, one worker is slowed down and one is killed. With --quick: several workers, then one,
+    on as many samples, without any of that.
     """
     flags = {
         "workers": workers,
@@ -93,24 +106,43 @@ def demo(
         "codec": codec,
         "finish": finish,
         "seed": seed,
+        "link": link,
         "name": name,
         "runs_dir": runs_dir,
     }
-    settings = resolve(flags, config_file=config, defaults={"workers": WORKERS}).fitted()
+    quick = quick or epochs is not None
+    defaults = {"workers": WORKERS} if quick else {"workers": default_workers(), "link": LINK}
+    settings = resolve(flags, config_file=config, defaults=defaults).fitted()
     check_start(start)
-    check_demo(epochs)
+    check_demo(EPOCHS if epochs is None else epochs)
     set_up_log(settings.log)
     display = Display(notes(), quiet=quiet or as_json)
+    settings = replace(settings, preload=("sklearn.datasets", *settings.preload))
+    if quick:
+        train_quickly(settings, EPOCHS if epochs is None else epochs, display, start, plot=plot, as_json=as_json)
+        return
+    if settings.workers < 2:
+        raise Misuse(f"--workers = {settings.workers}", "at least 2: one is killed", "--quick takes one worker, too")
+    compared = compare_on(settings, seconds, display, start, plot)
+    if as_json:
+        compared.print_json()
+    elif not quiet:
+        compared.show()
+
+
+def train_quickly(
+    settings: Settings, epochs: int, display: Display, start: str | None, *, plot: bool, as_json: bool
+) -> None:
+    """Train with several workers and with one, on as many samples, and compare."""
     if not display.quiet:
         display.note(settings.describe() + f"  epochs={epochs}", "dim")
-    settings = replace(settings, preload=("sklearn.datasets", *settings.preload))
     cluster = train(settings, epochs, display, start)
     alone = replace(settings, workers=1, threads=settings.threads_per_worker, name=f"{cluster.run}-single", port=0)
     single = train(alone, epochs, display, start)
     picture = draw(cluster, single, settings) if plot else None
     if as_json:
         print_json(record(settings, epochs, cluster, single, picture))
-    elif not quiet:
+    elif not display.quiet:
         show(settings, epochs, cluster, single, picture)
 
 
@@ -145,18 +177,6 @@ def train(settings: Settings, epochs: int, display: Display, start: str | None) 
         workers=[row.statistics for row in outcome.workers.values()],
         accuracy=accuracy_of(list(outcome.ensemble.values()) or [outcome.model], settings.seed),
     )
-
-
-def finished(ended: Ended) -> Outcome:
-    """The outcome of a training that ended well; anything else ends the demo."""
-    if ended.interrupted:
-        raise typer.Exit(ended.exit_code)
-    if ended.outcome is None:
-        raise RunFailed("another supervisor has taken over")
-    if ended.outcome.model is None or ended.exit_code:
-        why = ended.outcome.error or "; ".join(ended.outcome.failures) or "the run failed"
-        raise RunFailed(why)
-    return ended.outcome
 
 
 def accuracy_of(model_files: Sequence[Path], seed: int) -> float:

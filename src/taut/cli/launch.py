@@ -37,6 +37,7 @@ class Ended:
     exits: list[Exit] = field(default_factory=list)
     late: list[Exit] = field(default_factory=list)  # after the outcome: the supervisor did not judge these
     interrupted: bool = False
+    drained: bool = False  # by Ctrl-C or SIGTERM
     joined: bool = False
     superseded: bool = False  # another supervisor has the run
     asked: bool = False  # the workers were asked to end: how they end from there on is no news
@@ -166,7 +167,7 @@ def _until_outcome(
             ended.interrupted = True
             return
         if interrupts.count and not draining:
-            draining = True
+            draining = ended.drained = True
             display.note("stopping: draining, Ctrl-C again to stop now")
             supervisor.drain(interrupts.last)
         if engine is not None and not engine.running and not ended.joined and outcome is None:

@@ -1,4 +1,4 @@
-"""Steps of a model of a given size with Adam, and when each of them ended: for ``bench/newcomer.py``."""
+"""Steps of a model of a given size with Adam, and when each of them ended: for ``bench/late_joiner.py``."""
 
 import argparse
 import logging
