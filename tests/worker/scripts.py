@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from taut.errors import Misuse, RunFailed
+from taut.simulator.faults import Fault
 from taut.simulator.network import Link, Links
 from taut.simulator.numeric import simulate_script
 from taut.simulator.scenario import Scenario
@@ -50,8 +51,8 @@ class Ran:
     told: tuple[dict[str, float], ...] = ()
 
 
-def ran(folder: Path, body: str, how: str, workers: int = 2) -> Ran:
-    """Run HEAD and ``body``: ``alone``, as a run of one, or by ``workers`` under the strategy ``how``."""
+def ran(folder: Path, body: str, how: str, workers: int = 2, faults: tuple[Fault, ...] = ()) -> Ran:
+    """Run HEAD and ``body``: ``alone``, as a run of one, or by ``workers`` under strategy ``how``, with ``faults``."""
     script = folder / "script.py"
     script.write_text(HEAD + body)
     if how == "alone":
@@ -62,9 +63,8 @@ def ran(folder: Path, body: str, how: str, workers: int = 2) -> Ran:
         return Ran(score=names["accuracy"](names["model"]))
     output = folder / how.partition(":")[0]
     output.mkdir(exist_ok=True)
-    scenario = Scenario(
-        script=str(script), workers=workers, strategy=how, speeds=Speeds(step_s=0.01), links=Links(Link(1e9, 1e-4))
-    )
+    speeds, links = Speeds(step_s=0.01), Links(Link(1e9, 1e-4))
+    scenario = Scenario(script=str(script), workers=workers, strategy=how, speeds=speeds, links=links, faults=faults)
     try:
         found = simulate_script(scenario, output=output, limit_s=600.0)
     except (Misuse, RunFailed) as error:

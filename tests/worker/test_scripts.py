@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from scripts import EVERYWHERE, TOGETHER, ran
 
+from taut.simulator.faults import Fail, Join
+
 RIGHT = {
     "plain": """
 with taut.join(model, optimizer, validate=accuracy) as worker:
@@ -271,6 +273,14 @@ def test_is_right(script: str, how: str, tmp_path: Path) -> None:
     for told in found.told:
         assert told.get("moved", 0.0) < 1e-5, "rounding to the grid apart, a layer whose rate is 0 stays"
         assert told.get("steps", 1) > 0 and told.get("kept", 1)
+
+
+@pytest.mark.parametrize("how", ["sync", "sync:backup=1"])
+def test_several_optimizers_survive_a_death_and_are_given_to_a_newcomer(how: str, tmp_path: Path) -> None:
+    script = RIGHT["two optimizers, one of them in every third step"].replace("epochs=4", "epochs=12")
+    found = ran(tmp_path, script, how, workers=3, faults=(Fail(1, 0.3), Join(1, 0.6)))
+    assert found.identical and "silent" in found.error and len(found.told) == 4
+    assert found.score is not None and found.score > 0.9
 
 
 @pytest.mark.parametrize(("script", "how"), [(name, how) for name, case in REFUSED.items() for how in case[2]])
