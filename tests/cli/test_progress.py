@@ -51,6 +51,8 @@ def test_the_line_says_which_epoch_of_how_many_and_the_time_left() -> None:
     rates.update(now)
     assert "epoch 3 of 10, 25%, 1 s left" in progress_text(now, rates)
     assert "100 samples/s" in progress_text(now, rates)
+    beginning = replace(now, train_s=0.5)
+    assert "25%" in progress_text(beginning, rates) and "left" not in progress_text(beginning, rates)
     unknown = view(5.0, 500)
     assert "epoch 3, 50%" in progress_text(unknown, rates) and "left" not in progress_text(unknown, rates)
     draining = view(5.0, 500, state="draining", epochs=10, samples_trained=25, samples_left=75)

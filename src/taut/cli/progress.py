@@ -14,6 +14,7 @@ from taut.supervisor.figures import total
 from taut.supervisor.view import ClusterView
 
 WINDOW_S = 5.0  # samples per second are of this time
+SETTLED_S = 2.0  # after the start: before that, the time left would be a guess from the first steps, which are slow
 QUIET_S = 2.0  # a worker that says nothing for longer has stopped training, as far as the rate is concerned
 
 
@@ -85,7 +86,7 @@ def _position(view: ClusterView, rates: RecentRates) -> list[str]:
         return []
     words = [f"epoch {view.epoch + 1} of {view.epochs}" if view.epochs else f"epoch {view.epoch + 1}", f"{share:.0%}"]
     rate = rates.together()
-    if view.epochs and view.state == "training" and rate > 0:
+    if view.epochs and view.state == "training" and view.train_s >= SETTLED_S and rate > 0:
         words.append(f"{time_text(view.samples_left / rate)} left")
     return words
 
@@ -97,7 +98,8 @@ def _figures(view: ClusterView, rates: RecentRates) -> list[str]:
         return []
     words = [f"{rates.together():,.0f} samples/s"]
     words += [] if together.loss is None else [f"loss {together.loss:.4f}"]
-    words.append(f"sent {size(together.bytes_sent)} ({times(compression(together))})")
+    factor = compression(together)
+    words.append(f"sent {size(together.bytes_sent)}" + ("" if factor is None else f" ({times(factor)} less)"))
     return [*words, f"consensus {view.consensus:.2g}"]
 
 
