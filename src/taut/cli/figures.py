@@ -35,15 +35,6 @@ def times(factor: float | None) -> str:
     return f"{factor:.0f}x" if factor >= 10 else f"{factor:.1f}x"
 
 
-def staleness_text(statistics: Statistics) -> str:
-    """Return how many steps late updates arrive, or a dash where none were sent.
-
-    >>> staleness_text(Statistics(staleness=1.52)), staleness_text(Statistics())
-    ('1.5', '-')
-    """
-    return f"{statistics.staleness:.1f}" if statistics.staleness else "-"
-
-
 def duration_text(wall_s: float | None, total_s: float | None) -> str:
     """Return how long a run trained, and how long all of it took: starting the workers and saving the model too.
 

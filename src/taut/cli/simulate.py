@@ -138,7 +138,7 @@ def sized(scenario: Scenario, step_s: float | None, parameters: int | None, timi
     from taut.simulator.measure import measure
 
     if not silent:
-        notes().print(f"measuring a few steps of {scenario.script} ...", style="dim")
+        notes().print(f"measuring a few steps of {scenario.script} ...", style="dim", soft_wrap=True)
     made = measure(scenario)
     if not silent:
         found = f"a step takes {made.step_s * 1000:.3g} ms here (--step {made.step_s * 1e6:.0f}us to repeat exactly)"

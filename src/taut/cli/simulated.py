@@ -7,13 +7,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.table import Table
-
-from taut.cli.display import split_text
-from taut.cli.figures import score_text, size, staleness_text, time_split, times, validation_record
+from taut.cli.display import exchange_text, worker_table
+from taut.cli.figures import score_text, time_split, validation_record
 from taut.cli.options import results
 from taut.simulator.faults import fault_text, kind_of
 from taut.supervisor.figures import compression, rate, total
+from taut.supervisor.view import WorkerRow
 
 if TYPE_CHECKING:
     from taut.simulator.result import Simulated
@@ -62,27 +61,18 @@ def record(found: Simulated, timing_only: bool) -> dict[str, Any]:
 def show(found: Simulated, timing_only: bool, trace: Path | None) -> None:
     """The result for people."""
     console, together = results(), total(found.workers.values())
-    rows = sorted(found.workers.items())
-    table = Table(box=None, pad_edge=False, padding=(0, 1))
-    table.add_column("worker", justify="right")
-    for name in ("steps", "samples/s", "loss", "sent", "stale"):
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("comp/enc/send/wait\n/merge/data %", no_wrap=True)
-    table.add_column("")
-    for rank, given in rows[:SHOWN]:
-        loss = "-" if given.loss is None else f"{given.loss:.4f}"
-        cells = [f"{given.steps:,}", f"{rate(given):,.0f}", loss, size(given.bytes_sent), staleness_text(given)]
-        table.add_row(str(rank), *cells, split_text(given), found.gone.get(rank, ""))
-    console.print(table)
+    rows = [
+        WorkerRow(rank, "", 0, "gone" if rank in found.gone else "finished", given, 0.0, found.gone.get(rank, ""))
+        for rank, given in sorted(found.workers.items())
+    ]
+    console.print(worker_table(rows[:SHOWN]))
     if len(rows) > SHOWN:
         console.print(f"... and {len(rows) - SHOWN} more workers")
     per_s = together.samples / found.wall_s if found.wall_s else 0.0
     speed = f"{per_s:,.0f} samples/s" if per_s else f"{together.steps / (found.wall_s or 1.0):,.0f} steps/s"
-    words = [f"{found.wall_s:,.3f} virtual seconds", speed, f"sent {size(together.bytes_sent)}"]
-    factor = compression(together)
-    if factor is not None:
-        words.append(f"a dense ring all-reduce would send {times(factor)} as much")
-    console.print(", ".join(words))
+    console.print(f"{found.wall_s:,.3f} virtual seconds, {speed}", soft_wrap=True)
+    if together.bytes_sent:
+        console.print(f"exchange: {exchange_text(together)}", soft_wrap=True)
     for fault in found.missed:
         console.print(f"never happened: {fault_text(fault)} (the run was over by then)", style="yellow")
     if not timing_only:
