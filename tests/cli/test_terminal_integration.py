@@ -287,6 +287,7 @@ def test_ctrl_c_twice_ends_the_demo(tmp_path: Path) -> None:
 def test_ctrl_c_ends_what_takes_long(trained: tuple[Path, Terminal], words: tuple[object, ...]) -> None:
     with taut(trained[0], *words) as terminal:
         terminal.wait_for(lambda seen: "simulating" in seen or "0/3" in seen or "Ctrl-C to stop" in seen)
+        assert not re.search(r"\d…", terminal.text), f"a figure is cut off:\n{terminal.text}"
         terminal.press(CTRL_C)
         assert terminal.exit_code() in (0, 1, 130), terminal.text
     check_left_in_order(terminal)
