@@ -19,7 +19,7 @@ from taut.supervisor.figures import PARTS, cluster_rate, rate, total
 from taut.supervisor.view import ClusterView, Outcome, WorkerRow, grouped
 
 ROWS_BESIDE = 6  # of the display, beside the workers' lines: the heading, the bar, figures, and some of what came before
-PLAIN_EVERY_S, PLAIN_LATER_EVERY_S = 2.0, 10.0  # without a terminal: often in the first seconds, then rarely
+PLAIN_EVERY_S, PLAIN_LATER_EVERY_S = 2.0, 10.0  # without a terminal: often when the training begins, else rarely
 
 
 def split_text(statistics: Statistics) -> str:
@@ -34,7 +34,6 @@ def split_text(statistics: Statistics) -> str:
 
 def worker_table(
     rows: Iterable[WorkerRow],
-    title: str = "",
     scores: Mapping[int, float | None] | None = None,
     rates: RecentRates | None = None,
 ) -> Table:
@@ -44,8 +43,6 @@ def worker_table(
     ``scores`` adds the validation score of each replica. The reason of a worker that is gone is told below the table.
     """
     table = Table(
-        title=title or None,
-        title_justify="left",
         caption_justify="left",
         caption_style="red",
         box=None,
@@ -104,7 +101,7 @@ class Display:
         self.doing = ""  # what is done before the run starts, shown in place of its progress
         self._live: Live | None = None
         self._rates = RecentRates()
-        self._last_event, self._last_line_s = 0, -PLAIN_EVERY_S
+        self._last_event, self._last_line_s = 0, -PLAIN_LATER_EVERY_S
 
     def __enter__(self) -> Self:
         if self.console.is_terminal and not self.quiet:
@@ -137,7 +134,7 @@ class Display:
         self._rates.update(view)
         if self._live is not None:
             self._live.update(self._drawn(view))
-        elif view.wall_s - self._last_line_s >= (PLAIN_EVERY_S if view.wall_s < 20 else PLAIN_LATER_EVERY_S):
+        elif view.wall_s - self._last_line_s >= (PLAIN_EVERY_S if 0 < view.train_s < 20 else PLAIN_LATER_EVERY_S):
             self._last_line_s = view.wall_s
             self.note(self.doing or progress_text(view, self._rates))
 
@@ -147,7 +144,9 @@ class Display:
         more = len(view.workers) - len(shown)
         parts: list[RenderableType] = [worker_table(shown, rates=self._rates)] if shown else []
         parts += [Text(f"... and {more} more", style="dim")] if more else []
-        return Group(*parts, Text(self.doing, style="bold") if self.doing else progress_bar(view, self._rates))
+        return Group(
+            *parts, Text(self.doing, style="bold") if self.doing else progress_bar(view, self._rates, self.console.width)
+        )
 
 
 def show_outcome(console: Console, run: str, outcome: Outcome) -> None:
@@ -155,9 +154,9 @@ def show_outcome(console: Console, run: str, outcome: Outcome) -> None:
     rows = [outcome.workers[rank] for rank in sorted(outcome.workers)]
     if rows:
         scores = outcome.validation.replicas if outcome.validation else None
-        table = worker_table(
-            rows, f"run {run}: {outcome.state}, {duration_text(outcome.wall_s, outcome.total_s)}", scores
-        )
+        took = duration_text(outcome.wall_s, outcome.total_s)
+        console.print(f"run {run}: {outcome.state}, {took}", style="italic", markup=False, soft_wrap=True)
+        table = worker_table(rows, scores)
         if len(rows) > 1:
             statistics = [row.statistics for row in rows]
             table.add_section()
