@@ -61,9 +61,18 @@ def worker_table(
         score = [] if scores is None else [score_text(scores.get(row.rank))]
         samples_per_s = rate(row.statistics) if rates is None else rates.of(row.rank)
         table.add_row(str(row.rank), _state(row), *_cells(row.statistics, samples_per_s), *score)
-        gone += [f"worker {row.rank} is gone: {row.reason}"] if row.state == "gone" and row.reason else []
-    table.caption = Text("\n".join(gone)) if gone else None
+        gone += [f"worker {row.rank}: {row.reason}"] if row.state == "gone" and row.reason else []
+    table.caption = Text("\n".join(map(_gone_text, grouped(gone)))) if gone else None
     return table
+
+
+def _gone_text(told: str) -> str:
+    """
+    >>> _gone_text("worker 3: killed by SIGKILL"), _gone_text("workers 0, 1: silent for 9.0 s")
+    ('worker 3 is gone: killed by SIGKILL', 'workers 0, 1 are gone: silent for 9.0 s')
+    """
+    who, _, reason = told.partition(": ")
+    return f"{who} {'are' if who.startswith('workers') else 'is'} gone: {reason}"
 
 
 def _state(row: WorkerRow) -> Text:
@@ -153,9 +162,9 @@ def show_outcome(console: Console, run: str, outcome: Outcome) -> None:
     """The summary of a run: per worker and in total, the verdict on the replicas, where the model is."""
     rows = [outcome.workers[rank] for rank in sorted(outcome.workers)]
     if rows:
-        scores = outcome.validation.replicas if outcome.validation else None
         took = duration_text(outcome.wall_s, outcome.total_s)
-        console.print(f"run {run}: {outcome.state}, {took}", style="italic", markup=False, soft_wrap=True)
+        console.print(Text(f"run {run}: {outcome.state}, {took}", style="bold"), soft_wrap=True)
+        scores = outcome.validation.replicas if outcome.validation else None
         table = worker_table(rows, scores)
         if len(rows) > 1:
             statistics = [row.statistics for row in rows]
