@@ -20,10 +20,12 @@ from torch.utils.data import (
     SubsetRandomSampler,
     TensorDataset,
     WeightedRandomSampler,
+    random_split,
 )
 
 import taut
 from taut.errors import Misuse
+from taut.worker.reading import data_of
 
 N = 48
 X = torch.arange(N)
@@ -223,6 +225,19 @@ def test_what_cannot_be_right_is_refused(call: Any, words: list[str]) -> None:
         call(worker)
     for word in words:
         refused.match(word)
+
+
+def test_a_split_has_a_digest_by_which_workers_are_compared() -> None:
+    def digest(seed: int, data: Any = None) -> int:
+        generator = torch.Generator().manual_seed(seed)
+        return data_of(random_split(data or Rows(), [40, 8], generator=generator)[0], 8).samples
+
+    assert digest(1) == digest(1) != digest(2) != 0
+    assert data_of(Rows(), 8).samples == 0 == data_of(DataLoader(Rows(), 8, shuffle=True)).samples
+    subsets = [data_of(DataLoader(Rows(), 8, sampler=SubsetRandomSampler(each))).samples for each in ([1, 2], [1, 3])]
+    assert subsets[0] != subsets[1] and 0 not in subsets
+    halves = [data_of(random_split(Rows(), [24, 24])[0] + Rows(), 8).samples for _ in range(2)]
+    assert halves[0] != halves[1]
 
 
 def test_a_share_has_a_length() -> None:

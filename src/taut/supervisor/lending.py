@@ -13,6 +13,7 @@ from taut.supervisor.lengths import Lengths
 from taut.supervisor.membership import Worker
 from taut.supervisor.reserves import Reserves
 from taut.supervisor.roll import Roll
+from taut.supervisor.samples import other_samples
 
 MOST_HELD = 4  # requests of one worker: more than it makes ahead
 BALANCE_S = 0.5
@@ -49,7 +50,8 @@ class Lending:
         if roll.ending.begun:
             roll.outbox.send(worker.connection, NoLease(final))
             return
-        self.asks[worker.rank] = request
+        if not self._same_samples(worker, request, now):
+            return
         if self._helps_itself(worker.rank, final, request.length):
             self._hold(worker, request)
             return
@@ -81,6 +83,17 @@ class Lending:
             return
         # of the last data, which the dead may leave, nobody is to have more than its turn
         self._hold(worker, request, 1 if answer == HOLD else MOST_HELD)
+
+    def _same_samples(self, worker: Worker, request: LeaseRequest, now: float) -> bool:
+        """Note the request. When a worker begins other passes, compare the samples that all have; False: it is wrong."""
+        former, self.asks[worker.rank] = self.asks.get(worker.rank), request
+        known = former is not None and (former.until, former.samples) == (request.until, request.samples)
+        if known or not request.samples:
+            return True
+        roll = self.roll
+        for rank, why in other_samples(self.asks, worker.rank, self._voters(), roll.plan.workers).items():
+            self._refuse(roll.members.workers[rank], why, now)
+        return worker.live
 
     def _agreed(self, worker: Worker, epoch: int, request: LeaseRequest, now: float) -> bool:
         """Whether the pass has the length that the request gives. Else the request is held, or its worker is wrong."""

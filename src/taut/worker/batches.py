@@ -30,6 +30,7 @@ class Plan:
     last: bool
     order: Order
     drop_last: bool
+    samples: int = 0  # a digest of which samples they are, where the data set is a part of another
 
     def __post_init__(self) -> None:
         if self.length < 1:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from hashlib import blake2b
 from typing import Any, cast
 from weakref import WeakKeyDictionary
 
@@ -37,13 +38,15 @@ _kept: WeakKeyDictionary[Any, Read] = WeakKeyDictionary()  # by the script's Dat
 
 @dataclass(frozen=True)
 class Data:
-    """``length``: samples in a pass; ``order``: which they are; ``read`` turns batches of indices into batches."""
+    """``length``: samples in a pass; ``order``: which they are; ``read`` turns batches of indices into batches.
+    ``samples``: a digest of all indices that a sampler or a ``Subset`` picks, by which workers are compared; else 0."""
 
     length: int
     order: Order
     batch_size: int
     drop_last: bool
     read: Read
+    samples: int = 0
 
 
 def data_of(
@@ -86,7 +89,7 @@ def data_of(
         raise Misuse("in_order=False", "batches in the order in which they were dealt", "leave in_order out")
     length, read = _reader(dataset, loader, options)
     length, order = whole(length, shuffle is not False) if sampler is None else sampled(sampler, length, shuffle)
-    return Data(length, order, batch_size, bool(drop_last), read)
+    return Data(length, order, batch_size, bool(drop_last), read, _samples(dataset, sampler))
 
 
 def _options_of(loader: Any) -> dict[str, Any]:
@@ -107,6 +110,24 @@ def _options_of(loader: Any) -> dict[str, Any]:
     if taken["collate_fn"] is default_collate:
         del taken["collate_fn"]
     return taken
+
+
+def _samples(dataset: Any, sampler: Any) -> int:
+    """Return a digest of the indices by which samples of another data set are picked; 0 where none are."""
+    from torch.utils.data import ConcatDataset, Subset, SubsetRandomSampler
+
+    if isinstance(dataset, ConcatDataset):
+        return hash(tuple(_samples(each, None) for each in dataset.datasets)) % 2**53
+    picked = [sampler.indices] if type(sampler) is SubsetRandomSampler else []
+    while isinstance(dataset, Subset):
+        picked.append(dataset.indices)
+        dataset = dataset.dataset
+    if not picked:
+        return 0
+    digest = blake2b(digest_size=6)
+    for indices in picked:
+        digest.update(np.asarray(indices, np.int64).tobytes())
+    return 1 + int.from_bytes(digest.digest(), "big")
 
 
 def _reader(dataset: Any, loader: Any, options: dict[str, Any]) -> tuple[int, Read]:

@@ -196,7 +196,7 @@ class SupervisorLeases(LeaseSource):
     def request(self, plan: Plan) -> LeaseRequest:
         """For this plan, and what was left before it."""
         first, least = self._first(plan), self._least_batches()
-        return LeaseRequest(first, plan.length, plan.batch_size, plan.last, plan.until, least)
+        return LeaseRequest(first, plan.length, plan.batch_size, plan.last, plan.until, least, plan.samples)
 
     def _ask_again(self, plan: Plan) -> None:
         """A lease may have been lost with a connection that broke; one too many does no harm."""

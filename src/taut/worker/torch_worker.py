@@ -199,7 +199,9 @@ class TorchWorker:
         """
         data = data_of(dataset, batch_size, shuffle, drop_last, **loader)
         first, until = self._dealer.passes(1 if epochs is None else epochs)
-        plan = Plan(data.length, data.batch_size, first, until, epochs is not None, data.order, data.drop_last)
+        plan = Plan(
+            data.length, data.batch_size, first, until, epochs is not None, data.order, data.drop_last, data.samples
+        )
         share = self._dealer.indices(plan)
         return Batches(
             self._deal(share, data.read(share, first)), lambda: self._share(plan.batches(self._dealer.complete))

@@ -22,6 +22,7 @@ class LeaseRequest(Message, frozen=True):
     last: bool  # no pass follows: wait for what others still hold rather than leave it undone
     until: Count = 0
     least: Annotated[int, Meta(ge=1, le=2**31)] = 1  # batches, if the pass has enough: so that a lease lasts a while
+    samples: Count = 0  # a digest of the indices, where the data set is a part of another; 0: it is not
 
 
 class Lease(Message, frozen=True):
