@@ -7,11 +7,13 @@ The bound is the same at every worker and at every moment of a run, for all must
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 
 from taut.codecs.forms import FORMS
 from taut.codecs.forms.form import largest
 from taut.codecs.grid import BITS, Grid
-from taut.codecs.payload import COUNTS, PAIRS, Bytes, Header, Kind, body_of, read, read_pairs
+from taut.codecs.parallel import over
+from taut.codecs.payload import CHUNK, COUNTS, PAIRS, Bytes, Header, Kind, body_of, read, read_pairs
 from taut.errors import MalformedMessage
 
 FAR = 2.0**12  # a script without any sense of scale stays below it, and float32 sums are finite for long
@@ -42,9 +44,18 @@ def reach(payload: Bytes, head: Header, enough: float = 0.0) -> float:
     if head.kind in FORMS:
         return FORMS[head.kind].reach(head, body_of(payload))
     if head.kind is Kind.DENSE:
-        return largest(read(payload, np.float32, head.length))
+        return _largest_of_many(read(payload, np.float32, head.length))
     if head.kind in PAIRS or head.kind in COUNTS:
         pairs = head.kind in PAIRS
         numbers = read_pairs(payload, head)[1] if pairs else read(payload, COUNTS[head.kind], head.length)
         return head.quantum * largest(numbers)
     return head.quantum
+
+
+def _largest_of_many(values: npt.NDArray[np.float32]) -> float:
+    """Return max|x|, piece by piece and on several threads where there are many."""
+
+    def some(lo: int, hi: int) -> float:
+        return max(largest(values[start : min(start + CHUNK, hi)]) for start in range(lo, hi, CHUNK))
+
+    return max(over(some, 0, values.size, CHUNK), default=0.0)

@@ -72,9 +72,14 @@ EXAMPLES: tuple[Message, ...] = (
     Hello(1, [TensorSpec("w", [2, 3], "float32", "trained")], "tcp://h:1", "k" * 40, "h", 1),
     Ready(),
     Heartbeat(
-        Statistics(steps=3, loss=0.5), [0.25, -1.0], [Complaint(2, 3, 0, "not finite")], 9, 4, View(1, 4, [0, 2], True)
+        Statistics(steps=3, loss=0.5),
+        [0.25, -1.0],
+        [Complaint(2, 3, 0, "not finite")],
+        said=9,
+        agreed=4,
+        elected=View(1, 4, [0, 2], True),
+        disputes=[Dispute(3, 1)],
     ),
-    Heartbeat(Statistics(), [], disputes=[Dispute(3, 1)]),
     LeaseRequest(0, 100, 8, False),
     LeaseTaken(Lease(2**61 + 3, 0, 0, 8), 100),
     ReserveSeen(5, 12),
