@@ -227,7 +227,7 @@ def test_the_demo_compares_one_worker_sync_and_async(tmp_path: Path) -> None:
     alone, sync, other = record["trainings"].values()
     assert [each["name"] for each in (alone, sync, other)] == ["one worker", "sync", "async"]
     assert alone["killed_s"] is None
-    assert all(each["killed_s"] > 1.0 and each["pause_s"] > 0.0 for each in (sync, other))
+    assert all(each["killed_s"] > 0.5 and each["pause_s"] > 0.0 for each in (sync, other))
     assert [each["identical"] for each in (sync, other)] == [True, True]
     assert sync["bytes_sent"] > 4 * other["bytes_sent"]
     assert len(record["words"]) == 2
