@@ -1,7 +1,7 @@
 """Draw what a command shows in a real terminal: `python docs/screen.py NAME COMMAND...` writes docs/img/NAME.svg.
 
-The command runs in a pseudo-terminal. The picture shows all its output when it has ended or, with --when TEXT, at the
-moment at which TEXT is on the screen.
+The command runs in a pseudo-terminal. The picture shows all its output when it has ended or, with --when PATTERN, at the
+moment at which that regular expression is found on the screen.
 
     python docs/screen.py run taut run -n 2 examples/digits.py --epochs 20
 """
@@ -9,6 +9,7 @@ moment at which TEXT is on the screen.
 from __future__ import annotations
 
 import argparse
+import re
 import shlex
 from collections.abc import Mapping
 from html import escape
@@ -69,7 +70,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--columns", type=int, default=80)
     parser.add_argument("--rows", type=int, default=24)
-    parser.add_argument("--when", metavar="TEXT", help="draw the moment at which TEXT is shown, then let the command end")
+    parser.add_argument(
+        "--when", metavar="PATTERN", help="draw the moment at which this is shown, then let the command end"
+    )
     parser.add_argument("--title", help="instead of the command")
     parser.add_argument("--patience", type=float, default=300.0, metavar="SECONDS")
     parser.add_argument("name", help="of the picture, in docs/img")
@@ -78,7 +81,7 @@ def main() -> None:
     title = given.title or shlex.join(given.command)
     with Terminal(given.command, columns=given.columns, rows=given.rows) as terminal:
         if given.when:
-            terminal.wait_for(given.when, given.patience)
+            terminal.wait_for(re.compile(given.when).search, given.patience)
             picture = drawn(terminal, title)
         code = terminal.exit_code(given.patience)
         if not given.when:

@@ -34,7 +34,6 @@ def split_text(statistics: Statistics) -> str:
 
 def worker_table(
     rows: Iterable[WorkerRow],
-    title: str = "",
     scores: Mapping[int, float | None] | None = None,
     rates: RecentRates | None = None,
 ) -> Table:
@@ -44,8 +43,6 @@ def worker_table(
     ``scores`` adds the validation score of each replica. The reason of a worker that is gone is told below the table.
     """
     table = Table(
-        title=title or None,
-        title_justify="left",
         caption_justify="left",
         caption_style="red",
         box=None,
@@ -147,7 +144,9 @@ class Display:
         more = len(view.workers) - len(shown)
         parts: list[RenderableType] = [worker_table(shown, rates=self._rates)] if shown else []
         parts += [Text(f"... and {more} more", style="dim")] if more else []
-        return Group(*parts, Text(self.doing, style="bold") if self.doing else progress_bar(view, self._rates))
+        return Group(
+            *parts, Text(self.doing, style="bold") if self.doing else progress_bar(view, self._rates, self.console.width)
+        )
 
 
 def show_outcome(console: Console, run: str, outcome: Outcome) -> None:
@@ -155,9 +154,9 @@ def show_outcome(console: Console, run: str, outcome: Outcome) -> None:
     rows = [outcome.workers[rank] for rank in sorted(outcome.workers)]
     if rows:
         scores = outcome.validation.replicas if outcome.validation else None
-        table = worker_table(
-            rows, f"run {run}: {outcome.state}, {duration_text(outcome.wall_s, outcome.total_s)}", scores
-        )
+        took = duration_text(outcome.wall_s, outcome.total_s)
+        console.print(f"run {run}: {outcome.state}, {took}", style="italic", markup=False, soft_wrap=True)
+        table = worker_table(rows, scores)
         if len(rows) > 1:
             statistics = [row.statistics for row in rows]
             table.add_section()

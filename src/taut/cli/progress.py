@@ -110,8 +110,8 @@ def progress_text(view: ClusterView, rates: RecentRates) -> str:
     return "  ".join(word for word in words if word)
 
 
-def progress_bar(view: ClusterView, rates: RecentRates) -> RenderableType:
-    """Return a run at a moment for a terminal: a bar as wide as there is room, and a line of figures."""
+def progress_bar(view: ClusterView, rates: RecentRates, width: int) -> RenderableType:
+    """Return a run at a moment for a terminal: a bar as wide as there is room, and a line of the figures that fit."""
     share, position = share_done(view), "  ".join(_position(view, rates))
     line = Table.grid(expand=True, padding=(0, 2))
     line.add_column(no_wrap=True)
@@ -119,4 +119,7 @@ def progress_bar(view: ClusterView, rates: RecentRates) -> RenderableType:
     line.add_column(no_wrap=True, justify="right")
     bar = ProgressBar(total=None if share is None else 1.0, completed=share or 0.0, pulse=share is None)
     line.add_row(Text(view.state, style="bold"), bar, position or f"{view.wall_s:.0f} s")
-    return Group(line, Text("  ".join([here_text(view), *_figures(view, rates)]), no_wrap=True, overflow="ellipsis"))
+    words = [here_text(view), *_figures(view, rates)]
+    while len("  ".join(words)) > width:
+        words.pop()
+    return Group(line, Text("  ".join(words)))
