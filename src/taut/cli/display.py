@@ -19,7 +19,7 @@ from taut.supervisor.figures import PARTS, cluster_rate, rate, total
 from taut.supervisor.view import ClusterView, Outcome, WorkerRow, grouped
 
 ROWS_BESIDE = 6  # of the display, beside the workers' lines: the heading, the bar, figures, and some of what came before
-PLAIN_EVERY_S, PLAIN_LATER_EVERY_S = 2.0, 10.0  # without a terminal: often in the first seconds, then rarely
+PLAIN_EVERY_S, PLAIN_LATER_EVERY_S = 2.0, 10.0  # without a terminal: often when the training begins, else rarely
 
 
 def split_text(statistics: Statistics) -> str:
@@ -101,7 +101,7 @@ class Display:
         self.doing = ""  # what is done before the run starts, shown in place of its progress
         self._live: Live | None = None
         self._rates = RecentRates()
-        self._last_event, self._last_line_s = 0, -PLAIN_EVERY_S
+        self._last_event, self._last_line_s = 0, -PLAIN_LATER_EVERY_S
 
     def __enter__(self) -> Self:
         if self.console.is_terminal and not self.quiet:
@@ -134,7 +134,7 @@ class Display:
         self._rates.update(view)
         if self._live is not None:
             self._live.update(self._drawn(view))
-        elif view.wall_s - self._last_line_s >= (PLAIN_EVERY_S if view.wall_s < 20 else PLAIN_LATER_EVERY_S):
+        elif view.wall_s - self._last_line_s >= (PLAIN_EVERY_S if 0 < view.train_s < 20 else PLAIN_LATER_EVERY_S):
             self._last_line_s = view.wall_s
             self.note(self.doing or progress_text(view, self._rates))
 

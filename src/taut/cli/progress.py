@@ -96,7 +96,7 @@ def _figures(view: ClusterView, rates: RecentRates) -> list[str]:
     together = total(row.statistics for row in view.workers)
     if not together.steps:
         return []
-    words = [f"{rates.together():,.0f} samples/s"]
+    words = [f"{rates.together():,.0f} samples/s"] if view.state == "training" else []
     words += [] if together.loss is None else [f"loss {together.loss:.4f}"]
     factor = compression(together)
     words.append(f"sent {size(together.bytes_sent)}" + ("" if factor is None else f" ({times(factor)} less)"))
