@@ -95,6 +95,9 @@ class Lending:
             self._refuse(roll.members.workers[rank], why, now)
         return worker.live
 
+    def _voters(self) -> set[int]:
+        return {one.rank for one in self.roll.members.live() if one.state in ("ready", "training")}
+
     def _agreed(self, worker: Worker, epoch: int, request: LeaseRequest, now: float) -> bool:
         """Whether the pass has the length that the request gives. Else the request is held, or its worker is wrong."""
         lengths, leases, members = self.lengths, self.roll.leases, self.roll.members
