@@ -283,6 +283,22 @@ def test_several_optimizers_survive_a_death_and_are_given_to_a_newcomer(how: str
     assert found.score is not None and found.score > 0.9
 
 
+def test_steps_of_two_optimizers_before_one_exchange_are_one_step(tmp_path: Path) -> None:
+    script = """
+optimizers = [torch.optim.SGD(layer.parameters(), lr=0.1) for layer in (model[0], model[2])]
+def step(loss):
+    model.zero_grad()
+    loss.backward()
+    for each in optimizers:
+        each.step()
+    worker.exchange(loss)
+with taut.join(model, optimizers) as worker:
+    train(worker, 1, step)
+report(steps=worker.steps)
+"""
+    assert sum(told["steps"] for told in ran(tmp_path, script, "async").told) == 512 / 16
+
+
 @pytest.mark.parametrize(("script", "how"), [(name, how) for name, case in REFUSED.items() for how in case[2]])
 def test_is_refused(script: str, how: str, tmp_path: Path) -> None:
     body, words, _ = REFUSED[script]

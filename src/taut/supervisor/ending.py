@@ -121,7 +121,8 @@ class Ending:
         for note in self.verdict.notes:
             self.outbox.record("verdict", note)
         if self.verdict.identical:
-            self.outbox.record("verdict", f"{len(ranks)} replicas are identical ({self.verdict.digest[:12]})")
+            said = f"{len(ranks)} replicas are identical" if len(ranks) > 1 else "there is one replica"
+            self.outbox.record("verdict", f"{said} ({self.verdict.digest[:12]})")
         self._choose()
         for worker in live:
             worker.state = "finished"

@@ -28,11 +28,11 @@ class OptimizerSteps:
     def __init__(self, worker: TorchWorker, seat: Seat | None, guard: ModelGuard) -> None:
         self._worker, self._seat, self._guard = worker, seat, guard
         self._sample: WeightSample | None = None
-        self._unexchanged = 0  # steps of the script since the last exchange
+        self._unexchanged: set[int] = set()  # the optimizers that the script stepped since the last exchange
         self._script_exchanges = False  # the script calls ``worker.step`` or ``worker.exchange``
         self._handles: list[Any] = []
         for number, member in enumerate(members_of(worker.optimizer)):
-            after = [member.register_step_post_hook(self._after)]
+            after = [member.register_step_post_hook(partial(self._after, number))]
             before = member.register_step_pre_hook(partial(self._before, number, after))
             self._handles += [after, [before]]
 
@@ -49,7 +49,7 @@ class OptimizerSteps:
     def exchanging(self, asked: bool = True) -> None:
         """Raise ``Misuse`` if the weights cannot be exchanged now. ``asked``: by the script."""
         self._script_exchanges |= asked
-        self._unexchanged = 0
+        self._unexchanged.clear()
         self._guard.check()
         self.check_weights()
 
@@ -61,23 +61,25 @@ class OptimizerSteps:
     @property
     def forgotten(self) -> bool:
         """The script makes steps, and has never asked for an exchange."""
-        return self._unexchanged > 0 and not self._script_exchanges
+        return bool(self._unexchanged) and not self._script_exchanges
 
     def _before(self, number: int, after: list[Any], optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> Any:
         self._guard.begin()
         after[0].remove()
-        after[0] = optimizer.register_step_post_hook(self._after)  # after hooks of the script, which may move weights
+        # after hooks of the script, which may move weights
+        after[0] = optimizer.register_step_post_hook(partial(self._after, number))
         if self._seat is not None and self._seat.talk.stepping_itself:
             self._worker.before_step(())
             return None
-        self._worker.exchange_if_forgotten()
+        if number in self._unexchanged:  # of several optimizers, each makes its step before one exchange
+            self._worker.exchange_if_forgotten()
         given = self._evaluated(optimizer, args, kwargs)
         self._worker.before_step((number,))
         return given
 
-    def _after(self, *_: Any) -> None:
+    def _after(self, number: int, *_: Any) -> None:
         if self._seat is None or not self._seat.talk.stepping_itself:
-            self._unexchanged += 1
+            self._unexchanged.add(number)
         if self._sample is not None:
             self._sample.renew()
 
