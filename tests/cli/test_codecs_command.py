@@ -87,7 +87,8 @@ def test_one_codec_is_told_with_how_it_is_written(capsys: pytest.CaptureFixture[
 
 
 @pytest.mark.parametrize("name", REGISTRY)
-def test_every_codec_can_be_told(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_codec_can_be_told(name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "140")  # where there is room, it is one line to copy
     assert taut(name, "--no-measure") == 0
     told = capsys.readouterr().out
     made = next(line.split(maxsplit=2)[2] for line in told.splitlines() if line.startswith("in Python"))

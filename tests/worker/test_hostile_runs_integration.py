@@ -13,8 +13,9 @@ import torch
 from test_hostile import Threads, new_model, words
 
 from taut.codecs.payload import Header, Kind, build
-from taut.core.messages import Done, Note, Parcel, Report, Span, Updates
+from taut.core.messages import Done, Note, Parcel, Ready, Report, Span, Updates
 from taut.strategies.latecomers import KIND
+from taut.strategies.registry import STREAMS, parse
 from taut.supervisor.service import Supervisor
 from taut.testing.hostile import HostileWorker
 from taut.worker.arena import Arena
@@ -32,7 +33,10 @@ class Run:
         self.honest = Threads(self.supervisor, honest)
         self.until(lambda: sum(row.statistics.steps > 0 for row in self.rows()) == honest)
         self.hostile = HostileWorker(self.supervisor.address, self.supervisor.token, Arena(new_model()).specs())
-        self.hostile.join()
+        streams = parse(strategy).name in STREAMS
+        self.hostile.join(ready=streams)
+        if not streams:
+            self.hostile.say(Ready())
 
     def rows(self):
         return [row for row in self.supervisor.view().workers if row.state != "gone"]
