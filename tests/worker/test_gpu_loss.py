@@ -8,7 +8,10 @@ import torch
 import taut
 from taut.errors import NonFiniteLoss
 
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+pytestmark = [
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"),
+    pytest.mark.filterwarnings("ignore:Synchronization debug mode"),  # torch calls it a prototype
+]
 
 
 def joined() -> tuple[torch.nn.Module, taut.TorchWorker]:
@@ -22,8 +25,8 @@ def test_a_step_does_not_wait_for_the_device() -> None:
     with worker:
         worker.step(model(x).square().mean())  # whatever is set up at the first step
         torch.cuda.synchronize()
-        torch.cuda.set_sync_debug_mode("error")
         try:
+            torch.cuda.set_sync_debug_mode("error")
             torch.cuda._sleep(200_000_000)
             behind = torch.cuda.Event()
             behind.record()
