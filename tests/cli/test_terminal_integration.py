@@ -259,9 +259,10 @@ TRIED = (
 )  # fmt: skip
 
 
-def test_commands_that_try_things_out_show_whole_tables(tmp_path: Path) -> None:
+@pytest.mark.parametrize("columns", [80, 140])
+def test_commands_that_try_things_out_show_whole_tables(tmp_path: Path, columns: int) -> None:
     words = json.dumps([words for words, _ in TRIED])
-    with Terminal([sys.executable, "-c", SEVERAL, words], cwd=tmp_path) as terminal:
+    with Terminal([sys.executable, "-c", SEVERAL, words], columns=columns, cwd=tmp_path) as terminal:
         assert terminal.exit_code() == 0, terminal.text
     check_left_in_order(terminal)
     for (_, end), said in zip(TRIED, parts(terminal.text), strict=True):
@@ -269,8 +270,9 @@ def test_commands_that_try_things_out_show_whole_tables(tmp_path: Path) -> None:
         assert "…" not in said, said
 
 
-def test_ctrl_c_twice_ends_the_demo(tmp_path: Path) -> None:
-    with taut(tmp_path, "demo") as terminal:
+@pytest.mark.parametrize("columns", [80, 140])
+def test_ctrl_c_twice_ends_the_demo(tmp_path: Path, columns: int) -> None:
+    with taut(tmp_path, "demo", columns=columns) as terminal:
         terminal.wait_for("training starts with")
         terminal.press(CTRL_C)
         terminal.wait_for("Ctrl-C again to stop now")
