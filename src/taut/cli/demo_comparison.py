@@ -132,7 +132,7 @@ class Comparison:
         return self.trainings[0].last.loss
 
     def words(self) -> list[str]:
-        """What was seen, in two sentences."""
+        """Return what was seen, in two sentences."""
         return sentences(self.trainings[0], self.trainings[1:], self.target)
 
     def show(self) -> None:

@@ -50,7 +50,7 @@ class Training:
 
 @dataclass(frozen=True)
 class Notes:
-    """What the workers of a training noted: when each made its steps, and what the first one's weights were worth."""
+    """Hold what the workers of a training noted: when each made its steps, and how good the first one's weights were."""
 
     steps: Mapping[int, Sequence[tuple[float, int]]]  # rank -> time and samples of each step
     losses: Sequence[tuple[float, float, float]]  # time, loss, accuracy
