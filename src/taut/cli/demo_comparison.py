@@ -33,7 +33,7 @@ SCRIPT = Path(__file__).with_name("jobs") / "timed_digits.py"
 
 @dataclass(frozen=True)
 class Scene:
-    """What happens to the workers: ``slow`` is slowed down, ``killed`` is killed after ``kill_after_s``."""
+    """Say what happens to the workers: ``slow`` is slowed down, ``killed`` is killed after ``kill_after_s``."""
 
     seconds: float
     slow: int

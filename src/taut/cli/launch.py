@@ -46,7 +46,7 @@ class Ended:
 
     @property
     def misuse(self) -> bool:
-        """Whether all scripts that failed did so by a mistake of their author's, which they have told."""
+        """Return whether all scripts that failed did so by a mistake of their author's, which they have told."""
         codes = {each.code for each in self.exits if each.code > 0}
         return codes == {Misuse.exit_code}
 

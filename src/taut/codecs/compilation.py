@@ -59,7 +59,7 @@ class Kernel:
 
     @property
     def kept(self) -> bool:
-        """Whether there is a folder in which the compiled kernel is kept."""
+        """Return whether there is a folder in which the compiled kernel is kept."""
         return bool(self._dispatcher._cache.cache_path)
 
     @cached_property

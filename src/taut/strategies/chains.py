@@ -54,7 +54,7 @@ class Chain:
             del self.values[next(iter(self.values))]
 
     def restart(self, position: int) -> None:
-        """What is here up to ``position`` cannot be compared."""
+        """Note that updates up to ``position`` cannot be compared."""
         self.head, self.value = position, None
 
     def marks(self) -> Iterator[tuple[int, bytes]]:
@@ -64,6 +64,6 @@ class Chain:
                 yield position, self.values[position]
 
     def contradicts(self, position: int, value: bytes) -> bool:
-        """Whether a neighbour that has ``value`` at ``position`` holds other updates than this worker."""
+        """Return whether a neighbour that has ``value`` at ``position`` holds other updates than this worker."""
         mine = self.values.get(position)
         return mine is not None and mine != value

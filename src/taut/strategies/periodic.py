@@ -197,7 +197,7 @@ class Periodic(Method):
             state.drift.stepped()
 
     def _perhaps_late(self, state: Any) -> bool:
-        """Whether the last round may have been completed before this worker came, as far as it knows."""
+        """Return whether the last round may have been completed before this worker came, as far as it knows."""
         return not (state.rounds or state.group.founder)
 
     def _go_on(self, state: Any, actions: list[MethodAction]) -> None:

@@ -45,7 +45,7 @@ class Discipline:
             self._judge(accused, complaint.why, now)
 
     def disputed(self, accuser: Worker, disputes: Sequence[Dispute], now: float) -> None:
-        """What a heartbeat says of updates that differ; then what has been disputed for long enough is settled."""
+        """Take a heartbeat's disputes about updates; settle those that are old enough."""
         workers = self.roll.members.workers
         for origin, other in ((dispute.origin, dispute.other) for dispute in disputes):
             known = origin in workers and other in workers and workers[other].has_state
@@ -87,7 +87,7 @@ class Discipline:
             self.roll.given_up(self.roll.members.workers[rank], why, now, may_return=True, without=(liar,))
 
     def renewing(self, now: float) -> bool:
-        """Whether somebody is about to come back that had to take the run's state anew: the end waits for it."""
+        """Return whether somebody is about to come back that had to take the run's state anew: the end waits for it."""
         workers = self.roll.members.workers
         for rank, since_s in list(self.renewed.items()):
             heir = workers[rank].successor

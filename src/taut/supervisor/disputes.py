@@ -24,7 +24,7 @@ Pair = tuple[int, int]
 
 
 class Ruling(NamedTuple):
-    """What follows from a dispute: whether its origin is expelled, and who takes over the others' state."""
+    """Say what follows from a dispute: whether its origin is expelled, and who takes over the others' state."""
 
     expels: bool
     renewed: tuple[int, ...]
@@ -32,7 +32,7 @@ class Ruling(NamedTuple):
 
 @dataclass(slots=True)
 class Disputes:
-    """Those that are not settled, by origin: since when, and between whom.
+    """Keep the disputes that are not settled, by origin: since when, and between whom.
 
     >>> disputes = Disputes()
     >>> for one, other in ((0, 1), (1, 2), (0, 2)):

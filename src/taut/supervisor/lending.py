@@ -131,7 +131,7 @@ class Lending:
 
     @property
     def epochs(self) -> int:
-        """How many passes the scripts ask for, as most of them say; 0 where they do not say which is the last."""
+        """Return how many passes the scripts ask for, as most of them say; 0 where they do not say which is the last."""
         said = Counter(ask.until for ask in self.asks.values() if ask.last)
         return said.most_common(1)[0][0] if said else 0
 

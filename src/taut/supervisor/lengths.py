@@ -35,7 +35,7 @@ class Ruling:
 
 @dataclass(slots=True)
 class Lengths:
-    """What each worker asked for.
+    """Keep the length that each worker asked for.
 
     >>> lengths, asks = Lengths(), {}
     >>> for rank, length in ((2, 7), (0, 100)):

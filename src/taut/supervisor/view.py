@@ -72,7 +72,7 @@ class ClusterView:
 
     @property
     def here(self) -> int:
-        """How many workers take part now."""
+        """Return how many workers take part now."""
         return sum(row.state != "gone" for row in self.workers)
 
     def events_since(self, number: int) -> tuple[Event, ...]:

@@ -108,7 +108,7 @@ KINDS = (
 
 @dataclass
 class Lies:
-    """What became of them."""
+    """Count what became of the lies."""
 
     refused: int = 0
     taken: int = 0
@@ -290,7 +290,7 @@ def _changed(payload: bytes, choose: random.Random) -> bytes:
 
 
 def _quietly(act: Callable[[], object]) -> None:
-    """What an honest worker does with what it was told before."""
+    """Let an honest worker act on what it was told before."""
     try:
         with np.errstate(all="ignore"):
             act()
@@ -346,7 +346,7 @@ def _payloads(choose: random.Random) -> list[bytes]:
 
 
 def _honest(state: Any, payloads: list[bytes], choose: random.Random) -> Event:
-    """What happens to an honest worker by itself."""
+    """Let something happen to an honest worker that no message causes."""
     events: list[Event] = [Tick(), Taken({rank: log.head for rank, log in state.logs.items()})]
     if state.final >= 0:
         return choose.choice(events[:2])

@@ -103,7 +103,7 @@ class Dealer:
         return Share(self, plan)
 
     def handed(self) -> int:
-        """How many samples the batches have that are being trained on; 0 if they did not come from here."""
+        """Return how many samples the batches have that are being trained on; 0 if they did not come from here."""
         return sum(share.handed() for share in self.open)
 
     def places(self, lease: Lease, plan: Plan) -> Indices:

@@ -128,7 +128,7 @@ class TorchWorker:
 
     @property
     def closed(self) -> bool:
-        """Whether this worker has left the run, however it did."""
+        """Return whether this worker has left the run, however it did."""
         return self._closed
 
     @property
@@ -146,7 +146,7 @@ class TorchWorker:
 
     @property
     def is_main(self) -> bool:
-        """Whether this worker has the lowest rank of those in the run: the one to print and to save.
+        """Return whether this worker has the lowest rank of those in the run: the one to print and to save.
 
         Where that worker dies or leaves, the next one takes over as soon as it hears of that. So for a moment there may
         be none; and two, while a worker that was given up has not noticed."""

@@ -31,7 +31,7 @@ class Account:
 
     @property
     def talked(self) -> bool:
-        """Whether an update of this worker went to another one."""
+        """Return whether an update of this worker went to another one."""
         return self.sent > 0 and self.bytes_sent > 0
 
     def charge(self, kind: int, at_ns: int) -> None:
