@@ -292,5 +292,6 @@ def test_ctrl_c_ends_what_takes_long(trained: tuple[Path, Terminal], words: tupl
         terminal.wait_for(lambda seen: "simulating" in seen or "0/3" in seen or "Ctrl-C to stop" in seen)
         assert not re.search(r"\d…", terminal.text), f"a figure is cut off:\n{terminal.text}"
         terminal.press(CTRL_C)
-        assert terminal.exit_code() in (0, 1, 130), terminal.text
+        # Python itself ends by the signal where Ctrl-C came within exec(text), as in the making of a dataclass
+        assert terminal.exit_code() in (0, 1, 130, -signal.SIGINT), terminal.text
     check_left_in_order(terminal)

@@ -160,6 +160,10 @@ def run_scenario(
 
     from taut.simulator.trace import Trace
 
+    if timing_only:  # before the display says "simulating": Ctrl-C within an import may end Python by the signal itself
+        from taut.simulator.timing.simulation import simulate_timing
+    else:
+        from taut.simulator.numeric import simulate_script
     timeline = Trace(scenario.to_record() | {"timing_only": timing_only}) if traced else None
     console = notes()
     status = None if silent or not console.is_terminal else Status("simulating", console=console)
@@ -172,11 +176,7 @@ def run_scenario(
 
     try:
         if timing_only:
-            from taut.simulator.timing.simulation import simulate_timing
-
             return simulate_timing(scenario, trace=timeline, progress=lambda now_s: progress(now_s, 0)), timeline
-        from taut.simulator.numeric import simulate_script
-
         return simulate_script(scenario, trace=timeline, progress=progress, output=log_dir), timeline
     except KeyboardInterrupt:
         raise RunFailed("interrupted: nothing was written") from None
