@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taut.core.detector import HEARTBEAT_S, Detector, DetectorSettings, phi
+from taut.core.failure_detector import HEARTBEAT_S, Detector, DetectorSettings, phi
 
 
 def beating(intervals: list[float]) -> tuple[Detector, float]:

@@ -14,7 +14,7 @@ from msgspec import inspect
 
 from taut.communication.framing import decode, encode, payload_count
 from taut.core import messages as m
-from taut.core.messages.root import Tidy
+from taut.core.messages.base import Tidy
 from taut.errors import MalformedMessage
 from taut.testing.message_samples import message_samples
 

@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from taut.cli.main import main
-from taut.core.checkpoints import FOLDER, MANIFEST
+from taut.core.checkpoint_names import FOLDER, MANIFEST
 from taut.supervisor.checkpoint_folder import numbers
 from taut.supervisor.service import Supervisor
 from taut.supervisor.standby import Standby

@@ -8,9 +8,9 @@ from collections.abc import Iterable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from taut.core.detector import Detector
+from taut.core.failure_detector import Detector
 from taut.core.messages import Checkpoint, CheckpointBegun, CheckpointDone, Hello, Lease, Statistics
-from taut.core.spans import Span, joined
+from taut.core.sample_ranges import Span, joined
 from taut.supervisor.actions import DropCheckpoint, Outbox, Record, SaveCheckpoint, Send
 from taut.supervisor.checkpointing import Checkpointing
 from taut.supervisor.lease_cut import continued

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scripted import Scripted
 
-from taut.core.detector import HEARTBEAT_S
+from taut.core.failure_detector import HEARTBEAT_S
 from taut.core.messages import Expulsion
 
 

@@ -31,7 +31,7 @@ from taut.core.messages import (
     Statistics,
     own_lease,
 )
-from taut.core.spans import Span, count, joined, overlap
+from taut.core.sample_ranges import Span, count, joined, overlap
 from taut.supervisor.actions import Send
 from taut.supervisor.leases import Leases
 from taut.supervisor.reserves import Reserves, trimmed

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from taut.core.messages import LeaseRequest, Reserve
-from taut.core.spans import count
+from taut.core.sample_ranges import count
 from taut.supervisor.leases import Leases
 from taut.supervisor.reserves import Reserves
 from taut.supervisor.shares import PASSES_AHEAD, Sharing

@@ -45,7 +45,7 @@ from taut.cli.run import LocalRun, see_through
 from taut.cli.run_folder import find_run
 from taut.cli.supervisor import EVERYWHERE
 from taut.config import Settings, resolve
-from taut.core.checkpoints import FOLDER
+from taut.core.checkpoint_names import FOLDER
 from taut.errors import Misuse, StorageFailed
 from taut.supervisor.run_store import FILE as STORE
 from taut.supervisor.store import DamagedRun, set_aside, without_store

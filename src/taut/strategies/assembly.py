@@ -30,7 +30,7 @@ import math
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from taut.core.detector import HEARTBEAT_S
+from taut.core.failure_detector import HEARTBEAT_S
 from taut.core.messages import MOST_VIEWS, Presence, View
 from taut.errors import MalformedMessage
 from taut.strategies.lookout import Lookout

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
-from taut.core.detector import HEARTBEAT_S, Detector
+from taut.core.failure_detector import HEARTBEAT_S, Detector
 
 
 class Lookout:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import msgspec
 
 from taut.core.messages import Lease
-from taut.core.spans import Span
+from taut.core.sample_ranges import Span
 from taut.errors import StorageFailed
 
 

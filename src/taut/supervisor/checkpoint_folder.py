@@ -20,8 +20,8 @@ from typing import Any
 
 import msgspec
 
-from taut.core.checkpoints import DIGEST_NBYTES, MANIFEST, part_rank
-from taut.core.spans import Span
+from taut.core.checkpoint_names import DIGEST_NBYTES, MANIFEST, part_rank
+from taut.core.sample_ranges import Span
 from taut.errors import StorageFailed
 from taut.supervisor.run_store import plain
 from taut.supervisor.whole_file import sync_folder, write_beside

@@ -12,9 +12,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from taut.core.checkpoints import part_name
+from taut.core.checkpoint_names import part_name
 from taut.core.messages import Checkpoint, CheckpointBegun, CheckpointDone
-from taut.core.spans import Span
+from taut.core.sample_ranges import Span
 from taut.supervisor.actions import DropCheckpoint, Outbox, SaveCheckpoint
 from taut.supervisor.lease_cut import continued, undone
 from taut.supervisor.leases import Leases

@@ -19,7 +19,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from taut.core.detector import HEARTBEAT_S
+from taut.core.failure_detector import HEARTBEAT_S
 from taut.core.messages import View
 
 SETTLE_S = 4 * HEARTBEAT_S  # what a worker says so long after a claim was sent after it, too

@@ -18,7 +18,7 @@ from msgspec import Meta, Struct
 from taut.communication.framing import decode, encode
 from taut.communication.keys import RunKeys, write_token_file
 from taut.communication.owner_link import LIMIT_NBYTES, PATIENCE_S, ask
-from taut.core.messages.root import Count, Message, Name, Rank, Text
+from taut.core.messages.base import Count, Message, Name, Rank, Text
 from taut.errors import MalformedMessage, Misuse, StorageFailed, SupervisorLost
 from taut.supervisor.actions import Action
 from taut.supervisor.former import Former

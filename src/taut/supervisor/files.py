@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from taut.core.checkpoints import FOLDER
+from taut.core.checkpoint_names import FOLDER
 from taut.errors import TautError
 from taut.supervisor.actions import DropCheckpoint, Save, SaveCheckpoint, SaveIndex
 from taut.supervisor.checkpoint_folder import Launch, drop, write_manifest

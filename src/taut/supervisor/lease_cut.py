@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from taut.core.spans import Span, joined
+from taut.core.sample_ranges import Span, joined
 from taut.supervisor.leases import Leases
 from taut.supervisor.passes import Pass
 

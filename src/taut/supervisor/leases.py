@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from taut.core.messages import Lease
-from taut.core.spans import Span, beyond, common, count, joined, last, without
+from taut.core.sample_ranges import Span, beyond, common, count, joined, last, without
 from taut.errors import Misuse
 from taut.supervisor.ahead import Dealt, Entry, Restarted, SetAside, Trained
 from taut.supervisor.passes import Pass, chunk

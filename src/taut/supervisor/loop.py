@@ -12,7 +12,7 @@ from taut.communication.framing import decode
 from taut.communication.knocking import Knocking
 from taut.communication.zmq_server import SupervisorSocket
 from taut.core.clock import Clock
-from taut.core.detector import HEARTBEAT_S
+from taut.core.failure_detector import HEARTBEAT_S
 from taut.core.messages import WorkerMessage
 from taut.errors import MalformedMessage, Superseded
 from taut.supervisor.actions import (

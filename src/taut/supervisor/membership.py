@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from taut.core.detector import Detector
+from taut.core.failure_detector import Detector
 from taut.core.messages import PROTOCOL_VERSION, Gone, Hello, Member, Roster, Statistics, TensorSpec
 from taut.supervisor.view import WorkerRow, WorkerState
 

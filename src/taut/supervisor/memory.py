@@ -10,9 +10,9 @@ from collections.abc import Sequence
 
 import msgspec
 
-from taut.core.detector import Detector
+from taut.core.failure_detector import Detector
 from taut.core.messages import Hello, Lease, Statistics, TensorSpec
-from taut.core.spans import Span
+from taut.core.sample_ranges import Span
 from taut.errors import StorageFailed
 from taut.supervisor.agreement import Told
 from taut.supervisor.ahead import unpack

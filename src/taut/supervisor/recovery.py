@@ -15,7 +15,7 @@ So nothing is dealt twice that was finished by a worker that is still there.
 from __future__ import annotations
 
 from taut.core.messages import OWN_LEASES, Returned
-from taut.core.spans import Span, common, joined, overlap, without
+from taut.core.sample_ranges import Span, common, joined, overlap, without
 from taut.supervisor.ahead import Dealt, Entry, Restarted, SetAside, Trained
 from taut.supervisor.leases import Leases
 from taut.supervisor.passes import Pass

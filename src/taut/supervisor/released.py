@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from taut.core.spans import Span, common, count, joined, without
+from taut.core.sample_ranges import Span, common, count, joined, without
 
 if TYPE_CHECKING:
     from taut.supervisor.leases import Leases

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from taut.core.messages import LeaseRequest, Reserve
-from taut.core.spans import Span, count, joined, without
+from taut.core.sample_ranges import Span, count, joined, without
 from taut.supervisor.leases import Leases
 from taut.supervisor.shares import LEAST_BATCHES, Sharing
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from taut.communication.keys import RunKeys
 from taut.communication.knocking import Knocking
 from taut.communication.zmq_server import SupervisorSocket
-from taut.core.checkpoints import FOLDER
+from taut.core.checkpoint_names import FOLDER
 from taut.core.clock import Clock, MonotonicClock
 from taut.errors import Superseded
 from taut.supervisor.checkpoint_folder import Found, numbers, remember_launch

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Literal
 
 from taut.core.clock import Clock, MonotonicClock
-from taut.core.detector import Detector, DetectorSettings
+from taut.core.failure_detector import Detector, DetectorSettings
 from taut.supervisor.run_store import FILE
 from taut.supervisor.store import alive
 

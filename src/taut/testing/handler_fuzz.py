@@ -44,7 +44,7 @@ from taut.core.messages import (
     Upload,
     WorkerMessage,
 )
-from taut.core.spans import count as places
+from taut.core.sample_ranges import count as places
 from taut.errors import Misuse
 from taut.supervisor.actions import Action, Save, SaveCheckpoint, SaveIndex, Send
 from taut.supervisor.ahead import pack

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from taut.core.order import order
+from taut.core.shuffle import order
 from taut.errors import Misuse
 from taut.worker.batches import Indices, Order
 

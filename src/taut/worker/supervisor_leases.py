@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from taut.core.messages import Lease, LeaseDone, LeaseRequest, LeaseTaken, Reserve, own_lease
-from taut.core.spans import Span, joined, without
+from taut.core.sample_ranges import Span, joined, without
 from taut.worker.batches import LATER, LeaseSource, Plan
 from taut.worker.node.facts import Facts
 

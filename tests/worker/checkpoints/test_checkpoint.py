@@ -25,7 +25,7 @@ from torch.nn import functional as F
 import taut
 from taut.cli.resume import continued as continued_settings
 from taut.config import WorkerEnvironment, resolve
-from taut.core.checkpoints import FOLDER, MANIFEST
+from taut.core.checkpoint_names import FOLDER, MANIFEST
 from taut.errors import Expelled, Misuse, StorageFailed, SupervisorLost
 from taut.supervisor.checkpoint_folder import Found, drop, last_good, numbers, read_manifest, write_manifest
 from taut.supervisor.preparation import Origin

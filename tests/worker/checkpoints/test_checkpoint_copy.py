@@ -18,7 +18,7 @@ from test_checkpoint import JOBS, Job, X, Y, continued
 from torch import nn
 from torch.nn import functional as F
 
-from taut.core.checkpoints import FOLDER, MANIFEST
+from taut.core.checkpoint_names import FOLDER, MANIFEST
 from taut.supervisor.checkpoint_folder import last_good
 from taut.worker.checkpoints import copying, part
 from taut.worker.checkpoints.copying import Copy, Memory, needed_nbytes

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from test_checkpoint import Job, together
 
-from taut.core.checkpoints import FOLDER, part_name
+from taut.core.checkpoint_names import FOLDER, part_name
 from taut.supervisor.checkpoint_folder import last_good
 from taut.worker.checkpoints.file import read_part
 from taut.worker.checkpoints.resumption import Resumption

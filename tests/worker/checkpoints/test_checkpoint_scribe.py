@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from test_checkpoint import Job
 from torch import nn
 
-from taut.core.checkpoints import DIGEST_NBYTES, FOLDER
+from taut.core.checkpoint_names import DIGEST_NBYTES, FOLDER
 from taut.errors import StorageFailed
 from taut.supervisor.checkpoint_folder import last_good
 from taut.worker.checkpoints import gpu_copying

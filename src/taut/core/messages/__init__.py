@@ -6,6 +6,12 @@ A message is one header (msgpack of one of these records) and, for some, payload
 
 from __future__ import annotations
 
+from taut.core.messages.base import (
+    MAX_WORKERS,
+    PROTOCOL_VERSION,
+    SUPERVISOR,
+    Message,
+)
 from taut.core.messages.data import (
     OWN_BITS,
     OWN_LEASES,
@@ -18,6 +24,7 @@ from taut.core.messages.data import (
     ReserveSeen,
     own_lease,
 )
+from taut.core.messages.membership import MOST_VIEWS, View
 from taut.core.messages.peers import (
     Mark,
     Note,
@@ -30,12 +37,6 @@ from taut.core.messages.peers import (
     StateChunk,
     StateRequest,
     Updates,
-)
-from taut.core.messages.root import (
-    MAX_WORKERS,
-    PROTOCOL_VERSION,
-    SUPERVISOR,
-    Message,
 )
 from taut.core.messages.supervisor import (
     Checkpoint,
@@ -56,7 +57,6 @@ from taut.core.messages.supervisor import (
     SupervisorMessage,
     Welcome,
 )
-from taut.core.messages.views import MOST_VIEWS, View
 from taut.core.messages.worker import (
     UPLOAD_NBYTES,
     CheckpointBegun,

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from taut.core.messages.root import Count, Message
+from taut.core.messages.base import Count, Message
 
 OWN_LEASES = 1 << 61  # numbers of leases that workers take by themselves: from here, with the rank in them
 OWN_BITS = 30
@@ -26,7 +26,7 @@ class LeaseRequest(Message, frozen=True):
 
 
 class Lease(Message, frozen=True):
-    """Train on places ``lo..hi-1`` of the order of pass ``epoch`` (see ``taut.core.order``)."""
+    """Train on places ``lo..hi-1`` of the order of pass ``epoch`` (see ``taut.core.shuffle``)."""
 
     lease: Count
     epoch: Count

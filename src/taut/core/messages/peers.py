@@ -6,8 +6,8 @@ from typing import Annotated
 
 from msgspec import Meta, Struct, field
 
-from taut.core.messages.root import MAX_WORKERS, Count, Message, Rank, Real, Word
-from taut.core.messages.views import MOST_VIEWS, View, ViewNumber
+from taut.core.messages.base import MAX_WORKERS, Count, Message, Rank, Real, Word
+from taut.core.messages.membership import MOST_VIEWS, View, ViewNumber
 
 
 class Span(Struct, frozen=True, array_like=True):

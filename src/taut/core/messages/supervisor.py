@@ -6,9 +6,9 @@ from typing import Annotated
 
 from msgspec import Meta, Struct, field
 
+from taut.core.messages.base import MAX_WORKERS, Count, Message, Name, PublicKey, Rank, Text, Tidy
 from taut.core.messages.data import Lease, NoLease, Reserve
-from taut.core.messages.root import MAX_WORKERS, Count, Message, Name, PublicKey, Rank, Text, Tidy
-from taut.core.messages.views import STRIDE, RosterVersion, ViewNumber
+from taut.core.messages.membership import STRIDE, RosterVersion, ViewNumber
 
 
 class Member(Struct, frozen=True, array_like=True):

@@ -6,8 +6,7 @@ from typing import Annotated
 
 from msgspec import Meta, Struct, field
 
-from taut.core.messages.data import Lease, LeaseDone, LeaseRequest, LeaseTaken, ReserveSeen
-from taut.core.messages.root import (
+from taut.core.messages.base import (
     FLOAT32_MAX,
     MAX_WORKERS,
     Amount,
@@ -22,7 +21,8 @@ from taut.core.messages.root import (
     Tidy,
     Word,
 )
-from taut.core.messages.views import View
+from taut.core.messages.data import Lease, LeaseDone, LeaseRequest, LeaseTaken, ReserveSeen
+from taut.core.messages.membership import View
 
 
 class TensorSpec(Struct, frozen=True, array_like=True):

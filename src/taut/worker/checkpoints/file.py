@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from taut.core.checkpoints import DIGEST_NBYTES
+from taut.core.checkpoint_names import DIGEST_NBYTES
 from taut.errors import StorageFailed
 from taut.worker.checkpoints.scribe import Scribe, ScribeLost
 from taut.worker.checkpoints.tree import unfold

@@ -21,7 +21,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from taut.core.checkpoints import part_name
+from taut.core.checkpoint_names import part_name
 from taut.core.messages import CheckpointBegun, CheckpointDone
 from taut.errors import Misuse, TautError
 from taut.worker.checkpoints.contents import contents, unsteady

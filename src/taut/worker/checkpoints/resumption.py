@@ -18,7 +18,7 @@ import msgspec
 import numpy as np
 
 from taut.codecs import Grid, spec
-from taut.core.checkpoints import MANIFEST, part_name
+from taut.core.checkpoint_names import MANIFEST, part_name
 from taut.core.messages import TensorSpec
 from taut.errors import Misuse, StorageFailed
 from taut.strategies.combination import agrees

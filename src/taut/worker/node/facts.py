@@ -27,7 +27,7 @@ from taut.core.messages import (
     SupervisorMessage,
     Welcome,
 )
-from taut.core.spans import Span, without
+from taut.core.sample_ranges import Span, without
 from taut.errors import Expelled, GivenUp, Refused
 
 

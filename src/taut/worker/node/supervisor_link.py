@@ -16,7 +16,7 @@ import msgspec
 from taut.communication.framing import encode
 from taut.communication.transport import Transport
 from taut.core.clock import Clock
-from taut.core.detector import HEARTBEAT_S, Detector
+from taut.core.failure_detector import HEARTBEAT_S, Detector
 from taut.core.messages import (
     SUPERVISOR,
     Complaint,

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from taut.core.messages.root import MAX_WORKERS, Rank
+from taut.core.messages.base import MAX_WORKERS, Rank
 
 STRIDE = 1 << 32  # more versions of the supervisor's roster than a run ever has
 MOST_VIEWS = 16  # that may be in force at once
