@@ -20,13 +20,13 @@ import numpy as np
 
 from report import Row, arguments, report, row
 from taut.codecs import REGISTRY, merge
-from taut.communication.keys import WorkerKeys
-from taut.communication.zmq_transport import ZmqTransport
 from taut.core.events import Published, Synced, Taken
 from taut.core.messages import Member, Roster, Welcome
 from taut.simulator.cost_file import measured_costs, origin
 from taut.simulator.costs import Costs
 from taut.strategies.asynchronous import Asynchronous
+from taut.transport.keys import WorkerKeys
+from taut.transport.zmq.transport import ZmqTransport
 from taut.worker.node.courier import Courier
 
 SIZE = 10_000_000  # elements that are copied

@@ -25,10 +25,6 @@ from typing import Any
 import zmq
 
 from report import arguments, report, row
-from taut.communication.bundle import bundle, opened
-from taut.communication.framing import LIMIT_NBYTES, decode, encode
-from taut.communication.keys import Token, WorkerKeys
-from taut.communication.supervisor_link import SupervisorLink
 from taut.core.messages import (
     PROTOCOL_VERSION,
     Donor,
@@ -47,6 +43,10 @@ from taut.core.messages import (
     TensorSpec,
     Welcome,
 )
+from taut.transport.frame_packing import bundle, opened
+from taut.transport.framing import LIMIT_NBYTES, decode, encode
+from taut.transport.keys import Token, WorkerKeys
+from taut.transport.zmq.supervisor_client import SupervisorLink
 
 MODEL = [TensorSpec("weight", [10, 10], "float32", "trained")]
 HEARTBEAT_S = 0.5

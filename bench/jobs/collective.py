@@ -23,14 +23,14 @@ import numpy as np
 import torch
 from torch import distributed
 
-from taut.communication.keys import WorkerKeys
-from taut.communication.zmq_transport import ZmqTransport
 from taut.core.events import Deliver
 from taut.core.messages import Member
 from taut.strategies.channels import Channels
 from taut.strategies.group import Group
 from taut.strategies.method import Place, Tell
 from taut.topologies.registry import parse
+from taut.transport.keys import WorkerKeys
+from taut.transport.zmq.transport import ZmqTransport
 from taut.worker.node.node import Node
 
 WEIGHTED = "gloo with weighting"

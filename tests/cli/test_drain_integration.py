@@ -13,7 +13,6 @@ from typer.testing import CliRunner
 from zmq.utils import z85
 
 from taut.cli.main import app
-from taut.communication.keys import RunKeys, Token, read_token_file
 from taut.core.messages import TensorSpec
 from taut.errors import Misuse, Refused, SupervisorLost
 from taut.supervisor.control import DrainRun, order
@@ -21,6 +20,7 @@ from taut.supervisor.former import KEYS_FILE, Former, recall_former
 from taut.supervisor.service import Supervisor
 from taut.testing.cluster import LocalCluster
 from taut.testing.hostile import HostileWorker
+from taut.transport.keys import RunKeys, Token, read_token_file
 
 JOB = Path(__file__).parents[1] / "integration" / "job.py"
 MODEL = [TensorSpec("w", [2], "float32", "trained")]

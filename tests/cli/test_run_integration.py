@@ -16,7 +16,7 @@ from typing import Any
 import psutil
 import pytest
 
-from taut.communication.keys import RunKeys
+from taut.transport.keys import RunKeys
 
 PATIENCE_S = 90
 

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator
 import pytest
 from hypothesis import settings
 
-from taut.communication.keys import WorkerKeys
-from taut.communication.zmq_transport import ZmqTransport
 from taut.core.messages import Member
+from taut.transport.keys import WorkerKeys
+from taut.transport.zmq.transport import ZmqTransport
 
 settings.register_profile("communication", deadline=None)  # the cores are shared
 settings.load_profile("communication")

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taut.communication.bundle import SMALL_NBYTES, bundle, opened, unbundle
-from taut.communication.framing import nbytes
 from taut.errors import Misuse
+from taut.transport.frame_packing import SMALL_NBYTES, bundle, opened, unbundle
+from taut.transport.framing import nbytes
 
 FRAMES = st.lists(st.binary(max_size=30) | st.just(b"b") | st.just(b"b\x01\x00"), min_size=1, max_size=8)
 

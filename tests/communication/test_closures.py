@@ -3,10 +3,10 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taut.communication.closures import Closures
-from taut.communication.keys import RunKeys, Token
-from taut.communication.zmq_server import SupervisorSocket
 from taut.core.messages import SUPERVISOR
+from taut.transport.keys import RunKeys, Token
+from taut.transport.zmq.disconnects import Closures
+from taut.transport.zmq.server import SupervisorSocket
 
 
 def port_of(zmq_socket) -> int:

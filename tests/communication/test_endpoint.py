@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taut.communication.endpoint import is_tcp_address, own_address, split
-from taut.communication.keys import RunKeys, Token, WorkerKeys
-from taut.communication.zmq_server import SupervisorSocket
-from taut.communication.zmq_transport import ZmqTransport
 from taut.errors import Misuse
+from taut.transport.endpoint import is_tcp_address, own_address, split
+from taut.transport.keys import RunKeys, Token, WorkerKeys
+from taut.transport.zmq.server import SupervisorSocket
+from taut.transport.zmq.transport import ZmqTransport
 
 
 def address(**options) -> str:

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taut.communication import framing
-from taut.communication.framing import LIMIT_NBYTES, MAGIC, decode, encode, nbytes, payload_count
 from taut.core import messages as m
 from taut.errors import MalformedMessage
 from taut.testing.frame_fuzz import fuzz_frames
 from taut.testing.message_samples import message_samples
+from taut.transport import framing
+from taut.transport.framing import LIMIT_NBYTES, MAGIC, decode, encode, nbytes, payload_count
 
 FAMILIES = (m.PeerMessage, m.WorkerMessage, m.SupervisorMessage)
 

@@ -7,7 +7,8 @@ import zmq
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from taut.communication.keys import (
+from taut.errors import Misuse, StorageFailed
+from taut.transport.keys import (
     RunKeys,
     Token,
     WorkerKeys,
@@ -15,7 +16,6 @@ from taut.communication.keys import (
     read_token_file,
     write_token_file,
 )
-from taut.errors import Misuse, StorageFailed
 
 KEYS = RunKeys.generate()
 

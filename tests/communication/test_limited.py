@@ -7,15 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taut.communication.keys import WorkerKeys
-from taut.communication.limited import LimitedTransport
-from taut.communication.memory import MemoryNetwork
-from taut.communication.transport import Transport
-from taut.communication.zmq_transport import ZmqTransport
 from taut.core.messages import SUPERVISOR, Member
 from taut.quantities import LinkSpeed, parse_link
 from taut.testing import FakeClock
 from taut.testing.transport_check import CHECKS, Network
+from taut.transport.keys import WorkerKeys
+from taut.transport.limited import LimitedTransport
+from taut.transport.memory import MemoryNetwork
+from taut.transport.transport import Transport
+from taut.transport.zmq.transport import ZmqTransport
 
 FAST = LinkSpeed(100e9, 1e-4)
 

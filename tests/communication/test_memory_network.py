@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taut.communication.memory import MemoryNetwork
 from taut.core.messages import SUPERVISOR
 from taut.errors import Misuse
+from taut.transport.memory import MemoryNetwork
 
 
 def run(n: int = 200, **faults) -> list[tuple[int, bytes]]:

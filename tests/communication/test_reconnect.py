@@ -2,10 +2,10 @@
 
 import socket
 
-from taut.communication.keys import RunKeys, Token, WorkerKeys
-from taut.communication.zmq_server import SupervisorSocket
-from taut.communication.zmq_transport import ZmqTransport
 from taut.core.messages import SUPERVISOR, Member
+from taut.transport.keys import RunKeys, Token, WorkerKeys
+from taut.transport.zmq.server import SupervisorSocket
+from taut.transport.zmq.transport import ZmqTransport
 
 
 def port_of(zmq_socket) -> int:

@@ -7,11 +7,11 @@ from typing import ClassVar
 import pytest
 import zmq
 
-from taut.communication.framing import decode, encode
-from taut.communication.keys import RunKeys, Token, WorkerKeys
-from taut.communication.zmq_server import SupervisorSocket
 from taut.core.messages import SUPERVISOR, Failed, Member, PeerMessage, Span, Updates, WorkerMessage
 from taut.errors import MalformedMessage, Misuse
+from taut.transport.framing import decode, encode
+from taut.transport.keys import RunKeys, Token, WorkerKeys
+from taut.transport.zmq.server import SupervisorSocket
 
 PAYLOAD = b"these are the secret weights " * 20
 TEXT = "a very readable reason"
@@ -161,7 +161,7 @@ def test_a_worker_that_was_not_admitted_cannot_inject(party, context, until) -> 
 
 
 def test_strangers_at_the_gate_are_bounded(party, context, until, monkeypatch) -> None:
-    monkeypatch.setattr("taut.communication.zap._HELD", 3)
+    monkeypatch.setattr("taut.transport.zmq.auth._HELD", 3)
     receiver = party.worker(1)
     strangers = [WorkerKeys.generate() for _ in range(6)]
     for keys in strangers:

@@ -10,14 +10,14 @@ import zmq
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taut.communication.door import Door
-from taut.communication.framing import encode
-from taut.communication.keys import MOST_TOKENS, RunKeys, Token
-from taut.communication.owner_link import ask
-from taut.communication.zmq_server import SupervisorSocket
 from taut.core.messages import SUPERVISOR
 from taut.errors import Misuse, SupervisorLost
 from taut.supervisor.control import Dismiss, DrainRun
+from taut.transport.framing import encode
+from taut.transport.keys import MOST_TOKENS, RunKeys, Token
+from taut.transport.zmq.access import Door
+from taut.transport.zmq.owner_client import ask
+from taut.transport.zmq.server import SupervisorSocket
 
 KEYS = RunKeys.generate()
 NAMES = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}", fullmatch=True).filter(lambda name: name != "first")

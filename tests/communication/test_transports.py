@@ -4,12 +4,12 @@ from collections.abc import Callable
 
 import pytest
 
-from taut.communication.keys import WorkerKeys
-from taut.communication.memory import MemoryNetwork
-from taut.communication.transport import Transport
-from taut.communication.zmq_transport import ZmqTransport
 from taut.core.messages import Member
 from taut.testing.transport_check import CHECKS, Network, check_transport
+from taut.transport.keys import WorkerKeys
+from taut.transport.memory import MemoryNetwork
+from taut.transport.transport import Transport
+from taut.transport.zmq.transport import ZmqTransport
 
 
 def memory() -> Network:

@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import inspect
 
-from taut.communication.framing import decode, encode, payload_count
 from taut.core import messages as m
 from taut.core.messages.base import Tidy
 from taut.errors import MalformedMessage
 from taut.testing.message_samples import message_samples
+from taut.transport.framing import decode, encode, payload_count
 
 FAMILIES = (m.PeerMessage, m.WorkerMessage, m.SupervisorMessage)
 KINDS = [kind for family in FAMILIES for kind in get_args(family)]

@@ -11,10 +11,10 @@ import msgspec
 import pytest
 from played import Client, Played, row, served, view
 
-from taut.communication.keys import RunKeys
 from taut.dashboard.guard import HEADERS
 from taut.dashboard.limits import Limits
 from taut.dashboard.records import Done, Events, Problem, RunLine, Workers
+from taut.transport.keys import RunKeys
 
 TOKEN = RunKeys(b"p" * 40, b"s" * 40, b"j" * 32).token  # of workers
 SCRIPT = "<script>document.title='owned'</script>"

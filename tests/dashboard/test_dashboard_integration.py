@@ -22,13 +22,13 @@ from rich.console import Console
 
 from taut.cli.dashboard import opened, shown
 from taut.cli.display import Display
-from taut.communication.keys import read_token_file
 from taut.config import resolve
 from taut.core.messages import TensorSpec
 from taut.dashboard.secret import SECRET_FILE, read_secret
 from taut.dashboard.server import PLACE_FILE, listen
 from taut.supervisor.service import Supervisor
 from taut.testing import hostile
+from taut.transport.keys import read_token_file
 
 MODEL = [TensorSpec("w", [2], "float32", "trained")]
 EVIL = "<script>alert(1)</script>"

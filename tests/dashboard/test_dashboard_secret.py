@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from taut.communication.keys import RunKeys
 from taut.dashboard.limits import Limits
 from taut.dashboard.secret import SECRET_FILE, Keeper, neighbourhood, new_secret, read_secret
 from taut.testing.clock import FakeClock
+from taut.transport.keys import RunKeys
 
 LIMITS = Limits(attempts=3, attempt_every_s=10.0, addresses=4)
 

@@ -102,7 +102,7 @@ def test_another_model_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_wrong_token_is_refused(tmp_path: Path) -> None:
-    from taut.communication.keys import RunKeys
+    from taut.transport.keys import RunKeys
 
     gate = tmp_path / "gate"
     with LocalCluster(JOB, 1, tmp_path / "run", args=["--gate", str(gate)]) as cluster:

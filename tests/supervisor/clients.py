@@ -12,9 +12,6 @@ import torch
 from safetensors.torch import save
 from scripted import digest, hello
 
-from taut.communication.framing import decode, encode
-from taut.communication.keys import Token, WorkerKeys
-from taut.communication.zmq_transport import ZmqTransport
 from taut.core.messages import (
     SUPERVISOR,
     Done,
@@ -36,6 +33,9 @@ from taut.core.messages import (
 from taut.supervisor.preparation import Origin
 from taut.supervisor.service import Supervisor
 from taut.supervisor.view import ClusterView
+from taut.transport.framing import decode, encode
+from taut.transport.keys import Token, WorkerKeys
+from taut.transport.zmq.transport import ZmqTransport
 
 M = TypeVar("M", bound=Message)
 PATIENCE_S = 30.0

@@ -11,7 +11,6 @@ import msgspec
 import pytest
 from clients import PATIENCE_S, Client, Harness, end_together, work
 
-from taut.communication.framing import encode, payload_count
 from taut.core.messages import (
     Digest,
     Drain,
@@ -28,6 +27,7 @@ from taut.core.messages import (
 )
 from taut.supervisor.complaints import MOST_REFUSED
 from taut.supervisor.hearing import Hearing
+from taut.transport.framing import encode, payload_count
 
 
 @pytest.fixture

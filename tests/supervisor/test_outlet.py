@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from taut.communication.framing import decode
 from taut.core.messages import Drain, Pulse, Start, SupervisorMessage
 from taut.supervisor.outlet import Outlet
+from taut.transport.framing import decode
 
 
 class Door:

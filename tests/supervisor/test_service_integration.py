@@ -15,7 +15,6 @@ from clients import PATIENCE_S, Harness, work
 from safetensors.torch import load_file, save
 from scripted import digest
 
-from taut.communication.framing import encode
 from taut.core.messages import (
     UPLOAD_NBYTES,
     Done,
@@ -35,6 +34,7 @@ from taut.errors import Misuse, StorageFailed
 from taut.supervisor.preparation import Listen
 from taut.supervisor.service import Supervisor
 from taut.supervisor.store import list_runs, load_run
+from taut.transport.framing import encode
 
 
 @pytest.fixture

@@ -11,14 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scripted import Scripted, hello
 
-from taut.communication.door import Door
-from taut.communication.framing import encode
-from taut.communication.keys import RunKeys
 from taut.core.messages import Complaint, Expulsion, Heartbeat, Ready, Refusal, Statistics, Welcome
 from taut.supervisor.cluster import Cluster
 from taut.supervisor.control import Control, RevokeToken
 from taut.supervisor.memory import keep, recall
 from taut.supervisor.roll import MOST_FRUITLESS
+from taut.transport.framing import encode
+from taut.transport.keys import RunKeys
+from taut.transport.zmq.access import Door
 
 DETECTION_S = 8.0  # after a while of regular beats
 

@@ -16,7 +16,6 @@ from pathlib import Path
 
 import pytest
 
-from taut.communication.keys import RunKeys, write_token_file
 from taut.core.messages import Statistics
 from taut.errors import Misuse, StorageFailed, Superseded
 from taut.supervisor.former import KEYS_FILE
@@ -27,6 +26,7 @@ from taut.supervisor.standby import Standby
 from taut.supervisor.store import RunStore, list_runs, load_run
 from taut.supervisor.view import Outcome
 from taut.testing import FakeClock
+from taut.transport.keys import RunKeys, write_token_file
 
 OUTCOME = Outcome("finished", 0, True, True, "abc", Path("x/model.safetensors"), {}, ("worker 1: killed",), wall_s=3.5)
 

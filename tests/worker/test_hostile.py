@@ -16,11 +16,6 @@ from hypothesis import strategies as st
 
 import taut
 from taut.codecs.payload import Header, Kind, build
-from taut.communication.framing import encode
-from taut.communication.keys import WorkerKeys
-from taut.communication.memory import MemoryNetwork
-from taut.communication.transport import Transport
-from taut.communication.zmq_transport import ZmqTransport
 from taut.config import WorkerEnvironment
 from taut.core.events import Arrived, Deliver, PeerGone, PeerJoined, Published, Taken, Tick
 from taut.core.messages import SUPERVISOR, Member, Note, Parcel, Receipt, Report, Roster, Span, StateRequest, Updates
@@ -33,6 +28,11 @@ from taut.supervisor.service import Supervisor
 from taut.testing.codec_actor import with_codec, with_coder
 from taut.testing.hostile import HostileWorker
 from taut.testing.method_world import MethodWorld
+from taut.transport.framing import encode
+from taut.transport.keys import WorkerKeys
+from taut.transport.memory import MemoryNetwork
+from taut.transport.transport import Transport
+from taut.transport.zmq.transport import ZmqTransport
 from taut.worker.arena import Arena
 from taut.worker.entrance import ENTRANCE, Sockets
 from taut.worker.node.node import Node
@@ -141,7 +141,7 @@ def test_a_million_tiny_messages_are_dropped_unread_and_counted(monkeypatch: pyt
     ends = [ZmqTransport(one, messages_per_s=10.0) for one in keys]
     members = [Member(rank, end.address, one.public_key) for rank, (end, one) in enumerate(zip(ends, keys, strict=True))]
     now = [1000.0]
-    monkeypatch.setattr("taut.communication.zmq_transport.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("taut.transport.zmq.transport.time.monotonic", lambda: now[0])
     try:
         for rank in (1, 2):
             ends[0].admit(members[rank])

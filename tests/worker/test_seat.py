@@ -12,10 +12,10 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from taut.communication.framing import decode, encode
-from taut.communication.transport import Envelope
 from taut.core.messages import SUPERVISOR, Donor, Expulsion, Hello, Member, Message, Roster, Start, Welcome, WorkerMessage
 from taut.errors import GivenUp, SupervisorLost
+from taut.transport.framing import decode, encode
+from taut.transport.transport import Envelope
 from taut.worker.accounting import Stopwatch
 from taut.worker.arena import Arena
 from taut.worker.entrance import Entrance

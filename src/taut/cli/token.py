@@ -41,9 +41,9 @@ def new(
     as_json: Json = False,
 ) -> None:
     """Make one more token for a run. It is written to a file that only you can read, and shown nowhere."""
-    from taut.communication.keys import write_token_file
     from taut.simulator.quantities import parse_duration
     from taut.supervisor.control import IssueToken, order
+    from taut.transport.keys import write_token_file
 
     lasts_s = None if expires is None else parse_duration(expires, f"--expires {expires}")
     former, folder = _going(runs_dir, config, run)

@@ -85,7 +85,7 @@ def await_supervisor(address: str, console: Console) -> None:
 
 def unanswered(address: str) -> str | None:
     """Return why nothing at ``address`` answers as a supervisor does; None where something does."""
-    from taut.communication.endpoint import split
+    from taut.transport.endpoint import split
 
     try:
         with socket.create_connection(split(address, "--join"), timeout=TOLD_S) as connection:
@@ -99,7 +99,7 @@ def unanswered(address: str) -> str | None:
 
 def check_address(given: str) -> str:
     """``host:port`` or ``tcp://host:port``, as ``tcp://host:port``."""
-    from taut.communication.endpoint import split
+    from taut.transport.endpoint import split
 
     _, port = split(given, "--join")
     if not port:
@@ -109,13 +109,13 @@ def check_address(given: str) -> str:
 
 def check_token(told: WorkerEnvironment) -> None:
     """A token that is none is refused here, before torch is imported."""
-    from taut.communication.keys import Token, read_token_file
+    from taut.transport.keys import Token, read_token_file
 
     Token.parse(told.token if told.token is not None else read_token_file(told.token_file or ""))
 
 
 def default_bind(address: str) -> str:
     """Where a worker listens for its peers: on loopback when the supervisor is there, else everywhere."""
-    from taut.communication.endpoint import split
+    from taut.transport.endpoint import split
 
     return "127.0.0.1" if split(address, "--join")[0] in LOOPBACK else "0.0.0.0"

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from taut.communication.keys import write_token_file
 from taut.core.clock import Clock
 from taut.dashboard.limits import Limits
+from taut.transport.keys import write_token_file
 
 SECRET_FILE = "dashboard-token"
 _PREFIX = "taut1-dashboard-"

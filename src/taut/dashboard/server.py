@@ -19,7 +19,6 @@ from typing import Self
 
 import uvicorn
 
-from taut.communication.endpoint import own_address, split
 from taut.core.clock import MonotonicClock
 from taut.dashboard.app import App
 from taut.dashboard.connection import bounded
@@ -29,6 +28,7 @@ from taut.dashboard.limits import Limits
 from taut.dashboard.secret import Keeper
 from taut.dashboard.sources import Source
 from taut.errors import Misuse
+from taut.transport.endpoint import own_address, split
 
 PLACE_FILE = "dashboard.json"
 BACKLOG = 64

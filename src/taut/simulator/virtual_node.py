@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from taut.communication.framing import nbytes
-from taut.communication.transport import Envelope
 from taut.core.messages import SUPERVISOR, Member, Note
 from taut.simulator.fibers import NS, Fiber, World
+from taut.transport.framing import nbytes
+from taut.transport.transport import Envelope
 from taut.worker.node.courier import TICK_S
 from taut.worker.node.node import Node
 from taut.worker.node.stage import Stage

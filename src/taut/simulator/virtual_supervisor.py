@@ -6,8 +6,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterable
 
-from taut.communication.framing import decode, encode, nbytes
-from taut.communication.transport import Envelope
 from taut.core.messages import SUPERVISOR, Statistics, Welcome, WorkerMessage
 from taut.errors import MalformedMessage, Misuse
 from taut.simulator.fibers import NS, World
@@ -20,6 +18,8 @@ from taut.supervisor.loop import TICK_S
 from taut.supervisor.memory import keep, outline, recall
 from taut.supervisor.plan import RunPlan
 from taut.supervisor.view import Outcome
+from taut.transport.framing import decode, encode, nbytes
+from taut.transport.transport import Envelope
 
 KEEP_NS = NS  # between two writings of what must not be forgotten
 QUEUE = 256  # messages of one worker that wait for a supervisor that is away, as on the zmq transport

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from taut.communication.keys import RunKeys, read_token_file
 from taut.errors import Misuse
 from taut.supervisor.run_store import FILE
+from taut.transport.keys import RunKeys, read_token_file
 
 KEYS_FILE = "keys"  # readable by the user alone; never in the store
 

@@ -8,9 +8,6 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from taut.communication.framing import decode
-from taut.communication.knocking import Knocking
-from taut.communication.zmq_server import SupervisorSocket
 from taut.core.clock import Clock
 from taut.core.failure_detector import HEARTBEAT_S
 from taut.core.messages import WorkerMessage
@@ -37,6 +34,9 @@ from taut.supervisor.outlet import Outlet
 from taut.supervisor.remembering import Remembering
 from taut.supervisor.run_lock import RunLock
 from taut.supervisor.view import ClusterView
+from taut.transport.framing import decode
+from taut.transport.zmq.announce import Knocking
+from taut.transport.zmq.server import SupervisorSocket
 
 TICK_S = 0.1
 LATE_S = 1.0  # a tick this late was not ours to choose: the process was stopped, asleep or busy with the model

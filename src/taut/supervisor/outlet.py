@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from taut.communication.framing import encode
-from taut.communication.transport import ServerSocket
 from taut.core.messages import Pulse, Refusal, SupervisorMessage
+from taut.transport.framing import encode
+from taut.transport.transport import ServerSocket
 
 MOST_WAITING = 1_000  # of one worker; one that takes none of so many is being given up anyway
 

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
-from taut.communication.keys import RunKeys, write_token_file
 from taut.errors import Misuse, StorageFailed, Superseded
 from taut.supervisor.checkpoint_folder import Found, Launch
 from taut.supervisor.former import KEYS_FILE, Former
@@ -20,6 +19,7 @@ from taut.supervisor.journal import Journal
 from taut.supervisor.plan import PATIENCE_S, RunPlan
 from taut.supervisor.run_lock import RunLock
 from taut.supervisor.run_store import RunStore, plain
+from taut.transport.keys import RunKeys, write_token_file
 from taut.written import parse_interval
 
 TOKEN_FILE = "token"

@@ -8,9 +8,6 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 
-from taut.communication.keys import RunKeys
-from taut.communication.knocking import Knocking
-from taut.communication.zmq_server import SupervisorSocket
 from taut.core.checkpoint_names import FOLDER
 from taut.core.clock import Clock, MonotonicClock
 from taut.errors import Superseded
@@ -27,6 +24,9 @@ from taut.supervisor.plan import RunPlan
 from taut.supervisor.preparation import TOKEN_FILE, Listen, Origin, held, open_journal, plan_of, told, write_keys
 from taut.supervisor.remembering import Remembering
 from taut.supervisor.view import ClusterView, Outcome
+from taut.transport.keys import RunKeys
+from taut.transport.zmq.announce import Knocking
+from taut.transport.zmq.server import SupervisorSocket
 
 _CLOCK, _LOOPBACK, _NEW = MonotonicClock(), Listen(), Origin()
 

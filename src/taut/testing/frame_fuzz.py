@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from taut.communication.framing import decode, encode, payload_count
 from taut.core.messages import Message, PeerMessage, SupervisorMessage, WorkerMessage
 from taut.errors import MalformedMessage
+from taut.transport.framing import decode, encode, payload_count
 
 FAMILIES: tuple[Any, ...] = (PeerMessage, WorkerMessage, SupervisorMessage)
 # What msgpack takes for the beginning of something: maps, arrays, texts and numbers of all lengths, extensions, nothing.

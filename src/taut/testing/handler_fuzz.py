@@ -19,7 +19,6 @@ from typing import Any
 
 import msgspec
 
-from taut.communication.framing import decode, encode, payload_count
 from taut.core.messages import (
     PROTOCOL_VERSION,
     Checkpoint,
@@ -53,6 +52,7 @@ from taut.supervisor.figures import cluster_rate, total
 from taut.supervisor.memory import keep, outline, recall
 from taut.supervisor.plan import RunPlan
 from taut.testing.random_messages import MODEL, RandomMessages
+from taut.transport.framing import decode, encode, payload_count
 from taut.written import parse_interval
 
 STATES = ("waiting", "training", "draining", "saving", "finished", "failed", "recovered")

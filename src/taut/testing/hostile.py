@@ -7,9 +7,6 @@ import socket
 import time
 from collections.abc import Callable, Sequence
 
-from taut.communication.framing import decode, encode
-from taut.communication.keys import Token, WorkerKeys
-from taut.communication.zmq_transport import ZmqTransport
 from taut.core.messages import (
     PROTOCOL_VERSION,
     SUPERVISOR,
@@ -29,6 +26,9 @@ from taut.core.messages import (
     Updates,
     Welcome,
 )
+from taut.transport.framing import decode, encode
+from taut.transport.keys import Token, WorkerKeys
+from taut.transport.zmq.transport import ZmqTransport
 
 BEAT_S = 0.5
 PATIENCE_S = 20.0

@@ -21,8 +21,6 @@ import numpy as np
 
 from taut.codecs import merge, snap
 from taut.codecs import parse as parse_codec
-from taut.communication.framing import encode, payload_count
-from taut.communication.memory import MemoryNetwork
 from taut.core.events import Arrived, Deliver, Ended, Event, PeerGone, PeerJoined, Published, Send, Taken, Tick, Ticked
 from taut.core.messages import (
     Mark,
@@ -47,6 +45,8 @@ from taut.testing.frame_fuzz import mutated
 from taut.testing.message_samples import message_samples
 from taut.testing.method_actor import Actor
 from taut.testing.method_world import MethodWorld
+from taut.transport.framing import encode, payload_count
+from taut.transport.memory import MemoryNetwork
 from taut.worker.node.node import Node
 from taut.worker.node.stage import Protocol
 

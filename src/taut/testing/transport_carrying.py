@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from taut.communication.transport import Envelope, Transport
 from taut.core.messages import Member
+from taut.transport.transport import Envelope, Transport
 
 Network = Callable[[int], tuple[Transport, Member]]
 DEADLINE_S = 20.0  # for what takes milliseconds on an idle machine

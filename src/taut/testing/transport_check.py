@@ -4,7 +4,7 @@ time.
 A transport is tested through a *network*: a function that makes the transport of a rank, together with the
 record by which others know it.
 
->>> from taut.communication.memory import MemoryNetwork
+>>> from taut.transport.memory import MemoryNetwork
 >>> def network() -> Network:
 ...     memory = MemoryNetwork()
 ...     return lambda rank: (memory.transport(rank), memory.member(rank))
@@ -17,8 +17,8 @@ import threading
 import time
 from collections.abc import Callable
 
-from taut.communication.transport import Envelope
 from taut.testing.transport_carrying import DEADLINE_S, Network, carry, check_waits, pair, send, until
+from taut.transport.transport import Envelope
 
 __all__ = ["CHECKS", "Network", "check_transport"]
 

@@ -9,11 +9,11 @@ from abc import ABC, abstractmethod
 from contextvars import ContextVar
 from typing import Any
 
-from taut.communication.keys import Token, WorkerKeys, read_token_file
-from taut.communication.limited import LimitedTransport
-from taut.communication.zmq_transport import ZmqTransport
 from taut.config import WorkerEnvironment, worker_environment
 from taut.quantities import parse_link
+from taut.transport.keys import Token, WorkerKeys, read_token_file
+from taut.transport.limited import LimitedTransport
+from taut.transport.zmq.transport import ZmqTransport
 from taut.worker.accounting import Stopwatch
 from taut.worker.announcer import Announcer
 from taut.worker.node.node import Node

@@ -5,11 +5,11 @@ from __future__ import annotations
 import threading
 
 from taut.codecs.packing import merge
-from taut.communication.memory import MemoryNetwork
 from taut.core.messages import Member
 from taut.errors import Misuse
 from taut.strategies.asynchronous import Asynchronous
 from taut.topologies.graph import Topology
+from taut.transport.memory import MemoryNetwork
 from taut.worker.iteration import Worker
 from taut.worker.node.node import Node
 from taut.worker.participant import Participant

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 
 import pytest
 
-from taut.communication.framing import decode, encode
-from taut.communication.transport import Envelope
 from taut.core.messages import SUPERVISOR, Done, Heartbeat, Member, Pulse, Returned, WorkerMessage
 from taut.errors import SupervisorLost
 from taut.strategies.asynchronous import Asynchronous
 from taut.testing import FakeClock
+from taut.transport.framing import decode, encode
+from taut.transport.transport import Envelope
 from taut.worker.node.node import Node
 
 

@@ -6,8 +6,8 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from taut.communication.memory import MemoryNetwork
 from taut.core.messages import Member, Roster
+from taut.transport.memory import MemoryNetwork
 from taut.worker.accounting import Stopwatch
 from taut.worker.arena import Arena
 from taut.worker.batches import OwnLeases

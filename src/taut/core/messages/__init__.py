@@ -1,7 +1,7 @@
 """Every message that crosses a socket, typed and bounded. Two families: between workers, and with the supervisor.
 
 A message is one header (msgpack of one of these records) and, for some, payload frames that follow it. Decoding is in
-``taut.communication.framing``; nothing here is ever unpickled. Bounds are checked while decoding.
+``taut.transport.framing``; nothing here is ever unpickled. Bounds are checked while decoding.
 """
 
 from __future__ import annotations

@@ -12,8 +12,6 @@ from typing import Any
 
 import msgspec
 
-from taut.communication.framing import decode, encode, nbytes
-from taut.communication.transport import Envelope, Transport
 from taut.core.clock import Clock, MonotonicClock
 from taut.core.events import Tick
 from taut.core.messages import (
@@ -37,6 +35,8 @@ from taut.core.messages import (
 from taut.errors import MalformedMessage
 from taut.strategies.method import Place
 from taut.topologies.shape import Shape
+from taut.transport.framing import decode, encode, nbytes
+from taut.transport.transport import Envelope, Transport
 from taut.worker.node.assembling import Assembling
 from taut.worker.node.commands import Advance, Command, Grant, PostIn, Say
 from taut.worker.node.facts import Facts

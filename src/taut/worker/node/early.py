@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import deque
 
-from taut.communication.framing import nbytes
 from taut.errors import MalformedMessage
+from taut.transport.framing import nbytes
 from taut.worker.node.stage import Tagged
 
 MOST = 4096

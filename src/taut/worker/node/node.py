@@ -12,7 +12,6 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 
-from taut.communication.transport import Transport
 from taut.core.clock import Clock
 from taut.core.events import (
     Ended,
@@ -33,6 +32,7 @@ from taut.core.messages import (
 )
 from taut.errors import SupervisorLost
 from taut.strategies.channels import ChannelsState
+from taut.transport.transport import Transport
 from taut.worker.node.commands import Advance, Command, Grant, PostIn, Say
 from taut.worker.node.courier import TICK_S, Courier
 from taut.worker.node.facts import Facts

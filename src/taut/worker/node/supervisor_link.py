@@ -13,8 +13,6 @@ from typing import Any
 
 import msgspec
 
-from taut.communication.framing import encode
-from taut.communication.transport import Transport
 from taut.core.clock import Clock
 from taut.core.failure_detector import HEARTBEAT_S, Detector
 from taut.core.messages import (
@@ -33,6 +31,8 @@ from taut.core.messages import (
     View,
 )
 from taut.errors import Refused, SupervisorLost
+from taut.transport.framing import encode
+from taut.transport.transport import Transport
 from taut.worker.node.facts import Facts
 
 ADMISSION_S = 60.0  # for the first answer: nothing was measured yet

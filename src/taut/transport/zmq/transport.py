@@ -15,19 +15,19 @@ from typing import Any
 
 import zmq
 
-from taut.communication import zmq_options
-from taut.communication.bundle import bundle, opened, unbundle
-from taut.communication.endpoint import bind as bind_endpoint
-from taut.communication.endpoint import is_tcp_address
-from taut.communication.framing import LIMIT_NBYTES
-from taut.communication.keys import Token, WorkerKeys, is_public_key
-from taut.communication.pace import SMALL_NBYTES, Pace
-from taut.communication.supervisor_link import Status, SupervisorLink
-from taut.communication.transport import Envelope
-from taut.communication.waker import Waker
-from taut.communication.zap import Gatekeeper, guard
 from taut.core.messages import SUPERVISOR, Member
 from taut.errors import MalformedMessage
+from taut.transport.endpoint import bind as bind_endpoint
+from taut.transport.endpoint import is_tcp_address
+from taut.transport.frame_packing import bundle, opened, unbundle
+from taut.transport.framing import LIMIT_NBYTES
+from taut.transport.keys import Token, WorkerKeys, is_public_key
+from taut.transport.transport import Envelope
+from taut.transport.zmq import options
+from taut.transport.zmq.auth import Gatekeeper, guard
+from taut.transport.zmq.rate_limit import SMALL_NBYTES, Pace
+from taut.transport.zmq.supervisor_client import Status, SupervisorLink
+from taut.transport.zmq.waker import Waker
 
 # Messages queued per link and side; more belongs in the strategy's log, where updates can be merged.
 HWM = 64
@@ -138,7 +138,7 @@ class ZmqTransport:
         push = self._socket(zmq.PUSH)
         try:
             mine, theirs = self._keys.public_key.encode("ascii"), member.public_key.encode("ascii")
-            zmq_options.connect(push, member.address, theirs, mine, self._keys.secret_key)
+            options.connect(push, member.address, theirs, mine, self._keys.secret_key)
         except zmq.ZMQError as error:
             push.close()
             raise MalformedMessage(f"worker {member.rank} at {member.address!r}: {error.strerror}") from None
@@ -176,7 +176,7 @@ class ZmqTransport:
 
     def receive(self, timeout_s: float | None) -> list[Envelope]:
         arrived: list[Envelope] = []
-        ready: list[tuple[Any, int]] = zmq.zmq_poll(self._watch, zmq_options.milliseconds(timeout_s))
+        ready: list[tuple[Any, int]] = zmq.zmq_poll(self._watch, options.milliseconds(timeout_s))
         for socket, _ in ready:
             if socket is self._pull:
                 self._drain_peers(arrived)
@@ -204,7 +204,7 @@ class ZmqTransport:
             del self._outgoing[SUPERVISOR]
             self._supervisor.close(linger_s)
         for socket in self._outgoing.values():
-            socket.close(linger=zmq_options.milliseconds(linger_s))
+            socket.close(linger=options.milliseconds(linger_s))
         self._outgoing.clear()
         self._members.clear()
         self._ranks.clear()
@@ -267,7 +267,7 @@ class ZmqTransport:
 
     def _socket(self, kind: int) -> zmq.Socket[bytes]:
         socket = self._context.socket(kind)
-        zmq_options.apply(socket, hwm=HWM, limit_nbytes=self._limit_nbytes)
+        options.apply(socket, hwm=HWM, limit_nbytes=self._limit_nbytes)
         return socket
 
 

@@ -13,10 +13,10 @@ from collections import Counter, deque
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from taut.communication.framing import LIMIT_NBYTES, nbytes
-from taut.communication.transport import Envelope
 from taut.core.messages import SUPERVISOR, Member
 from taut.errors import Misuse
+from taut.transport.framing import LIMIT_NBYTES, nbytes
+from taut.transport.transport import Envelope
 
 CAPACITY = 64  # messages under way per link, as on the zmq transport
 BATCH = 256

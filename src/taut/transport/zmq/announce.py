@@ -10,11 +10,11 @@ from collections.abc import Sequence
 
 import zmq
 
-from taut.communication import zmq_options
-from taut.communication.bundle import bundle
-from taut.communication.framing import LIMIT_NBYTES, encode
-from taut.communication.keys import RunKeys
 from taut.core.messages import Member, Moved
+from taut.transport.frame_packing import bundle
+from taut.transport.framing import LIMIT_NBYTES, encode
+from taut.transport.keys import RunKeys
+from taut.transport.zmq import options
 
 HWM = 4
 
@@ -27,9 +27,9 @@ class Knocking:
         self._doors: dict[int, zmq.Socket[bytes]] = {}
         for member in members:
             push = self._context.socket(zmq.PUSH)
-            zmq_options.apply(push, hwm=HWM, limit_nbytes=LIMIT_NBYTES)
+            options.apply(push, hwm=HWM, limit_nbytes=LIMIT_NBYTES)
             theirs = member.public_key.encode("ascii")
-            zmq_options.connect(push, member.address, theirs, keys.server_public, keys.server_secret)
+            options.connect(push, member.address, theirs, keys.server_public, keys.server_secret)
             self._doors[member.rank] = push
 
     def knock(self, address: str, term: int, ranks: Sequence[int]) -> None:

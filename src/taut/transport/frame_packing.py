@@ -16,8 +16,8 @@ from functools import lru_cache
 from itertools import accumulate
 from struct import Struct
 
-from taut.communication.framing import nbytes
 from taut.errors import Misuse
+from taut.transport.framing import nbytes
 
 SMALL_NBYTES = 64 * 1024
 _LIMIT_FRAMES = 2**16 - 1

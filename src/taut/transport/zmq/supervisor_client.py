@@ -9,11 +9,11 @@ from typing import Literal
 
 import zmq
 
-from taut.communication import zmq_options
-from taut.communication.endpoint import is_tcp_address
-from taut.communication.keys import Token, WorkerKeys
-from taut.communication.zap import VOID
 from taut.errors import Misuse
+from taut.transport.endpoint import is_tcp_address
+from taut.transport.keys import Token, WorkerKeys
+from taut.transport.zmq import options
+from taut.transport.zmq.auth import VOID
 
 Status = Literal["connecting", "connected", "refused", "expired"]
 
@@ -41,13 +41,13 @@ class SupervisorLink:
         self.own: WorkerKeys | None = None
         self.address, self._token = address, token
         self.socket = context.socket(zmq.DEALER)
-        zmq_options.apply(self.socket, hwm=HWM, limit_nbytes=limit_nbytes)
+        options.apply(self.socket, hwm=HWM, limit_nbytes=limit_nbytes)
         # The same after a reconnect, so that the supervisor knows us again; random, so that no other worker
         # can take it. It crosses the wire only encrypted.
         self.socket.routing_id = b"\x01" + secrets.token_bytes(16)
         self.monitor = self.socket.get_monitor_socket(_WATCHED)
         try:
-            zmq_options.connect(self.socket, address, token.server_public, token.client_public, token.client_secret)
+            options.connect(self.socket, address, token.server_public, token.client_public, token.client_secret)
         except zmq.ZMQError as error:
             self.close(0.0)
             raise Misuse(f"supervisor address {address!r} ({error.strerror})", "tcp://HOST:PORT") from None
@@ -57,7 +57,7 @@ class SupervisorLink:
         if address == self.address or not is_tcp_address(address):
             return
         token = self._token
-        zmq_options.connect(self.socket, address, token.server_public, token.client_public, token.client_secret)
+        options.connect(self.socket, address, token.server_public, token.client_public, token.client_secret)
         self._disconnect()
         self.address, self.status = address, "connecting"
 
@@ -65,7 +65,7 @@ class SupervisorLink:
         """Under another key. libzmq has given this connection up for good, so that a new one is made."""
         self._disconnect()
         mine = own.public_key.encode("ascii")
-        zmq_options.connect(self.socket, self.address, self._token.server_public, mine, own.secret_key)
+        options.connect(self.socket, self.address, self._token.server_public, mine, own.secret_key)
         self.status = "connecting"
 
     def _disconnect(self) -> None:
@@ -92,4 +92,4 @@ class SupervisorLink:
     def close(self, linger_s: float) -> None:
         self.socket.disable_monitor()
         self.monitor.close(linger=0)
-        self.socket.close(linger=zmq_options.milliseconds(linger_s))
+        self.socket.close(linger=options.milliseconds(linger_s))

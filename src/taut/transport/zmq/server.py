@@ -9,18 +9,18 @@ from typing import Any
 
 import zmq
 
-from taut.communication import zmq_options
-from taut.communication.bundle import bundle, opened
-from taut.communication.closures import Closures, happened
-from taut.communication.door import Door
-from taut.communication.endpoint import bind as bind_endpoint
-from taut.communication.framing import LIMIT_NBYTES
-from taut.communication.keys import RunKeys
-from taut.communication.pace import SMALL_NBYTES, Pace
-from taut.communication.strangers import Strangers, cut, most_strangers, raise_limit
-from taut.communication.waker import Waker
-from taut.communication.zap import Gatekeeper, guard
 from taut.errors import Misuse
+from taut.transport.endpoint import bind as bind_endpoint
+from taut.transport.frame_packing import bundle, opened
+from taut.transport.framing import LIMIT_NBYTES
+from taut.transport.keys import RunKeys
+from taut.transport.zmq import options
+from taut.transport.zmq.access import Door
+from taut.transport.zmq.auth import Gatekeeper, guard
+from taut.transport.zmq.disconnects import Closures, happened
+from taut.transport.zmq.rate_limit import SMALL_NBYTES, Pace
+from taut.transport.zmq.strangers import Strangers, cut, most_strangers, raise_limit
+from taut.transport.zmq.waker import Waker
 
 HWM = 1_000  # control messages are small, and a worker that reads none of a thousand is being given up anyway
 BATCH = 256
@@ -53,7 +53,7 @@ class SupervisorSocket:
         self._tokens: dict[bytes, str] = {}  # connection -> the token that it was made with
         self._gatekeeper = Gatekeeper(self._context, self.door.allows, patient=False, void=self.door.is_void)
         self._router = self._context.socket(zmq.ROUTER)
-        zmq_options.apply(self._router, hwm=HWM, limit_nbytes=LIMIT_NBYTES)
+        options.apply(self._router, hwm=HWM, limit_nbytes=LIMIT_NBYTES)
         self._router.backlog = BACKLOG
         self._router.router_mandatory = True  # tell us when nobody is there, instead of dropping
         self._router.router_handover = True
@@ -79,7 +79,7 @@ class SupervisorSocket:
 
     def receive(self, timeout_s: float | None) -> list[tuple[bytes, list[bytes]]]:
         arrived: list[tuple[bytes, list[bytes]]] = []
-        ready: list[tuple[Any, int]] = zmq.zmq_poll(self._watch, zmq_options.milliseconds(timeout_s))
+        ready: list[tuple[Any, int]] = zmq.zmq_poll(self._watch, options.milliseconds(timeout_s))
         lost = self._watched()  # before the messages: what came by these connections is taken before their end
         if lost or any(socket is self._router for socket, _ in ready):
             self._drain(arrived)
@@ -125,7 +125,7 @@ class SupervisorSocket:
         self._closed = True
         self._router.disable_monitor()
         self._monitor.close(linger=0)
-        self._router.close(linger=zmq_options.milliseconds(linger_s))
+        self._router.close(linger=options.milliseconds(linger_s))
         self._gatekeeper.close()
         self._context.term()
         self._waker.close()

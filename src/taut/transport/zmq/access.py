@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Literal
 
-from taut.communication.keys import JoinSecret, RunKeys, Token
+from taut.transport.keys import JoinSecret, RunKeys, Token
 
 Standing = Literal["joiner", "member", "owner", "void", "stranger"]
 

@@ -23,11 +23,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from taut.communication.framing import nbytes
-from taut.communication.transport import Envelope, Transport
 from taut.core.clock import Clock
 from taut.core.messages import SUPERVISOR, Member
 from taut.quantities import LinkSpeed
+from taut.transport.framing import nbytes
+from taut.transport.transport import Envelope, Transport
 
 ROOM = 64  # messages that wait for the up-link, per peer, as on the zmq transport
 LONGEST_S = 600.0  # that a message is kept, whatever its sender says

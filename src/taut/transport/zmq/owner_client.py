@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 import zmq
 
-from taut.communication import zmq_options
-from taut.communication.bundle import bundle, opened
-from taut.communication.keys import RunKeys
 from taut.errors import SupervisorLost
+from taut.transport.frame_packing import bundle, opened
+from taut.transport.keys import RunKeys
+from taut.transport.zmq import options
 
 LIMIT_NBYTES = 64 * 1024  # of an order or an answer
 PATIENCE_S = 10.0  # for an answer that takes a round trip and a tick; connecting may take a second or two
@@ -21,12 +21,12 @@ def ask(address: str, keys: RunKeys, frames: Sequence[bytes], patience_s: float 
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads=1)
     dealer = context.socket(zmq.DEALER)
     try:
-        zmq_options.apply(dealer, hwm=4, limit_nbytes=LIMIT_NBYTES)
+        options.apply(dealer, hwm=4, limit_nbytes=LIMIT_NBYTES)
         dealer.routing_id = b"\x02" + secrets.token_bytes(16)
         owner = keys.admin
-        zmq_options.connect(dealer, address, owner.server_public, owner.client_public, owner.client_secret)
+        options.connect(dealer, address, owner.server_public, owner.client_public, owner.client_secret)
         dealer.send_multipart(bundle(frames, LIMIT_NBYTES))
-        if not dealer.poll(zmq_options.milliseconds(patience_s)):
+        if not dealer.poll(options.milliseconds(patience_s)):
             raise SupervisorLost(f"the supervisor at {address} did not answer in {patience_s:.0f} s")
         return opened(dealer.recv_multipart(zmq.NOBLOCK))
     finally:

@@ -1,0 +1,1 @@
+"""The transport over TCP: ZeroMQ with CURVE encryption and authentication."""
