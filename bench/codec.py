@@ -26,7 +26,7 @@ import numpy as np
 
 from report import Grid, Row, arguments, report, row
 from taut.codecs import REGISTRY, Codec, State, Tether, Threshold, merge, parallel, parse, sketch
-from taut.codecs.payload import header
+from taut.codecs.wire.payload import header
 
 SIZE, DENSITY, WORKERS = 25_000_000, 0.001, 4
 LIMIT = 2.0**-7

@@ -30,16 +30,17 @@ import numpy as np
 import torch
 
 from report import Row, arguments, report, row
-from taut.codecs import kernels_gpu, kernels_gpu_blocks, kernels_gpu_sparse, kernels_torch, kernels_torch_feedback
+from taut.codecs.algorithms.int8 import Int8
+from taut.codecs.algorithms.onebit import OneBit
+from taut.codecs.algorithms.topk import TopK
 from taut.codecs.compressor import Compressor, Memory
-from taut.codecs.int8 import Int8
-from taut.codecs.kernels_gpu_blocks import launch_levels8, launch_onebit
-from taut.codecs.kernels_gpu_scratch import scratch
-from taut.codecs.kernels_gpu_sparse import Tile, launch_words, room_for
-from taut.codecs.kernels_gpu_topk import launch_topk
-from taut.codecs.onebit import OneBit
-from taut.codecs.signs import room_for_words
-from taut.codecs.topk import TopK
+from taut.codecs.kernels import torch_feedback, torch_ops
+from taut.codecs.kernels.triton import blocks, kernels, sparse
+from taut.codecs.kernels.triton.blocks import launch_levels8, launch_onebit
+from taut.codecs.kernels.triton.buffers import scratch
+from taut.codecs.kernels.triton.sparse import Tile, launch_words, room_for
+from taut.codecs.kernels.triton.topk import launch_topk
+from taut.codecs.wire.sign_list import room_for_words
 
 GPU = torch.cuda.is_available()
 DEVICE = torch.device("cuda", 0) if GPU else torch.device("cpu")
@@ -114,10 +115,10 @@ def in_operations(compressor: Compressor) -> Callable[[Vectors], Any]:
     """What error feedback does elsewhere, in torch operations."""
 
     def run(v: Vectors) -> Any:
-        kernels_torch_feedback.grow(v.r, v.w, v.b, SHARE)
+        torch_feedback.grow(v.r, v.w, v.b, SHARE)
         piece = compressor.compress(v.r, 0, Memory(v.size))
         assert piece is not None
-        kernels_torch_feedback.take(*v.all, piece.q, piece.places)
+        torch_feedback.take(*v.all, piece.q, piece.places)
         return piece.body
 
     return run
@@ -126,9 +127,9 @@ def in_operations(compressor: Compressor) -> Callable[[Vectors], Any]:
 def device_signs(name: str) -> Callable[[Vectors], object]:
     def run(v: Vectors) -> object:
         if name == "tether":
-            job = kernels_gpu.tether_scan(v.w, v.b, 0, v.size, LIMIT, LIMIT / 4)
+            job = kernels.tether_scan(v.w, v.b, 0, v.size, LIMIT, LIMIT / 4)
         else:
-            job = kernels_gpu.threshold_scan(*v.all, 0, v.size, LIMIT * SHARE, SHARE)
+            job = kernels.threshold_scan(*v.all, 0, v.size, LIMIT * SHARE, SHARE)
         kept = scratch(DEVICE)
         return launch_words(job, kept, room_for(kept, v.size, v.size // 16))
 
@@ -148,11 +149,11 @@ def device_onebit(v: Vectors) -> object:
 
 
 def subjects() -> list[Subject]:
-    sparse, blocks = kernels_gpu_sparse.TILES, kernels_gpu_blocks.TILES
+    sparse, blocks = sparse.TILES, blocks.TILES
     onebit_tiles = [(COLUMN, warps) for warps in (1, 2, 4, 8)]
 
     def signs(name: str, nbytes: float, tile: str) -> Subject:
-        both = (signs_of(module, name) for module in (kernels_gpu, kernels_torch))
+        both = (signs_of(module, name) for module in (kernels, torch_ops))
         return Subject(name, nbytes, 0.9, device_signs(name), *both, sparse, tile, SPARSE_TILES)
 
     def subject(compressor: Compressor, nbytes: float, bar: float, device: Any, *tuning: Any) -> Subject:

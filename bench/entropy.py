@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from report import Row, arguments, report, row
-from taut.codecs import rice
+from taut.codecs.wire import rice
 
 SIZE = 25_000_000
 DENSITIES = (0.001, 0.012, 0.05)

@@ -17,8 +17,8 @@ import torch._dynamo  # what a fork of the warm process has already is not part 
 from torch import nn
 
 import taut
-import taut.codecs.kernels_cpu
-import taut.codecs.kernels_sketch
+import taut.codecs.kernels.cpu.kernels
+import taut.codecs.kernels.cpu.sketch
 import taut.worker.seat  # and a worker these
 
 WIDTH, LAYERS, BATCH = 1250, 16, 4  # many layers: what backward holds for a moment stays small

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from taut.codecs import Kind, parse, validate
-from taut.codecs.payload import COUNTS, PAIRS, build, header
+from taut.codecs.wire.payload import COUNTS, PAIRS, build, header
 from taut.errors import MalformedMessage
 from taut.testing import fuzz_payloads
 from taut.testing.payload_samples import SIZE, made, payload_samples
@@ -49,7 +49,7 @@ def test_a_quantum_whose_multiples_overflow_is_refused(kind):
 
 def test_the_fuzzer_sees_what_it_should(payloads, monkeypatch):
     """Were a check left out, it would say so."""
-    from taut.codecs.forms import FORMS
+    from taut.codecs.wire.layouts import FORMS
 
     sparse = [payload for payload in payloads if header(payload).kind is Kind.SPARSE]
     monkeypatch.setattr(type(FORMS[Kind.SPARSE]), "check", lambda self, head, body: None)

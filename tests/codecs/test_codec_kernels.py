@@ -10,9 +10,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from taut.codecs import kernels_torch, parse, sketch, snap, squared_distance
-from taut.codecs.adaptive import Steering
-from taut.codecs.payload import COUNTS, PAIRS, Kind, header
+from taut.codecs import parse, sketch, snap, squared_distance
+from taut.codecs.kernels import torch_ops
+from taut.codecs.math.density_control import Steering
+from taut.codecs.wire.payload import COUNTS, PAIRS, Kind, header
 from taut.errors import Misuse
 
 SPECS = ["tether:slack=2^-6", "threshold:tau=2^-8", "dense", "tether", "threshold:density=0.3"]
@@ -47,7 +48,7 @@ def test_torch_gives_the_same_bits(spec, size, workers, seed):
 
 def _foreign(rng: np.random.Generator, size: int, exact: bool) -> bytes:
     """A payload of any kind, repeats of words included."""
-    from taut.codecs.packing import _write
+    from taut.codecs.wire.merge import _write
 
     kinds = [Kind.WORDS, Kind.BITMAP, *COUNTS, *PAIRS]
     kind = kinds[int(rng.integers(0, len(kinds)))]
@@ -58,7 +59,7 @@ def _foreign(rng: np.random.Generator, size: int, exact: bool) -> bytes:
 
 def test_torch_pieces_and_a_full_buffer(monkeypatch):
     """Vectors of many pieces, from nothing to everything sent, take the same form as in one piece."""
-    monkeypatch.setattr(kernels_torch, "PIECE", 256)
+    monkeypatch.setattr(torch_ops, "PIECE", 256)
     for share in (0.0, 0.01, 0.06, 0.07, 1.0):
         codec, w = parse("tether:slack=2^-6"), np.zeros(5000, np.float32)
         ours, theirs = codec.start(w, 2), codec.start(torch.zeros(5000), 2)

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from taut.codecs import REGISTRY, Tether, Threshold, merge, parse, snap
-from taut.codecs.payload import Kind, header
+from taut.codecs.wire.payload import Kind, header
 from taut.testing.codec_check import check_codec, check_scenario
 
 SPECS = [

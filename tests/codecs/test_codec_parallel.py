@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from taut.codecs import kernels_cpu, parallel
-from taut.codecs.signs import room_for_words, side_by_side
+from taut.codecs import parallel
+from taut.codecs.kernels.cpu import kernels
+from taut.codecs.wire.sign_list import room_for_words, side_by_side
 from taut.errors import Misuse
 
 LEAST = 2048  # so that small vectors are cut, too
@@ -26,8 +27,8 @@ def _small_parts():
 
 def scan(spec, w, b, r, lo, out):
     if spec == "tether":
-        return kernels_cpu.tether(w, b, lo, w.size, 2.0**-6, 2.0**-8, out)
-    return kernels_cpu.threshold(w, b, r, lo, w.size, 2.0**-6, 1.0 / 3.0, out)
+        return kernels.tether(w, b, lo, w.size, 2.0**-6, 2.0**-8, out)
+    return kernels.threshold(w, b, r, lo, w.size, 2.0**-6, 1.0 / 3.0, out)
 
 
 def vectors(size, shares, seed, shift=0):
@@ -38,7 +39,7 @@ def vectors(size, shares, seed, shift=0):
     first = (-room.ctypes.data // 4) % 16 + shift
     w = room[first : first + size]
     w[:] = rng.standard_normal(size, np.float32)
-    b, r = kernels_cpu.like(w, 1, filled=True), kernels_cpu.like(w, 2, filled=False)
+    b, r = kernels.like(w, 1, filled=True), kernels.like(w, 2, filled=False)
     for part, share in zip(np.array_split(np.arange(size), len(shares)), shares, strict=True):
         hot = part[rng.random(part.size) < share]
         w[hot] += rng.choice([-1.0, 1.0], hot.size).astype(np.float32) * np.float32(0.05)
@@ -101,7 +102,7 @@ def test_an_error_in_one_part_is_told():
         raise ZeroDivisionError(start)
 
     with pytest.raises(ZeroDivisionError):
-        side_by_side(failing, 0, 2 * LEAST, room_for_words(2 * LEAST), kernels_cpu._write_bits)
+        side_by_side(failing, 0, 2 * LEAST, room_for_words(2 * LEAST), kernels._write_bits)
 
 
 def test_a_fork_makes_threads_of_its_own():

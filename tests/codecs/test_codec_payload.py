@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from taut.codecs import Dense, Tether, merge, validate
-from taut.codecs.forms import FORMS
-from taut.codecs.packing import common_unit, pack
-from taut.codecs.payload import COUNTS, HEADER, PAIRS, Header, Kind, build, header
-from taut.codecs.rice import encode
+from taut.codecs.wire.layouts import FORMS
+from taut.codecs.wire.merge import common_unit, pack
+from taut.codecs.wire.payload import COUNTS, HEADER, PAIRS, Header, Kind, build, header
+from taut.codecs.wire.rice import encode
 from taut.errors import MalformedMessage
 
 SIZE = 640

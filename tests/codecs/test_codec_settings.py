@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from taut.codecs import REGISTRY, Dense, Grid, Tether, Threshold, parse, snap, spec
-from taut.codecs.tether import round_quantum
+from taut.codecs.algorithms.tether import round_quantum
 from taut.errors import Misuse
 
 

@@ -8,19 +8,20 @@ import sys
 import numpy as np
 import pytest
 
-from taut.codecs import compilation, merge, parse, snap
-from taut.codecs.bequest import bequest, read_bequest
-from taut.codecs.coder import Coder
-from taut.codecs.compilation import Kernel, find
+from taut.codecs import merge, parse, snap
+from taut.codecs.kernels.cpu import compilation
+from taut.codecs.kernels.cpu.compilation import Kernel, find
 from taut.codecs.registry import REGISTRY
+from taut.codecs.vector_codec import Coder
+from taut.codecs.wire.residual import bequest, read_bequest
 from taut.errors import Misuse
 
 SHAPES = [(3 * 4096,), (70, 50), (5,)]
 SIZE = sum(int(np.prod(shape)) for shape in SHAPES)
-SMALL = ("kernels_sketch.add_to_sketch", "kernels_cpu._add_values")  # the quickest to compile
+SMALL = ("sketch.add_to_sketch", "kernels._add_values")  # the quickest to compile
 COUNTING = f"""
 from numba.core import event
-from taut.codecs.compilation import compile_missing, missing
+from taut.codecs.kernels.cpu.compilation import compile_missing, missing
 class Count(event.Listener):
     compiled = []
     def on_start(self, event):

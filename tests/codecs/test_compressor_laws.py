@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from taut.codecs import REGISTRY, Compressor, Facts, Feedback, Int8, Memory, Sign, TopK, parse
-from taut.codecs.qsgd import QSGD
+from taut.codecs.algorithms.qsgd import QSGD
 from taut.codecs.registry import COMPRESSORS
 from taut.testing import check_codec, check_compressor
 from taut.testing.compressor_check import check_error, throws_dice

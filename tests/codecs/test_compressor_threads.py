@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from taut.codecs import REGISTRY, Memory, parallel, parse, validate
 from taut.codecs.compressor import Piece, in_pieces
-from taut.codecs.selection import largest
+from taut.codecs.math.topk_select import largest
 from taut.errors import MalformedMessage, NonFiniteUpdate
 
 LEAST = 1 << 15  # so that small vectors are cut, too

@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from taut.codecs import DeMo, Feedback, Header, Kind, Memory, expand, parse, validate
-from taut.codecs.coder import Coder
-from taut.codecs.cosine import CHUNK, keep_chunks, keep_lines
-from taut.codecs.payload import build, header
+from taut.codecs.math.dct import CHUNK, keep_chunks, keep_lines
+from taut.codecs.vector_codec import Coder
+from taut.codecs.wire.payload import build, header
 from taut.errors import MalformedMessage, Misuse
 
 POINTS = np.arange(64)

@@ -11,17 +11,18 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from taut.codecs import Feedback, codec, kernels_torch
-from taut.codecs.dgc import DGC
-from taut.codecs.int8 import Int8
-from taut.codecs.onebit import OneBit
-from taut.codecs.topk import TopK
+from taut.codecs import Feedback, codec
+from taut.codecs.algorithms.dgc import DGC
+from taut.codecs.algorithms.int8 import Int8
+from taut.codecs.algorithms.onebit import OneBit
+from taut.codecs.algorithms.topk import TopK
+from taut.codecs.kernels import torch_ops
 from taut.errors import NonFiniteUpdate
 
 pytest.importorskip("triton")
 
-from taut.codecs import kernels_gpu, kernels_gpu_topk
-from taut.codecs.kernels_gpu_scratch import Scratch, scratch
+from taut.codecs.kernels.triton import kernels, topk
+from taut.codecs.kernels.triton.buffers import Scratch, scratch
 
 DEVICE = "cpu" if os.environ.get("TRITON_INTERPRET") == "1" else "cuda"
 COMPRESSORS = [Int8(), OneBit(2048), OneBit(512), TopK(0.001), TopK(0.01), TopK(1 / 16)]
@@ -39,7 +40,7 @@ class Trio:
         self.codec = Feedback(compressor, keep)
         vectors = start, torch.from_numpy(start.copy()), torch.from_numpy(start.copy()).to(DEVICE)
         self.states = [self.codec.start(each, workers) for each in vectors]
-        self.fused.kernels = kernels_gpu
+        self.fused.kernels = kernels
 
     @property
     def fused(self):
@@ -135,8 +136,8 @@ def waits(monkeypatch):
 @pytest.fixture
 def plainly(monkeypatch):
     """The updates of topk for which the sample was no good."""
-    found, plain = [], kernels_gpu_topk._plain
-    monkeypatch.setattr(kernels_gpu_topk, "_plain", lambda *args: found.append(args[-1]) or plain(*args))
+    found, plain = [], topk._plain
+    monkeypatch.setattr(topk, "_plain", lambda *args: found.append(args[-1]) or plain(*args))
     return found
 
 
@@ -153,9 +154,9 @@ def test_an_update_waits_once(compressor, waits, plainly):
 
 def test_topk_by_a_sample(monkeypatch, plainly):
     """A sample of few elements, yet exactly the k largest; and samples that mislead: too few candidates, and too many."""
-    monkeypatch.setattr(kernels_gpu_topk, "SAMPLE", 256)
+    monkeypatch.setattr(topk, "SAMPLE", 256)
     size, rng = 3000, np.random.default_rng(4)
-    step = kernels_gpu_topk.plan(size, 60).step
+    step = topk.plan(size, 60).step
     assert step == 11
     trio = Trio(TopK(0.02), np.zeros(size, np.float32))
     trio.step(change(rng, size, "normal"))
@@ -189,7 +190,7 @@ def test_a_momentum_is_not_fused():
 
 def test_the_kernels_of_a_tensor():
     on_gpu, on_cpu = SimpleNamespace(is_cuda=True), torch.zeros(1)
-    assert codec._torch_kernels(on_gpu) is kernels_gpu
-    assert codec._torch_kernels(on_cpu) is kernels_torch
+    assert codec._torch_kernels(on_gpu) is kernels
+    assert codec._torch_kernels(on_cpu) is torch_ops
     with mock.patch.object(codec, "find_spec", return_value=None):
-        assert codec._torch_kernels(on_gpu) is kernels_torch
+        assert codec._torch_kernels(on_gpu) is torch_ops

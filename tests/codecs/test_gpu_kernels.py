@@ -14,14 +14,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from taut.codecs import kernels_torch
-from taut.codecs.signs import room_for_words
+from taut.codecs.kernels import torch_ops
+from taut.codecs.wire.sign_list import room_for_words
 
 pytest.importorskip("triton")
 
-from taut.codecs import kernels_gpu, kernels_gpu_sparse
-from taut.codecs.kernels_gpu_scratch import Scratch, scratch
-from taut.codecs.kernels_gpu_sparse import Tile
+from taut.codecs.kernels.triton import kernels, sparse
+from taut.codecs.kernels.triton.buffers import Scratch, scratch
+from taut.codecs.kernels.triton.sparse import Tile
 
 DEVICE = "cpu" if os.environ.get("TRITON_INTERPRET") == "1" else "cuda"
 
@@ -29,11 +29,11 @@ DEVICE = "cpu" if os.environ.get("TRITON_INTERPRET") == "1" else "cuda"
 @contextmanager
 def small_tiles():
     """Tiles so small that a few hundred elements fill many of them, and several groups of tiles."""
-    tiles = dict.fromkeys(kernels_gpu_sparse.TILES, Tile(64, 1))
+    tiles = dict.fromkeys(sparse.TILES, Tile(64, 1))
     with ExitStack() as stack:
-        stack.enter_context(mock.patch.object(kernels_gpu_sparse, "TILES", tiles))
-        stack.enter_context(mock.patch.object(kernels_gpu_sparse, "GROUP", 4))
-        stack.enter_context(mock.patch.object(kernels_gpu_sparse, "STEP", 2))
+        stack.enter_context(mock.patch.object(sparse, "TILES", tiles))
+        stack.enter_context(mock.patch.object(sparse, "GROUP", 4))
+        stack.enter_context(mock.patch.object(sparse, "STEP", 2))
         yield
 
 
@@ -55,8 +55,8 @@ def check_signs(method, mine, theirs, lo, hi, limit, share=0.37):
     used = 2 if method == "tether" else 3
     numbers = (limit, limit / 3) if method == "tether" else (limit, share)
     room = room_for_words(len(mine[0]))
-    found = getattr(kernels_gpu, method)(*mine[:used], lo, hi, *numbers, room)
-    expected = getattr(kernels_torch, method)(*theirs[:used], lo, hi, *numbers, room_for_words(len(mine[0])))
+    found = getattr(kernels, method)(*mine[:used], lo, hi, *numbers, room)
+    expected = getattr(torch_ops, method)(*theirs[:used], lo, hi, *numbers, room_for_words(len(mine[0])))
     assert found.count == expected.count
     for one, other in ((found.words, expected.words), (found.bits, expected.bits)):
         assert (one is None) == (other is None)
@@ -94,7 +94,7 @@ def test_signs_are_those_of_torch(method, size, limits, even, seed):
 def test_signs_with_whole_tiles(method):
     """The tiles that a GPU gets: two whole ones and a rest, a word in each."""
     rng = np.random.default_rng(0)
-    size = 2 * kernels_gpu_sparse.TILES["tether"].elements + 77
+    size = 2 * sparse.TILES["tether"].elements + 77
     mine = vectors(rng, size)
     theirs = [x.clone() for x in mine]
     assert 0 < check_signs(method, mine, theirs, 64, size, 4.0 if method == "tether" else 3.5).count < size / 16
@@ -123,25 +123,25 @@ def test_an_update_waits_once_and_keeps_its_buffers(monkeypatch):
         w.copy_(base)
         b.zero_()
         waits.clear()
-        kernels_gpu.tether(w, b, 0, size, limit, limit / 4, room_for_words(size))
+        kernels.tether(w, b, 0, size, limit, limit / 4, room_for_words(size))
         held.append((len(waits), kept.nbytes))
     assert [count for count, _ in held] == [1, 1, 1, 2, 1, 1]  # two where a dense spell begins
     assert held[0][1] == held[2][1] and held[3][1] == held[5][1]
 
 
 def test_a_drop_in_for_the_torch_kernels():
-    members = inspect.getmembers(kernels_torch, inspect.isfunction)
-    names = [name for name, each in members if each.__module__ == kernels_torch.__name__ and name[0] != "_"]
+    members = inspect.getmembers(torch_ops, inspect.isfunction)
+    names = [name for name, each in members if each.__module__ == torch_ops.__name__ and name[0] != "_"]
     assert {"like", "tether", "threshold", "mean", "sample", "add_words", "add_bits", "add_values"} <= set(names)
     for name in names:
-        assert inspect.signature(getattr(kernels_gpu, name)) == inspect.signature(getattr(kernels_torch, name))
+        assert inspect.signature(getattr(kernels, name)) == inspect.signature(getattr(torch_ops, name))
 
 
 COMPILE = """
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
-from taut.codecs.kernels_gpu_scan import find
+from taut.codecs.kernels.triton.scan import find
 types = dict.fromkeys(("n", "first", "cap"), "i32") | dict.fromkeys(("limit", "share"), "fp32")
 types |= dict.fromkeys(("w", "b", "r"), "*fp32") | dict.fromkeys(("edge", "slots", "counts"), "*i32")
 types |= {"total": "*i64", "bits": "*u8"}

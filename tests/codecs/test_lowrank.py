@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from taut.codecs import Feedback, Header, Kind, Memory, PowerSGD, expand, parse, validate
-from taut.codecs.factorization import orthogonalize
-from taut.codecs.payload import build, header
-from taut.codecs.powersgd import BASIS, layout
+from taut.codecs.algorithms.powersgd import BASIS, layout
+from taut.codecs.math.power_iteration import orthogonalize
+from taut.codecs.wire.payload import build, header
 from taut.errors import MalformedMessage, Misuse
 
 shapes = st.lists(st.lists(st.integers(1, 12), min_size=1, max_size=4).map(tuple), min_size=1, max_size=5).map(tuple)
@@ -70,7 +70,7 @@ def test_the_first_basis_is_normal_and_the_same_for_all():
     first, second = Memory(20_000, ((100, 200),), seed=1), Memory(20_000, ((100, 200),), seed=2)
     v = normal(20_000)
     assert PowerSGD(3).encode(v, first) == PowerSGD(3).encode(v, second)
-    from taut.codecs.powersgd import _first
+    from taut.codecs.algorithms.powersgd import _first
 
     basis = _first([(100, 5000, 4)], v)
     assert abs(basis.mean()) < 0.03
@@ -113,7 +113,7 @@ def test_stated_bits_are_those_of_a_square_matrix():
 def test_long_rows_are_pieces_of_their_own():
     v = normal(4 * 70_000)
     payload = PowerSGD(1).encode(v, Memory(len(v), ((4, 70_000),)))
-    from taut.codecs.forms import FORMS
+    from taut.codecs.wire.layouts import FORMS
 
     pieces = list(FORMS[Kind.LOWRANK].pieces(header(payload), np.frombuffer(payload, np.uint8, offset=28), 0, len(v)))
     assert [(start, len(values)) for start, values in pieces] == [(70_000 * row, 70_000) for row in range(4)]

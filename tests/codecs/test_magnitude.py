@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from taut.codecs import parse, snap
-from taut.codecs.magnitude import FAR, reach
-from taut.codecs.packing import expand
-from taut.codecs.payload import COUNTS, PAIRS, Header, Kind, build, header, index_type
+from taut.codecs.wire.magnitude import FAR, reach
+from taut.codecs.wire.merge import expand
+from taut.codecs.wire.payload import COUNTS, PAIRS, Header, Kind, build, header, index_type
 from taut.errors import MalformedMessage
 from taut.testing.payload_samples import SIZE, payload_samples
 

@@ -10,15 +10,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from taut.codecs import QSGD, Bf16, Fp8, Fp16, Int8, Memory, TernGrad, kernels_cpu, parse, validate
-from taut.codecs.dice import uniform
-from taut.codecs.forms import FORMS
-from taut.codecs.forms.eighths import table
-from taut.codecs.forms.levels import pack_numbers, unpack_numbers, width_of
-from taut.codecs.kernels_halves import read_halves
-from taut.codecs.payload import HEADER, Header, Kind, body_of, build, header
-from taut.codecs.quantization import rolled
-from taut.codecs.terngrad import error_of_clipping
+from taut.codecs import QSGD, Bf16, Fp8, Fp16, Int8, Memory, TernGrad, parse, validate
+from taut.codecs.algorithms.terngrad import error_of_clipping
+from taut.codecs.kernels.cpu import kernels
+from taut.codecs.kernels.cpu.floats import read_halves
+from taut.codecs.math.counter_rng import uniform
+from taut.codecs.math.quantize import rolled
+from taut.codecs.wire.layouts import FORMS
+from taut.codecs.wire.layouts.fp8 import table
+from taut.codecs.wire.layouts.int_levels import pack_numbers, unpack_numbers, width_of
+from taut.codecs.wire.payload import HEADER, Header, Kind, body_of, build, header
 from taut.errors import MalformedMessage, Misuse
 
 F32 = np.float32
@@ -489,7 +490,7 @@ def test_one_pass_over_memory_gives_the_same_bits(spec, data, workers):
     found = []
     for fuses in (True, False):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(kernels_cpu, "FUSES", fuses)
+            patch.setattr(kernels, "FUSES", fuses)
             codec, w = parse(spec), np.zeros(size, F32)
             state = codec.start(w, workers)
             payloads = []

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from taut.codecs import rice
-from taut.codecs.rice import LONGEST, decode, encode, nbytes
+from taut.codecs.wire import rice
+from taut.codecs.wire.rice import LONGEST, decode, encode, nbytes
 from taut.errors import MalformedMessage, Misuse
 
 BLOCK = 128

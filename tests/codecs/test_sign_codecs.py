@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from taut.codecs import Feedback, Memory, OneBit, Sign, expand, parse, spec, validate
-from taut.codecs.forms import FORMS
-from taut.codecs.forms.columns import preamble
-from taut.codecs.onebit import fixed_runs, runs_of
-from taut.codecs.payload import HEADER, Header, Kind, body_of, build, header
-from taut.codecs.sums import fold, magnitude_sum, square_sum
+from taut.codecs.algorithms.onebit import fixed_runs, runs_of
+from taut.codecs.math.ordered_sums import fold, magnitude_sum, square_sum
+from taut.codecs.wire.layouts import FORMS
+from taut.codecs.wire.layouts.onebit import preamble
+from taut.codecs.wire.payload import HEADER, Header, Kind, body_of, build, header
 from taut.errors import MalformedMessage, Misuse
 from taut.testing.codec_check import check_codec
 

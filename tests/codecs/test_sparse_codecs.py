@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from taut.codecs import DGC, Feedback, Memory, RandomK, TopK, expand, parse, spec, validate
-from taut.codecs.payload import HEADER, Header, Kind, build
-from taut.codecs.randomk import progression
-from taut.codecs.selection import SAMPLE, largest
+from taut.codecs.algorithms.randomk import progression
+from taut.codecs.math.topk_select import SAMPLE, largest
+from taut.codecs.wire.payload import HEADER, Header, Kind, build
 from taut.errors import MalformedMessage, Misuse
 from taut.testing.codec_check import check_codec
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from taut.codecs import REGISTRY, expand, parse
-from taut.codecs.coder import Coder
+from taut.codecs.vector_codec import Coder
 from taut.core.messages import Note
 from taut.errors import MalformedMessage, Misuse, NonFiniteUpdate
 from taut.strategies.choco import Choco

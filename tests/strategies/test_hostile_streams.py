@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from taut.codecs import merge
-from taut.codecs.payload import Header, Kind, build
+from taut.codecs.wire.payload import Header, Kind, build
 from taut.core.events import Arrived, Include, PeerGone, PeerJoined, Published, Refused, Send, Tick
 from taut.core.messages import Report, Span, Updates
 from taut.errors import MalformedMessage

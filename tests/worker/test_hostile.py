@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import taut
-from taut.codecs.payload import Header, Kind, build
+from taut.codecs.wire.payload import Header, Kind, build
 from taut.config import WorkerEnvironment
 from taut.core.events import Arrived, Deliver, PeerGone, PeerJoined, Published, Taken, Tick
 from taut.core.messages import SUPERVISOR, Member, Note, Parcel, Receipt, Report, Roster, Span, StateRequest, Updates

@@ -13,7 +13,7 @@ import pytest
 import torch
 from test_hostile import Threads, new_model, words
 
-from taut.codecs.payload import Header, Kind, build
+from taut.codecs.wire.payload import Header, Kind, build
 from taut.core.messages import Done, Note, Parcel, Ready, Report, Span, Updates
 from taut.strategies.latecomers import KIND
 from taut.strategies.registry import STREAMS, parse

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from taut.codecs import REGISTRY, Codec, Feedback, parse, spec
-from taut.codecs.settings import written
+from taut.codecs.params import written
 from taut.worker.codec_costs.measuring import Measured, pays_below
 
 

@@ -13,32 +13,32 @@
 Importing this package imports NumPy only; numba or torch come when a state is started.
 """
 
-from taut.codecs.bf16 import Bf16
+from taut.codecs.algorithms.bf16 import Bf16
+from taut.codecs.algorithms.demo import DeMo
+from taut.codecs.algorithms.dense import Dense
+from taut.codecs.algorithms.dgc import DGC
+from taut.codecs.algorithms.fp8 import Fp8
+from taut.codecs.algorithms.fp16 import Fp16
+from taut.codecs.algorithms.int8 import Int8
+from taut.codecs.algorithms.onebit import OneBit
+from taut.codecs.algorithms.powersgd import PowerSGD
+from taut.codecs.algorithms.qsgd import QSGD
+from taut.codecs.algorithms.randomk import RandomK
+from taut.codecs.algorithms.sign import Sign
+from taut.codecs.algorithms.terngrad import TernGrad
+from taut.codecs.algorithms.tether import Tether
+from taut.codecs.algorithms.threshold import Threshold
+from taut.codecs.algorithms.topk import TopK
 from taut.codecs.codec import Codec, State
 from taut.codecs.compressor import Compressor, Memory
-from taut.codecs.demo import DeMo
-from taut.codecs.dense import Dense
-from taut.codecs.dgc import DGC
-from taut.codecs.facts import Facts
-from taut.codecs.feedback import Feedback
-from taut.codecs.fp8 import Fp8
-from taut.codecs.fp16 import Fp16
-from taut.codecs.grid import Grid, snap
-from taut.codecs.int8 import Int8
-from taut.codecs.onebit import OneBit
-from taut.codecs.packing import expand, merge
-from taut.codecs.payload import Header, Kind
-from taut.codecs.powersgd import PowerSGD
-from taut.codecs.qsgd import QSGD
-from taut.codecs.randomk import RandomK
+from taut.codecs.error_feedback import Feedback
+from taut.codecs.exact_grid import Grid, snap
+from taut.codecs.info import Facts
 from taut.codecs.registry import REGISTRY, parse, spec
-from taut.codecs.sign import Sign
 from taut.codecs.sketch import sketch, squared_distance
-from taut.codecs.terngrad import TernGrad
-from taut.codecs.tether import Tether
-from taut.codecs.threshold import Threshold
-from taut.codecs.topk import TopK
-from taut.codecs.validation import validate
+from taut.codecs.wire.merge import expand, merge
+from taut.codecs.wire.payload import Header, Kind
+from taut.codecs.wire.validate import validate
 
 __all__ = [
     "DGC",

@@ -22,14 +22,14 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from taut.codecs.application import apply
-from taut.codecs.facts import Facts
-from taut.codecs.forms import FORMS
-from taut.codecs.grid import Grid
-from taut.codecs.magnitude import check_reach
-from taut.codecs.payload import Bytes, Header, Kind
-from taut.codecs.signs import room_for_words
-from taut.codecs.validation import frame, rice_words, validate
+from taut.codecs.exact_grid import Grid
+from taut.codecs.info import Facts
+from taut.codecs.wire.apply import apply
+from taut.codecs.wire.layouts import FORMS
+from taut.codecs.wire.magnitude import check_reach
+from taut.codecs.wire.payload import Bytes, Header, Kind
+from taut.codecs.wire.sign_list import room_for_words
+from taut.codecs.wire.validate import frame, rice_words, validate
 from taut.errors import MalformedMessage, Misuse
 
 Vector = Any  # float32, one-dimensional, contiguous: a NumPy array, or a torch tensor on any device
@@ -62,7 +62,7 @@ class State:
     tau: float = 0.0
     density: float = 0.0
     words_sent: int = 0
-    steering: Any = None  # of an adaptive limit: see ``taut.codecs.adaptive``
+    steering: Any = None  # of an adaptive limit: see ``taut.codecs.math.density_control``
     memory: Any = None  # of a compressor: see ``taut.codecs.compressor``
     _weight: float = field(default=0.0, repr=False)
 
@@ -219,7 +219,7 @@ def new_state(w: Vector, workers: int, grid: Grid | None, residual: bool = False
     """A state with b = w, for a NumPy array or a torch tensor."""
     check_workers(workers)
     if isinstance(w, np.ndarray):
-        from taut.codecs import kernels_cpu as kernels
+        from taut.codecs.kernels.cpu import kernels
     else:
         kernels = _torch_kernels(w)
     if "float32" not in str(w.dtype) or w.ndim != 1:
@@ -235,18 +235,18 @@ def new_state(w: Vector, workers: int, grid: Grid | None, residual: bool = False
 def _torch_kernels(w: Vector) -> ModuleType:
     """Triton's where the tensor is on a GPU and Triton is at hand, else those of torch operations: the same bits."""
     if w.is_cuda and find_spec("triton"):
-        from taut.codecs import kernels_gpu as kernels
+        from taut.codecs.kernels.triton import kernels
     else:
-        from taut.codecs import kernels_torch as kernels  # type: ignore[no-redef]
+        from taut.codecs.kernels import torch_ops as kernels  # type: ignore[no-redef]
     return kernels
 
 
 def arithmetic(w: Vector) -> ModuleType:
     """What error feedback computes with, for this kind of vector."""
     if isinstance(w, np.ndarray):
-        from taut.codecs import kernels_feedback as kernels
+        from taut.codecs.kernels.cpu import feedback as kernels
     else:
-        from taut.codecs import kernels_torch_feedback as kernels  # type: ignore[no-redef]
+        from taut.codecs.kernels import torch_feedback as kernels  # type: ignore[no-redef]
     return kernels
 
 

@@ -19,9 +19,9 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from taut.codecs.facts import Facts
+from taut.codecs.info import Facts
 from taut.codecs.parallel import HEAVY, over
-from taut.codecs.payload import Header, Kind, build
+from taut.codecs.wire.payload import Header, Kind, build
 
 Vector = Any
 Array = npt.NDArray[Any]

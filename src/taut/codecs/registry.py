@@ -6,26 +6,26 @@ import dataclasses
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, get_type_hints
 
-from taut.codecs.bf16 import Bf16
+from taut.codecs.algorithms.bf16 import Bf16
+from taut.codecs.algorithms.demo import DeMo
+from taut.codecs.algorithms.dense import Dense
+from taut.codecs.algorithms.dgc import DGC
+from taut.codecs.algorithms.fp8 import Fp8
+from taut.codecs.algorithms.fp16 import Fp16
+from taut.codecs.algorithms.int8 import Int8
+from taut.codecs.algorithms.onebit import OneBit
+from taut.codecs.algorithms.powersgd import PowerSGD
+from taut.codecs.algorithms.qsgd import QSGD
+from taut.codecs.algorithms.randomk import RandomK
+from taut.codecs.algorithms.sign import Sign
+from taut.codecs.algorithms.terngrad import TernGrad
+from taut.codecs.algorithms.tether import Tether
+from taut.codecs.algorithms.threshold import Threshold
+from taut.codecs.algorithms.topk import TopK
 from taut.codecs.codec import Codec
 from taut.codecs.compressor import Compressor
-from taut.codecs.demo import DeMo
-from taut.codecs.dense import Dense
-from taut.codecs.dgc import DGC
-from taut.codecs.feedback import Feedback
-from taut.codecs.fp8 import Fp8
-from taut.codecs.fp16 import Fp16
-from taut.codecs.int8 import Int8
-from taut.codecs.onebit import OneBit
-from taut.codecs.powersgd import PowerSGD
-from taut.codecs.qsgd import QSGD
-from taut.codecs.randomk import RandomK
-from taut.codecs.settings import number, truth, whole, written
-from taut.codecs.sign import Sign
-from taut.codecs.terngrad import TernGrad
-from taut.codecs.tether import Tether
-from taut.codecs.threshold import Threshold
-from taut.codecs.topk import TopK
+from taut.codecs.error_feedback import Feedback
+from taut.codecs.params import number, truth, whole, written
 from taut.errors import Misuse
 from taut.written import did_you_mean, named, pairs
 
@@ -49,7 +49,7 @@ REGISTRY: dict[str, type[Codec] | type[Compressor]] = {
     **{kind.name: kind for kind in CODECS},
     **{kind.name: kind for kind in COMPRESSORS},
 }
-SKETCH_KERNEL = "kernels_sketch.add_to_sketch"  # every worker's heartbeat has a sketch of its weights
+SKETCH_KERNEL = "sketch.add_to_sketch"  # every worker's heartbeat has a sketch of its weights
 FEEDBACK = "feedback"  # a setting of every compressor: yes unless it says otherwise
 _READERS: dict[type, Callable[[object, str], Any]] = {bool: truth, int: whole}
 
@@ -95,7 +95,7 @@ def kernels_of(codecs: Iterable[str]) -> list[str]:
     """Return the names of the kernels that a worker with these codecs needs for a model on the CPU, each once.
 
     >>> kernels_of([]), len(kernels_of(["tether", "tether:density=0.01"]))
-    (['kernels_sketch.add_to_sketch'], 8)
+    (['sketch.add_to_sketch'], 8)
     """
     return list(dict.fromkeys([SKETCH_KERNEL, *(name for codec in codecs for name in parse(codec).kernels)]))
 

@@ -36,7 +36,7 @@ def sketch(w: Any, seed: int = 0, buckets: int = 256) -> list[float]:
     if buckets not in (64, 128, 256, 512, 1024):
         raise Misuse(f"{buckets} buckets", "64, 128, 256, 512 or 1024")
     if isinstance(w, np.ndarray):
-        from taut.codecs.kernels_sketch import add_to_sketch
+        from taut.codecs.kernels.cpu.sketch import add_to_sketch
 
         sums = np.zeros(buckets + 64, np.float64)
         add_to_sketch(w, np.uint64(seed), sums)

@@ -9,7 +9,7 @@ import gc
 import os
 from collections.abc import Callable, Sequence
 
-from taut.codecs.compilation import Kernel, missing
+from taut.codecs.kernels.cpu.compilation import Kernel, missing
 from taut.config import cores
 
 

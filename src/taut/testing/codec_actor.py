@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from taut.codecs import Codec, Grid, merge, parse, snap, validate
-from taut.codecs.bequest import bequest, read_bequest
-from taut.codecs.coder import Coder
+from taut.codecs.vector_codec import Coder
+from taut.codecs.wire.residual import bequest, read_bequest
 from taut.strategies.channels import ChannelsState
 from taut.testing.method_actor import Actor, Vector
 

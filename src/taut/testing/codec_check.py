@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from taut.codecs import Codec, Feedback, State, expand, merge, parse, snap, spec, validate
 from taut.codecs.compressor import Compressor
-from taut.codecs.payload import HEADER, Kind
+from taut.codecs.wire.payload import HEADER, Kind
 from taut.errors import MalformedMessage
 from taut.testing.compressor_check import check_compressor
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from taut.codecs import Dense, State, merge, validate
-from taut.codecs.payload import HEADER, Kind
+from taut.codecs.wire.payload import HEADER, Kind
 from taut.errors import MalformedMessage
 
 BATCH = 1000  # mutations between two looks at the memory
@@ -56,7 +56,7 @@ def fuzz_payloads(payloads: Sequence[bytes], size: int, count: int, seed: int) -
     through.
 
     >>> from taut.codecs import Header
-    >>> from taut.codecs.payload import build
+    >>> from taut.codecs.wire.payload import build
     >>> word = build(Header(Kind.WORDS, 0.5, 0, 64, 1), np.array([6], np.uint32))
     >>> found = fuzz_payloads([word], size=64, count=500, seed=0)
     >>> found.refused + found.taken, found.refused > 0, found.taken > 0

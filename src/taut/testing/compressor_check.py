@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from taut.codecs import Compressor, Memory, expand, validate
-from taut.codecs.payload import HEADER, Kind
+from taut.codecs.wire.payload import HEADER, Kind
 
 F32 = npt.NDArray[np.float32]
 

@@ -6,9 +6,9 @@ import numpy as np
 
 from taut.codecs import REGISTRY, Compressor, DeMo, Feedback, Header, Kind, parse
 from taut.codecs.codec import Codec
-from taut.codecs.packing import write_bitmap
-from taut.codecs.payload import COUNTS, PAIRS, build
-from taut.codecs.rice import encode
+from taut.codecs.wire.merge import write_bitmap
+from taut.codecs.wire.payload import COUNTS, PAIRS, build
+from taut.codecs.wire.rice import encode
 
 SIZE = 4224  # a chunk of demo's and a little more; all others are of 64 to 600 elements
 
@@ -48,7 +48,7 @@ def made(kind: Kind, length: int = 200, base: int = 128) -> bytes:
 def payload_samples() -> list[bytes]:
     """For a vector of ``SIZE`` elements: of every kind, of every codec.
 
-    >>> from taut.codecs.payload import header
+    >>> from taut.codecs.wire.payload import header
     >>> {header(payload).kind for payload in payload_samples()} == set(Kind)
     True
     """

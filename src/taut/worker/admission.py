@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from taut.codecs.compilation import compile_missing
+from taut.codecs.kernels.cpu.compilation import compile_missing
 from taut.core.messages import PROTOCOL_VERSION, Hello, Ready, Statistics, Welcome
 from taut.worker.arena import Arena
 from taut.worker.checkpoints.resumption import Resumption

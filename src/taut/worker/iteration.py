@@ -7,8 +7,8 @@ from abc import ABC, abstractmethod
 import numpy as np
 import numpy.typing as npt
 
-from taut.codecs.payload import Header, Kind, build, header, read
-from taut.codecs.validation import validate
+from taut.codecs.wire.payload import Header, Kind, build, header, read
+from taut.codecs.wire.validate import validate
 from taut.errors import MalformedMessage
 from taut.worker.state import State
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from taut.codecs.packing import merge
+from taut.codecs.wire.merge import merge
 from taut.core.messages import Member
 from taut.errors import Misuse
 from taut.strategies.asynchronous import Asynchronous

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from taut.codecs import Codec, Grid, sketch, snap
-from taut.codecs.bequest import bequest, read_bequest
+from taut.codecs.wire.residual import bequest, read_bequest
 from taut.errors import MalformedMessage, NonFiniteUpdate
 from taut.worker.accounting import Stopwatch
 from taut.worker.arena import Arena

@@ -18,7 +18,7 @@ KINDS = {"sync": "share", "choco": "x"}  # of messages that hold it, by the meth
 
 @dataclass(frozen=True)
 class StandInCoder:
-    """In the place of ``taut.codecs.coder.Coder``. ``bits``: as the codec states them, for the method's decisions.
+    """In the place of ``taut.codecs.vector_codec.Coder``. ``bits``: as the codec states them, for the method's decisions.
 
     >>> coder = StandInCoder("topk", bits=0.64, workers=4)
     >>> len(coder.encode(None)), coder.encode(None, weight=0.0)

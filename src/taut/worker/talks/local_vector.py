@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from taut.codecs import Codec, merge, validate
-from taut.codecs.coder import Coder
+from taut.codecs.vector_codec import Coder
 from taut.errors import NonFiniteUpdate
 from taut.strategies.lanes import Wish
 from taut.worker.accounting import Stopwatch

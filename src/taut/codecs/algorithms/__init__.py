@@ -1,0 +1,1 @@
+"""The codecs and compressors, one file each."""

@@ -1,0 +1,62 @@
+"""bf16: the upper half of a float32, rounded.
+
+    Q(v)_i = bfloat16(v_i)        |Q(v)_i - v_i| <= 2^-8 |v_i|
+
+Kalamkar et al. 2019, "A study of bfloat16 for deep learning training".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from taut.codecs.compressor import Compressor, Memory, Piece, Vector
+from taut.codecs.info import Facts
+from taut.codecs.math.quantize import on_host
+from taut.codecs.wire.payload import Kind
+
+GREATEST = (2.0 - 2.0**-7) * 2.0**127  # of a bfloat16
+
+
+@dataclass(frozen=True)
+class Bf16(Compressor):
+    """No hyper-parameters, and no scale: its range is that of float32. What would round to infinity becomes the greatest
+    bfloat16, which is still within the bound. Below 2^-126 steps are of 2^-133, and no finer.
+
+    >>> Bf16().facts.bits
+    16.0
+    """
+
+    name: ClassVar[str] = "bf16"
+    kernels = (
+        "kernels._add_values",
+        "feedback._grow",
+        "feedback._take",
+        "floats._write_brains",
+    )
+    kind: ClassVar[Kind] = Kind.BRAINS
+    piece: ClassVar[int] = 1 << 16
+
+    @property
+    def facts(self) -> Facts:
+        return Facts(
+            title="the upper 16 bits of each float32",
+            bits=16.0,
+            error=2.0**-16,
+            bound="|Q(v)_i - v_i| <= 2^-8 |v_i|, or 2^-134",
+            paper="Kalamkar et al. 2019",
+        )
+
+    def compress(self, v: Vector, lo: int, memory: Memory) -> Piece | None:
+        if isinstance(v, np.ndarray):
+            from taut.codecs.kernels.cpu.floats import write_brains
+
+            brains, q = write_brains(v)
+            return Piece((brains,), q)
+        import torch
+
+        x = v.clamp(-GREATEST, GREATEST).to(torch.bfloat16)
+        (brains,) = on_host(x.view(torch.int16))
+        return Piece((brains.view(np.uint16),), x.to(torch.float32))

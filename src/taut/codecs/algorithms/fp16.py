@@ -1,0 +1,86 @@
+"""fp16: floats of half the length, times a power of two per block of 65536 so that all of them are in range.
+
+    scale = 2^(e - 15), where 2^e <= max|v| < 2^(e + 1) of the block;    Q(v)_i = scale * float16(v_i / scale)
+
+Micikevicius et al. 2018, "Mixed precision training" (the scale: there one for all, against underflow).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from taut.codecs.compressor import Compressor, Memory, Piece, Vector
+from taut.codecs.info import Facts
+from taut.codecs.math.quantize import in_blocks, on_host, tops, unseen
+from taut.codecs.wire.layouts.fp16_bf16 import BLOCK, LEAST
+from taut.codecs.wire.payload import Kind
+
+GREATEST = 65504.0  # of a float16
+_EXPONENT_SHIFT = 23
+_TWICE_THE_BIAS = 254
+
+
+@dataclass(frozen=True)
+class Fp16(Compressor):
+    """No hyper-parameters.
+
+    Why the bound holds for every v: within a block v / scale is below 2^16, and what is above 65504 is set to it, which
+    changes it by at most 2^-11 of itself, as rounding does to all that are at least 2^-14. Those below are rounded to
+    multiples of 2^-24, by at most 2^-25 = 2^-40 of the largest: squared and summed over the block, 2^-64 of |v|^2. (No
+    scale is below 2^-126: all floats that would need one are whole multiples of 2^-149, and so of 2^-23 scales.)
+
+    >>> round(Fp16().facts.bits, 3)
+    16.0
+    """
+
+    name: ClassVar[str] = "fp16"
+    kernels = (
+        "kernels._add_values",
+        "feedback._grow",
+        "feedback._take",
+        "floats._read_halves",
+        "floats._write_halves",
+        "levels._tops",
+    )
+    kind: ClassVar[Kind] = Kind.HALVES
+    piece: ClassVar[int] = BLOCK
+
+    @property
+    def facts(self) -> Facts:
+        return Facts(
+            title="16-bit floats, a power of two as scale per block of 65536",
+            bits=16.0 + 32.0 / BLOCK,
+            error=2.0**-22 + 2.0**-64,
+            bound="|Q(v)_i - v_i| <= 2^-11 |v_i|, or 2^-40 max|v| of its block",
+            paper="Micikevicius et al. 2018",
+        )
+
+    def compress(self, v: Vector, lo: int, memory: Memory) -> Piece | None:
+        scales, inverses = _scales(tops(v, BLOCK))
+        if isinstance(v, np.ndarray):
+            from taut.codecs.kernels.cpu.floats import write_halves
+
+            halves, q = write_halves(v, BLOCK, scales, inverses)
+            return Piece((scales, halves), q)
+        import torch
+
+        x = (in_blocks(v, BLOCK) * inverses[:, None]).clamp_(-GREATEST, GREATEST).to(torch.float16)
+        q = (x.to(torch.float32) * scales[:, None]).view(-1)[: len(v)]
+        there, halves = on_host(scales, x.view(-1)[: len(v)])
+        return Piece((there, halves.view(np.uint16)), q)
+
+
+def _scales(largest: Vector) -> tuple[Any, Any]:
+    """The power of two for each block, and its inverse, made of their exponents."""
+    if isinstance(largest, np.ndarray):
+        exponents = np.maximum((largest.view(np.int32) >> _EXPONENT_SHIFT) - 15, LEAST)
+        scales, inverses = exponents << _EXPONENT_SHIFT, (_TWICE_THE_BIAS - exponents) << _EXPONENT_SHIFT
+        return scales.view(np.float32), inverses.view(np.float32)
+    import torch
+
+    exponents = ((largest.view(torch.int32) >> _EXPONENT_SHIFT) - 15).clamp_(min=LEAST)
+    scales, inverses = exponents << _EXPONENT_SHIFT, (_TWICE_THE_BIAS - exponents) << _EXPONENT_SHIFT
+    return scales.view(torch.float32) + unseen(largest), inverses.view(torch.float32)

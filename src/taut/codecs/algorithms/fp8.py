@@ -1,0 +1,76 @@
+"""fp8: floats of 8 bits (e4m3), times a scale per block of 128.
+
+    scale = max|v| / 448 of the block;    Q(v)_i = scale * e4m3(v_i / scale)
+
+Beside int8, which has as many bits: small elements keep their relative precision, large ones have less of it.
+
+Micikevicius et al. 2022, "FP8 formats for deep learning" (blocks: DeepSeek-AI 2024).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from taut.codecs.compressor import Compressor, Memory, Piece, Vector
+from taut.codecs.info import Facts
+from taut.codecs.math.quantize import on_host, quotients, scale_cap, scales_of
+from taut.codecs.wire.layouts.fp8 import BLOCK, GREATEST
+from taut.codecs.wire.payload import Kind
+
+
+@dataclass(frozen=True)
+class Fp8(Compressor):
+    """No hyper-parameters: blocks of 128.
+
+    Rounding to 4 significant bits changes v_i by at most 1/17 of itself; below 2^-6 scales it is rounded to multiples of
+    2^-9 scales, by at most 2^-10 / 448 of the largest. Squared and summed over a block that is below 2^-8 |v|^2, with
+    room for the roundings of float32.
+
+    >>> Fp8().facts.bits
+    8.25
+    """
+
+    name: ClassVar[str] = "fp8"
+    kernels = (
+        "kernels._add_values",
+        "floats._read_eighths",
+        "floats._update_eighths",
+        "floats._write_eighths",
+        "levels._tops",
+    )
+    kind: ClassVar[Kind] = Kind.EIGHTHS
+    piece: ClassVar[int] = 1 << 16
+
+    @property
+    def facts(self) -> Facts:
+        return Facts(
+            title="8-bit floats (e4m3), a scale per block of 128",
+            bits=8.0 + 32.0 / BLOCK,
+            error=2.0**-8,
+            bound="|Q(v)_i - v_i| <= |v_i| / 16, or 2^-18 max|v| of its block of 128, + 2^-140",
+            paper="Micikevicius et al. 2022",
+        )
+
+    def compress(self, v: Vector, lo: int, memory: Memory) -> Piece | None:
+        scales = scales_of(v, BLOCK, GREATEST)
+        if isinstance(v, np.ndarray):
+            from taut.codecs.kernels.cpu.floats import write_eighths
+
+            eighths, q = write_eighths(v, BLOCK, scales)
+            return Piece((scales, eighths), q)
+        import torch
+
+        x = quotients(v, BLOCK, scales).clamp_(-GREATEST, GREATEST).to(torch.float8_e4m3fn)
+        q = (x.to(torch.float32) * scales[:, None]).view(-1)[: len(v)]
+        return Piece(on_host(scales, x.view(torch.uint8).view(-1)[: len(v)]), q)
+
+    def fused(self, w: Vector, b: Vector, r: Vector, share: float, lo: int, memory: Memory) -> Piece | None:
+        if not isinstance(w, np.ndarray):
+            return None
+        from taut.codecs.kernels.cpu.floats import update_eighths
+
+        body = update_eighths(w, b, r, share, BLOCK, float(scale_cap(GREATEST)))
+        return Piece(body, None, elements=len(w))

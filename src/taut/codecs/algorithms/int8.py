@@ -1,0 +1,69 @@
+"""int8: whole numbers from -127 to 127, times a scale per block of 256.
+
+    scale = max|v| / 127 of the block;    Q(v)_i = scale * round(v_i / scale)        |Q(v)_i - v_i| <= scale / 2
+
+Dettmers 2016, "8-bit approximations for parallelism in deep learning" (blocks: Dettmers et al. 2022).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from taut.codecs.compressor import Array, Compressor, Memory, Piece, Vector
+from taut.codecs.info import Facts
+from taut.codecs.math.quantize import MOST, rounded, scale_cap
+from taut.codecs.wire.layouts.int_levels import preamble
+from taut.codecs.wire.payload import Kind
+
+BLOCK = 256
+
+
+@dataclass(frozen=True)
+class Int8(Compressor):
+    """No hyper-parameters: blocks of 256.
+
+    >>> round(Int8().facts.bits, 3)
+    8.125
+    """
+
+    name: ClassVar[str] = "int8"
+    kernels = (
+        "kernels._add_values",
+        "levels._lowest",
+        "levels._multiply",
+        "levels._round_blocks",
+        "levels._tops",
+        "levels._update_blocks",
+    )
+    kind: ClassVar[Kind] = Kind.LEVELS
+    piece: ClassVar[int] = 1 << 16
+
+    @property
+    def facts(self) -> Facts:
+        return Facts(
+            title="whole numbers from -127 to 127, a scale per block of 256",
+            bits=8.0 + 32.0 / BLOCK,
+            error=BLOCK / (4.0 * 127.0**2),
+            bound="|Q(v)_i - v_i| <= max|v| / 254 of its block of 256, + 2^-140",
+            paper="Dettmers 2016",
+        )
+
+    def compress(self, v: Vector, lo: int, memory: Memory) -> Piece | None:
+        return rounded(v, BLOCK)
+
+    def fused(self, w: Vector, b: Vector, r: Vector, share: float, lo: int, memory: Memory) -> Piece | None:
+        if isinstance(w, np.ndarray):
+            from taut.codecs.kernels.cpu.levels import update_blocks
+
+            scales, numbers = update_blocks(w, b, r, share, BLOCK, MOST, float(scale_cap(MOST)))
+            return Piece((scales, numbers.view(np.uint8)), None, elements=len(w))
+        from taut.codecs.kernels.triton import kernels
+
+        return Piece(kernels.levels8(w, b, r, share, BLOCK), None, elements=len(w))
+
+    def body(self, pieces: Sequence[Piece], length: int) -> tuple[Array, ...]:
+        return preamble(8, BLOCK), *super().body(pieces, length)

@@ -1,0 +1,169 @@
+"""PowerSGD: a matrix of low rank in place of each matrix, found by one step of power iteration that begins where the
+last one ended.
+
+    P = M Q;    P = orthogonal(P);    Q = M' P;    Q(M) = P Q'        Q(M) is a projection of M: |Q(M) - M| <= |M|
+
+M is a tensor of two or more dimensions as a matrix (shape[0], the rest). Vectors are sent as they are, and so is a
+matrix that would not get shorter: rank (m + n) >= m n.
+
+This is the local form: each worker sends its own P and Q, which works without lock-step. (The paper's workers take the
+mean of M Q before P is made orthogonal, which needs an all-reduce between the two products; then all have the same P.)
+P and Q are products of many numbers and depend in their last bits on the library that computes them (NumPy's, torch's, a
+GPU's). What receivers make of them does not: see ``forms/lowrank.py``.
+
+Vogels et al. 2019, "PowerSGD: practical low-rank gradient compression for distributed optimization".
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, ClassVar
+
+import numpy as np
+
+from taut.codecs.compressor import Compressor, Memory, Piece, Vector
+from taut.codecs.info import Facts
+from taut.codecs.math.counter_rng import uniform
+from taut.codecs.math.power_iteration import factor
+from taut.codecs.params import check_at_least
+from taut.codecs.wire.layouts.low_rank import lengths
+from taut.codecs.wire.payload import Kind
+
+SEED = 5  # of the first Q: the same for all workers
+BASIS = "basis"  # in ``Memory.kept``: Q of every matrix that is compressed, one after the other
+SIDE = 1024  # of the matrix for which the bits are stated
+
+Row = tuple[int, int, int]
+
+
+@dataclass(frozen=True)
+class PowerSGD(Compressor):
+    """``rank``: of the matrices that are sent.
+
+    >>> PowerSGD(2).facts.bits
+    0.125
+    >>> v = np.outer(np.arange(1, 9), np.arange(1, 9)).astype(np.float32)
+    >>> q = PowerSGD(1).compress(v.ravel(), 0, Memory(64, ((8, 8),))).q
+    >>> bool(np.allclose(q, v.ravel(), rtol=1e-5))
+    True
+    """
+
+    name: ClassVar[str] = "powersgd"
+    kernels = (
+        "kernels._add_values",
+        "counter_rng._fill",
+        "feedback._grow",
+        "feedback._take",
+        "low_rank._outer",
+    )
+    kind: ClassVar[Kind] = Kind.LOWRANK
+    whole: ClassVar[bool] = True
+
+    rank: int = 2
+
+    def __post_init__(self) -> None:
+        check_at_least(self, "rank", 1)
+
+    @property
+    def facts(self) -> Facts:
+        return Facts(
+            title="two thin matrices for each matrix",
+            bits=min(32.0, 64.0 * self.rank / SIDE),
+            error=1.0,
+            bound=f"a projection: |Q(v) - v| <= |v|; rank (m + n) numbers for m n (bits: of a {SIDE} x {SIDE} matrix)",
+            paper="Vogels et al. 2019",
+        )
+
+    def compress(self, v: Vector, lo: int, memory: Memory) -> Piece | None:
+        rows = layout(memory.shapes, self.rank)
+        table = np.array(rows, np.int64)
+        counts = lengths(table).tolist()
+        basis = memory.kept.get(BASIS)
+        if basis is None:
+            basis = memory.kept[BASIS] = _first(rows, v)
+        numbers, q = _room(v, sum(counts)), _room(v, len(v))
+        start = place = at = 0
+        for (m, n, r), count in zip(rows, counts, strict=True):
+            taken, given = v[start : start + m * n], q[start : start + m * n]
+            if r:
+                p, thin = numbers[place : place + r * m], numbers[place + r * m : place + count]
+                some = basis[at : at + r * n].reshape(r, n)
+                factor(taken.reshape(m, n), some, p.reshape(r, m), thin.reshape(r, n), given.reshape(m, n))
+                at += r * n
+            else:
+                numbers[place : place + count] = taken
+                given[:] = taken
+            start, place = start + m * n, place + count
+        sent = numbers if isinstance(numbers, np.ndarray) else numbers.cpu().numpy()
+        _revive(basis, rows, sent)
+        preamble = np.array([len(rows), *table.ravel()], np.uint32)
+        return Piece((preamble, sent), q)
+
+
+@lru_cache
+def layout(shapes: tuple[tuple[int, ...], ...], rank: int) -> tuple[Row, ...]:
+    """(m, n, r) of the matrices that a vector of these tensors is cut into; r = 0: sent as it is. One flat tensor, of
+    which nobody knows better, is cut into a nearly square matrix and the few elements that are left.
+
+    >>> layout(((8, 4, 3), (8,), (3, 3)), 2)
+    ((8, 12, 2), (1, 17, 0))
+    >>> layout(((1000,),), 2)
+    ((27, 37, 2), (1, 1, 0))
+    """
+    if len(shapes) == 1 and len(shapes[0]) == 1:
+        size = shapes[0][0]
+        m = _side(size, rank)
+        shapes = ((m, size // m), (size - m * (size // m),))
+    rows: list[Row] = []
+    for shape in shapes:
+        m, n = (shape[0], math.prod(shape[1:])) if len(shape) > 1 else (1, math.prod(shape))
+        if rank * (m + n) < m * n:
+            rows.append((m, n, rank))
+        elif m * n and rows and not rows[-1][2]:  # beside one another, they are one
+            rows[-1] = (1, rows[-1][1] + m * n, 0)
+        elif m * n:
+            rows.append((1, m * n, 0))
+    return tuple(rows)
+
+
+def _side(size: int, rank: int) -> int:
+    """The side for which a matrix and the rest take the fewest numbers, at the root of the size or a little below."""
+    root = max(1, math.isqrt(size))
+    sides = range(root, max(0, root - 256, root // 2), -1)
+    return min(sides, key=lambda m: rank * (m + size // m) + size % m)
+
+
+def _first(rows: Sequence[Row], v: Vector) -> Vector:
+    """Standard normal numbers for every Q, from a hash (Box and Muller): for one on a GPU too, the host's."""
+    count = sum(n * r for _, n, r in rows)
+    like = np.empty(count, np.float32)
+    length, angle = uniform(SEED, 0, 0, like), uniform(SEED, 1, 0, like)
+    normal = np.sqrt(-2.0 * np.log1p(-length)) * np.cos(np.float32(2.0 * math.pi) * angle)
+    return _like(v, normal.astype(np.float32))
+
+
+def _revive(basis: Vector, rows: Sequence[Row], sent: Any) -> None:
+    """A column of Q that is zero (there was nothing to send in that direction) begins anew, or it would stay so."""
+    at = place = 0
+    for m, n, r in rows:
+        columns = sent[place + r * m : place + r * (m + n)].reshape(r, n)
+        for k in range(r):
+            if not columns[k].any():
+                fresh = uniform(SEED, 2 + k, at, columns[k]) - np.float32(0.5)
+                basis[at + k * n : at + (k + 1) * n] = _like(basis, fresh)
+        at, place = at + r * n, place + (r * (m + n) if r else m * n)
+
+
+def _room(v: Vector, count: int) -> Vector:
+    return np.empty(count, np.float32) if isinstance(v, np.ndarray) else v.new_empty(count)
+
+
+def _like(v: Vector, numbers: Any) -> Vector:
+    if isinstance(v, np.ndarray):
+        return numbers
+    import torch
+
+    return torch.from_numpy(numbers).to(v.device)

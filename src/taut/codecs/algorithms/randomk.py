@@ -1,0 +1,101 @@
+"""Random-k: elements at random places, as they are.
+
+    Q(v)_i = v_i at k = density * n places, each as likely, else 0        E|Q(v) - v|^2 = (1 - k/n) |v|^2
+
+The places are start + j * stride (mod n), which follow from two numbers on the wire: 4 bytes an element, where top-k
+needs 8. They are a hash of (seed, turn, where the range begins); every element is as likely as any other, though they do
+not come independently of each other, which neither statement needs.
+
+With error feedback values go as they are. Without it they should be ``scale``d by n/k, which makes the mean right:
+
+    E Q(v) = v;    E|Q(v) - v|^2 = (n/k - 1) |v|^2                         randomk:scale=yes,feedback=no
+
+With both, a residual would be sent n/k times over, and grow: a compressor does not know whether there is one, so mind it.
+
+Wangni et al. 2018, "Gradient sparsification for communication-efficient distributed optimization"; Stich et al. 2018,
+"Sparsified SGD with memory".
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from taut.codecs.compressor import Compressor, Memory, Piece, Vector
+from taut.codecs.info import Facts
+from taut.codecs.math.counter_rng import _splitmix
+from taut.codecs.params import check_density
+from taut.codecs.wire.layouts.seeded_sparse import strided
+from taut.codecs.wire.payload import Kind
+
+_WORD = 1 << 64
+
+
+@dataclass(frozen=True)
+class RandomK(Compressor):
+    """``density``: the share of the elements that is sent, at least one of them. ``scale``: times n/k, for use without
+    feedback.
+
+    >>> RandomK(0.01).facts.bits, RandomK(0.01, scale=True).facts.error
+    (0.32, 99.0)
+    """
+
+    name: ClassVar[str] = "randomk"
+    kernels = ("feedback._grow",)
+    kind: ClassVar[Kind] = Kind.SEEDED
+
+    density: float = 0.01
+    scale: bool = False
+
+    def __post_init__(self) -> None:
+        check_density(self)
+
+    @property
+    def facts(self) -> Facts:
+        if self.scale:
+            error, bound = 1.0 / self.density - 1.0, "E|Q(v) - v|^2 <= (1 / density - 1) |v|^2"
+        else:
+            error, bound = 1.0 - self.density, "E|Q(v) - v|^2 <= (1 - density) |v|^2"
+        return Facts(
+            title="elements at random places" + (", times n/k" if self.scale else ", as they are"),
+            bits=32.0 * self.density,
+            error=error,
+            bound=bound,
+            paper="Wangni et al. 2018",
+            unbiased=self.scale,
+        )
+
+    def compress(self, v: Vector, lo: int, memory: Memory) -> Piece | None:
+        k = max(1, math.ceil(self.density * len(v)))
+        start, stride = progression(memory.seed, memory.turns, lo, len(v))
+        places: Vector = strided(start, stride, k, len(v))
+        if not isinstance(v, np.ndarray):
+            import torch
+
+            places = torch.from_numpy(places).to(v.device)
+        values = v[places]
+        if not values.any():
+            return None
+        if self.scale:
+            values *= float(np.float32(len(v) / k))
+        host = values if isinstance(values, np.ndarray) else values.cpu().numpy()
+        return Piece((np.array([start, stride], np.uint64), host), values, places)
+
+
+def progression(seed: int, turn: int, lo: int, length: int) -> tuple[int, int]:
+    """Where it begins, each place as likely, and its stride, without a common factor with ``length``.
+
+    >>> progression(0, 0, 0, 1), math.gcd(progression(7, 3, 64, 1000)[1], 1000)
+    ((0, 1), 1)
+    """
+    mixed = 0
+    for number in (seed, turn, lo):
+        mixed = _splitmix(mixed ^ (number % _WORD))
+    start = mixed * length // _WORD
+    stride = 1 + _splitmix(mixed) * (length - 1) // _WORD
+    while math.gcd(stride, length) != 1:
+        stride = stride % length + 1
+    return start, stride

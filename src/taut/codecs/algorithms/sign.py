@@ -1,0 +1,124 @@
+"""Sign: one bit per element, times the mean magnitude.
+
+    Q(v) = (|v|_1 / n) sign(v)        |Q(v) - v|^2 = |v|^2 - |v|_1^2 / n <= (1 - 1/n) |v|^2
+
+Zero counts as plus. The mean is over what is scanned; its sum is in float64, in a fixed order (``ordered_sums.py``). Without
+error feedback it does not converge on simple convex problems (Karimireddy's counter-example is a test of ours); with it,
+it does.
+
+With ``vote`` synchronous rounds take the majority: every worker has one vote per element, and
+
+    the sum of all updates is replaced by  sign(sum of the workers' signs) * (mean of the workers' scales),   sign(0) = 0
+
+In asynchronous training there is nobody to count, and it changes nothing.
+
+Bernstein et al. 2018, "signSGD: compressed optimisation for non-convex problems" (the vote); Karimireddy et al. 2019,
+"Error feedback fixes signSGD and other gradient compression schemes" (the scale, and feedback).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from taut.codecs.compressor import Array, Compressor, Memory, Piece, Vector
+from taut.codecs.info import Facts
+from taut.codecs.math.ordered_sums import magnitude_sum
+from taut.codecs.parallel import over
+from taut.codecs.wire.layouts.sign_bits import minus_bits
+from taut.codecs.wire.payload import CHUNK, Header, Kind, build
+
+
+@dataclass(frozen=True)
+class Ballot(Piece):
+    """A piece of signs; ``scale``: what one is worth."""
+
+    scale: float = 0.0
+
+
+@dataclass(frozen=True)
+class Sign(Compressor):
+    """``vote``: synchronous rounds follow the majority, element by element.
+
+    >>> v = np.array([3.0, -1.0, 0.0], np.float32)
+    >>> Sign().compress(v, 0, Memory(3)).q.tolist() == [np.float32(4 / 3), -np.float32(4 / 3), np.float32(4 / 3)]
+    True
+    """
+
+    name: ClassVar[str] = "sign"
+    kernels = (
+        "kernels._add_values",
+        "feedback._grow",
+        "feedback._take",
+        "signs._choose",
+        "signs._magnitudes",
+        "signs._signs",
+    )
+    kind: ClassVar[Kind] = Kind.VOTES
+
+    vote: bool = False
+
+    @property
+    def facts(self) -> Facts:
+        return Facts(
+            title="the sign of each element, times the mean magnitude" + (", by majority" if self.vote else ""),
+            bits=1.0,
+            error=1.0,
+            bound="|Q(v) - v|^2 = |v|^2 - |v|_1^2 / n, at most (1 - 1/n) |v|^2",
+            paper="Karimireddy et al. 2019" if not self.vote else "Bernstein et al. 2018",
+        )
+
+    @property
+    def votes(self) -> bool:
+        return self.vote
+
+    def compress(self, v: Vector, lo: int, memory: Memory) -> Piece | None:
+        scale = np.float32(magnitude_sum(v) / len(v))
+        if not scale > 0.0:  # nothing, or so little that the mean is no float32
+            return None
+        if isinstance(v, np.ndarray):
+            return _signs_numpy(v, scale)
+        import torch
+
+        worth = torch.tensor(float(scale), dtype=torch.float32, device=v.device)
+        return Ballot((packed_torch(v < 0),), torch.where(v < 0, -worth, worth), scale=float(scale))
+
+    def conclude(self, total: Vector, scale: float) -> None:
+        """The sum of votes becomes the majority's sign times ``scale``, in place."""
+        if self.vote:
+            total[:] = total.sign() if hasattr(total, "sign") else np.sign(total)
+            total *= scale
+
+    def payload(self, pieces: Sequence[Piece], lo: int, length: int) -> bytes:
+        piece = pieces[0]
+        assert len(pieces) == 1 and isinstance(piece, Ballot)
+        return build(Header(self.kind, piece.scale, lo, length, length), *piece.body)
+
+
+def _signs_numpy(v: Any, scale: np.float32) -> Ballot:
+    """Chunk by chunk, so that v is read once."""
+    from taut.codecs.kernels.cpu.signs import signs
+
+    bits, q = np.empty(-(-len(v) // 8), np.uint8), np.empty(len(v), np.float32)
+
+    def some(first: int, last: int) -> None:
+        for start in range(first, last, CHUNK):
+            stop = min(start + CHUNK, last)
+            bits[start // 8 : -(-stop // 8)] = minus_bits(v[start:stop])
+            signs(v[start:stop], scale, q[start:stop])
+
+    over(some, 0, len(v), CHUNK)
+    return Ballot((bits,), q, scale=float(scale))
+
+
+def packed_torch(mask: Any) -> Array:
+    """The bits of a boolean tensor, eight to a byte from the low end, packed on its device."""
+    import torch
+
+    padded = torch.nn.functional.pad(mask, (0, -len(mask) % 8)).view(-1, 8)
+    weights = torch.tensor([1, 2, 4, 8, 16, 32, 64, 128], dtype=torch.uint8, device=mask.device)
+    packed: Array = (padded * weights).sum(1, dtype=torch.uint8).cpu().numpy()
+    return packed

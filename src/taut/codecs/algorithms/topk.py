@@ -1,0 +1,85 @@
+"""Top-k: the largest elements, as they are.
+
+    Q(v)_i = v_i where |v_i| is among the k = density * n largest, else 0        |Q(v) - v|^2 <= (1 - k/n) |v|^2
+
+k is rounded up, so that the bound with the density holds too; of equal elements the first are taken, and zeros are never
+sent. ``topk_select.py`` finds them without sorting: mostly in one pass.
+
+Aji and Heafield 2017, "Sparse communication for distributed gradient descent"; Stich et al. 2018, "Sparsified SGD with
+memory".
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from taut.codecs.compressor import Compressor, Memory, Piece, Vector
+from taut.codecs.info import Facts
+from taut.codecs.math.topk_select import largest
+from taut.codecs.params import check_density
+from taut.codecs.wire.payload import Kind
+
+MUCH_FUSED = 16  # one element in so many, or more: sorting candidates on a GPU would not pay
+
+
+@dataclass(frozen=True)
+class TopK(Compressor):
+    """``density``: the share of the elements that is sent, at least one of them.
+
+    >>> TopK(0.001).facts.bits
+    0.064
+    """
+
+    name: ClassVar[str] = "topk"
+    kernels = (
+        "feedback._grow",
+        "selection._count_lower",
+        "selection._count_upper",
+        "selection._edge_bucket",
+        "selection._take",
+    )
+    kind: ClassVar[Kind] = Kind.SPARSE
+
+    density: float = 0.01
+
+    def __post_init__(self) -> None:
+        check_density(self)
+
+    @property
+    def facts(self) -> Facts:
+        return Facts(
+            title="the largest elements, as they are",
+            bits=64.0 * self.density,
+            error=1.0 - self.density,
+            bound="|Q(v) - v|^2 <= (1 - density) |v|^2",
+            paper="Aji and Heafield 2017",
+        )
+
+    def compress(self, v: Vector, lo: int, memory: Memory) -> Piece | None:
+        places, values = largest(v, self._wanted(len(v)))
+        if not len(places):
+            return None
+        return sparse_piece(places, values)
+
+    def fused(self, w: Vector, b: Vector, r: Vector, share: float, lo: int, memory: Memory) -> Piece | None:
+        wanted = self._wanted(len(w))
+        if isinstance(w, np.ndarray) or wanted * MUCH_FUSED > len(w):
+            return None
+        from taut.codecs.kernels.triton import kernels
+
+        places, values = kernels.topk(w, b, r, share, wanted)
+        return Piece((places, values), None, elements=len(places))
+
+    def _wanted(self, length: int) -> int:
+        return max(1, math.ceil(self.density * length))
+
+
+def sparse_piece(places: Vector, values: Vector) -> Piece:
+    """The piece that holds ``values`` at the rising ``places``."""
+    if isinstance(values, np.ndarray):
+        return Piece((places.astype(np.uint32), values), values, places)
+    return Piece((places.cpu().numpy().astype(np.uint32), values.cpu().numpy()), values, places)

@@ -1,0 +1,1 @@
+"""Kernels for NumPy vectors, compiled by numba."""

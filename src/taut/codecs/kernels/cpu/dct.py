@@ -1,0 +1,224 @@
+"""Cosine transforms of 64 points, many side by side, in numba: chunk by chunk, in the processor's cache. The same bits as
+the torch operations of ``dct.py``: float32, one rounding per operation, the same order.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numba
+import numpy as np
+import numpy.typing as npt
+from numba import types
+
+from taut.codecs.kernels.cpu.compilation import kernel
+from taut.codecs.math.dct import CHUNK, HALF_SECANTS, LIMIT, POINTS, SCALES
+
+F32 = npt.NDArray[np.float32]
+U16 = npt.NDArray[np.uint16]
+
+_values = types.Array(types.float32, 1, "C")
+_values_in = types.Array(types.float32, 1, "C", readonly=True)
+_places = types.Array(types.uint16, 1, "C")
+_places_in = types.Array(types.uint16, 1, "C", readonly=True)
+_int = types.int64
+_limit = np.float32(LIMIT)
+_zero = np.float32(0.0)
+_magnitude = np.uint32(0x7FFFFFFF)
+_part = numba.njit(nogil=True, error_model="numpy")  # part of the kernels below: compiled and kept with them
+
+
+def _plan(rows: list[int]) -> tuple[list[tuple[int, int, float]], list[tuple[int, int]], list[int]]:
+    """Lee's steps for points that lie in these rows, all in place: butterflies (row, row, factor), then additions
+    (to, from), and in which rows the coefficients are in the end."""
+    if len(rows) == 1:
+        return [], [], rows
+    half = len(rows) // 2
+    differences = rows[: half - 1 : -1]
+    wings = list(zip(rows[:half], differences, HALF_SECANTS[len(rows)].tolist(), strict=True))
+    left, right = _plan(rows[:half]), _plan(differences)
+    additions = left[1] + right[1] + list(pairwise(right[2]))
+    order = [row for pair in zip(left[2], right[2], strict=True) for row in pair]
+    return wings + left[0] + right[0], additions, order
+
+
+_wings, _additions, _rows = _plan(list(range(POINTS)))
+_WINGS = np.array([pair[:2] for pair in _wings], np.intp)
+_FACTORS = np.array([pair[2] for pair in _wings], np.float32)
+_ADDITIONS = np.array(_additions, np.intp)
+_ORDER = np.array(_rows, np.intp)
+
+
+@_part
+def _forward(a, b):  # type: ignore[no-untyped-def]
+    """Down the columns of ``a`` (64, 64), which is worked in; the coefficients of a column become a row of ``b``."""
+    for step in range(192):
+        factor = _FACTORS[step]
+        one, other = a[_WINGS[step, 0]], a[_WINGS[step, 1]]
+        for lane in range(64):
+            x, y = one[lane], other[lane]
+            one[lane] = x + y
+            other[lane] = (x - y) * factor
+    for step in range(129):
+        to, source = a[_ADDITIONS[step, 0]], a[_ADDITIONS[step, 1]]
+        for lane in range(64):
+            to[lane] += source[lane]
+    for start in range(0, 64, 16):
+        for lane in range(64):
+            for k in range(start, start + 16):
+                b[lane, k] = a[_ORDER[k], lane] * SCALES[k]
+
+
+@_part
+def _inverse(a, b):  # type: ignore[no-untyped-def]
+    """The rows of ``a`` are the coefficients of what become the columns of ``b``: the same steps backwards."""
+    for start in range(0, 64, 16):
+        for lane in range(64):
+            for k in range(start, start + 16):
+                b[_ORDER[k], lane] = a[lane, k] * SCALES[k]
+    for step in range(128, -1, -1):
+        to, source = b[_ADDITIONS[step, 1]], b[_ADDITIONS[step, 0]]
+        for lane in range(64):
+            to[lane] += source[lane]
+    for step in range(191, -1, -1):
+        factor = _FACTORS[step]
+        one, other = b[_WINGS[step, 0]], b[_WINGS[step, 1]]
+        for lane in range(64):
+            x, y = one[lane], other[lane] * factor
+            one[lane] = x + y
+            other[lane] = x - y
+
+
+@_part
+def _kth(bits, count, k):  # type: ignore[no-untyped-def]
+    """The k-th largest of ``count`` numbers below 2^31, bit by bit."""
+    found = np.uint32(0)
+    for place in range(30, -1, -1):
+        tried = found | np.uint32(1 << place)
+        above = 0
+        for i in range(count):
+            above += bits[i] >= tried
+        if above >= k:
+            found = tried
+    return found
+
+
+@_part
+def _select(coefficients, count, k, bits, rows, some, places, values):  # type: ignore[no-untyped-def]
+    """The ``k`` largest of ``count`` coefficients (a multiple of 64), of equal ones the first, by rising place."""
+    seen = coefficients.view(np.uint32)
+    for row in range(count // 64):
+        top = np.uint32(0)
+        for i in range(64 * row, 64 * row + 64):
+            top = max(top, seen[i] & _magnitude)
+        rows[row] = top
+    bound = _kth(rows, count // 64, k) if k <= count // 64 else np.uint32(0)  # k rows hold one of this size at least
+    found = 0
+    for row in range(count // 64):
+        if rows[row] >= bound:
+            for i in range(64 * row, 64 * row + 64):
+                magnitude = seen[i] & _magnitude
+                bits[found] = magnitude
+                some[found] = i
+                found += magnitude >= bound
+    edge = _kth(bits, found, k)
+    ties = k
+    for i in range(found):
+        ties -= bits[i] > edge
+    taken = 0
+    for i in range(found):
+        if bits[i] > edge or (bits[i] == edge and ties > 0):
+            ties -= bits[i] == edge
+            places[taken] = some[i]
+            values[taken] = min(max(coefficients[np.int64(some[i])], -_limit), _limit)
+            taken += 1
+
+
+@_part
+def _restore(places, values, a, b):  # type: ignore[no-untyped-def]
+    """The chunk that these coefficients stand for, into ``a``."""
+    a[:, :] = _zero
+    flat = a.reshape(4096)
+    for i in range(places.size):
+        flat[np.int64(places[i])] = values[i]
+    _inverse(a, b)
+    _inverse(b, a)
+
+
+@kernel(types.void(_values_in, _int, _places, _values, _values))
+def _compress_chunks(v, top, places, values, q):  # type: ignore[no-untyped-def]
+    a, b = np.empty((64, 64), np.float32), np.empty((64, 64), np.float32)
+    bits, rows = np.empty(4097, np.uint32), np.empty(64, np.uint32)
+    some = np.empty(4097, np.uint16)
+    flat = a.reshape(4096)
+    for chunk in range(v.size // 4096):
+        for i in range(4096):  # a slice would be compiled with the text of its error: four seconds
+            flat[i] = v[4096 * chunk + i]
+        _forward(a, b)
+        _forward(b, a)
+        some_places, some_values = places[top * chunk : top * (chunk + 1)], values[top * chunk : top * (chunk + 1)]
+        _select(a.reshape(4096), 4096, top, bits, rows, some, some_places, some_values)
+        _restore(some_places, some_values, a, b)
+        for i in range(4096):
+            q[4096 * chunk + i] = flat[i]
+
+
+@kernel(types.void(_places_in, _values_in, _int, _values))
+def _expand_chunks(places, values, top, out):  # type: ignore[no-untyped-def]
+    a, b = np.empty((64, 64), np.float32), np.empty((64, 64), np.float32)
+    flat = a.reshape(4096)
+    for chunk in range(out.size // 4096):
+        _restore(places[top * chunk : top * (chunk + 1)], values[top * chunk : top * (chunk + 1)], a, b)
+        for i in range(4096):
+            out[4096 * chunk + i] = flat[i]
+
+
+@kernel(types.void(_values_in, _int, _places, _values))
+def _compress_lines(v, top, places, values):  # type: ignore[no-untyped-def]
+    a, b = np.zeros((64, 64), np.float32), np.empty((64, 64), np.float32)
+    bits, rows = np.empty(65, np.uint32), np.empty(1, np.uint32)
+    some = np.empty(65, np.uint16)
+    for i in range(v.size):
+        a[i % 64, i // 64] = v[i]
+    _forward(a, b)
+    for line in range((v.size + 63) // 64):
+        mine = slice(top * line, top * (line + 1))
+        _select(b[line], 64, top, bits, rows, some, places[mine], values[mine])
+
+
+@kernel(types.void(_places_in, _values_in, _int, _values))
+def _expand_lines(places, values, top, out):  # type: ignore[no-untyped-def]
+    a, b = np.zeros((64, 64), np.float32), np.empty((64, 64), np.float32)
+    for i in range(places.size):
+        a[i // top, np.int64(places[i])] = values[i]
+    _inverse(a, b)
+    for i in range(out.size):
+        out[i] = b[i % 64, i // 64]
+
+
+def compress_chunks(v: F32, top: int) -> tuple[U16, F32, F32]:
+    """Of each chunk of 4096: the places and values of its ``top`` largest coefficients, and what they stand for."""
+    count = v.size // CHUNK * top
+    places, values, q = np.empty(count, np.uint16), np.empty(count, np.float32), np.empty(v.size, np.float32)
+    _compress_chunks(v, top, places, values, q)
+    return places, values, q
+
+
+def compress_lines(v: F32, top: int) -> tuple[U16, F32, F32]:
+    """The same of each line of 64, at most 64 of them; zeros make up for what the last one lacks."""
+    count = -(-v.size // POINTS) * top
+    places, values = np.empty(count, np.uint16), np.empty(count, np.float32)
+    _compress_lines(v, top, places, values)
+    return places, values, expand_lines(places, values, top, v.size)
+
+
+def expand_chunks(places: U16, values: F32, top: int) -> F32:
+    out = np.empty(places.size // top * CHUNK, np.float32)
+    _expand_chunks(places, values, top, out)
+    return out
+
+
+def expand_lines(places: U16, values: F32, top: int, size: int) -> F32:
+    out = np.empty(size, np.float32)
+    _expand_lines(places, values, top, out)
+    return out

@@ -1,0 +1,95 @@
+"""The arithmetic of error feedback on NumPy vectors, in numba: one pass each, over a piece that is in the cache or, on
+several threads, over a whole vector.
+
+All work in place on slices of equal length; float32, one rounding per operation (no fastmath), as in
+``kernels.torch_feedback``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from numba import types
+
+from taut.codecs.kernels.cpu.compilation import kernel
+from taut.codecs.parallel import over
+
+F32 = npt.NDArray[np.float32]
+
+_vector = types.Array(types.float32, 1, "C")
+_bits = types.Array(types.uint32, 1, "C")
+_f32 = types.float32
+_EXPONENT = np.uint32(0x7F800000)
+
+
+@kernel(types.boolean(_vector, _vector, _vector, _f32))
+def _grow(r, w, b, share):  # type: ignore[no-untyped-def]
+    """Whether something is NaN or infinite: all bits of its exponent are set."""
+    found = np.uint32(0)
+    for i in range(r.size):
+        left = r[i] + (w[i] - b[i]) * share
+        r[i] = left
+        w[i] = b[i]
+        found |= np.uint32((np.float32(left).view(np.uint32) & _EXPONENT) == _EXPONENT)
+    return found != np.uint32(0)
+
+
+@kernel(types.void(_vector, _vector, _f32, _vector))
+def _change(w, b, share, out):  # type: ignore[no-untyped-def]
+    for i in range(out.size):
+        out[i] = (w[i] - b[i]) * share
+        w[i] = b[i]
+
+
+@kernel(types.void(_vector, _vector, _vector, _vector))
+def _take(w, b, r, q):  # type: ignore[no-untyped-def]
+    for i in range(r.size):
+        r[i] -= q[i]
+        b[i] += q[i]
+        w[i] = b[i]
+
+
+@kernel(types.boolean(_bits))
+def _infinite(bits):  # type: ignore[no-untyped-def]
+    found = np.uint32(0)
+    for i in range(bits.size):
+        found |= np.uint32((bits[i] & _EXPONENT) == _EXPONENT)
+    return found != np.uint32(0)
+
+
+def finite(r: F32) -> bool:
+    """No element is NaN or infinite."""
+    bits = r.view(np.uint32)
+    return not any(over(lambda start, stop: _infinite(bits[start:stop]), 0, r.size))
+
+
+def change(w: F32, b: F32, share: float) -> F32:
+    """(w - b) * share;  then w = b, since it is read here anyway."""
+    found: F32 = np.empty(w.size, np.float32)
+    over(lambda *at: _change(*_slices(at, w, b), np.float32(share), *_slices(at, found)), 0, w.size)
+    return found
+
+
+def grow(r: F32, w: F32, b: F32, share: float) -> bool:
+    """r += (w - b) * share;  then w = b. Whether all of r is finite."""
+    return not any(over(lambda *at: _grow(*_slices(at, r, w, b), np.float32(share)), 0, r.size))
+
+
+def take(w: F32, b: F32, r: F32, q: F32, places: npt.NDArray[Any] | None) -> None:
+    """q was sent: r -= q;  b += q;  w = b, which it was before. With ``places``, q belongs to those elements."""
+    if places is None:
+        over(lambda *at: _take(*_slices(at, w, b, r, q)), 0, r.size)
+        return
+    r[places] -= q
+    b[places] += q
+    w[places] = b[places]
+
+
+def rest(w: F32, b: F32) -> None:
+    """Nothing was sent: w = b, which it was before."""
+
+
+def _slices(at: tuple[int, int], *vectors: F32) -> list[F32]:
+    return [vector[at[0] : at[1]] for vector in vectors]

@@ -1,0 +1,181 @@
+"""The kernels of sparse codecs, in numba: selecting by magnitude, and the momentum of DGC.
+
+Magnitudes are compared as whole numbers: a float's bits without its sign rise with its magnitude, and whole numbers know
+no rounding and no negative zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numba
+import numpy as np
+import numpy.typing as npt
+from numba import types
+
+from taut.codecs import parallel
+from taut.codecs.kernels.cpu.compilation import kernel
+from taut.codecs.math.topk_select import LOW
+
+I32 = npt.NDArray[np.int32]
+I64 = npt.NDArray[np.int64]
+U32 = npt.NDArray[np.uint32]
+F32 = npt.NDArray[np.float32]
+
+_low = np.int32(LOW)
+_mask, _rest = np.int32(0x7FFFFFFF), np.int32((1 << LOW) - 1)
+_0, _16, _64 = np.uint64(0), np.uint64(16), np.uint64(64)
+
+_bits = types.Array(types.int32, 1, "C", readonly=True)
+_vector = types.Array(types.float32, 1, "C")
+_values = types.Array(types.float32, 1, "C", readonly=True)
+_counts = types.Array(types.uint32, 1, "C")
+_places = types.Array(types.int64, 1, "C")
+_found = types.UniTuple(types.int64, 2)  # type: ignore[no-untyped-call]
+
+
+@kernel(types.void(_bits, _counts))
+def _count_upper(bits, upper):  # type: ignore[no-untyped-def]
+    for i in range(np.uint64(bits.size)):
+        upper[np.uint32(bits[i] & _mask) >> np.uint32(LOW)] += np.uint32(1)
+
+
+@kernel(types.void(_bits, types.int32, _counts))
+def _count_lower(bits, bucket, lower):  # type: ignore[no-untyped-def]
+    """Of the magnitudes in one bucket of the upper bits."""
+    for i in range(np.uint64(bits.size)):
+        magnitude = bits[i] & _mask
+        if magnitude >> _low == bucket:
+            lower[np.uint32(magnitude & _rest)] += np.uint32(1)
+
+
+@kernel(_found(_counts, types.int64))
+def _edge_bucket(counts, k):  # type: ignore[no-untyped-def]
+    """The bucket that holds the k-th from above, and how many of it are wanted. Bucket 0 where there are fewer."""
+    above = np.int64(0)
+    for bucket in range(counts.size - 1, 0, -1):
+        if above + counts[bucket] >= k:
+            return np.int64(bucket), k - above
+        above += counts[bucket]
+    return np.int64(0), k - above
+
+
+@kernel(types.int64(_bits, types.int32, types.int64, _places))
+def _take(bits, edge, wanted, out):  # type: ignore[no-untyped-def]
+    """Places above the edge, and the first ``wanted`` at it; rising. ``out`` has room for one more than there are."""
+    count = _0
+    for i in range(np.uint64(bits.size)):
+        magnitude = bits[i] & _mask
+        at = np.int64((magnitude == edge) & (wanted > 0))
+        wanted -= at
+        out[count] = i
+        count += np.uint64(magnitude > edge) + np.uint64(at)
+    return count
+
+
+@numba.njit(nogil=True, error_model="numpy")
+def _any_over(bits, start, stop, block, least):  # type: ignore[no-untyped-def]
+    """Whether anything is over in a whole block, without branches; True where it is cut short."""
+    if stop - start != block:
+        return True
+    some = np.uint32(0)
+    for i in range(block):
+        some |= np.uint32((bits[start + i] & _mask) >= least)
+    return some != np.uint32(0)
+
+
+@kernel(types.int64(_bits, types.int32, _places))
+def _over(bits, least, out):  # type: ignore[no-untyped-def]
+    """Places of magnitudes of at least ``least``, rising; -1 where ``out`` has no room for them and a block more. Only
+    where a block of 64, and of its four parts one, has any are elements looked at one by one."""
+    count = _0
+    room = np.uint64(out.size) - _64
+    size = np.uint64(bits.size)
+    start = _0
+    while start < size:
+        stop = min(start + _64, size)
+        if _any_over(bits, start, stop, _64, least):
+            if count > room:
+                return np.int64(-1)
+            while start < stop:
+                end = min(start + _16, stop)
+                if _any_over(bits, start, end, _16, least):
+                    for i in range(start, end):
+                        out[count] = i
+                        count += np.uint64((bits[i] & _mask) >= least)
+                start = end
+        start = stop
+    return np.int64(count)
+
+
+def over(bits: I32, least: int, room: int) -> I64 | None:
+    """Rising places of magnitudes of at least ``least``; None where there are more than ``room``."""
+
+    def some(start: int, stop: int) -> I64 | None:
+        out: I64 = np.empty(min(room, stop - start) + 64, np.int64)
+        count = int(_over(bits[start:stop], np.int32(least), out))
+        if count < 0:
+            return None
+        out[:count] += start
+        return out[:count]
+
+    found = parallel.over(some, 0, bits.size)
+    places = [part for part in found if part is not None]
+    if len(places) < len(found) or sum(part.size for part in places) > room:
+        return None
+    return places[0] if len(places) == 1 else np.concatenate(places)
+
+
+def largest(bits: I32, k: int) -> I64:
+    """Rising places of the ``k`` largest magnitudes above zero, of equal ones the first."""
+    parts = parallel.cut(0, bits.size)
+    upper = parallel.together(lambda start, stop: _histogram(_count_upper, 1 << 16, bits[start:stop]), parts)
+    bucket, wanted = _edge_bucket(_sum(upper), k)
+    inside = np.int32(bucket)
+    lower = parallel.together(lambda start, stop: _histogram(_count_lower, 1 << LOW, bits[start:stop], inside), parts)
+    inner, wanted = _edge_bucket(_sum(lower), wanted)
+    edge = bucket << LOW | inner
+    if edge == 0:
+        wanted = 0  # zeros are not sent
+    tasks = []
+    for (start, stop), low in zip(parts, lower, strict=True):
+        equal = min(wanted, int(low[inner]))  # the first parts have the first of equal ones
+        wanted -= equal
+        tasks.append((start, stop, np.int32(edge), equal, min(k, stop - start)))
+    found = parallel.together(lambda *task: _taken(bits, *task), tasks)
+    return found[0] if len(found) == 1 else np.concatenate(found)
+
+
+def _taken(bits: I32, start: int, stop: int, edge: np.int32, wanted: int, room: int) -> I64:
+    """Of one part: the places above the edge, and the first ``wanted`` at it; ``room`` at most."""
+    out: I64 = np.empty(room + 1, np.int64)
+    taken = out[: int(_take(bits[start:stop], edge, wanted, out))]
+    taken += start
+    return taken
+
+
+def _histogram(kernel: Callable[..., None], size: int, bits: I32, *bucket: np.int32) -> U32:
+    counts: U32 = np.zeros(size, np.uint32)
+    kernel(bits, *bucket, counts)
+    return counts
+
+
+def _sum(counts: list[U32]) -> U32:
+    return counts[0] if len(counts) == 1 else np.add.reduce(counts, dtype=np.uint32)
+
+
+@kernel(types.void(_vector, _vector, _values, types.float32, types.float32))
+def _gather_momentum(r, u, change, momentum, share):  # type: ignore[no-untyped-def]
+    for i in range(r.size):
+        u[i] = u[i] * momentum + change[i] * share
+        r[i] += u[i]
+
+
+def gather_momentum(r: F32, u: F32, change: F32, momentum: float, share: float) -> None:
+    """u = momentum * u + share * change;  r += u. In place, one pass."""
+    factors = np.float32(momentum), np.float32(share)
+
+    def some(start: int, stop: int) -> None:
+        _gather_momentum(r[start:stop], u[start:stop], change[start:stop], *factors)
+
+    parallel.over(some, 0, r.size)

@@ -1,0 +1,158 @@
+"""The kernels in torch operations, for vectors on a GPU (or any torch device). Same operations, same order,
+same bits as ``kernels.cpu.kernels``; a test holds that on CPU tensors.
+
+They go through the vector in pieces, so that temporaries stay small whatever the model. Signs come to the
+host as words.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from taut.codecs.math.density_control import SAMPLE
+from taut.codecs.wire.payload import bit_values
+from taut.codecs.wire.sign_list import Signs, collect
+
+PIECE = 1 << 22  # elements in flight: 16 MB per temporary
+
+
+def like(w: Tensor, place: int, filled: bool) -> Tensor:
+    return w.detach().clone() if filled else torch.zeros_like(w)
+
+
+def _scalar(w: Tensor, number: float) -> Tensor:
+    """As a float32 on the device: a Python number would be applied in double precision by some operations."""
+    return torch.tensor(number, dtype=torch.float32, device=w.device)
+
+
+def _signs(x: Tensor, limit: Tensor) -> tuple[Tensor, Tensor]:
+    """Where |x| >= limit, and the signs there as ±1."""
+    places = (x.abs() >= limit).nonzero().squeeze(1)
+    return places, torch.sign(x[places])
+
+
+def _to_words(places: Tensor, signs: Tensor, offset: int, out: npt.NDArray[np.uint32]) -> int:
+    words = (places + offset) * 2 + (signs < 0)
+    out[: len(words)] = words.cpu().numpy().astype(np.uint32)
+    return len(words)
+
+
+def _stop(start: int, hi: int, found: int, out: npt.NDArray[np.uint32]) -> int:
+    """Where the next piece ends: an empty buffer must be able to take all of it, so that every call gets
+    on."""
+    return min(start + (PIECE if found else min(PIECE, out.size // 64 * 64)), hi)
+
+
+@torch.no_grad()
+def tether(w: Tensor, b: Tensor, lo: int, hi: int, limit: float, up: float, out: npt.NDArray[np.uint32]) -> Signs:
+    top, rise = _scalar(w, limit), _scalar(w, up)
+    give = top - rise
+
+    def scan(start: int) -> tuple[int, int]:
+        found = 0
+        while start < hi:
+            stop = _stop(start, hi, found, out)
+            ww, bb = w[start:stop], b[start:stop]
+            places, signs = _signs(ww - bb, top)
+            if found + len(places) > out.size:
+                break
+            bb[places] += signs * rise
+            ww[places] -= signs * give
+            found += _to_words(places, signs, start - lo, out[found:])
+            start = stop
+        return found, start
+
+    return collect(scan, lo, hi, out)
+
+
+@torch.no_grad()
+def threshold(
+    w: Tensor, b: Tensor, r: Tensor, lo: int, hi: int, tau: float, share: float, out: npt.NDArray[np.uint32]
+) -> Signs:
+    top, part = _scalar(w, tau), _scalar(w, share)
+
+    def scan(start: int) -> tuple[int, int]:
+        found = 0
+        while start < hi:
+            stop = _stop(start, hi, found, out)
+            ww, bb, rr = w[start:stop], b[start:stop], r[start:stop]
+            grown = rr + (ww - bb) * part  # two operations: a fused one would round once less
+            places, signs = _signs(grown, top)
+            if found + len(places) > out.size:
+                break
+            change = signs * top
+            rr.copy_(grown)
+            rr[places] -= change
+            bb[places] += change
+            ww.copy_(bb)
+            found += _to_words(places, signs, start - lo, out[found:])
+            start = stop
+        return found, start
+
+    return collect(scan, lo, hi, out)
+
+
+@torch.no_grad()
+def mean(w: Tensor, b: Tensor, lo: int, hi: int, share: float) -> npt.NDArray[np.float32]:
+    change = (w[lo:hi] - b[lo:hi]) * _scalar(w, share)
+    b[lo:hi] += change
+    w[lo:hi] = b[lo:hi]
+    return change.cpu().numpy()
+
+
+@torch.no_grad()
+def sample(x: Tensor, y: Tensor | None, lo: int, hi: int) -> npt.NDArray[np.float32]:
+    step = (hi - lo - 1) // SAMPLE + 1
+    found = x[lo:hi:step] if y is None else x[lo:hi:step] - y[lo:hi:step]
+    return found.abs().cpu().numpy()
+
+
+def _tensor(w: Tensor, array: npt.NDArray[Any]) -> Tensor:
+    """A copy on the device; arrays from a message are read-only, which torch would warn of."""
+    return torch.from_numpy(array.copy()).to(w.device)
+
+
+@torch.no_grad()
+def add_words(w: Tensor, b: Tensor, base: int, words: npt.NDArray[np.uint32], quantum: float) -> None:
+    places = _tensor(w, (words >> 1).astype(np.int64)) + base
+    change = _tensor(w, np.where(words & 1, -np.float32(quantum), np.float32(quantum)))
+    b.index_add_(0, places, change)  # adds at every repeat, which b[places] += would not
+    w.index_add_(0, places, change)
+
+
+@torch.no_grad()
+def add_bits(w: Tensor, b: Tensor, base: int, length: int, bits: npt.NDArray[np.uint8], quantum: float) -> None:
+    for start in range(0, length, PIECE):
+        stop = min(start + PIECE, length)
+        signs = bit_values()[bits[start // 4 : (stop + 3) // 4]].reshape(-1)[: stop - start]
+        add_values(w, b, base + start, signs * np.float32(quantum))
+
+
+@torch.no_grad()
+def add_values(w: Tensor, b: Tensor, base: int, values: npt.NDArray[np.float32]) -> None:
+    change = _tensor(w, values)
+    b[base : base + len(change)] += change
+    w[base : base + len(change)] += change
+
+
+@torch.no_grad()
+def add_at(w: Tensor, b: Tensor, base: int, indices: npt.NDArray[Any], values: npt.NDArray[np.float32]) -> None:
+    places, change = _tensor(w, indices.astype(np.int64)) + base, _tensor(w, values)
+    b[places] += change
+    w[places] += change
+
+
+@torch.no_grad()
+def load(target: Tensor, source: Any) -> None:
+    target.copy_(_tensor(target, source) if isinstance(source, np.ndarray) else source)
+
+
+def host(vector: Tensor) -> npt.NDArray[np.float32]:
+    """``vector`` in host memory."""
+    found: npt.NDArray[np.float32] = vector.detach().cpu().numpy()
+    return found

@@ -1,0 +1,1 @@
+"""Kernels for vectors on a GPU, in Triton."""

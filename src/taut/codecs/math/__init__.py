@@ -1,0 +1,1 @@
+"""Arithmetic that several codecs share: transforms, selection, quantization, exact sums, random numbers."""

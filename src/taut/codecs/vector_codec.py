@@ -1,0 +1,214 @@
+"""A codec for methods that see vectors: gradients that are summed in rounds (``sync``), or differences (``choco``).
+
+    encode       Q(weight * v + what was left out before), with the codec's own feedback
+    difference   Q(v), without: what is left out is in the next difference
+    total        the sum of all workers' payloads in the given order, the same bits at everybody
+    bequest      what was left out, for another worker to ``inherit``
+
+One coder belongs to one worker and one vector.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from taut.codecs.codec import Codec, State
+from taut.codecs.compressor import Compressor, Memory
+from taut.codecs.error_feedback import Feedback
+from taut.codecs.wire.merge import add_values_to
+from taut.codecs.wire.payload import QUANTA, Bytes, header
+from taut.codecs.wire.residual import bequest, read_bequest
+from taut.codecs.wire.validate import validate
+from taut.errors import MalformedMessage, Misuse, NonFiniteUpdate
+
+F32 = npt.NDArray[np.float32]
+PROBE_ELEMENTS = 65521  # a prime, so that the rows of a matrix do not repeat where the probe does
+
+
+class Coder:
+    """Writes vectors of ``size`` elements down with ``codec``, and reads others'. ``shapes``: of the tensors in them;
+    ``seed``: of random numbers, another for each worker; ``workers``: how many start together.
+
+    >>> from taut.codecs import parse
+    >>> coder, v = Coder(parse("topk:density=0.25"), 4), np.array([0.0, 3.0, -1.0, 2.0], np.float32)
+    >>> first, second, out = coder.encode(v), coder.encode(v), np.zeros(4, np.float32)
+    >>> coder.total([first, second], [1.0, 1.0], out); out.tolist()  # the 2 waited, and went as 4
+    [0.0, 3.0, 0.0, 4.0]
+    """
+
+    def __init__(
+        self, codec: Codec, size: int, shapes: Sequence[tuple[int, ...]] = (), seed: int = 0, workers: int = 1
+    ) -> None:
+        self.codec, self.size, self.workers = codec, size, workers
+        self._shapes, self._seed = tuple(shapes), seed
+        self._inherited: deque[tuple[int, F32]] = deque()  # that other workers left, on its way into the state
+
+    @property
+    def name(self) -> str:
+        return self.codec.name
+
+    @property
+    def bits(self) -> float:
+        """Per element, as the codec states them."""
+        return self.codec.facts.bits
+
+    @property
+    def error(self) -> float | None:
+        """The stated bound of |Q(v) - v|^2 / |v|^2, if there is one."""
+        return self.codec.facts.error
+
+    @property
+    def left(self) -> F32 | None:
+        """What was left out so far, in units of weight * v; None where the codec keeps nothing, or nothing was sent."""
+        self._settle()
+        state = self.__dict__.get("_state")
+        return None if state is None else self.codec.left(state)
+
+    # ------------------------------------------------------------------------------------------------- writing
+
+    def encode(self, v: F32, weight: float = 1.0) -> bytes:
+        """``weight`` * v, and what waited, as a payload; empty if nothing is worth sending. With a weight of 0 nothing
+        is sent, and what waits goes on waiting. Raises ``NonFiniteUpdate``."""
+        if not weight:
+            return b""
+        self._settle()
+        state = self._state
+        np.multiply(v, np.float32(weight), out=state.w)
+        state.b[:] = 0.0
+        return self.codec.emit(state, 0, self.size) or b""
+
+    def difference(self, v: F32) -> bytes:
+        """Q(v), without feedback. Raises ``NonFiniteUpdate``, and ``Misuse`` where the codec is no compressor."""
+        compressor = self._compressor
+        if not np.isfinite(v).all():
+            element = int(np.flatnonzero(~np.isfinite(v))[0])
+            raise NonFiniteUpdate(f"element {element} of the update is NaN or infinite: nothing of it was sent", element)
+        return compressor.encode(v, self._memory) or b""
+
+    # ---------------------------------------------------------------------------------------------- handing on
+
+    def bequest(self) -> Iterator[bytes]:
+        """What was left out so far, for another worker to take over: dense payloads."""
+        if self.left is not None:
+            yield from bequest(self.codec, self._state)
+
+    def inherit(self, payload: Bytes) -> None:
+        """Another worker's, which goes out with what is encoded next. From any thread. Raises ``MalformedMessage``."""
+        self._inherited.append(read_bequest(payload, self.size))
+
+    def _settle(self) -> None:
+        while self._inherited:
+            self.codec.inherit(self._state, *self._inherited.popleft())
+
+    # ------------------------------------------------------------------------------------------------- reading
+
+    def check(self, payload: Bytes, size: int) -> None:
+        """``MalformedMessage`` unless the payload is right in every byte for ``size`` elements; an empty one is."""
+        if not len(payload):
+            return
+        head = validate(payload, size)
+        counted = self._votes and self._compressor.kind in QUANTA  # others are summed as they are, dense ones too
+        if counted and head.kind is not self._compressor.kind:
+            raise MalformedMessage(f"{head.kind.name} payload, where {self._compressor.kind.name} were to be voted with")
+
+    def add(self, payload: Bytes, x: F32, scale: float = 1.0) -> None:
+        """x += ``scale`` times what the payload says; it was checked. The same bits at everybody who has the same x."""
+        if not len(payload):
+            return
+        head = header(payload)
+        if scale == 1.0:
+            add_values_to(x[head.base :], payload, head)
+            return
+        change = np.zeros(head.length, np.float32)
+        add_values_to(change, payload, head)
+        change *= np.float32(scale)
+        x[head.base : head.base + head.length] += change
+
+    def total(self, payloads: Sequence[Bytes], weights: Sequence[float], out: F32) -> None:
+        """``out`` = the sum of the payloads, which were checked, in this order; where the codec votes, the sign that has
+        the most ``weights`` behind it, times the sum of all magnitudes."""
+        out[:] = 0.0
+        scale = 0.0
+        for payload, weight in zip(payloads, weights, strict=True):
+            if not len(payload):
+                continue
+            head = header(payload)
+            if self._votes:
+                scale += head.quantum
+                head = replace(head, quantum=float(np.float32(weight)))
+            add_values_to(out[head.base :], payload, head)
+        if self._votes:
+            self._compressor.conclude(out, float(np.float32(scale)))
+
+    # -------------------------------------------------------------------------------------- how far to trust it
+
+    @property
+    def damping(self) -> float:
+        """What a difference of it should count: all of it, but of an unbiased compressor, whose error is its variance,
+        1 / (1 + error); so damped, it leaves less than it was given."""
+        facts = self.codec.facts
+        if not facts.unbiased:
+            return 1.0
+        return 1.0 / (1.0 + (self._measured if facts.error is None else facts.error))
+
+    @cached_property
+    def pace(self) -> float:
+        """How far to follow what is known of others through it (``choco``'s gamma), above 0 and up to 1:
+
+            min(2 delta, delta'),    |Q(v) - v|^2 <= (1 - delta) |v|^2
+
+        delta as it is stated, delta' as it is on a vector of normal numbers, the same at everybody. Of top-k the first
+        counts, since differences get flat; where nothing below 1 is stated (signs, low rank), the second.
+
+        >>> from taut.codecs import parse
+        >>> Coder(parse("topk:density=0.25"), 4000).pace
+        0.5
+        """
+        facts = self.codec.facts
+        if facts.unbiased:
+            shares = [2.0 * self.damping, 1.0 / (1.0 + self._measured)]
+        else:
+            stated = [2.0 * (1.0 - facts.error)] if facts.error is not None and facts.error < 1.0 else []
+            shares = [*stated, 1.0 - self._measured]
+        return min(1.0, max(1.0 / self.size, min(shares)))
+
+    @cached_property
+    def _measured(self) -> float:
+        """|Q(v) - v|^2 / |v|^2, for once."""
+        v = np.resize(np.random.default_rng(0).normal(size=PROBE_ELEMENTS).astype(np.float32), self.size)
+        said = np.zeros_like(v)
+        payload = self._compressor.encode(v, Memory(self.size, self._shapes, workers=self.workers))
+        if payload is not None:
+            add_values_to(said, payload, header(payload))
+        said -= v
+        return float(np.dot(said, said)) / max(float(np.dot(v, v)), 1e-30)
+
+    # ------------------------------------------------------------------------------------------- what it stands on
+
+    @cached_property
+    def _state(self) -> State:
+        """Made when it is needed: it takes three vectors."""
+        state = self.codec.start(np.zeros(self.size, np.float32), 1, shapes=self._shapes, seed=self._seed)
+        if state.memory is not None:
+            state.memory.workers = self.workers
+        return state
+
+    @cached_property
+    def _memory(self) -> Memory:
+        return Memory(self.size, self._shapes, self._seed, workers=self.workers)
+
+    @property
+    def _compressor(self) -> Compressor:
+        if not isinstance(self.codec, Feedback):
+            raise Misuse(f"codec {self.name!r} for differences", "a compressor", "try topk, int8 or sign")
+        return self.codec.compressor
+
+    @cached_property
+    def _votes(self) -> bool:
+        return isinstance(self.codec, Feedback) and self.codec.compressor.votes

@@ -1,0 +1,1 @@
+"""Payloads: how they are written, validated, merged and applied."""

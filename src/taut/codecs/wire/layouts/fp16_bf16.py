@@ -1,0 +1,90 @@
+"""HALVES and BRAINS: a float of 16 bits per element.
+
+    HALVES   one float32 per block of 2^16 elements, a power of two from 2^-126 to 2^112: its scale;
+             then a float16 per element, which changes it by float16 x scale
+    BRAINS   a bfloat16 per element: the upper half of a float32
+
+All of them are finite, and so is their product with the scale: 65504 x 2^112 < 2^128.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from taut.codecs.parallel import over
+from taut.codecs.wire.layouts.base import F32, Body, DenseForm, check_count, check_length, largest, part
+from taut.codecs.wire.payload import CHUNK, Header, Kind
+from taut.errors import MalformedMessage
+
+BLOCK = CHUNK
+_EXPONENT_SHIFT = 23
+LEAST, MOST = 1, 127 + 112  # a float32's exponent as it is written, of the least and the greatest scale
+
+U16 = npt.NDArray[np.uint16]
+
+
+class Halves(DenseForm):
+    kind: ClassVar[Kind] = Kind.HALVES
+
+    def check(self, head: Header, body: Body) -> None:
+        scales, halves = self._read(head, body)
+        check_count(head, head.length)
+        bits = scales.view(np.uint32)
+        exponents = bits >> _EXPONENT_SHIFT
+        if (bits << (32 - _EXPONENT_SHIFT)).any() or not ((exponents >= LEAST) & (exponents <= MOST)).all():
+            raise MalformedMessage("a HALVES payload with a scale that is not a power of two from 2^-126 to 2^112")
+        _check_exponents(head, halves, 0x7C00)
+
+    def reach(self, head: Header, body: Body) -> float:
+        scales, halves = self._read(head, body)
+        firsts = range(0, head.length, BLOCK)
+        tops = np.array([(halves[at : at + BLOCK] & 0x7FFF).max() for at in firsts], np.uint16)
+        return largest(tops.view(np.float16).astype(np.float64) * scales)
+
+    def pieces(self, head: Header, body: Body, lo: int, hi: int) -> Iterator[tuple[int, F32]]:
+        from taut.codecs.kernels.cpu.floats import read_halves
+
+        scales, halves = self._read(head, body)
+        for start in range(lo, hi, BLOCK):
+            place = start // BLOCK
+            yield start, read_halves(halves[start : start + BLOCK], BLOCK, scales[place : place + 1])
+
+    def _read(self, head: Header, body: Body) -> tuple[F32, U16]:
+        blocks = -(-head.length // BLOCK)
+        check_length(head, body, 4 * blocks + 2 * head.length)
+        return part(body, np.float32, 0, blocks), part(body, np.uint16, 4 * blocks, head.length)
+
+
+class Brains(DenseForm):
+    kind: ClassVar[Kind] = Kind.BRAINS
+
+    def check(self, head: Header, body: Body) -> None:
+        check_length(head, body, 2 * head.length)
+        check_count(head, head.length)
+        _check_exponents(head, part(body, np.uint16, 0, head.length), 0x7F80)
+
+    def reach(self, head: Header, body: Body) -> float:
+        top = np.array([int((part(body, np.uint16, 0, head.length) & 0x7FFF).max()) << 16], np.uint32)
+        return float(top.view(np.float32)[0])
+
+    def pieces(self, head: Header, body: Body, lo: int, hi: int) -> Iterator[tuple[int, F32]]:
+        brains = part(body, np.uint16, 0, head.length)
+        for start in range(lo, hi, CHUNK):
+            bits = brains[start : start + CHUNK].astype(np.uint32)
+            bits <<= 16
+            yield start, bits.view(np.float32)
+
+
+def _check_exponents(head: Header, codes: U16, mask: int) -> None:
+    """Where all bits of the exponent are set, it is an infinity or not a number."""
+
+    def some(lo: int, hi: int) -> None:
+        for start in range(lo, hi, CHUNK):
+            if ((codes[start : start + CHUNK] & mask) == mask).any():
+                raise MalformedMessage(f"a {head.kind.name} payload with a number that is not finite")
+
+    over(some, 0, len(codes), CHUNK)

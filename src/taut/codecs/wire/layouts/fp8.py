@@ -1,0 +1,75 @@
+"""EIGHTHS: a float of 8 bits per element, times a scale per block of 128.
+
+    scales     one float32 per block of the range, the last block perhaps shorter
+    numbers    e4m3: a sign, 4 bits of exponent (bias 7), 3 of mantissa; no infinities; 0x7F and 0xFF mean nothing
+
+Element i changes by number_i x scale of its block; the greatest number is 448, the least above zero 2^-9.
+
+Micikevicius et al. 2022, "FP8 formats for deep learning".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+from typing import ClassVar
+
+import numpy as np
+
+from taut.codecs.parallel import over
+from taut.codecs.wire.layouts.base import F32, Body, DenseForm, check_count, check_finite, check_length, largest, part
+from taut.codecs.wire.payload import CHUNK, Header, Kind
+from taut.errors import MalformedMessage
+
+BLOCK = 128
+GREATEST = 448
+
+
+class Eighths(DenseForm):
+    kind: ClassVar[Kind] = Kind.EIGHTHS
+
+    def check(self, head: Header, body: Body) -> None:
+        scales, numbers = self._read(head, body)
+        check_count(head, head.length)
+        if not (np.isfinite(scales).all() and (scales >= 0.0).all()):
+            raise MalformedMessage("an EIGHTHS payload with a scale that is negative or not finite")
+        with np.errstate(over="ignore"):
+            check_finite(scales * np.float32(GREATEST), "an EIGHTHS payload")
+
+        def some(lo: int, hi: int) -> None:
+            for start in range(lo, hi, CHUNK):
+                if ((numbers[start : start + CHUNK] & 0x7F) == 0x7F).any():
+                    raise MalformedMessage("an EIGHTHS payload with a number that means nothing")
+
+        over(some, 0, len(numbers), CHUNK)
+
+    def reach(self, head: Header, body: Body) -> float:
+        return GREATEST * largest(self._read(head, body)[0])
+
+    def pieces(self, head: Header, body: Body, lo: int, hi: int) -> Iterator[tuple[int, F32]]:
+        from taut.codecs.kernels.cpu.floats import read_eighths
+
+        scales, numbers = self._read(head, body)
+        for start in range(lo, hi, CHUNK):
+            some = scales[start // BLOCK : (start + CHUNK) // BLOCK]
+            yield start, read_eighths(numbers[start : start + CHUNK], table(), BLOCK, some)
+
+    def _read(self, head: Header, body: Body) -> tuple[F32, Body]:
+        blocks = -(-head.length // BLOCK)
+        check_length(head, body, 4 * blocks + head.length)
+        return part(body, np.float32, 0, blocks), body[4 * blocks :]
+
+
+@cache
+def table() -> F32:
+    """What each of the 256 codes stands for; 0 for the two that mean nothing.
+
+    >>> table()[[0x01, 0x38, 0x7E, 0xB8]].tolist()
+    [0.001953125, 1.0, 448.0, -1.0]
+    """
+    codes = np.arange(128)
+    exponents, mantissas = codes >> 3, codes & 7
+    normal = (8 + mantissas) * 2.0 ** (exponents - 10)
+    values = np.where(exponents > 0, normal, mantissas * 2.0**-9)
+    values[0x7F] = 0.0
+    return np.concatenate((values, -values)).astype(np.float32)

@@ -1,0 +1,117 @@
+"""LEVELS: whole numbers of a few bits, times a scale per block.
+
+    preamble   uint8 width (2, 4 or 8 bits a number), uint8 log2 of the block's length, 2 bytes zero
+    scales     one float32 per block of the range, the last block perhaps shorter
+    numbers    two's complement, packed from the low end of each byte; the spare bits of the last byte are zero
+
+Element i changes by number_i x scale of its block. The lowest number of a width (-2, -8, -128) is not used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from taut.codecs.wire.layouts.base import F32, Body, DenseForm, check_count, check_finite, check_length, largest, part
+from taut.codecs.wire.payload import CHUNK, Header, Kind
+from taut.errors import MalformedMessage
+
+PREAMBLE = 4
+WIDTHS = (2, 4, 8)
+LEAST, MOST = 6, 16  # log2 of a block's length: a block is within a chunk and a multiple of 64
+BLOCKS = tuple(1 << exponent for exponent in range(LEAST, MOST + 1))
+
+
+def preamble(width: int, block: int) -> npt.NDArray[np.uint8]:
+    """The first bytes of the body.
+
+    >>> preamble(8, 256).tolist()
+    [8, 8, 0, 0]
+    """
+    return np.array([width, block.bit_length() - 1, 0, 0], np.uint8)
+
+
+def pack_numbers(numbers: npt.NDArray[np.int8], width: int) -> npt.NDArray[np.uint8]:
+    """Numbers into bytes, ``8 / width`` of them in each; ``unpack_numbers`` takes them back.
+
+    >>> pack_numbers(np.array([1, -1, 0], np.int8), 2).tolist()
+    [13]
+    """
+    if width == 8:
+        return numbers.view(np.uint8)
+    from taut.codecs.kernels.cpu.levels import pack
+
+    spare = -len(numbers) % (8 // width)
+    return pack(np.concatenate((numbers, np.zeros(spare, np.int8))) if spare else numbers, width)
+
+
+def unpack_numbers(packed: npt.NDArray[np.uint8], width: int, count: int) -> npt.NDArray[np.int8]:
+    """The first ``count`` numbers in bytes.
+
+    >>> unpack_numbers(np.array([13], np.uint8), 2, 3).tolist()
+    [1, -1, 0]
+    """
+    if width == 8:
+        return packed[:count].view(np.int8)
+    from taut.codecs.kernels.cpu.levels import unpack
+
+    return unpack(packed, width)[:count]
+
+
+def width_of(levels: int) -> int:
+    """The narrowest width whose numbers reach from -levels to levels.
+
+    >>> [width_of(levels) for levels in (1, 2, 7, 8, 127)]
+    [2, 4, 4, 8, 8]
+    """
+    return next(width for width in WIDTHS if levels < 1 << (width - 1))
+
+
+class Levels(DenseForm):
+    kind: ClassVar[Kind] = Kind.LEVELS
+
+    def check(self, head: Header, body: Body) -> None:
+        width, _, scales, packed = self._read(head, body)
+        check_count(head, head.length)
+        if not (np.isfinite(scales).all() and (scales >= 0.0).all()):
+            raise MalformedMessage("a LEVELS payload with a scale that is negative or not finite")
+        with np.errstate(over="ignore"):
+            reach = scales * np.float32((1 << (width - 1)) - 1)
+        if not np.isfinite(reach).all():  # of a scale that is nearly too large the numbers at hand decide
+            for _, values in self.pieces(head, body, 0, head.length):
+                check_finite(values, "a LEVELS payload")
+        spare = -head.length % (8 // width)
+        if spare and int(packed[-1]) >> (8 - width * spare):
+            raise MalformedMessage("a LEVELS payload with numbers beyond its range")
+        from taut.codecs.kernels.cpu.levels import lowest_is_used
+
+        if lowest_is_used(packed, width):
+            raise MalformedMessage(f"a LEVELS payload with the number {-(1 << (width - 1))}, which means nothing")
+
+    def reach(self, head: Header, body: Body) -> float:
+        width, _, scales, _ = self._read(head, body)
+        return float((1 << (width - 1)) - 1) * largest(scales)
+
+    def pieces(self, head: Header, body: Body, lo: int, hi: int) -> Iterator[tuple[int, F32]]:
+        from taut.codecs.kernels.cpu.levels import multiply
+
+        width, block, scales, packed = self._read(head, body)
+        each = 8 // width
+        for start in range(lo, hi, CHUNK):
+            stop = min(start + CHUNK, head.length)
+            numbers = unpack_numbers(packed[start // each : -(-stop // each)], width, stop - start)
+            yield start, multiply(numbers, block, scales[start // block : -(-stop // block)])
+
+    def _read(self, head: Header, body: Body) -> tuple[int, int, F32, npt.NDArray[Any]]:
+        start = part(body, np.uint8, 0, PREAMBLE)
+        width, exponent = int(start[0]), int(start[1])
+        if width not in WIDTHS or not LEAST <= exponent <= MOST or start[2] or start[3]:
+            raise MalformedMessage(f"a LEVELS payload of width {width} in blocks of 2^{exponent}")
+        blocks = -(-head.length // (1 << exponent))
+        nbytes = -(-head.length * width // 8)
+        check_length(head, body, PREAMBLE + 4 * blocks + nbytes)
+        scales = part(body, np.float32, PREAMBLE, blocks)
+        return width, 1 << exponent, scales, body[PREAMBLE + 4 * blocks :]

@@ -1,0 +1,60 @@
+"""VOTES: one bit per element, 1 for minus, from the low end of each byte; the spare bits of the last byte are zero.
+
+Element i changes by ±quantum, which is the header's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import ClassVar
+
+import numpy as np
+
+from taut.codecs.parallel import over
+from taut.codecs.wire.layouts.base import F32, Body, DenseForm, check_count, check_length
+from taut.codecs.wire.payload import CHUNK, Header, Kind
+from taut.errors import MalformedMessage
+
+
+def minus_bits(v: F32) -> Body:
+    """A bit per element: 1 where it is below zero. Chunk by chunk, which stays in the cache.
+
+    >>> minus_bits(np.array([1.0, -2.0, -0.0, -1.0], np.float32)).tolist()
+    [10]
+    """
+    bits = np.empty(-(-len(v) // 8), np.uint8)
+
+    def some(first: int, last: int) -> None:
+        for start in range(first, last, CHUNK):
+            stop = min(start + CHUNK, last)
+            bits[start // 8 : -(-stop // 8)] = np.packbits(v[start:stop] < 0, bitorder="little")
+
+    over(some, 0, len(v), CHUNK)
+    return bits
+
+
+def check_spare(head: Header, bits: Body) -> None:
+    """``MalformedMessage`` where a bit is set beyond the range."""
+    spare = -head.length % 8
+    if spare and int(bits[-1]) >> (8 - spare):
+        raise MalformedMessage(f"a {head.kind.name} payload with bits beyond its range")
+
+
+class Votes(DenseForm):
+    kind: ClassVar[Kind] = Kind.VOTES
+
+    def check(self, head: Header, body: Body) -> None:
+        check_length(head, body, -(-head.length // 8))
+        check_count(head, head.length)
+        check_spare(head, body)
+
+    def reach(self, head: Header, body: Body) -> float:
+        return head.quantum
+
+    def pieces(self, head: Header, body: Body, lo: int, hi: int) -> Iterator[tuple[int, F32]]:
+        from taut.codecs.kernels.cpu.signs import choose
+
+        above, below = np.array([[head.quantum], [-head.quantum]], np.float32)
+        for start in range(lo, hi, CHUNK):
+            stop = min(start + CHUNK, head.length)
+            yield start, choose(body, start, stop - start, (0, CHUNK), above, below)
