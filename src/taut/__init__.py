@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from taut import optim as optim
     from taut import simulator as simulator
     from taut import testing as testing
-    from taut.topologies.graph import Topology
+    from taut.topologies.user_topology import Topology
     from taut.worker.iteration import Worker
     from taut.worker.join import join
     from taut.worker.local import run
@@ -32,7 +32,7 @@ _HOMES = {
     "join": "taut.worker.join",
     "Worker": "taut.worker.iteration",
     "TorchWorker": "taut.worker.torch_worker",
-    "Topology": "taut.topologies.graph",
+    "Topology": "taut.topologies.user_topology",
     "run": "taut.worker.local",
 }
 

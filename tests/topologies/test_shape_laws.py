@@ -11,11 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from topology_cases import fixed, graphs, members, shapes, union_over
 
-from taut.topologies import Shape, colouring, parse, spec
-from taut.topologies.grid import Torus
-from taut.topologies.matchings import Matcha, plan
-from taut.topologies.regular import RandomRegular
+from taut.topologies import Shape, parse, spec
 from taut.topologies.shape import seats
+from taut.topologies.shapes import edge_coloring
+from taut.topologies.shapes.matcha import Matcha, plan
+from taut.topologies.shapes.random_regular import RandomRegular
+from taut.topologies.shapes.torus import Torus
 
 
 @settings(max_examples=300)
@@ -160,12 +161,12 @@ def test_matchings_are_matchings_and_respect_the_budget(graph: object, budget: f
 def test_dense_graphs_take_no_more_matchings_than_promised(monkeypatch: pytest.MonkeyPatch) -> None:
     """Here the simple way of colouring an edge often fails, and others must make room."""
     made_room = []
-    real = colouring._make_room
-    monkeypatch.setattr(colouring, "_make_room", lambda *edge: (made_room.append(edge), real(*edge)))
+    real = edge_coloring._make_room
+    monkeypatch.setattr(edge_coloring, "_make_room", lambda *edge: (made_room.append(edge), real(*edge)))
     for workers in range(4, 17):
         for degree in range(2, workers):
             graph = RandomRegular(degree, seed=workers).wire(range(workers))
-            found = colouring.matchings(graph)
+            found = edge_coloring.matchings(graph)
             assert len(found) <= max(map(graph.degree, range(workers))) + 1
             assert sorted(edge for matching in found for edge in matching) == sorted(graph.edges)
             for matching in found:

@@ -16,7 +16,7 @@ from taut.cli.figures import size
 from taut.cli.options import OUTPUT, Json, notes, print_json, results
 from taut.errors import Misuse, StorageFailed
 from taut.topologies import Graph, Shape, check, parse, spec
-from taut.topologies.files import resolve
+from taut.topologies.shapes.graph_files import resolve
 
 MOST_WORKERS = 10_000
 MOST_MEASURED = 1_000  # workers: the diameter and the spectral gap of more take minutes
@@ -217,7 +217,7 @@ def _check_drawable(shape: Shape, workers: int) -> None:
 
 def _save(path: Path, kind: str, report: Report) -> None:
     try:
-        from taut.topologies.drawing import draw
+        from taut.topologies.draw import draw
 
         title = f"{_title(report.shape)}, {len(report.union.members)} workers"
         if report.diameter is not None and report.spectral_gap is not None:

@@ -37,7 +37,7 @@ from taut.strategies.method import (
     check_whole,
 )
 from taut.strategies.neighbours import check_length
-from taut.topologies.dice import roll
+from taut.topologies.splitmix import roll
 
 
 @dataclass

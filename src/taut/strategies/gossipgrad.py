@@ -24,7 +24,7 @@ import numpy as np
 from taut.strategies.dpsgd import average
 from taut.strategies.method import Heard, Local, MethodAction, Place, Stepped, check_whole
 from taut.strategies.neighbours import Neighbourhood, NeighbourRounds, tell
-from taut.topologies.dice import roll
+from taut.topologies.splitmix import roll
 
 
 @dataclass(frozen=True)

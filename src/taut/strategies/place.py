@@ -7,8 +7,8 @@ from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from taut.topologies.graph import Graph
     from taut.topologies.shape import Shape
-    from taut.topologies.wiring import Graph
 
 
 @lru_cache(maxsize=64)

@@ -25,8 +25,8 @@ from taut.strategies.shares import is_regular
 
 if TYPE_CHECKING:
     from taut.strategies.method import Vector
+    from taut.topologies.graph import Graph
     from taut.topologies.shape import Shape
-    from taut.topologies.wiring import Graph
 
 LEAST_WEIGHT = 2.0**-20  # below, a step of the local optimizer would move z by a million times its size
 LARGEST_WEIGHT = 2.0**31  # no run has so many workers, and each begins with 1
@@ -132,7 +132,7 @@ def check_weights(shape: Shape, workers: int) -> None:
 def limit_weights(graph: Graph) -> dict[int, float]:
     """What the weights tend to when shares are pushed along ``graph`` for long; they sum to the number of workers.
 
-    >>> from taut.topologies.wiring import Graph
+    >>> from taut.topologies.graph import Graph
     >>> chain = Graph((0, 1), {(0, 1), (1, 0)}, directed=True)
     >>> limit_weights(chain)
     {0: 1.0, 1: 1.0}

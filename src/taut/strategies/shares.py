@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from taut.errors import Misuse
 from taut.strategies.method import Method
-from taut.topologies.wiring import Graph
+from taut.topologies.graph import Graph
 
 if TYPE_CHECKING:
     from taut.topologies.shape import Shape

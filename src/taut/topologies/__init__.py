@@ -4,9 +4,9 @@
 workers)`` says before the start what does not fit. ``Topology`` is the graph that a user builds by hand.
 """
 
-from taut.topologies.graph import Topology
+from taut.topologies.graph import Graph
 from taut.topologies.registry import REGISTRY, check, parse, spec
 from taut.topologies.shape import Shape
-from taut.topologies.wiring import Graph
+from taut.topologies.user_topology import Topology
 
 __all__ = ["REGISTRY", "Graph", "Shape", "Topology", "check", "parse", "spec"]

@@ -1,94 +1,176 @@
-"""A topology that the user builds: workers, and channels between them."""
+"""Who is wired to whom, as a value: the members, and the edges between them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Generic, TypeVar
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 from taut.errors import Misuse
-from taut.topologies.wiring import Edge, Graph
 
-W = TypeVar("W")
+if TYPE_CHECKING:
+    import numpy as np
+
+Edge = tuple[int, int]
+# weights[i][j]: how much of j's vector goes into i's new one; i itself is among the j.
+Weights = dict[int, dict[int, float]]
 
 
-class Topology(Generic[W]):
-    """A graph of workers. ``worker`` attaches one and gives its rank; ``channel`` wires two of them, both ways.
+@dataclass(frozen=True)
+class Graph:
+    """The wiring at one moment. A pure value: leaving and joining give a new graph.
 
-    >>> ring = Topology()
-    >>> a, b, c, d = (ring.worker(name) for name in "abcd")
-    >>> for left, right in [(a, b), (b, c), (c, d), (d, a)]: ring.channel(left, right)
-    >>> ring.neighbours(a), ring.is_complete(), ring.wiring().diameter()
-    ([1, 3], False, 2)
+    Arguments:
+        members: the ranks of those who take part, in any order; they need not be contiguous.
+        edges: pairs of members. Of an undirected graph an edge is kept once, the lower rank first; of a directed
+            one ``(a, b)`` says that a sends to b.
+        directed: whether ``(a, b)`` and ``(b, a)`` differ.
+
+    >>> ring = Graph((0, 1, 2, 5), {(0, 1), (1, 2), (2, 5), (5, 0)})
+    >>> ring.neighbours(5), ring.without(1).neighbours(0), ring.diameter()
+    ([0, 2], [2, 5], 2)
     """
 
-    def __init__(self) -> None:
-        self.workers: list[W] = []
-        self.channels: set[Edge] = set()
-        self._graph: tuple[tuple[int, int], Graph] | None = None  # the last wiring, and the numbers it was made for
+    members: tuple[int, ...]
+    edges: frozenset[Edge]
+    directed: bool = False
 
-    @classmethod
-    def complete(cls, workers: Iterable[W]) -> Topology[W]:
-        """Everybody wired to everybody.
+    def __post_init__(self) -> None:
+        members = tuple(sorted(set(self.members)))
+        known = set(members)
+        edges = set()
+        for a, b in self.edges:
+            if a == b:
+                raise Misuse(f"an edge from worker {a} to itself", "two different workers", "leave it out")
+            if a not in known or b not in known:
+                stranger = b if a in known else a
+                raise Misuse(f"edge {a}-{b}", f"members; {stranger} is none", f"the members are {_few(members)}")
+            edges.add((a, b) if self.directed or a < b else (b, a))
+        object.__setattr__(self, "members", members)
+        object.__setattr__(self, "edges", frozenset(edges))
 
-        >>> Topology.complete("abc").neighbours(0)
-        [1, 2]
-        """
-        return cls.shaped("complete", workers)
+    # Worked out at the first question, then kept: a simulator asks for the neighbours of thousands again and again.
+    @cached_property
+    def outward_lists(self) -> dict[int, list[int]]:
+        return self._lists(forward=True, back=not self.directed)
 
-    @classmethod
-    def shaped(cls, spec: str, workers: Iterable[W]) -> Topology[W]:
-        """Wired in a named shape, as on the command line.
+    @cached_property
+    def kept(self) -> dict[tuple[str, int], dict[int, float]]:
+        """Rows of mixing matrices by kind and member, for those who work them out (``strategies/shares.py``)."""
+        return {}
 
-        >>> Topology.shaped("torus:2x3", "abcdef").neighbours(0)
-        [1, 2, 3]
-        """
-        from taut.topologies.registry import check
+    @cached_property
+    def inward_lists(self) -> dict[int, list[int]]:
+        return self._lists(forward=False, back=True) if self.directed else self.outward_lists
 
-        topology = cls()
-        topology.workers.extend(workers)
-        if topology.workers:
-            shape = check(spec, len(topology.workers))
-            graph = shape.union(range(len(topology.workers)))
-            if graph.directed or shape.varies:
-                raise Misuse(
-                    f"channels of the topology {spec!r}",
-                    "an undirected graph that does not vary",
-                    "channels carry both ways; try exponential:directed=no",
-                )
-            topology.channels.update(graph.edges)
-        return topology
+    @cached_property
+    def neighbour_lists(self) -> dict[int, list[int]]:
+        return self._lists(forward=True, back=True) if self.directed else self.outward_lists
 
-    def worker(self, worker: W) -> int:
-        """Attach a worker; its rank."""
-        self.workers.append(worker)
-        return len(self.workers) - 1
-
-    def channel(self, a: int, b: int) -> None:
-        """Wire two attached workers: what one publishes, the other includes."""
-        for rank in (a, b):
-            if not 0 <= rank < len(self.workers):
-                raise Misuse(f"a channel to worker {rank}", f"a rank below {len(self.workers)}", "attach it first")
-        if a == b:
-            raise Misuse(f"a channel from worker {a} to itself", "two different workers")
-        self.channels.add((min(a, b), max(a, b)))
-
-    def wiring(self) -> Graph:
-        """The graph, as named shapes give it: with mixing weights, diameter, spanning trees and repair."""
-        size = len(self.workers), len(self.channels)  # both only grow
-        if self._graph is None or self._graph[0] != size:
-            self._graph = size, Graph(tuple(range(len(self.workers))), frozenset(self.channels))
-        return self._graph[1]
+    def _lists(self, forward: bool, back: bool) -> dict[int, list[int]]:
+        found: dict[int, set[int]] = {rank: set() for rank in self.members}
+        for a, b in self.edges:
+            if forward:
+                found[a].add(b)
+            if back:
+                found[b].add(a)
+        return {rank: sorted(others) for rank, others in found.items()}
 
     def neighbours(self, rank: int) -> list[int]:
-        return self.wiring().neighbours(rank)
+        """Those wired to ``rank``, in either direction, in rank order. Worked out once for all."""
+        return list(self.neighbour_lists[self._member(rank)])
 
-    def is_complete(self) -> bool:
-        """Every update reaches every worker directly, so after a drain all replicas agree."""
-        n = len(self.workers)
-        return len(self.channels) == n * (n - 1) // 2
+    def outward(self, rank: int) -> list[int]:
+        """Those whom ``rank`` sends to."""
+        return list(self.outward_lists[self._member(rank)])
 
-    def check(self) -> None:
+    def inward(self, rank: int) -> list[int]:
+        """Those who send to ``rank``."""
+        return list(self.inward_lists[self._member(rank)])
+
+    def degree(self, rank: int) -> int:
+        return len(self.neighbour_lists[self._member(rank)])
+
+    def messages(self) -> int:
+        """How many messages it takes that everybody hears everybody who is wired to them, once."""
+        return len(self.edges) * (1 if self.directed else 2)
+
+    def is_connected(self) -> bool:
+        """From every member one comes to every other (along the edges' directions, where they have one)."""
+        from taut.topologies.paths import is_connected
+
+        return is_connected(self)
+
+    def check_connected(self) -> None:
         """``Misuse`` for a graph that falls apart."""
-        if not self.workers:
-            raise Misuse("a topology without workers", "at least one", "attach them with Topology.worker(...)")
-        self.wiring().check_connected()
+        from taut.topologies.paths import check_connected
+
+        check_connected(self)
+
+    def diameter(self) -> int:
+        """The most steps that the shortest way between two members takes."""
+        from taut.topologies.paths import diameter
+
+        return diameter(self)
+
+    def spanning_tree(self, root: int | None = None) -> Graph:
+        """The tree of shortest ways from ``root`` (by default the lowest rank), lower ranks first."""
+        from taut.topologies.paths import spanning_tree
+
+        return spanning_tree(self, self.members[0] if root is None else self._member(root))
+
+    def without(self, *ranks: int) -> Graph:
+        """The graph that is left when these have gone, mended so that it stays connected (see repair.py)."""
+        from taut.topologies.repair import without
+
+        return without(self, {self._member(rank) for rank in ranks})
+
+    def with_member(self, rank: int) -> Graph:
+        """The graph with one more: it takes a place in the middle of the busiest edge (see repair.py)."""
+        from taut.topologies.repair import with_member
+
+        if rank in self.neighbour_lists:
+            raise Misuse(f"with_member({rank})", "a rank that is no member yet", f"the members are {_few(self.members)}")
+        return with_member(self, rank)
+
+    def weights(self, kind: str | Mapping[int, Mapping[int, float]] | Any = "metropolis") -> Weights:
+        """Mixing weights: ``weights[i][j]`` is j's share in i's new vector (see mixing.py).
+
+        >>> Graph((0, 1, 2), {(0, 1), (1, 2)}).weights()[0]
+        {0: 0.6666666666666667, 1: 0.3333333333333333}
+        """
+        from taut.topologies.mixing import weights
+
+        return weights(self, kind)
+
+    def push_weights(self) -> Weights:
+        """Column-stochastic weights for push-sum: each splits itself evenly over itself and those it sends to."""
+        from taut.topologies.mixing import push
+
+        return push(self)
+
+    def matrix(self, kind: str | Any = "metropolis") -> np.ndarray:
+        """The same as an array, rows and columns in the order of ``members``."""
+        from taut.topologies.mixing import matrix
+
+        return matrix(self.members, self.push_weights() if kind == "push" else self.weights(kind))
+
+    def spectral_gap(self, kind: str | Any = "metropolis") -> float:
+        """1 - the second largest |eigenvalue| of the mixing matrix: the share of disagreement that a round removes.
+
+        Dense linear algebra: the time grows with the cube of the number of members (2,000: seconds).
+        """
+        from taut.topologies.mixing import spectral_gap
+
+        return spectral_gap(self.matrix(kind))
+
+    def _member(self, rank: int) -> int:
+        if rank not in self.neighbour_lists:
+            raise Misuse(f"worker {rank}", "a member of this graph", f"the members are {_few(self.members)}")
+        return rank
+
+
+def _few(members: Sequence[int]) -> str:
+    shown = ", ".join(map(str, members[:8]))
+    return shown + (f" ... {members[-1]}" if len(members) > 8 else "")

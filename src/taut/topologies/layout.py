@@ -5,15 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from taut.topologies.edges import Edges
-from taut.topologies.elementary import Line, Star
-from taut.topologies.grid import Torus
-from taut.topologies.hypercube import Hypercube
-from taut.topologies.matchings import Matcha
-from taut.topologies.regular import RandomRegular
+from taut.topologies.graph import Graph
 from taut.topologies.shape import Shape, seats
-from taut.topologies.trees import Tree
-from taut.topologies.wiring import Graph
+from taut.topologies.shapes.basic import Line, Star
+from taut.topologies.shapes.edge_list import Edges
+from taut.topologies.shapes.hypercube import Hypercube
+from taut.topologies.shapes.matcha import Matcha
+from taut.topologies.shapes.random_regular import RandomRegular
+from taut.topologies.shapes.torus import Torus
+from taut.topologies.shapes.tree import Tree
 
 Places = dict[int, tuple[float, float]]
 

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from taut.errors import Misuse
-from taut.topologies.wiring import Graph, Weights
+from taut.topologies.graph import Graph, Weights
 from taut.written import did_you_mean
 
 KINDS = ("metropolis", "uniform")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 
 from taut.errors import Misuse
-from taut.topologies.wiring import Graph
+from taut.topologies.graph import Graph
 
 
 def reached(lists: dict[int, list[int]], start: int) -> set[int]:

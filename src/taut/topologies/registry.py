@@ -8,16 +8,16 @@ from collections.abc import Mapping
 from typing import Any
 
 from taut.errors import Misuse
-from taut.topologies import edges as edge_lists
-from taut.topologies.elementary import Complete, Line, Ring, Star
-from taut.topologies.exponential import Exponential, OnePeer
-from taut.topologies.files import written
-from taut.topologies.grid import Torus
-from taut.topologies.hypercube import Hypercube
-from taut.topologies.matchings import Matcha
-from taut.topologies.regular import RandomRegular
 from taut.topologies.shape import Shape
-from taut.topologies.trees import Tree
+from taut.topologies.shapes import edge_list as edge_lists
+from taut.topologies.shapes.basic import Complete, Line, Ring, Star
+from taut.topologies.shapes.exponential import Exponential, OnePeer
+from taut.topologies.shapes.graph_files import written
+from taut.topologies.shapes.hypercube import Hypercube
+from taut.topologies.shapes.matcha import Matcha
+from taut.topologies.shapes.random_regular import RandomRegular
+from taut.topologies.shapes.torus import Torus
+from taut.topologies.shapes.tree import Tree
 from taut.written import did_you_mean, named, pairs
 
 SHAPES = (Complete, Ring, Torus, Star, Line, Tree, Hypercube, Exponential, OnePeer, RandomRegular, Matcha)

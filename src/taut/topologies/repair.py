@@ -23,7 +23,7 @@ degree changes, and since the newcomer's is 2, the next ones go elsewhere in any
 
 from __future__ import annotations
 
-from taut.topologies.wiring import Edge, Graph
+from taut.topologies.graph import Edge, Graph
 
 
 def ring_of(ranks: list[int], directed: bool = False) -> list[Edge]:

@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from taut.errors import Misuse
-from taut.topologies.wiring import Edge, Graph
+from taut.topologies.graph import Edge, Graph
 
 
 def seats(members: Sequence[int]) -> list[int]:

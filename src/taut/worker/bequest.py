@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from taut.strategies.inheritance import KINDS, Inheritance
-from taut.topologies.elementary import Complete
+from taut.topologies.shapes.basic import Complete
 
 if TYPE_CHECKING:
     from taut.core.events import Deliver

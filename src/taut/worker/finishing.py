@@ -17,7 +17,7 @@ from taut.strategies.combination import default_finish
 from taut.strategies.method import Draining, Finished, Heard, Local, MethodEvent, Placed, Tell
 from taut.strategies.registry import Choice
 from taut.strategies.settlement import Settlement
-from taut.topologies.elementary import Complete
+from taut.topologies.shapes.basic import Complete
 from taut.worker.node.facts import Facts
 from taut.worker.node.node import Node
 from taut.worker.replica import Replica

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from taut.errors import Misuse
-from taut.topologies.dice import roll
+from taut.topologies.graph import Edge, Graph
 from taut.topologies.repair import ring_of
 from taut.topologies.shape import Shape
-from taut.topologies.wiring import Edge, Graph
+from taut.topologies.splitmix import roll
 
 ATTEMPTS = 200
 

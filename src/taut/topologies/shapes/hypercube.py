@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from taut.errors import Misuse
+from taut.topologies.graph import Graph
 from taut.topologies.shape import Shape, seated
-from taut.topologies.wiring import Graph
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from taut.errors import Misuse
+from taut.topologies.graph import Edge, Graph
 from taut.topologies.paths import check_connected
 from taut.topologies.shape import Shape
-from taut.topologies.wiring import Edge, Graph
 
 _EDGE = re.compile(r"\s*(\d{1,9})\s*(-|->|>)\s*(\d{1,9})\s*")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import count, pairwise
 
-from taut.topologies.wiring import Edge, Graph
+from taut.topologies.graph import Edge, Graph
 
 # at[rank][colour]: the neighbour at the other end of rank's edge of that colour
 Colours = dict[int, dict[int, int]]

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from taut.errors import Misuse
+from taut.topologies.graph import Graph
 from taut.topologies.repair import ring_of
 from taut.topologies.shape import Shape, seated
-from taut.topologies.wiring import Graph
 
 
 @dataclass(frozen=True)

@@ -8,12 +8,12 @@ from functools import lru_cache
 from typing import ClassVar
 
 from taut.errors import Misuse
-from taut.topologies.activation import probabilities
-from taut.topologies.colouring import matchings
-from taut.topologies.dice import chance
-from taut.topologies.elementary import Ring
+from taut.topologies.graph import Edge, Graph
 from taut.topologies.shape import Shape
-from taut.topologies.wiring import Edge, Graph
+from taut.topologies.shapes.basic import Ring
+from taut.topologies.shapes.edge_coloring import matchings
+from taut.topologies.shapes.matching_rates import probabilities
+from taut.topologies.splitmix import chance
 
 
 @dataclass(frozen=True)

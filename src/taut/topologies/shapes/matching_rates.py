@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from taut.topologies.dice import chance
-from taut.topologies.wiring import Edge, Graph
+from taut.topologies.graph import Edge, Graph
+from taut.topologies.splitmix import chance
 
 LEAST = 1 / 8  # of the budget: no matching is given up, so that the union over time is the base graph
 STEPS, INNER = 64, 12

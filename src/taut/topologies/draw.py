@@ -7,9 +7,9 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from taut.topologies.graph import Edge, Graph
 from taut.topologies.layout import Places, places
 from taut.topologies.shape import Shape
-from taut.topologies.wiring import Edge, Graph
 
 NODE, TEXT, EDGE, IDLE = "#1f5f8b", "#ffffff", "#3c4650", "#d5dae0"
 RADIUS = 0.24

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from typing import Any
 
 from taut.errors import Misuse
-from taut.topologies.edges import Edges
-from taut.topologies.wiring import Edge
+from taut.topologies.graph import Edge
+from taut.topologies.shapes.edge_list import Edges
 
 _LINE = re.compile(r"(\d{1,9})\s*(->|>|-|,|\s)\s*(\d{1,9})(?:[\s,].*)?")
 

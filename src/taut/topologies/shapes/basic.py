@@ -8,9 +8,9 @@ from itertools import combinations, pairwise
 from typing import ClassVar
 
 from taut.errors import Misuse
+from taut.topologies.graph import Graph
 from taut.topologies.repair import ring_of
 from taut.topologies.shape import Shape
-from taut.topologies.wiring import Graph
 
 MOST_COMPLETE = 2048  # workers: two million edges; each more costs memory on every worker
 

@@ -1,0 +1,1 @@
+"""The named shapes, one family per file."""
