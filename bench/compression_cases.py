@@ -11,7 +11,7 @@ from taut.simulator.costs import CodecCost, Costs
 from taut.simulator.links import Link, Links
 from taut.simulator.scenario import Scenario
 from taut.simulator.speeds import Speeds
-from taut.strategies.combination import combine
+from taut.strategies.compatibility import combine
 
 WORKERS = 4
 PASSES = 2  # over MNIST: 470 steps a worker

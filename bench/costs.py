@@ -24,7 +24,7 @@ from taut.core.events import Published, Synced, Taken
 from taut.core.messages import Member, Roster, Welcome
 from taut.simulator.cost_file import measured_costs, origin
 from taut.simulator.costs import Costs
-from taut.strategies.asynchronous import Asynchronous
+from taut.strategies.broadcast.asynchronous import Asynchronous
 from taut.transport.keys import WorkerKeys
 from taut.transport.zmq.transport import ZmqTransport
 from taut.worker.node.courier import Courier

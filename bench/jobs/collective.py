@@ -25,9 +25,9 @@ from torch import distributed
 
 from taut.core.events import Deliver
 from taut.core.messages import Member
-from taut.strategies.channels import Channels
-from taut.strategies.group import Group
-from taut.strategies.method import Place, Tell
+from taut.strategies.allreduce.group import Group
+from taut.strategies.api import Place, Tell
+from taut.strategies.delivery.channels import Channels
 from taut.topologies.registry import parse
 from taut.transport.keys import WorkerKeys
 from taut.transport.zmq.transport import ZmqTransport

@@ -114,7 +114,7 @@ def _codec(given: object, blame: str) -> str:
 def _strategy(given: object, blame: str) -> str:
     """A strategy in its written form, ``name`` or ``name:value,key=value`` (or several: ``sync for 200 steps, then
     async``), whether it came so or as a table."""
-    from taut.strategies.schedule import parse_schedule
+    from taut.strategies.phases import parse_schedule
 
     try:
         return str(parse_schedule(given))  # type: ignore[arg-type]
@@ -144,7 +144,7 @@ def _graph_text(path: str) -> str:
 
 
 def _finish(given: object, blame: str) -> str:
-    from taut.strategies.combination import FINISHES
+    from taut.strategies.compatibility import FINISHES
 
     return str(_one_of(FINISHES)(given, blame))
 
@@ -212,7 +212,7 @@ class Settings:
         >>> resolve({"strategy": "dpsgd"}, environ={}, cwd="/nowhere").fitted().codec
         'dense'
         """
-        from taut.strategies.combination import check_limited, combine
+        from taut.strategies.compatibility import check_limited, combine
 
         named = {key: getattr(self, key) if self._was_set(key) else None for key in ("topology", "codec", "finish")}
         chosen = combine(self.strategy, **named, workers=self.workers)

@@ -19,7 +19,7 @@ from taut.errors import Misuse
 from taut.simulator.result import Simulated
 from taut.simulator.scenario import Scenario
 from taut.strategies import REGISTRY
-from taut.strategies.combination import combine
+from taut.strategies.compatibility import combine
 
 LISTED = candidates(4)
 LEFT_OUT = {"fedavg", "dynamic", "admm", "codistillation"}

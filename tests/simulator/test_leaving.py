@@ -8,7 +8,7 @@ import pytest
 
 from taut.core.events import Arrived, Deliver, PeerJoined, Post, Send
 from taut.core.messages import Note, Receipt
-from taut.strategies.channels import Channels
+from taut.strategies.delivery.channels import Channels
 from taut.supervisor.cluster import Cluster
 from taut.supervisor.roll import Roll
 from taut.testing import FaultPlan, run_with_faults

@@ -8,7 +8,7 @@ import pytest
 
 from taut.simulator.result import Simulated
 from taut.strategies import REGISTRY
-from taut.strategies.combination import combine
+from taut.strategies.compatibility import combine
 from taut.testing import FaultPlan, run_with_faults
 
 JOB = Path(__file__).with_name("tiny_job.py")

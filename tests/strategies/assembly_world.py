@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from random import Random
 
 from taut.core.messages import Presence, View
-from taut.strategies.assembly import Answer, Assembly
-from taut.strategies.standing import NEW
+from taut.strategies.allreduce.round_agreement import NEW
+from taut.strategies.election.election import Answer, Assembly
 from taut.supervisor.agreement import Agreement
 from taut.supervisor.claims import Claims, Fate
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import numpy as np
 
 from taut.core.events import Ended
-from taut.strategies.method import Draining, Heard, HeldUp, Method, MethodEvent, Placed
+from taut.strategies.api import Draining, Heard, HeldUp, Method, MethodEvent, Placed
 from taut.testing.method_actor import Actor, Vector
 from taut.testing.method_world import MethodWorld
 

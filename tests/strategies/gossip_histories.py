@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from taut.core.events import Ended
-from taut.strategies.method import Draining, HeldUp, Method, MethodEvent, Placed
+from taut.strategies.api import Draining, HeldUp, Method, MethodEvent, Placed
 from taut.testing.method_actor import Actor
 from taut.testing.method_world import MethodWorld
 

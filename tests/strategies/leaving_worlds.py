@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from taut.codecs import expand
-from taut.strategies.inheritance import KINDS, Inheritance
-from taut.strategies.method import Heard, Leaving, Method, MethodEvent, Placed, Tell
+from taut.strategies.api import Heard, Leaving, Method, MethodEvent, Placed, Tell
+from taut.strategies.delivery.residual_handoff import KINDS, Inheritance
 from taut.testing.codec_actor import CodecActor, CoderActor, with_codec, with_coder
 from taut.testing.method_world import MethodWorld
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from taut.core.messages import MOST_VIEWS, Presence, View
 from taut.errors import MalformedMessage
-from taut.strategies.assembly import Assembly
+from taut.strategies.election.election import Assembly
 
 PHASES = 16
 

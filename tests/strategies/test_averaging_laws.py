@@ -12,15 +12,15 @@ from hypothesis import strategies as st
 
 from taut.core.messages import Note
 from taut.errors import MalformedMessage, Misuse
-from taut.strategies.admm import ADMM
-from taut.strategies.averaging import Averaging
-from taut.strategies.centre import Centre
-from taut.strategies.diloco import DiLoCo
-from taut.strategies.dynamic import Dynamic
-from taut.strategies.easgd import EASGD
-from taut.strategies.fedavg import FedAvg
-from taut.strategies.method import Heard, HeldUp, Method, Place
+from taut.strategies.api import Heard, HeldUp, Method, Place
+from taut.strategies.periodic.admm import ADMM
+from taut.strategies.periodic.averaging import Averaging
+from taut.strategies.periodic.diloco import DiLoCo
+from taut.strategies.periodic.dynamic import Dynamic
+from taut.strategies.periodic.fedavg import FedAvg
 from taut.strategies.registry import parse
+from taut.strategies.server.center import Centre
+from taut.strategies.server.easgd import EASGD
 from taut.testing.method_actor import Actor
 from taut.testing.method_world import MethodWorld
 from taut.topologies.registry import parse as parse_topology

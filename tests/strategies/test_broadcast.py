@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from taut.strategies.broadcast import Broadcast
+from taut.strategies.broadcast.broadcast import Broadcast
 from taut.testing.strategy_check import check_strategy, merge_sets
 
 

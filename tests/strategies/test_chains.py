@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from taut.core.events import Arrived, Disputed, PeerGone, PeerJoined, Send, Synced, Tick
 from taut.core.messages import Report, Span, Updates
-from taut.strategies.broadcast import Broadcast
-from taut.strategies.broadcast_state import BroadcastState
-from taut.strategies.chains import BLOCK, Chain
+from taut.strategies.broadcast.broadcast import Broadcast
+from taut.strategies.broadcast.hash_chains import BLOCK, Chain
+from taut.strategies.broadcast.state import BroadcastState
 
 PROTOCOL = Broadcast(merge=b"".join, compares=True)
 LIAR = 9

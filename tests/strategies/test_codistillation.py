@@ -16,8 +16,8 @@ from torch.nn import functional as F
 from taut.core.events import Ended
 from taut.core.messages import Note
 from taut.errors import MalformedMessage, Misuse
-from taut.strategies.codistillation import Codistillation, Codistilling, Teacher
-from taut.strategies.method import Draining, Heard, Placed, Proceed, Stepped, Tell
+from taut.strategies.api import Draining, Heard, Placed, Proceed, Stepped, Tell
+from taut.strategies.gossip.codistillation import Codistillation, Codistilling, Teacher
 from taut.strategies.registry import parse
 from taut.testing.method_actor import Actor
 from taut.testing.method_world import MethodWorld

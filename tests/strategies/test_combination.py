@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from taut.errors import Misuse
-from taut.strategies.combination import FINISHES, codec_for, combine, default_finish
+from taut.strategies.compatibility import FINISHES, codec_for, combine, default_finish
 from taut.strategies.registry import METHODS, REGISTRY, parse
 
 

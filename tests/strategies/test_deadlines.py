@@ -7,7 +7,7 @@ import random
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from taut.strategies.links import INITIAL_RTO_S, MOST_PATIENCE, MOST_WAIT_S, Link, deadline_s
+from taut.strategies.delivery.retransmission import INITIAL_RTO_S, MOST_PATIENCE, MOST_WAIT_S, Link, deadline_s
 
 seconds = st.floats(0.001, 500.0)
 

@@ -10,12 +10,12 @@ from averaging_worlds import Watched, starts, wander
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from taut.strategies.diloco import DiLoCo
-from taut.strategies.dynamic import Dynamic
-from taut.strategies.easgd import EASGD
-from taut.strategies.fedavg import FedAvg
-from taut.strategies.method import HeldUp
+from taut.strategies.api import HeldUp
+from taut.strategies.periodic.diloco import DiLoCo
+from taut.strategies.periodic.dynamic import Dynamic
+from taut.strategies.periodic.fedavg import FedAvg
 from taut.strategies.registry import parse
+from taut.strategies.server.easgd import EASGD
 from taut.testing.method_actor import Actor, Vector
 from taut.testing.method_world import MethodWorld
 

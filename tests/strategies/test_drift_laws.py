@@ -8,13 +8,13 @@ from gossip_histories import starts, wander
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from taut.strategies.choco import Choco
-from taut.strategies.dpsgd import DPSGD
-from taut.strategies.gossipgrad import GossipGraD
-from taut.strategies.method import HeldUp, Method
-from taut.strategies.momentum import QuasiGlobalMomentum
-from taut.strategies.relaysgd import RelaySGD
-from taut.strategies.sgp import SGP, PushSum, debiased
+from taut.strategies.api import HeldUp, Method
+from taut.strategies.gossip.choco import Choco
+from taut.strategies.gossip.dpsgd import DPSGD
+from taut.strategies.gossip.gossipgrad import GossipGraD
+from taut.strategies.gossip.momentum import QuasiGlobalMomentum
+from taut.strategies.gossip.relaysgd import RelaySGD
+from taut.strategies.gossip.sgp import SGP, PushSum, debiased
 from taut.testing.method_actor import Actor
 from taut.testing.method_world import MethodWorld
 

@@ -8,7 +8,7 @@ import pytest
 from taut.core.events import Deliver
 from taut.core.messages import Note
 from taut.errors import MalformedMessage
-from taut.strategies.latecomers import KIND
+from taut.strategies.allreduce.final_model import KIND
 from taut.strategies.registry import parse
 from taut.testing.method_actor import Actor
 from taut.testing.method_world import MethodWorld
@@ -47,7 +47,7 @@ def hand_forged(world: MethodWorld, victims: range) -> int:
 
 
 def heard(sender: int):
-    from taut.strategies.method import Heard
+    from taut.strategies.api import Heard
 
     item = Deliver(sender, Note(KIND), FORGED.tobytes())
     return Heard(item.sender, item.note, item.payload)
@@ -82,7 +82,7 @@ def test_a_final_model_before_the_first_round_is_not_taken_over(name: str) -> No
 @pytest.mark.parametrize("name", METHODS)
 def test_a_final_model_during_the_drain_is_not_taken_over(name: str) -> None:
     from taut.core.events import Ended
-    from taut.strategies.method import Draining
+    from taut.strategies.api import Draining
 
     world = world_of(name, 1)
     world.run(6, freely=True)

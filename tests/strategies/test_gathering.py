@@ -12,14 +12,14 @@ from taut.codecs import REGISTRY, expand, parse
 from taut.codecs.vector_codec import Coder
 from taut.core.messages import Note
 from taut.errors import MalformedMessage, Misuse, NonFiniteUpdate
-from taut.strategies.choco import Choco
-from taut.strategies.combination import combine
-from taut.strategies.dpsgd import DPSGD
-from taut.strategies.gathering import Gathering, pays
-from taut.strategies.group import Group
-from taut.strategies.lanes import Averaging
-from taut.strategies.method import CODECS, COMPRESSORS, OWN_CODECS, Heard, Place
-from taut.strategies.sync import Sync
+from taut.strategies.allreduce.compressed_group import Gathering, pays
+from taut.strategies.allreduce.group import Group
+from taut.strategies.allreduce.sync import Sync
+from taut.strategies.allreduce.sync_state import Averaging
+from taut.strategies.api import CODECS, COMPRESSORS, OWN_CODECS, Heard, Place
+from taut.strategies.compatibility import combine
+from taut.strategies.gossip.choco import Choco
+from taut.strategies.gossip.dpsgd import DPSGD
 from taut.testing.codec_actor import CoderActor, with_coder
 from taut.testing.method_actor import Actor
 from taut.testing.method_world import MethodWorld

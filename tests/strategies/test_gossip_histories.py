@@ -7,14 +7,14 @@ from gossip_histories import live_through
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from taut.strategies.adpsgd import ADPSGD
-from taut.strategies.choco import Choco
-from taut.strategies.dpsgd import DPSGD
-from taut.strategies.gossip import Gossip
-from taut.strategies.gossipgrad import GossipGraD
-from taut.strategies.method import Method
-from taut.strategies.relaysgd import RelaySGD
-from taut.strategies.sgp import SGP
+from taut.strategies.api import Method
+from taut.strategies.gossip.adpsgd import ADPSGD
+from taut.strategies.gossip.choco import Choco
+from taut.strategies.gossip.dpsgd import DPSGD
+from taut.strategies.gossip.gossip import Gossip
+from taut.strategies.gossip.gossipgrad import GossipGraD
+from taut.strategies.gossip.relaysgd import RelaySGD
+from taut.strategies.gossip.sgp import SGP
 
 CASES: dict[str, tuple[Method, tuple[str, ...]]] = {
     "gossip": (Gossip(), ("ring", "torus", "exponential", "one-peer", "matcha")),

@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 
 from taut.core.messages import Note
 from taut.errors import MalformedMessage, Misuse, RunFailed
-from taut.strategies.adpsgd import ADPSGD
-from taut.strategies.choco import Choco
-from taut.strategies.dpsgd import DPSGD
-from taut.strategies.gossip import Gossip
-from taut.strategies.gossipgrad import GossipGraD, dealt, partners
-from taut.strategies.method import Heard, Method, Placed, Stepped
-from taut.strategies.relaysgd import RelaySGD
-from taut.strategies.sgp import SGP, PushSum, limit_weights
+from taut.strategies.api import Heard, Method, Placed, Stepped
+from taut.strategies.gossip.adpsgd import ADPSGD
+from taut.strategies.gossip.choco import Choco
+from taut.strategies.gossip.dpsgd import DPSGD
+from taut.strategies.gossip.gossip import Gossip
+from taut.strategies.gossip.gossipgrad import GossipGraD, dealt, partners
+from taut.strategies.gossip.relaysgd import RelaySGD
+from taut.strategies.gossip.sgp import SGP, PushSum, limit_weights
 from taut.testing.codec_actor import with_codec
 from taut.testing.method_actor import Actor
 from taut.testing.method_world import MethodWorld

@@ -7,8 +7,8 @@ import pytest
 
 from taut.errors import Misuse
 from taut.strategies import parse
-from taut.strategies.dpsgd import DPSGD
-from taut.strategies.method import Method
+from taut.strategies.api import Method
+from taut.strategies.gossip.dpsgd import DPSGD
 from taut.testing.method_actor import Actor
 from taut.testing.method_world import MethodWorld
 from taut.topologies.registry import parse as parse_topology

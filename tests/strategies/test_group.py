@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from taut.core.messages import Note
 from taut.errors import MalformedMessage, Misuse
-from taut.strategies import group as group_module
-from taut.strategies.group import Group
-from taut.strategies.method import Place, Tell
+from taut.strategies.allreduce import group as group_module
+from taut.strategies.allreduce.group import Group
+from taut.strategies.api import Place, Tell
 from taut.topologies.registry import parse
 
 SHAPE = parse("complete")

@@ -10,8 +10,8 @@ from taut.codecs.wire.payload import Header, Kind, build
 from taut.core.events import Arrived, Include, PeerGone, PeerJoined, Published, Refused, Send, Tick
 from taut.core.messages import Report, Span, Updates
 from taut.errors import MalformedMessage
-from taut.strategies.broadcast import Broadcast
-from taut.strategies.broadcast_state import BroadcastState
+from taut.strategies.broadcast.broadcast import Broadcast
+from taut.strategies.broadcast.state import BroadcastState
 
 
 def word(index: int) -> bytes:

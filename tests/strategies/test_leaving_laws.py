@@ -10,11 +10,11 @@ from leaving_worlds import LeavingWorld
 
 from taut.core.messages import Note
 from taut.errors import MalformedMessage
-from taut.strategies.gossip import Gossip
-from taut.strategies.inheritance import DECLINED, INHERITED, RESIDUAL, Inheritance
-from taut.strategies.method import Method
-from taut.strategies.relay import Relay
-from taut.strategies.sync import Sync
+from taut.strategies.allreduce.sync import Sync
+from taut.strategies.api import Method
+from taut.strategies.delivery.residual_handoff import DECLINED, INHERITED, RESIDUAL, Inheritance
+from taut.strategies.gossip.gossip import Gossip
+from taut.strategies.tree.relay import Relay
 
 SIZE, WORKERS = 192, 5
 STREAMS = ["threshold:tau=2^-3", "topk:density=0.05", "onebit"]

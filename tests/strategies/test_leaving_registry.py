@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from taut.strategies.combination import default_topology
-from taut.strategies.method import Leaving
+from taut.strategies.api import Leaving
+from taut.strategies.compatibility import default_topology
 from taut.strategies.registry import METHODS, parse
 from taut.testing.codec_actor import with_codec, with_coder
 from taut.testing.method_world import MethodWorld

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from taut.core.events import Arrived, PeerGone, PeerJoined, Published, Send
 from taut.core.messages import Report, Updates
-from taut.strategies.broadcast import Broadcast
-from taut.strategies.combination import default_topology
-from taut.strategies.log import Log
+from taut.strategies.broadcast.broadcast import Broadcast
+from taut.strategies.broadcast.log import Log
+from taut.strategies.compatibility import default_topology
 from taut.strategies.registry import parse
 from taut.testing.codec_actor import with_codec
 from taut.testing.method_world import MethodWorld

@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 from taut.codecs import REGISTRY as CODECS
 from taut.core.messages import Note
 from taut.errors import MalformedMessage, Misuse
-from taut.strategies import probe_link
-from taut.strategies.method import Draining, Finished, Heard, Placed, Proceed, Stepped, Tell
-from taut.strategies.probe import MOST_CODECS, Probing
-from taut.strategies.probe_link import (
+from taut.strategies.api import Draining, Finished, Heard, Placed, Proceed, Stepped, Tell
+from taut.strategies.probing import link_measurement
+from taut.strategies.probing.link_measurement import (
     FIRST_BURST_NBYTES,
     MOST_BURST_NBYTES,
     LinkFigures,
@@ -24,7 +23,8 @@ from taut.strategies.probe_link import (
     burst,
     pairs,
 )
-from taut.strategies.probe_state import CodecFigures, ProbeState
+from taut.strategies.probing.probe_method import MOST_CODECS, Probing
+from taut.strategies.probing.probe_state import CodecFigures, ProbeState
 from taut.strategies.registry import INTERNAL, REGISTRY, parse
 from taut.testing.method_actor import Actor
 from taut.testing.method_check import check_method
@@ -36,7 +36,7 @@ from taut.worker.codec_costs.shadow import Shadow
 def small_bursts() -> Iterator[None]:
     """In a world where time stands still, every link looks fast: bursts would grow to the largest."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(probe_link, "MOST_BURST_NBYTES", 4 * FIRST_BURST_NBYTES)
+        patch.setattr(link_measurement, "MOST_BURST_NBYTES", 4 * FIRST_BURST_NBYTES)
         yield
 
 

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from taut.core.events import Ended
 from taut.core.messages import Note
 from taut.errors import MalformedMessage
-from taut.strategies.method import Draining, Heard, Stepped, Tell
+from taut.strategies.api import Draining, Heard, Stepped, Tell
+from taut.strategies.delivery.payload_batch import MANY, Sheaf, bind, unbind
 from taut.strategies.registry import on_topology, parse
-from taut.strategies.relay import Relay
-from taut.strategies.sheaf import MANY, Sheaf, bind, unbind
+from taut.strategies.tree.relay import Relay
 from taut.testing.codec_actor import CodecActor, with_codec
 from taut.testing.method_actor import Actor
 from taut.testing.method_world import MethodWorld

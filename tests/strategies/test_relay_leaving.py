@@ -14,9 +14,9 @@ from leaving_worlds import LeavingWorld
 from taut.core.events import Ended
 from taut.core.messages import Note
 from taut.errors import MalformedMessage
-from taut.strategies.method import Draining, Heard, Leaving, Placed, Refuse, Stepped, Tell
-from taut.strategies.relay import Relay
-from taut.strategies.tree import tree_key
+from taut.strategies.api import Draining, Heard, Leaving, Placed, Refuse, Stepped, Tell
+from taut.strategies.tree.relay import Relay
+from taut.strategies.tree.spanning_tree import tree_key
 
 SIZE = 64
 TOPOLOGIES = ("ring", "line", "star", "tree", "complete")

@@ -13,10 +13,10 @@ from leaving_worlds import LeavingWorld
 
 from taut.core.messages import Note
 from taut.errors import MalformedMessage
-from taut.strategies.doubts import KINDS, Unsent
-from taut.strategies.inheritance import Inheritance
-from taut.strategies.method import Heard, Placed, Stepped, Tell
-from taut.strategies.relay import Relay
+from taut.strategies.api import Heard, Placed, Stepped, Tell
+from taut.strategies.delivery.residual_handoff import Inheritance
+from taut.strategies.tree.relay import Relay
+from taut.strategies.tree.unacknowledged import KINDS, Unsent
 
 SIZE = 48
 

@@ -10,12 +10,12 @@ from hypothesis.extra.numpy import arrays
 
 from taut.core.messages import Note
 from taut.errors import Misuse
-from taut.strategies.averaging import Averaging
-from taut.strategies.dpsgd import DPSGD
-from taut.strategies.gossip import Gossip
-from taut.strategies.method import Heard
+from taut.strategies.allreduce.robust_mean import CHUNK, clip, median, trimmed, trimmed_count
+from taut.strategies.api import Heard
+from taut.strategies.gossip.dpsgd import DPSGD
+from taut.strategies.gossip.gossip import Gossip
+from taut.strategies.periodic.averaging import Averaging
 from taut.strategies.registry import parse
-from taut.strategies.robust import CHUNK, clip, median, trimmed, trimmed_count
 from taut.testing.method_actor import Actor
 from taut.testing.method_check import check_method
 from taut.testing.method_world import MethodWorld

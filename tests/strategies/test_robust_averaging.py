@@ -18,11 +18,11 @@ from taut.simulator.numeric import simulate_script
 from taut.simulator.result import Simulated
 from taut.simulator.scenario import Scenario
 from taut.simulator.speeds import Speeds
-from taut.strategies.latecomers import KIND
-from taut.strategies.method import Draining, Heard, HeldUp, Place, Tell
+from taut.strategies.allreduce.final_model import KIND
+from taut.strategies.allreduce.robust_group import RobustGroup
+from taut.strategies.allreduce.robust_mean import trimmed_count
+from taut.strategies.api import Draining, Heard, HeldUp, Place, Tell
 from taut.strategies.registry import parse
-from taut.strategies.robust import trimmed_count
-from taut.strategies.robust_group import RobustGroup
 from taut.testing.method_actor import Actor
 from taut.testing.method_world import MethodWorld
 from taut.topologies.registry import parse as parse_topology

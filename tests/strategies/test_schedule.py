@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from taut.errors import Misuse
 from taut.strategies import REGISTRY, parse
-from taut.strategies.schedule import parse_schedule
+from taut.strategies.phases import parse_schedule
 
 
 @given(st.lists(st.tuples(st.sampled_from(sorted(REGISTRY)), st.integers(1, 10**6)), min_size=1, max_size=4))

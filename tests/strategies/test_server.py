@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from taut.core.events import Ended
 from taut.core.messages import Note
 from taut.errors import MalformedMessage, Misuse, PeerLost
-from taut.strategies.method import Draining, Heard
+from taut.strategies.api import Draining, Heard
 from taut.strategies.registry import parse
-from taut.strategies.server import Server
-from taut.strategies.shard import Shard, holder
-from taut.strategies.staleness import KINDS, Lateness, Remedy
+from taut.strategies.server.server import Server
+from taut.strategies.server.shard import Shard, holder
+from taut.strategies.server.staleness import KINDS, Lateness, Remedy
 from taut.testing.method_actor import Actor
 from taut.testing.method_world import MethodWorld
 

@@ -9,10 +9,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from taut.core.events import Deliver, Ended
-from taut.strategies.method import Draining, Leaving
-from taut.strategies.server import Server
-from taut.strategies.shard import Shard
-from taut.strategies.staleness import Remedy
+from taut.strategies.api import Draining, Leaving
+from taut.strategies.server.server import Server
+from taut.strategies.server.shard import Shard
+from taut.strategies.server.staleness import Remedy
 from taut.testing.method_actor import Actor
 from taut.testing.method_world import MethodWorld
 

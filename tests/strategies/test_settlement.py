@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from taut.core.messages import Note
 from taut.errors import MalformedMessage
-from taut.strategies.method import Draining, Heard
-from taut.strategies.settlement import Settlement
+from taut.strategies.allreduce.final_average import Settlement
+from taut.strategies.api import Draining, Heard
 from taut.testing.method_world import MethodWorld
 
 

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from taut.core.events import Ended, Ticked
 from taut.errors import Misuse
 from taut.strategies import parse
-from taut.strategies.asynchronous import Asynchronous
-from taut.strategies.broadcast import Broadcast
-from taut.strategies.ssp import StaleSynchronous
+from taut.strategies.broadcast.asynchronous import Asynchronous
+from taut.strategies.broadcast.broadcast import Broadcast
+from taut.strategies.broadcast.ssp import StaleSynchronous
 from taut.testing.strategy_check import World, check_strategy, merge_sets
 
 

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from taut.core.events import PeerGone
-from taut.strategies.lanes import Averaging
-from taut.strategies.method import Placed
-from taut.strategies.sync import Sync
+from taut.strategies.allreduce.sync import Sync
+from taut.strategies.allreduce.sync_state import Averaging
+from taut.strategies.api import Placed
 from taut.testing.method_actor import Actor
 from taut.testing.method_world import MethodWorld
 

@@ -16,10 +16,10 @@ from torch.nn import functional as F
 
 from taut.core.messages import Note
 from taut.errors import MalformedMessage, Misuse
-from taut.strategies.lanes import Averaging, buckets
-from taut.strategies.method import Heard, Place, Stepped
+from taut.strategies.allreduce.sync import Sync
+from taut.strategies.allreduce.sync_state import Averaging, buckets
+from taut.strategies.api import Heard, Place, Stepped
 from taut.strategies.registry import parse
-from taut.strategies.sync import Sync
 from taut.testing.method_actor import Actor
 from taut.testing.method_world import MethodWorld
 from taut.topologies.registry import parse as parse_topology

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from taut.core.events import PeerGone, PeerJoined
 from taut.core.messages import Note
 from taut.errors import MalformedMessage
-from taut.strategies.handover import Asked, Handover
-from taut.strategies.lanes import Averaging
-from taut.strategies.method import Placed, Stepped
-from taut.strategies.sync import Sync
+from taut.strategies.allreduce.state_transfer import Asked, Handover
+from taut.strategies.allreduce.sync import Sync
+from taut.strategies.allreduce.sync_state import Averaging
+from taut.strategies.api import Placed, Stepped
 from taut.testing.codec_actor import CoderActor
 from taut.testing.method_actor import Actor
 from taut.testing.method_world import MethodWorld

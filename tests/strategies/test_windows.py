@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from taut.core.messages import Note
 from taut.errors import MalformedMessage
-from taut.strategies.gossip import Gossip
-from taut.strategies.method import Heard, Refuse, Tell
-from taut.strategies.windows import MOST_UNSEEN, SEEN_EVERY, Windows
+from taut.strategies.api import Heard, Refuse, Tell
+from taut.strategies.delivery.flow_control import MOST_UNSEEN, SEEN_EVERY, Windows
+from taut.strategies.gossip.gossip import Gossip
 from taut.testing.method_actor import Actor
 from taut.testing.method_world import MethodWorld
 

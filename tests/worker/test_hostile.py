@@ -20,9 +20,9 @@ from taut.config import WorkerEnvironment
 from taut.core.events import Arrived, Deliver, PeerGone, PeerJoined, Published, Taken, Tick
 from taut.core.messages import SUPERVISOR, Member, Note, Parcel, Receipt, Report, Roster, Span, StateRequest, Updates
 from taut.errors import MalformedMessage
-from taut.strategies.broadcast import Broadcast
-from taut.strategies.channels import Channels
-from taut.strategies.combination import default_topology
+from taut.strategies.broadcast.broadcast import Broadcast
+from taut.strategies.compatibility import default_topology
+from taut.strategies.delivery.channels import Channels
 from taut.strategies.registry import METHODS, parse
 from taut.supervisor.service import Supervisor
 from taut.testing.codec_actor import with_codec, with_coder

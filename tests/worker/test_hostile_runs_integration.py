@@ -15,7 +15,7 @@ from test_hostile import Threads, new_model, words
 
 from taut.codecs.wire.payload import Header, Kind, build
 from taut.core.messages import Done, Note, Parcel, Ready, Report, Span, Updates
-from taut.strategies.latecomers import KIND
+from taut.strategies.allreduce.final_model import KIND
 from taut.strategies.registry import STREAMS, parse
 from taut.supervisor.service import Supervisor
 from taut.testing.hostile import HostileWorker

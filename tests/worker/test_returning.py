@@ -13,7 +13,7 @@ from torch import nn
 from taut.codecs import parse
 from taut.core.messages import Lease, Statistics
 from taut.errors import Expelled, GivenUp
-from taut.strategies.broadcast_state import BroadcastState
+from taut.strategies.broadcast.state import BroadcastState
 from taut.worker.arena import Arena
 from taut.worker.batches import Dealer, Plan
 from taut.worker.node.facts import Facts

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from taut.errors import Misuse
-from taut.strategies.combination import Combination, combine
+from taut.strategies.compatibility import Combination, combine
 from taut.strategies.registry import parse
 
 STEPS = 200  # of a simulated run, and four rounds of those that exchange every 50

@@ -1,4 +1,4 @@
-"""From what the workers counted (``strategies/probe.py``) to a ``Probe``."""
+"""From what the workers counted (``strategies/probing/probe_method.py``) to a ``Probe``."""
 
 from __future__ import annotations
 

@@ -173,7 +173,7 @@ def find_checkpoint(record: RunRecord, lock: RunLock) -> Found:
 
 def continued(given: Settings, manifest: Manifest) -> Settings:
     """The settings that the run had, with what is ``given`` now. Of a strategy in phases, those that are left."""
-    from taut.strategies.schedule import Schedule, parse_schedule
+    from taut.strategies.phases import Schedule, parse_schedule
 
     kept = manifest.settings
     phases = parse_schedule(kept["strategy"]).phases

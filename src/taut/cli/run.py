@@ -183,8 +183,8 @@ class LocalRun:
         resumed: tuple[str, Path, Supervisor] | None = None,  # instead of a new run: its name, folder and supervisor
     ) -> None:
         from taut.codecs.registry import kernels_of
-        from taut.strategies.combination import codecs_in_use
-        from taut.strategies.schedule import parse_schedule
+        from taut.strategies.compatibility import codecs_in_use
+        from taut.strategies.phases import parse_schedule
 
         self.settings, self._listening = settings, listening
         if resumed is None:

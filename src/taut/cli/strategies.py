@@ -52,7 +52,7 @@ def _names() -> list[str]:
 
 
 def _described(name: str) -> dict[str, Any]:
-    from taut.strategies.method import CODECS
+    from taut.strategies.api import CODECS
     from taut.strategies.registry import METHODS, Choice, parameters
 
     kind = Choice(name).kind

@@ -33,7 +33,7 @@ from taut.simulator.trace import Trace
 from taut.simulator.virtual_entrance import VirtualEntrance, VirtualWatch
 from taut.simulator.virtual_node import Switchboard
 from taut.simulator.virtual_supervisor import VirtualSupervisor
-from taut.strategies.combination import combine
+from taut.strategies.compatibility import combine
 from taut.supervisor.plan import RunPlan
 from taut.supervisor.view import grouped
 from taut.worker.entrance import ENTRANCE

@@ -48,7 +48,7 @@ class Scenario:
 
     def _check_backend(self) -> None:
         """An all-reduce that torch.distributed makes is made of real sockets."""
-        from taut.strategies.schedule import parse_schedule
+        from taut.strategies.phases import parse_schedule
 
         for phase in parse_schedule(self.strategy).phases:
             schedule = phase.choice.settings.get("schedule")

@@ -16,36 +16,38 @@ from taut.errors import Misuse
 from taut.written import did_you_mean, named, pairs
 
 if TYPE_CHECKING:
-    from taut.strategies.broadcast import Broadcast
-    from taut.strategies.log import Merge
-    from taut.strategies.method import Method
+    from taut.strategies.api import Method
+    from taut.strategies.broadcast.broadcast import Broadcast
+    from taut.strategies.broadcast.log import Merge
 
 STREAMS = {
-    "async": "asynchronous:Asynchronous",
-    "independent": "independent:Independent",
-    "ssp": "ssp:StaleSynchronous",
+    "async": "broadcast.asynchronous:Asynchronous",
+    "independent": "broadcast.independent:Independent",
+    "ssp": "broadcast.ssp:StaleSynchronous",
 }
 METHODS = {
-    "admm": "admm:ADMM",
-    "averaging": "averaging:Averaging",
-    "diloco": "diloco:DiLoCo",
-    "dynamic": "dynamic:Dynamic",
-    "easgd": "easgd:EASGD",
-    "fedavg": "fedavg:FedAvg",
-    "sync": "sync:Sync",
-    "dpsgd": "dpsgd:DPSGD",
-    "relay": "relay:Relay",
-    "server": "server:Server",
-    "codistillation": "codistillation:Codistillation",
-    "relaysgd": "relaysgd:RelaySGD",
-    "choco": "choco:Choco",
-    "gossipgrad": "gossipgrad:GossipGraD",
-    "gossip": "gossip:Gossip",
-    "sgp": "sgp:SGP",
-    "adpsgd": "adpsgd:ADPSGD",
+    "admm": "periodic.admm:ADMM",
+    "averaging": "periodic.averaging:Averaging",
+    "diloco": "periodic.diloco:DiLoCo",
+    "dynamic": "periodic.dynamic:Dynamic",
+    "easgd": "server.easgd:EASGD",
+    "fedavg": "periodic.fedavg:FedAvg",
+    "sync": "allreduce.sync:Sync",
+    "dpsgd": "gossip.dpsgd:DPSGD",
+    "relay": "tree.relay:Relay",
+    "server": "server.server:Server",
+    "codistillation": "gossip.codistillation:Codistillation",
+    "relaysgd": "gossip.relaysgd:RelaySGD",
+    "choco": "gossip.choco:Choco",
+    "gossipgrad": "gossip.gossipgrad:GossipGraD",
+    "gossip": "gossip.gossip:Gossip",
+    "sgp": "gossip.sgp:SGP",
+    "adpsgd": "gossip.adpsgd:ADPSGD",
 }
 REGISTRY = STREAMS | METHODS
-INTERNAL = {"probe": "probe:Probing"}  # methods that a command of its own chooses; they train nothing together
+INTERNAL = {
+    "probe": "probing.probe_method:Probing"
+}  # methods that a command of its own chooses; they train nothing together
 
 
 @dataclass(frozen=True)
@@ -122,7 +124,7 @@ def parameters(name: str) -> dict[str, Any]:
 
 def _parameters(kind: type[Any], stream: bool) -> dict[str, Any]:
     """Names and defaults of what the user may set."""
-    from taut.strategies.broadcast import Broadcast
+    from taut.strategies.broadcast.broadcast import Broadcast
 
     own = {one.name for one in dataclasses.fields(Broadcast)} if stream else set()
     return {one.name: one.default for one in dataclasses.fields(kind) if one.name not in own and one.init}

@@ -1,6 +1,6 @@
 """Workers that hold different updates of one origin: who is sent away, and who takes the others' state. Pure.
 
-Workers compare hash chains of what each origin sent them (``strategies/chains.py``), and tell the supervisor of whom
+Workers compare hash chains of what each origin sent them (``strategies/broadcast/hash_chains.py``), and tell the supervisor of whom
 theirs differs. Either the origin sent different updates, or one of the two does not tell the truth. So, of the pairs
 that contradict each other about one origin,
 

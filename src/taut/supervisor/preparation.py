@@ -81,8 +81,8 @@ def told(settings: Mapping[str, object], checkpoints: Path, resume: Found | None
 
 def plan_of(settings: Mapping[str, object], run: str, workers: int, seed: int) -> RunPlan:
     """What the state machine needs to know of the settings; the workers read the rest."""
-    from taut.strategies.combination import combine
-    from taut.strategies.schedule import parse_schedule
+    from taut.strategies.compatibility import combine
+    from taut.strategies.phases import parse_schedule
 
     strategy = parse_schedule(settings.get("strategy") or "async")  # type: ignore[arg-type]  # it says so itself
     topology, finish = (None if settings.get(key) is None else str(settings[key]) for key in ("topology", "finish"))

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from taut.strategies import parse
-from taut.strategies.broadcast import Broadcast
-from taut.strategies.combination import default_topology
-from taut.strategies.method import Method
+from taut.strategies.api import Method
+from taut.strategies.broadcast.broadcast import Broadcast
+from taut.strategies.compatibility import default_topology
 from taut.testing.method_check import check_method
 from taut.testing.strategy_check import check_strategy as check_stream
 from taut.testing.strategy_check import merge_sets

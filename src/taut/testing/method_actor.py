@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from taut.strategies.channels import ChannelsState
+from taut.strategies.delivery.channels import ChannelsState
 
 Vector = npt.NDArray[np.float32]
 Step = Callable[["Actor"], int]  # changes actor.x in place; how many samples that took

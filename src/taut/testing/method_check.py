@@ -12,8 +12,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from taut.strategies.channels import ChannelsState
-from taut.strategies.method import Method
+from taut.strategies.api import Method
+from taut.strategies.delivery.channels import ChannelsState
 from taut.testing.codec_actor import CodecActor, with_codec, with_coder
 from taut.testing.method_actor import Actor, Vector
 from taut.testing.method_world import MethodWorld
@@ -35,7 +35,7 @@ def check_method(
     ``AssertionError`` if somebody waits for ever, does not finish, holds a number that is not finite, or, where the
     method promises consensus, ends with other bits than the others. ``codec``: the method's own choice if not given.
 
-    >>> from taut.strategies.dpsgd import DPSGD
+    >>> from taut.strategies.gossip.dpsgd import DPSGD
     >>> world = check_method(DPSGD(), seed=1, topology="ring")
     >>> all(actor.finished for actor in world.actors.values())
     True

@@ -16,8 +16,8 @@ import numpy as np
 
 from taut.core.events import Arrived, Deliver, Ended, PeerGone, PeerJoined, Post, Send, Tick
 from taut.errors import MalformedMessage
-from taut.strategies.channels import Channels, ChannelsState
-from taut.strategies.method import (
+from taut.strategies.allreduce.round_agreement import NEW
+from taut.strategies.api import (
     Draining,
     Finished,
     Heard,
@@ -32,7 +32,7 @@ from taut.strategies.method import (
     Stepped,
     Tell,
 )
-from taut.strategies.standing import NEW
+from taut.strategies.delivery.channels import Channels, ChannelsState
 from taut.testing.method_actor import Actor, Step, Vector
 from taut.topologies.registry import parse as parse_topology
 
@@ -49,7 +49,7 @@ def _with_own_codec(method: Method, workers: int) -> Callable[[int, Vector, Chan
 class MethodWorld:
     """``step(actor)`` is a worker's local step. ``speeds[rank]``: how often it gets its turn, relative to others.
 
-    >>> from taut.strategies.dpsgd import DPSGD
+    >>> from taut.strategies.gossip.dpsgd import DPSGD
     >>> world = MethodWorld(DPSGD(), [np.full(2, float(rank), np.float32) for rank in range(4)], topology="ring")
     >>> world.run(20)
     >>> bool(world.spread() < 0.01), round(float(world.mean()[0]), 3)

@@ -36,9 +36,9 @@ from taut.core.messages import (
     Updates,
 )
 from taut.errors import MalformedMessage
-from taut.strategies.channels import Channels
-from taut.strategies.combination import default_topology
-from taut.strategies.method import Draining, HeldUp
+from taut.strategies.api import Draining, HeldUp
+from taut.strategies.compatibility import default_topology
+from taut.strategies.delivery.channels import Channels
 from taut.strategies.registry import METHODS, STREAMS, Choice, parse
 from taut.testing.codec_actor import with_codec, with_coder
 from taut.testing.frame_fuzz import mutated

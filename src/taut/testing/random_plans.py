@@ -43,7 +43,7 @@ def random_plan(seed: int, workers: int, duration_s: float, strategy: str = "asy
         plan = draw.one_more(plan)
     away = Dice(seed, "away")
     if strategy.partition(":")[0] == "sync" and duration_s > AWAY_S[1] and away.random() < 0.5:
-        # Most of the workers go on without it, where any are lost (strategies/assembly.py).
+        # Most of the workers go on without it, where any are lost (strategies/election/election.py).
         plan = plan.kill_supervisor(back_after_s=15.0 + away.randrange(6)).at(2.0 + away.randrange(10))
     return plan
 

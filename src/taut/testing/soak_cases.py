@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from taut.errors import Misuse, TautError
 from taut.simulator.dice import Dice
 from taut.simulator.faults import newcomers
-from taut.strategies.combination import combine
+from taut.strategies.compatibility import combine
+from taut.strategies.phases import parse_schedule
 from taut.strategies.registry import REGISTRY
-from taut.strategies.schedule import parse_schedule
 from taut.testing.fault_plan import FaultPlan
 from taut.testing.soak_laws import broken_laws
 from taut.testing.soak_tally import TALLY

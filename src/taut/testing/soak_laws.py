@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from taut.core.messages import SUPERVISOR
 from taut.simulator.faults import Fail, KillSupervisor, Leave, Loss, Partition, Pause, Restart, Slow, Throttle, newcomers
 from taut.simulator.result import Simulated
-from taut.strategies.combination import agrees, codec_for, codec_name, combine
+from taut.strategies.compatibility import agrees, codec_for, codec_name, combine
+from taut.strategies.phases import parse_schedule
 from taut.strategies.registry import on_topology
-from taut.strategies.schedule import parse_schedule
 from taut.supervisor.elected import LEFT_OUT
 from taut.testing.random_plans import SHORT_S
 from taut.testing.soak_tally import Tally

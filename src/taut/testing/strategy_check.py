@@ -30,8 +30,8 @@ from taut.core.events import (
     Tick,
 )
 from taut.core.messages import Updates
-from taut.strategies.broadcast import Broadcast
-from taut.strategies.broadcast_state import BroadcastState
+from taut.strategies.broadcast.broadcast import Broadcast
+from taut.strategies.broadcast.state import BroadcastState
 
 
 def merge_sets(payloads: Sequence[bytes]) -> bytes:

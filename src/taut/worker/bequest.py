@@ -6,12 +6,12 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from taut.strategies.inheritance import KINDS, Inheritance
+from taut.strategies.delivery.residual_handoff import KINDS, Inheritance
 from taut.topologies.shapes.basic import Complete
 
 if TYPE_CHECKING:
     from taut.core.events import Deliver
-    from taut.strategies.method import Tell
+    from taut.strategies.api import Tell
     from taut.worker.node.facts import Facts
     from taut.worker.node.node import Node
 

@@ -13,10 +13,10 @@ import numpy as np
 from taut.codecs import sketch
 from taut.core.messages import UPLOAD_NBYTES, Digest, Statistics, Upload
 from taut.errors import MalformedMessage, Misuse, ReplicasDiffer, RunFailed
-from taut.strategies.combination import default_finish
-from taut.strategies.method import Draining, Finished, Heard, Local, MethodEvent, Placed, Tell
+from taut.strategies.allreduce.final_average import Settlement
+from taut.strategies.api import Draining, Finished, Heard, Local, MethodEvent, Placed, Tell
+from taut.strategies.compatibility import default_finish
 from taut.strategies.registry import Choice
-from taut.strategies.settlement import Settlement
 from taut.topologies.shapes.basic import Complete
 from taut.worker.node.facts import Facts
 from taut.worker.node.node import Node

@@ -7,7 +7,7 @@ import threading
 from taut.codecs.wire.merge import merge
 from taut.core.messages import Member
 from taut.errors import Misuse
-from taut.strategies.asynchronous import Asynchronous
+from taut.strategies.broadcast.asynchronous import Asynchronous
 from taut.topologies.user_topology import Topology
 from taut.transport.memory import MemoryNetwork
 from taut.worker.iteration import Worker

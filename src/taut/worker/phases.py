@@ -21,11 +21,11 @@ from taut.codecs import parse as parse_codec
 from taut.codecs.registry import kernels_of
 from taut.core.messages import PhaseDone
 from taut.errors import MalformedMessage
-from taut.strategies.channels import Channels
-from taut.strategies.combination import agrees, codec_for, codecs_in_use
+from taut.strategies.allreduce.sync import Sync
+from taut.strategies.compatibility import agrees, codec_for, codecs_in_use
+from taut.strategies.delivery.channels import Channels
+from taut.strategies.phases import Phase, parse_schedule
 from taut.strategies.registry import Choice, on_topology
-from taut.strategies.schedule import Phase, parse_schedule
-from taut.strategies.sync import Sync
 from taut.topologies.registry import parse as parse_topology
 from taut.worker.accounting import Stopwatch
 from taut.worker.arena import Arena

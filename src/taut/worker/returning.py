@@ -24,7 +24,7 @@ import msgspec
 from taut.core.events import Include
 from taut.core.messages import Lease, Statistics
 from taut.errors import GivenUp, MalformedMessage
-from taut.strategies.broadcast_state import BroadcastState
+from taut.strategies.broadcast.state import BroadcastState
 from taut.worker.batches import LeaseSource, Plan
 from taut.worker.replica import Replica
 from taut.worker.state import State

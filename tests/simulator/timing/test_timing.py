@@ -16,8 +16,8 @@ from taut.simulator.speeds import Speeds
 from taut.simulator.timing.simulation import simulate_timing
 from taut.simulator.timing.sizes import FRAME_NBYTES
 from taut.simulator.trace import Trace
+from taut.strategies.delivery.flow_control import SEEN_EVERY
 from taut.strategies.registry import REGISTRY
-from taut.strategies.windows import SEEN_EVERY
 from taut.supervisor.figures import compression, total
 
 BITS = {"tether": 0.4, "threshold": 0.4, "dense": 32.0, "topk": 0.64}

@@ -9,7 +9,7 @@ import pytest
 
 from taut.core.messages import SUPERVISOR, Done, Heartbeat, Member, Pulse, Returned, WorkerMessage
 from taut.errors import SupervisorLost
-from taut.strategies.asynchronous import Asynchronous
+from taut.strategies.broadcast.asynchronous import Asynchronous
 from taut.testing import FakeClock
 from taut.transport.framing import decode, encode
 from taut.transport.transport import Envelope

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from taut.core.events import Arrived, Ended, PeerAhead, PeerGone, PeerJoined, Synced
 from taut.core.messages import Member, NextPhase, Note, Parcel, Report, Roster, StateChunk, StateRequest
-from taut.strategies.asynchronous import Asynchronous
-from taut.strategies.channels import Channels
+from taut.strategies.broadcast.asynchronous import Asynchronous
+from taut.strategies.delivery.channels import Channels
 from taut.testing import FakeClock
 from taut.worker.node.facts import Facts
 from taut.worker.node.handover import Handover

@@ -15,8 +15,8 @@ from worker_threads import ThreadSeat, in_threads
 
 from taut.codecs import parse as parse_codec
 from taut.errors import Misuse, NonFiniteUpdate
-from taut.strategies.channels import Channels
-from taut.strategies.sync import Sync
+from taut.strategies.allreduce.sync import Sync
+from taut.strategies.delivery.channels import Channels
 from taut.topologies.registry import parse as parse_topology
 from taut.worker.arena import Arena
 from taut.worker.node.node import Node

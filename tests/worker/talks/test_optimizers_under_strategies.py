@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from worker_threads import ThreadSeat, in_threads
 
 from taut.strategies import REGISTRY
-from taut.strategies.combination import combine
+from taut.strategies.compatibility import combine
 from taut.worker.arena import Arena
 from taut.worker.node.node import Node
 from taut.worker.phases import Phases

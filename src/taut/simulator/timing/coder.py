@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from taut.strategies.gathering import pays
-from taut.strategies.sync import Sync
+from taut.strategies.allreduce.compressed_group import pays
+from taut.strategies.allreduce.sync import Sync
 
 if TYPE_CHECKING:
-    from taut.strategies.method import Method, Vector
+    from taut.strategies.api import Method, Vector
 
 CODED_NBYTES = 64  # of the stand-in for what a codec writes
 KINDS = {"sync": "share", "choco": "x"}  # of messages that hold it, by the method that compresses vectors

@@ -22,16 +22,16 @@ import numpy as np
 from taut.collectives import named
 from taut.core.messages import Note
 from taut.simulator.timing.rounds import Table, relative, table, whole
-from taut.strategies.gathering import Gathering
-from taut.strategies.group import OWN_NUMBERS, Group
-from taut.strategies.method import Method, Place, Refuse, Tell
-from taut.strategies.robust_group import RobustGroup
+from taut.strategies.allreduce.compressed_group import Gathering
+from taut.strategies.allreduce.group import OWN_NUMBERS, Group
+from taut.strategies.allreduce.robust_group import RobustGroup
+from taut.strategies.api import Method, Place, Refuse, Tell
 
 if TYPE_CHECKING:
     from taut.simulator.timing.methods import MethodTiming
     from taut.simulator.timing.sizes import Sizes
     from taut.simulator.timing.worker import Worker
-    from taut.strategies.method import Vector
+    from taut.strategies.api import Vector
 
 TOGETHER = -2  # whom contributions go to: no worker has this rank
 SUM = "sum"

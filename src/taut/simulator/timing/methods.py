@@ -15,9 +15,9 @@ from taut.simulator.timing.sizes import in_stand_in_units, sizes_for
 from taut.simulator.timing.streams import encode_ns
 from taut.simulator.timing.worker import SECOND_NS, Setting, Worker
 from taut.simulator.timing.world import TimingWorld
-from taut.strategies.method import Draining, Finished, Heard, MethodAction, Place, Placed, Proceed, Stepped, Tell
-from taut.strategies.standing import NEW
-from taut.strategies.sync import Sync
+from taut.strategies.allreduce.round_agreement import NEW
+from taut.strategies.allreduce.sync import Sync
+from taut.strategies.api import Draining, Finished, Heard, MethodAction, Place, Placed, Proceed, Stepped, Tell
 from taut.topologies.registry import parse as parse_topology
 from taut.worker.node.courier import TICK_S
 

@@ -29,7 +29,7 @@ from taut.simulator.dice import Dice
 from taut.simulator.links import Links
 from taut.simulator.network import Network, wire_nbytes
 from taut.simulator.timing.sizes import FRAME_NBYTES
-from taut.strategies.group import LEAST_SEGMENT_ELEMENTS, PIPELINE
+from taut.strategies.allreduce.group import LEAST_SEGMENT_ELEMENTS, PIPELINE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -21,8 +21,8 @@ from taut.simulator.timing.methods import MethodTiming
 from taut.simulator.timing.streams import StreamTiming
 from taut.simulator.timing.worker import Setting
 from taut.simulator.timing.world import TimingWorld
-from taut.strategies.combination import Combination, combine
-from taut.strategies.sync import Sync
+from taut.strategies.allreduce.sync import Sync
+from taut.strategies.compatibility import Combination, combine
 
 if TYPE_CHECKING:
     from taut.simulator.scenario import Scenario

@@ -20,14 +20,14 @@ import numpy as np
 from taut.collectives.halving_doubling import core
 from taut.simulator.costs import CodecCost
 from taut.simulator.timing.coder import CODED_NBYTES, KINDS, StandInCoder, coder_for
-from taut.strategies.group import LEAST_SEGMENT_ELEMENTS, OWN_NUMBERS, PIPELINE
-from taut.strategies.lanes import ELEMENTS_PER_MIB
-from taut.strategies.server import Server
-from taut.strategies.shard import ENTRY_NBYTES
-from taut.strategies.sync import NUMBERS, Sync
+from taut.strategies.allreduce.group import LEAST_SEGMENT_ELEMENTS, OWN_NUMBERS, PIPELINE
+from taut.strategies.allreduce.sync import NUMBERS, Sync
+from taut.strategies.allreduce.sync_state import ELEMENTS_PER_MIB
+from taut.strategies.server.server import Server
+from taut.strategies.server.shard import ENTRY_NBYTES
 
 if TYPE_CHECKING:
-    from taut.strategies.method import Method, Vector
+    from taut.strategies.api import Method, Vector
 
 FRAME_NBYTES = 48  # of a message's record: its kind, its round, its numbers
 PLAIN_ELEMENTS = 48  # of the stand-in where nothing is cut into as many parts as there are workers

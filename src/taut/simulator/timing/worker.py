@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from taut.simulator.scenario import Scenario
     from taut.simulator.timing.accounts import Account
     from taut.simulator.trace import Trace
-    from taut.strategies.combination import Combination
+    from taut.strategies.compatibility import Combination
 
 Progress = Callable[[float], None]  # is told the share that is done
 SECOND_NS = 1_000_000_000

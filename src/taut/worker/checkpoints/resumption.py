@@ -21,7 +21,7 @@ from taut.codecs import Grid, spec
 from taut.core.checkpoint_names import MANIFEST, part_name
 from taut.core.messages import TensorSpec
 from taut.errors import Misuse, StorageFailed
-from taut.strategies.combination import agrees
+from taut.strategies.compatibility import agrees
 from taut.worker.arena import Arena
 from taut.worker.checkpoints.file import Part, read_part
 from taut.worker.replica import Replica

@@ -7,7 +7,7 @@ only a fragment is encoded after each. Only the later half of the steps counts: 
 codecs find their limits in those that follow; a warm-up that is set is left out. Of what they take the middle counts:
 some are interrupted. Codecs that see matrices see one here, as wide as it is high: the copy is a sample, without shapes.
 
-For ``taut probe``, whose method (``strategies/probe.py``) decides when. The clock is handed in, for tests.
+For ``taut probe``, whose method (``strategies/probing/probe_method.py``) decides when. The clock is handed in, for tests.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import numpy as np
 
 from taut.codecs import parse
 from taut.core.clock import Clock, MonotonicClock
-from taut.strategies.probe_state import CodecFigures
+from taut.strategies.probing.probe_state import CodecFigures
 from taut.worker.codec_costs.measuring import settled
 from taut.worker.iteration import Vector
 from taut.worker.talks.fragments import fragment, fragments

@@ -1,4 +1,4 @@
-"""The shell of ``strategies/assembly.py``: words to the other workers, and a roster of our own where they agree on one.
+"""The shell of ``strategies/election/election.py``: words to the other workers, and a roster of our own where they agree on one.
 
 Belongs to the communication thread, but for ``agreed``, which the training thread sets.
 """
@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable
 
 from taut.core.messages import Gone, Presence, Roster, View
-from taut.strategies.assembly import Answer, Assembly
+from taut.strategies.election.election import Answer, Assembly
 from taut.worker.node.supervisor_link import SupervisorLink
 
 log = logging.getLogger("taut")

@@ -33,7 +33,7 @@ from taut.core.messages import (
     Welcome,
 )
 from taut.errors import MalformedMessage
-from taut.strategies.method import Place
+from taut.strategies.api import Place
 from taut.topologies.shape import Shape
 from taut.transport.framing import decode, encode, nbytes
 from taut.transport.transport import Envelope, Transport

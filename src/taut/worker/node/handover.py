@@ -9,8 +9,8 @@ import msgspec
 
 from taut.core.messages import StateChunk, StateRequest
 from taut.errors import MalformedMessage
-from taut.strategies.broadcast_state import BroadcastState
-from taut.strategies.channels import ChannelsState
+from taut.strategies.broadcast.state import BroadcastState
+from taut.strategies.delivery.channels import ChannelsState
 from taut.worker.node.facts import Facts
 from taut.worker.node.transfer import Donation, Fetch
 from taut.worker.state import State, pack

@@ -31,7 +31,7 @@ from taut.core.messages import (
     Welcome,
 )
 from taut.errors import SupervisorLost
-from taut.strategies.channels import ChannelsState
+from taut.strategies.delivery.channels import ChannelsState
 from taut.transport.transport import Transport
 from taut.worker.node.commands import Advance, Command, Grant, PostIn, Say
 from taut.worker.node.courier import TICK_S, Courier

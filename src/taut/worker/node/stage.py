@@ -10,10 +10,10 @@ import msgspec
 
 from taut.core.events import Action, Arrived, Blocked, Deliver, Event, PeerAhead, PeerGone, PeerJoined, Post, Tick
 from taut.core.messages import Parcel, Receipt, Report, Updates
-from taut.strategies.broadcast import Broadcast
-from taut.strategies.broadcast_state import BroadcastState
-from taut.strategies.channels import Channels, ChannelsState
-from taut.strategies.settlement import LANE
+from taut.strategies.allreduce.final_average import LANE
+from taut.strategies.broadcast.broadcast import Broadcast
+from taut.strategies.broadcast.state import BroadcastState
+from taut.strategies.delivery.channels import Channels, ChannelsState
 from taut.worker.node.backlog import Backlog
 
 Protocol = Broadcast | Channels

@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from taut.strategies.codistillation import Codistillation, Codistilling, Teacher
+from taut.strategies.gossip.codistillation import Codistillation, Codistilling, Teacher
 
 if TYPE_CHECKING:
     import torch

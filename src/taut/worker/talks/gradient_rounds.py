@@ -18,10 +18,10 @@ from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 from taut.errors import Misuse, Stopping
-from taut.strategies.gathering import Gathering, pays
-from taut.strategies.lanes import Averaging, Wish
-from taut.strategies.standing import NEW
-from taut.strategies.sync import Sync
+from taut.strategies.allreduce.compressed_group import Gathering, pays
+from taut.strategies.allreduce.round_agreement import NEW
+from taut.strategies.allreduce.sync import Sync
+from taut.strategies.allreduce.sync_state import Averaging, Wish
 from taut.worker.node.facts import Facts
 from taut.worker.optimizers import members_of
 from taut.worker.talks.gradient_buckets import GradientBuckets

@@ -10,7 +10,7 @@ import numpy as np
 from taut.codecs import Codec, merge, validate
 from taut.codecs.vector_codec import Coder
 from taut.errors import NonFiniteUpdate
-from taut.strategies.lanes import Wish
+from taut.strategies.allreduce.sync_state import Wish
 from taut.worker.accounting import Stopwatch
 from taut.worker.arena import Arena, shaped
 from taut.worker.iteration import Vector
@@ -89,7 +89,7 @@ class Weights:
     def absorb(self, payload: bytes) -> None:
         self.replica.absorb(payload, -1)
 
-    # What a relay needs beside that (``taut.strategies.relay.Relayed``).
+    # What a relay needs beside that (``taut.strategies.tree.relay.Relayed``).
 
     def check(self, payload: bytes) -> None:
         validate(payload, self.arena.size)

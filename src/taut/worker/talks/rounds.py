@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from taut.core.events import Deliver, Ended
 from taut.errors import MalformedMessage, Misuse, SupervisorLost
-from taut.strategies.method import (
+from taut.strategies.api import (
     Draining,
     Finished,
     Heard,

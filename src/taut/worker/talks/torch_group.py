@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from taut.core.events import Deliver
 from taut.core.messages import Note
 from taut.errors import Misuse, PeerLost
-from taut.strategies.group import OWN_NUMBERS
+from taut.strategies.allreduce.group import OWN_NUMBERS
 from taut.worker.talks.gradient_rounds import GradientRounds
 
 if TYPE_CHECKING:

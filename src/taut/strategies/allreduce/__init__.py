@@ -1,0 +1,1 @@
+"""Synchronous training: groups of workers that average vectors in rounds."""

@@ -1,0 +1,183 @@
+"""A group that averages what a codec writes down: everybody sends to everybody, and all sum in the order of ranks.
+
+    q_i = Q(w_i x_i + what i left out before);        mean = sum_i q_i / sum_i w_i
+
+Payloads of most codecs cannot be added without decoding them, so there is no ring to pass them round: a round is an
+all-gather of short messages. All sum the same payloads in the same order, hence to the same bits. What a payload leaves
+out waits at its sender, in the same units (samples times gradient); who has no data sends nothing, and goes on waiting.
+
+Members come and go as in a ``Group``: a round that a death has broken is run again with the payloads that were kept, for
+feedback must not be counted twice, and who is behind is sent the sum, dense.
+
+An all-gather of p workers sends (p - 1) n bits each, a ring 2 (p - 1) / p 32 n: it ``pays`` where bits < 64 / p.
+Paper: Karimireddy et al. 2019, "Error feedback fixes signSGD and other gradient compression schemes".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from taut.core.messages import Note
+from taut.errors import MalformedMessage
+from taut.strategies.allreduce.group import OWN_NUMBERS, Group
+from taut.strategies.api import Place, Tell
+
+if TYPE_CHECKING:
+    from taut.strategies.api import Vector
+
+RING_BITS = 64.0  # that a ring sends per element and worker, times (p - 1) / p
+NUMBER_NBYTES = 4
+
+
+class VectorCoder(Protocol):
+    """What a method knows of the run's codec (``taut.codecs.vector_codec.Coder``): ``local.coder``, where there is one."""
+
+    workers: int
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def bits(self) -> float:
+        """Per element of an update."""
+
+    @property
+    def damping(self) -> float:
+        """What a difference should count."""
+
+    @property
+    def pace(self) -> float:
+        """How far to follow what is known of others through differences."""
+
+    def encode(self, v: Vector, weight: float = 1.0) -> bytes:
+        """weight * v with what waited, as far as it is worth sending."""
+
+    def difference(self, v: Vector) -> bytes:
+        """v alone, compressed."""
+
+    def check(self, payload: bytes | memoryview, size: int) -> None:
+        """``MalformedMessage`` unless it is right."""
+
+    def add(self, payload: bytes | memoryview, x: Vector, scale: float = 1.0) -> None:
+        """x += scale * what it says."""
+
+    def total(self, payloads: Sequence[bytes | memoryview], weights: Sequence[float], out: Vector) -> None:
+        """out = the sum of all, in this order."""
+
+
+def pays(bits: float, workers: int) -> bool:
+    """Whether payloads of so many bits per element, from everybody to everybody, are less than a ring of float32 sends.
+
+    >>> pays(8.0, 4), pays(8.0, 8), pays(0.64, 99)
+    (True, False, True)
+    """
+    return bits * workers < RING_BITS
+
+
+class Gathering(Group):
+    """One member's machine, with the interface of a ``Group``; ``coder``: the worker's own."""
+
+    kinds = {"share": 1, "stand": 2, "result": 1}  # noqa: RUF012
+
+    def __init__(self, place: Place, length: int, coder: VectorCoder, lane: int = 0, since: int | None = None) -> None:
+        super().__init__(place, length, lane=lane, since=since)
+        self._coder = coder
+        self._share = b""  # what we give to the round that we are in: the payload, then the numbers
+        self._shares: dict[int, bytes] | None = None  # of the round, while it is run
+
+    def begin(
+        self,
+        values: Vector,
+        weight: float = 1.0,
+        ending: bool = False,
+        extra: Sequence[float] = (),
+        keeps: bool = False,
+    ) -> list[Tell]:
+        """As ``Group.begin``; the values are encoded here, once, and need not be kept."""
+        assert self._contribution is None, "the last round is not done"
+        numbers = np.array([weight, float(ending), 1.0, *extra], np.float32)
+        self._share = self._coder.encode(values, weight) + numbers.tobytes()
+        return super().begin(values, weight, ending, extra, keeps=True)
+
+    def placed(self, place: Place) -> list[Tell]:
+        if place.version != self.place.version:
+            self._shares = None
+        return super().placed(place)
+
+    def take_over(self, round: int) -> list[Tell]:
+        if self._contribution is not None:
+            ending = self._contribution.numbers[1]
+            others = len(self._contribution.numbers) - OWN_NUMBERS
+            self._share = np.array([0.0, ending, 1.0] + [0.0] * others, np.float32).tobytes()
+        return super().take_over(round)
+
+    def _run(self) -> list[Tell]:
+        """Send our share, if everybody knows to whom."""
+        idle = self._contribution is None or self._shares is not None
+        if idle or not self.settled or self._behind or self.bare:
+            return []
+        self._shares = {self.place.rank: self._share}
+        note = Note("share", self.stand.round + 1, self.lane, [self.place.version])
+        tells = [Tell(other, note, self._share) for other in self.place.others]
+        self._look()
+        return tells + self._retake()
+
+    def _take(self, sender: int, note: Note, payload: bytes) -> list[Tell]:
+        """A share or a result."""
+        if note.kind == "result":
+            return self._take_result(note, payload)
+        round = self.stand.round + 1
+        if note.round == round and self._shares is not None:
+            if sender in self._shares:
+                raise MalformedMessage(f"a second share of worker {sender} in round {round}")
+            self._check(payload)
+            self._shares[sender] = payload
+            self._look()
+            return []
+        if note.round not in (round, round + 1):
+            raise MalformedMessage(f"a share of round {note.round}; this worker is in round {round}")
+        self._early.append((sender, note, payload))
+        return []
+
+    def _check(self, share: bytes) -> None:
+        if len(share) < self._numbers_nbytes:
+            raise MalformedMessage(f"a share of {len(share)} bytes; its numbers alone have {self._numbers_nbytes}")
+        numbers = self._numbers(share)
+        if not np.isfinite(numbers).all() or numbers[0] < 0.0:
+            raise MalformedMessage(f"a share with the numbers {numbers.tolist()}")
+        self._coder.check(self._payload(share), self.length)
+
+    def _look(self) -> None:
+        """When everybody's share is here, sum them."""
+        members, shares = self.place.members, self._shares
+        assert shares is not None
+        if len(shares) < len(members):
+            return
+        given = [shares[member] for member in members]
+        buffer = self._buffer(self.stand.round + 1)
+        numbers = [self._numbers(share) for share in given]
+        self._coder.total(
+            [self._payload(share) for share in given], [float(one[0]) for one in numbers], buffer[: self.length]
+        )
+        buffer[self.length :] = 0.0
+        for one in numbers:
+            buffer[self.length :] += one
+        self._complete(buffer)
+
+    def _complete(self, buffer: Vector) -> None:
+        self._shares, self._share = None, b""
+        super()._complete(buffer)
+
+    @property
+    def _numbers_nbytes(self) -> int:
+        assert self._contribution is not None
+        return NUMBER_NBYTES * len(self._contribution.numbers)
+
+    def _numbers(self, share: bytes) -> Vector:
+        return np.frombuffer(share[len(share) - self._numbers_nbytes :], np.float32)
+
+    def _payload(self, share: bytes) -> memoryview:
+        return memoryview(share)[: len(share) - self._numbers_nbytes]

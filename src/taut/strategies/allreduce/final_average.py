@@ -1,0 +1,149 @@
+"""The last average: after the drain, replicas that may differ become one.
+
+    x_i  <-  (1/n) sum_j x_j        over all members j whose weights are finite
+
+One round of a ``Group``, whatever method was trained with, and then everybody holds the same bits. It is a method like
+the others, so the runtime (``worker/finishing.py``) and a simulator drive the same object. How far each replica was from
+the mean is measured on the way: that is the consensus distance, exact.
+
+Whoever has the mean takes part in no other round. A member that comes late, or that lost a piece of the round to a death,
+says where it stands, is answered *settled*, and asks one of those who answered for the mean. As a round needs everybody,
+none can end with another mean while somebody holds the first.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from taut.core.messages import Note
+from taut.errors import MalformedMessage
+from taut.strategies.allreduce.group import Group
+from taut.strategies.api import (
+    Draining,
+    Finished,
+    Heard,
+    Local,
+    Method,
+    MethodAction,
+    MethodEvent,
+    Place,
+    Placed,
+    Proceed,
+    Stepped,
+    Tell,
+)
+
+if TYPE_CHECKING:
+    from taut.strategies.api import Vector
+
+LANE = 1 << 30  # of all its messages: they may arrive while the receiver's training method still drains
+
+
+@dataclass
+class Settling:
+    """A worker's state. ``distance``: |x - mean| / |mean| of its replica, None before the mean is known."""
+
+    local: Local
+    place: Place
+    group: Group
+    begun: bool = False
+    settled: bool = False
+    agreed: bool = False  # there was a mean: not all replicas were broken
+    distance: float | None = None
+    left_out: bool = False  # its weights were not finite, and do not count
+    ahead: set[int] = field(default_factory=set)  # those who have the mean
+    asked: int | None = None  # one of them
+
+
+@dataclass(frozen=True)
+class Settlement(Method):
+    """Not a strategy to train with: ``--finish average`` runs it at the end. ``schedule``: of the all-reduce.
+
+    >>> from taut.testing.method_world import MethodWorld
+    >>> world = MethodWorld(Settlement(), [np.full(2, float(rank), np.float32) for rank in range(4)])
+    >>> world.finish()
+    >>> [x.tolist() for x in world.vectors()]
+    [[1.5, 1.5], [1.5, 1.5], [1.5, 1.5], [1.5, 1.5]]
+    """
+
+    name: ClassVar[str] = "settlement"
+    consensus: ClassVar[bool] = True
+    lockstep: ClassVar[bool] = False
+    schedule: str = "ring"
+
+    def start(self, place: Place, local: Local) -> Settling:
+        return Settling(local, place, Group(place, len(local.x), self.schedule, LANE))
+
+    def on(self, state: Settling, event: MethodEvent, now: float) -> list[MethodAction]:
+        actions: list[MethodAction] = []
+        match event:
+            case Stepped():
+                actions.append(Proceed())
+            case Draining() if not state.begun:
+                actions += self._begin(state)
+            case Heard(sender, note, payload) if sender in state.place.members:
+                self._heard(state, sender, note, payload, actions)
+            case Placed(place):
+                state.place = place
+                state.ahead &= set(place.members)
+                if state.asked not in place.members:
+                    state.asked = None
+                if not state.settled:
+                    actions += state.group.placed(place)
+            case _:
+                pass
+        if state.begun and not state.settled:
+            self._end(state, actions)
+        return actions
+
+    def _begin(self, state: Settling) -> list[Tell]:
+        x = state.local.x
+        state.begun = True
+        state.left_out = not bool(np.isfinite(x).all())
+        if state.left_out:
+            return state.group.begin(np.zeros_like(x), 0.0, keeps=True)  # not x: 0 * nan is nan
+        return state.group.begin(x, 1.0, keeps=True)
+
+    def _heard(self, state: Settling, sender: int, note: Note, payload: bytes, actions: list[MethodAction]) -> None:
+        x = state.local.x
+        match note.kind:
+            case "settled":
+                state.ahead.add(sender)
+            case "want" if state.settled:
+                actions.append(Tell(sender, Note("mean", int(state.agreed), LANE), x.tobytes()))
+            case "mean" if sender == state.asked and not state.settled:
+                if len(payload) != x.nbytes:
+                    raise MalformedMessage(f"a mean of {len(payload)} bytes; this model has {x.nbytes}")
+                _settle(state, np.frombuffer(payload, np.float32) if note.round else None)
+                actions.append(Finished())
+            case "stand" if state.settled:
+                actions.append(Tell(sender, Note("settled", part=LANE)))
+            case _ if state.group.hears(note) and not state.settled:
+                actions += state.group.heard(sender, note, payload)
+
+    def _end(self, state: Settling, actions: list[MethodAction]) -> None:
+        """Take the mean if the round is done; ask for it if somebody has it."""
+        if state.group.done:
+            mean = np.empty_like(state.local.x)
+            _settle(state, mean if state.group.mean(mean) else None)
+            actions.append(Finished())
+        elif state.ahead and state.asked is None:
+            state.asked = min(state.ahead)
+            actions.append(Tell(state.asked, Note("want", part=LANE)))
+
+
+def _settle(state: Settling, mean: Vector | None) -> None:
+    """Measure how far off this replica was, and take the mean (None: no replica was fit to be averaged)."""
+    state.settled = True
+    if mean is None:
+        return
+    x = state.local.x
+    state.agreed = True
+    if not state.left_out:
+        norm = float(np.linalg.norm(mean))
+        apart = float(np.linalg.norm(x - mean))
+        state.distance = apart / norm if norm else apart
+    x[:] = mean

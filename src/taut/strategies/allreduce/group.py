@@ -1,0 +1,272 @@
+"""A group that averages vectors, over and over, whoever comes and goes: what `sync` and the averaging methods stand on.
+
+    mean = sum_i w_i x_i / sum_i w_i        over the members i that contributed to the round
+
+A round is one all-reduce (``collectives``) of w * x and a few numbers more, run under one version of the membership.
+Whenever the version changes, the round under way is dropped, and every member tells every other where it *stands*: the
+last round that it completed. Once all stands of that version are in, all know the same, and act alike:
+
+- Somebody has completed the round that others are still in: of those, the one of the lowest rank sends them its result.
+- Nobody has: the round is run again, by those who are left, with the contributions that they kept.
+- Who is new takes part from the round after the last one that anybody completed, once it has the state after that where
+  members carry one.
+
+So all members that complete a round have the same bits, and nobody waits for who is gone. (A result that only the dead
+had seen is made anew: the survivors agree, which is all that can be asked.) Stands differ by one round at most, since
+nobody completes a round without everybody's contribution, nor contributes to one before it has completed the last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from taut.collectives import SEGMENT_ELEMENTS, Piece, Reduction, named
+from taut.core.messages import Note
+from taut.errors import MalformedMessage, Misuse
+from taut.strategies.allreduce.round_agreement import Stand, Standing
+from taut.strategies.api import Place, Refuse, Tell
+
+if TYPE_CHECKING:
+    from taut.collectives import Program
+    from taut.strategies.api import Vector
+
+LEAST_SEGMENT_ELEMENTS = 1 << 14  # below 64 KiB a message costs more than its bytes
+PIPELINE = 8  # at least so many segments to a chunk, so that a hop does not wait for the whole of it
+OWN_NUMBERS = 3  # after the vector: the weight, how many are ending, how many contributed
+
+
+@dataclass(frozen=True, slots=True)
+class Contribution:
+    """What a member gives to the round that it is in; kept until that is complete, for it may have to be run again."""
+
+    values: Vector
+    weight: float
+    numbers: Sequence[float]
+    kept: bool = False  # by who gave it: ``values`` are its own
+
+
+class Group(Standing):
+    """One member's machine. ``length``: of the vectors; ``schedule``: of the all-reduce, by name; ``lane``: tells groups
+    of the same workers apart. Rounds follow one another: ``begin``, then ``done``, then ``mean``, then ``begin`` again.
+
+    Sums are of float32: a total weight above 2^24 is rounded.
+
+    >>> from taut.topologies.registry import parse
+    >>> groups = [Group(Place(rank, (0, 1), parse("complete"), 1), length=2) for rank in (0, 1)]
+    >>> under_way = [(rank, tell) for rank in (0, 1) for tell in groups[rank].begin(np.float32([rank, 4]), rank + 1.0)]
+    >>> while under_way:
+    ...     sender, tell = under_way.pop(0)
+    ...     under_way += [(tell.to, more) for more in groups[tell.to].heard(sender, tell.note, bytes(tell.payload))]
+    >>> x = np.zeros(2, np.float32)
+    >>> groups[0].done, groups[0].mean(x), (3 * x).tolist(), groups[0].contributors
+    (True, 3.0, [2.0, 12.0], 2)
+    """
+
+    kinds = {"piece": 3, "stand": 2, "result": 1}  # noqa: RUF012
+    stands_as = "stand"
+
+    def __init__(
+        self, place: Place, length: int, schedule: str = "ring", lane: int = 0, since: int | None = None
+    ) -> None:
+        super().__init__(place, lane, since)
+        self._schedule = named(schedule)
+        if not self._schedule.sums:
+            raise Misuse(f"schedule {schedule!r}", "one that sums", "take 'ring'")
+        self.length = length
+        self.segment_elements = 0  # the longest piece; 0: by the length and the number of members
+        self.done = False
+        self.contributors = self.ending = 0
+        self.extra: list[float] = []
+        self._contribution: Contribution | None = None
+        self._behind = False  # the others have completed the round that we are in: its result is coming
+        self._buffers: list[Vector] = []  # of odd and of even rounds, for the last result must outlive its round
+        self._reduction: Reduction | None = None
+        self._program: Program | None = None
+        self._result: Vector | None = None
+        self._before: tuple[Stand, Contribution, Vector | None] | None = None  # the round that is done
+
+    @property
+    def completed(self) -> int:
+        """The number of the last round that is complete here."""
+        return max(0, self.stand.round)
+
+    # -------------------------------------------------------------------------------------------- what happens
+
+    def begin(
+        self,
+        values: Vector,
+        weight: float = 1.0,
+        ending: bool = False,
+        extra: Sequence[float] = (),
+        keeps: bool = False,
+    ) -> list[Tell]:
+        """Join the next round with ``weight`` * ``values``. ``extra``: numbers to be summed, everywhere as many.
+        ``keeps``: the caller leaves ``values`` as they are until the round is ``done``; else they are copied."""
+        assert self._contribution is None, "the last round is not done"
+        if len(values) != self.length:
+            raise Misuse(f"a vector of {len(values)} elements", f"{self.length}, the length of this group's vectors")
+        self.done = False
+        numbers = (weight, float(ending), 1.0, *extra)
+        self._contribution = Contribution(values if keeps else values.copy(), weight, numbers, keeps)
+        return self._take_stand() + self._run()
+
+    def placed(self, place: Place) -> list[Tell]:
+        if place.version != self.place.version:
+            self._behind = False
+            self._reduction = self._program = None
+        return super().placed(place)
+
+    def let_go(self) -> Vector:
+        """Whoever kept its ``values`` for the round under way needs them before it is done: from now on the round has a
+        copy of its own, which is given back."""
+        assert self._contribution is not None, "no round is under way"
+        self._contribution = replace(self._contribution, values=self._contribution.values.copy(), kept=False)
+        return self._contribution.values
+
+    def take_over(self, round: int) -> list[Tell]:
+        self.bare, self._counted, self.stand = False, True, Stand(round, True)
+        mine = self._contribution
+        if mine is not None:
+            numbers = (0.0, *mine.numbers[1:OWN_NUMBERS], *(0.0 for _ in mine.numbers[OWN_NUMBERS:]))
+            self._contribution = replace(mine, weight=0.0, numbers=numbers)
+        return self._run()
+
+    def refused(self) -> list[Refuse]:
+        """What was refused since the last call, though the round goes on without it."""
+        return []
+
+    def reopen(self) -> None:
+        """The members are about to change, and of what belongs together with the round that is done not all is: forget
+        its result. It is handed to us again, or the round is run again, with what was given to ``begin``, which must
+        have been kept."""
+        assert self.done and self._before is not None, "nothing to open again"
+        self.stand, self._contribution, self._result = self._before
+        self.done, self._before = False, None
+
+    @property
+    def finite(self) -> bool:
+        """Whether the sum of the round that is ``done`` is, in every element."""
+        assert self._result is not None, "no round is done"
+        return bool(np.isfinite(self._result).all())
+
+    def mean(self, out: Vector) -> float:
+        """Write the weighted mean of the round that is ``done`` to ``out``; the total weight. Of none: ``out`` stays."""
+        assert self._result is not None, "no round is done"
+        total = float(self._result[self.length])
+        if total:
+            np.divide(self._result[: self.length], np.float32(total), out=out)
+        return total
+
+    # ------------------------------------------------------------------------------------------ taking a stand
+
+    def _agree(self, stands: Mapping[int, Stand]) -> list[Tell]:
+        """Who is behind, what is the next round, and go."""
+        real = {rank: stands[rank].round for rank in stands if not stands[rank].hollow}
+        top = max(real.values() if real else (stand.round for stand in stands.values()))
+        # Hollow ones follow whoever has completed a round; one round before `top` they have contributed to it.
+        behind = [rank for rank in stands if real and stands[rank].round == top - 1]
+        self._look_round(stands, top, follows=self.place.rank in behind and self._contribution is not None)
+        if self.bare:
+            pass  # a result is of no use to it
+        elif self.place.rank in behind:
+            if self._contribution is None:
+                self.settled = False  # that cannot be: somebody lies, and there is no round before the members change
+                return []
+            self._behind = True
+        elif self.stand.hollow:
+            self.stand = Stand(max(0, top), True)
+        tells: list[Tell] = []
+        if real and self.place.rank == min(rank for rank in real if real[rank] == top):
+            assert self._result is not None
+            note = Note("result", top, self.lane, [self.place.version])
+            tells += [Tell(rank, note, memoryview(self._result.view(np.uint8))) for rank in behind]  # type: ignore[arg-type]
+        return tells + self._retake() + self._run()
+
+    # ---------------------------------------------------------------------------------------------- the rounds
+
+    def _take(self, sender: int, note: Note, payload: bytes) -> list[Tell]:
+        """A piece or a result."""
+        if note.kind == "result":
+            return self._take_result(note, payload)
+        round = self.stand.round + 1
+        if note.round == round and self._reduction is not None:
+            at = self.place.members.index(sender)
+            step, segment = int(note.numbers[1]), int(note.numbers[2])
+            return self._sent(self._reduction.arrived(at, step, segment, payload))
+        if note.round not in (round, round + 1):
+            raise MalformedMessage(f"a piece of round {note.round}; this worker is in round {round}")
+        self._early.append((sender, note, payload))
+        return []
+
+    def _take_result(self, note: Note, payload: bytes) -> list[Tell]:
+        if self.carries and self.stand.hollow and note.round <= self.stand.round:
+            return []  # it is in the state that we were given, or will be
+        if not self._behind or note.round != self.stand.round + 1:
+            raise MalformedMessage(f"a result of round {note.round} that nobody waits for")
+        buffer = self._buffer(note.round)
+        if len(payload) != buffer.nbytes:
+            raise MalformedMessage(f"a result of {len(payload)} bytes instead of {buffer.nbytes}")
+        self._behind = False
+        buffer[:] = np.frombuffer(payload, np.float32)
+        self._complete(buffer)
+        return []
+
+    def _run(self) -> list[Tell]:
+        """Start the all-reduce, if there is something to reduce and everybody knows with whom."""
+        mine, members = self._contribution, self.place.members
+        if mine is None or not self.settled or self._behind or self.bare or self._reduction is not None:
+            return []
+        buffer = self._buffer(self.stand.round + 1)
+        if self._program is None or self._program.length != len(buffer):
+            self._program = self._schedule.program(len(members), members.index(self.place.rank), len(buffer))
+        fitting = min(SEGMENT_ELEMENTS, max(LEAST_SEGMENT_ELEMENTS, len(buffer) // (PIPELINE * len(members))))
+        segment = self.segment_elements or fitting
+        self._reduction = Reduction(self._program, buffer, segment, partial(self._fill, buffer))
+        return self._sent(self._reduction.begin()) + self._retake()
+
+    def _sent(self, pieces: list[Piece]) -> list[Tell]:
+        assert self._reduction is not None
+        round, version = self.stand.round + 1, self.place.version
+        tells = []
+        for piece in pieces:
+            note = Note("piece", round, self.lane, [version, piece.round, piece.segment])
+            tells.append(Tell(self.place.members[piece.to], note, piece.data))
+        if self._reduction.done:
+            self._complete(self._reduction.buffer)
+        return tells
+
+    def _complete(self, buffer: Vector) -> None:
+        assert self._contribution is not None
+        kept = self._contribution.kept
+        self._before = (self.stand, self._contribution, self._result) if kept else None
+        self.stand = Stand(self.stand.round + 1, False)
+        self._reduction = self._contribution = None
+        self._result, self.done = buffer, True
+        ending, contributors, *extra = (float(number) for number in buffer[self.length + 1 :])
+        self.ending, self.contributors, self.extra = round(ending), round(contributors), extra
+
+    def _buffer(self, round: int) -> Vector:
+        """The buffer of a round. It is free: whoever is in this round has all pieces of the last but one."""
+        assert self._contribution is not None
+        size = self.length + len(self._contribution.numbers)
+        if not self._buffers or len(self._buffers[0]) != size:
+            self._buffers = [np.empty(size, np.float32) for _ in range(2)]
+        return self._buffers[round % 2]
+
+    def _fill(self, buffer: Vector, lo: int, hi: int) -> None:
+        """Write elements ``lo..hi`` of the contribution, weighted, to ``buffer``."""
+        mine = self._contribution
+        assert mine is not None
+        length = len(mine.values)
+        end = min(hi, length)
+        if mine.weight:
+            np.multiply(mine.values[lo:end], np.float32(mine.weight), out=buffer[lo:end])
+        else:
+            buffer[lo:end] = 0.0  # also where a value is not finite
+        if hi > length:
+            buffer[max(lo, length) : hi] = mine.numbers[max(lo, length) - length : hi - length]

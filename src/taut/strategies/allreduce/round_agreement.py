@@ -1,0 +1,161 @@
+"""Members who tell each other where they stand when the membership changes: the ground under ``Group`` and ``Quorum``.
+
+Everything is said under one version of the membership. When that changes, what was said under the old one is void, and
+every member tells every other the last round that it has (its *stand*). Once all stands of the version are in, all know
+the same and act alike (``_agree``). Changes may come in quick succession, and members learn of them at different times:
+only the latest version counts, and what comes for a later one than ours is kept until we learn of it.
+
+Where rounds change what a member carries with it (``since``: weights and the optimizer's state, under ``sync``), who
+comes in mid-run is *bare*: it has the state after no round, or after one that is not the last. It takes no part before it
+has been given that state by one of those who have it (``state_transfer.py``), and as no round is complete without it, they
+still have it when it asks.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import ClassVar
+
+from taut.core.messages import Note
+from taut.errors import MalformedMessage
+from taut.strategies.api import Place, Tell
+
+NEW = -1  # the stand of who has not taken part in any version yet
+
+
+@dataclass(frozen=True, slots=True)
+class Stand:
+    """``round``: the last one that a member has or, while it is ``hollow``, that it came after."""
+
+    round: int
+    hollow: bool
+
+
+class Standing(ABC):
+    """One member's machine. ``kinds``: its messages and how many numbers go with each, the version first; ``stands_as``:
+    the kind that tells a stand; ``lane``: tells machines of the same workers apart. ``since``: the round after which the
+    member's state is, NEW if it has none yet; None where rounds stand for themselves."""
+
+    kinds: ClassVar[Mapping[str, int]]
+    stands_as: ClassVar[str]
+
+    def __init__(self, place: Place, lane: int = 0, since: int | None = None) -> None:
+        self.place, self.lane = place, lane
+        self.stand = Stand(NEW if since is None else since, True)
+        self.carries = since is not None
+        self.bare = since == NEW
+        self._counted = False  # a version was agreed on in which it had the state: it has taken part since
+        self.givers: list[int] = []  # while it is bare: who has what it lacks, the first to be asked first
+        self.settled = False  # all stands of this version are in
+        # Whether nobody had completed a round when all stands were in for the first time; None before that. No round can
+        # be completed without this member from then on, so it never comes too late for the last one.
+        self.founder: bool | None = None
+        self._stood = False  # and ours is told
+        self._stands: dict[int, dict[int, Stand]] = {}  # of this version and of later ones
+        self._early: list[tuple[int, Note, bytes]] = []
+
+    @abstractmethod
+    def _agree(self, stands: Mapping[int, Stand]) -> list[Tell]:
+        """All members' stands are in."""
+
+    @abstractmethod
+    def _take(self, sender: int, note: Note, payload: bytes) -> list[Tell]:
+        """A member's message under this version, which is settled."""
+
+    def hears(self, note: Note) -> bool:
+        """Whether a message is this machine's."""
+        return note.kind in self.kinds and note.part == self.lane
+
+    def heard(self, sender: int, note: Note, payload: bytes) -> list[Tell]:
+        """A member's message. ``MalformedMessage`` if it makes no sense; nothing has changed then."""
+        version = self._version(note)
+        if version < self.place.version:
+            return []  # nobody counts on what was said under a version that is over
+        if note.kind == self.stands_as:
+            self._stands.setdefault(version, {})[sender] = Stand(note.round - 1, bool(note.numbers[1]))
+            return self._take_stand() + self._settle()
+        tells = self._take_stand()
+        if version > self.place.version or not self.settled:
+            self._early.append((sender, note, payload))
+            return tells
+        if sender not in self.place.members:
+            raise MalformedMessage(f"{note.kind} of worker {sender}, which is not in the group")
+        return tells + self._take(sender, note, payload)
+
+    def placed(self, place: Place) -> list[Tell]:
+        """The members changed."""
+        if place.version == self.place.version:
+            return []
+        self.place = place
+        self._stood = self.settled = False
+        self._stands = {version: stands for version, stands in self._stands.items() if version >= place.version}
+        self._early = [item for item in self._early if self._version(item[1]) >= place.version]
+        return self._take_stand()
+
+    def _take_stand(self) -> list[Tell]:
+        """Tell the others where we stand, once per version."""
+        if self._stood:
+            return []
+        self._stood = True
+        version, stand = self.place.version, Stand(NEW, True) if self.bare else self.stand
+        self._stands.setdefault(version, {})[self.place.rank] = stand
+        note = Note(self.stands_as, stand.round + 1, self.lane, [version, float(stand.hollow)])
+        return [Tell(other, note) for other in self.place.others] + self._settle()
+
+    def _settle(self) -> list[Tell]:
+        stands = self._stands.get(self.place.version, {})
+        if self.settled or not stands.keys() >= set(self.place.members):
+            return []
+        self.settled = True
+        if self.founder is None:
+            self.founder = all(stands[member].hollow for member in self.place.members)
+        return self._agree({member: stands[member] for member in self.place.members})
+
+    def testify(self, place: Place) -> list[Tell]:
+        """Tell the members of ``place`` that this member holds what the last round brought. It takes part in none."""
+        self.place = place
+        note = Note(self.stands_as, self.stand.round + 1, self.lane, [place.version, 0.0])
+        return [Tell(other, note) for other in place.others]
+
+    def introduce(self) -> list[Tell]:
+        """Tell the others where this member stands, before there is a round to join."""
+        return self._take_stand()
+
+    @abstractmethod
+    def take_over(self, round: int) -> list[Tell]:
+        """The state after ``round`` is here: this member is ``bare`` no more. What it gave to the round that it is in
+        came of another state, and is dropped."""
+
+    @property
+    def forsaken(self) -> bool:
+        """It lacks the state, and so does everybody else."""
+        return self.bare and self.settled and not self.givers
+
+    def _look_round(self, stands: Mapping[int, Stand], top: int, follows: bool) -> None:
+        """Our state must be after round ``top``, or we must have taken part since, so that what comes next ``follows``.
+        Else we are bare: we came late, or what we took over died with whoever gave it."""
+        fits = self.stand.round == top or (follows and self._counted)
+        self._counted = not self.bare and (fits or not self.stand.hollow)
+        if not self.carries or self._counted:
+            return
+        self.bare, self.stand = True, Stand(max(0, top), True)
+        able = [rank for rank in stands if top >= 0 and stands[rank].round == top and rank != self.place.rank]
+        self.givers = sorted(able, key=lambda rank: (stands[rank].hollow, rank))
+
+    def _retake(self) -> list[Tell]:
+        """Look again at what came early. What makes no sense now is dropped: it is too late to say so."""
+        tells: list[Tell] = []
+        early, self._early = self._early, []
+        for sender, note, payload in early:
+            with suppress(MalformedMessage):
+                tells += self.heard(sender, note, payload)
+        return tells
+
+    def _version(self, note: Note) -> int:
+        expected = self.kinds[note.kind]
+        if len(note.numbers) != expected or not all(0 <= number < 2**53 for number in note.numbers):
+            raise MalformedMessage(f"a {note.kind} with the numbers {note.numbers}")
+        return int(note.numbers[0])

@@ -1,0 +1,279 @@
+"""Synchronous data-parallel training: every optimizer step uses the mean gradient over all workers' samples.
+
+    g  <-  sum_i s_i g_i / sum_i s_i        s_i: samples of worker i; all optimizers make the same step
+
+That is one worker with the sum of the batches. A worker without data takes part with weight 0, and its optimizer moves
+along. The run ends in the round in which all say that they have ended, the same for all, so replicas stay equal to the
+last bit, whoever dies.
+
+The vector is cut into lanes (buckets of gradients), each an all-reduce of its own, so that the first can be under way
+while backward still works on the others: ``launch``. What goes with the gradients: samples * clipping norm and samples *
+each number of the optimizer's groups (learning rates, momentum, ...), so that a schedule that depends on the worker's own
+count of steps cannot drive replicas apart, and those without data know them too; and which parameters had a gradient.
+
+A script may have several optimizers (``local.wishes``). A round is for those that this worker's script steps now; where
+others step another one in the same round, that one takes the mean over their samples alone, and moves here, too.
+
+Who joins in mid-run, or comes back, is given the state of one who has it (``state_transfer.py``); ``local.since`` is
+``standing.NEW`` then. Its own numbers do not count, since its schedule begins anew: where none but such have data, theirs
+do.
+
+With a codec (``local.coder``) what each worker sends is compressed, with feedback of its own, in one lane
+(``compressed_group.py``); where that would be more than a ring sends, the ring is used as without.
+
+Papers: Li et al. 2020, "PyTorch Distributed" (buckets); Chen et al. 2016, "Revisiting Distributed Synchronous SGD"
+(backup workers, ``backup_workers.py``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+from taut.core.events import Ended
+from taut.errors import MalformedMessage, Misuse
+from taut.strategies.allreduce.backup_workers import Quorum
+from taut.strategies.allreduce.compressed_group import Gathering, VectorCoder, pays
+from taut.strategies.allreduce.group import Group
+from taut.strategies.allreduce.sync_state import Averaging, Lane, Wish, buckets
+from taut.strategies.api import (
+    COMPRESSORS,
+    Draining,
+    Finished,
+    Heard,
+    Local,
+    Method,
+    MethodAction,
+    MethodEvent,
+    Place,
+    Placed,
+    Proceed,
+    Stepped,
+    Tell,
+    check_whole,
+)
+from taut.written import did_you_mean
+
+if TYPE_CHECKING:
+    from taut.strategies.api import Vector
+
+SCHEDULES = ("ring", "tree", "halving-doubling", "torus")
+BACKENDS = ("gloo", "nccl")  # of torch.distributed; see worker/talks/torch_group.py
+NUMBERS = 5  # that go with each lane at least, before which of its tensors had a gradient (``Averaging.head``)
+
+
+@dataclass(frozen=True)
+class Sync(Method):
+    """``--strategy sync``. ``schedule``: of the all-reduce, or ``gloo`` or ``nccl`` to leave it to torch.distributed;
+    ``every``: micro-batches per step; ``backup``: how many workers may be late; ``bucket_mib``: size of a bucket of
+    gradients, 0 for all in one.
+
+    >>> Sync(schedule="tree", every=4).consensus
+    True
+    >>> Sync(every=0)
+    Traceback (most recent call last):
+    taut.errors.Misuse: sync: every=0: expected a whole number of at least 1
+    """
+
+    name: ClassVar[str] = "sync"
+    paper: ClassVar[str] = "Chen et al. 2016"
+    vector: ClassVar[Literal["weights", "gradients"]] = "gradients"
+    consensus: ClassVar[bool] = True
+    concurrent: ClassVar[bool] = True
+    turns_until_finished: ClassVar[bool] = True
+    hands_over: ClassVar[bool] = True
+    majority: ClassVar[bool] = True
+    codecs: ClassVar[tuple[str, ...]] = ("dense", "threshold", *COMPRESSORS)
+
+    schedule: str = "ring"
+    every: int = 1
+    backup: int = 0
+    bucket_mib: float = 4.0
+
+    def __post_init__(self) -> None:
+        known = (*SCHEDULES, *BACKENDS)
+        if self.schedule not in known:
+            remedy = did_you_mean(self.schedule, known, "take 'ring'")
+            raise Misuse(f"sync: schedule={self.schedule}", f"one of {', '.join(known)}", remedy)
+        check_whole(self, "every", 1)
+        check_whole(self, "backup", 0)
+        if not 0 <= self.bucket_mib < 2**20:
+            raise Misuse(f"sync: bucket_mib={self.bucket_mib}", "0 (one bucket) or more")
+        if self.backup and self.schedule != "ring":
+            expected = "no schedule beside backup: one worker collects the gradients"
+            raise Misuse(f"sync: backup={self.backup} with schedule={self.schedule}", expected, "leave schedule out")
+
+    @property
+    def backend(self) -> str | None:
+        """The torch.distributed backend that does it, if one does. Where there is none (a simulation), a ring does."""
+        return self.schedule if self.schedule in BACKENDS else None
+
+    @property
+    def launches(self) -> bool:
+        """Lanes may be launched while backward goes on."""
+        return not self.backup and self.backend is None
+
+    @property
+    def takes_newcomers(self) -> bool:
+        return self.backend is None
+
+    def check_codec(self, codec: str) -> None:
+        if codec == "dense" or self.launches:
+            return
+        setting = f"backup={self.backup}" if self.backup else f"schedule={self.schedule}"
+        raise Misuse(f"codec {codec!r} with sync:{setting}", "dense, or none", f"leave {setting} out, or the codec")
+
+    def start(self, place: Place, local: Local) -> Averaging:
+        sizes: Sequence[int] = getattr(local, "sizes", [len(local.x)])
+        present: Vector | None = getattr(local, "present", None)
+        coder: VectorCoder | None = getattr(local, "coder", None)
+        since: int = getattr(local, "since", 0)
+        wishes: list[Wish] = getattr(local, "wishes", None) or [Wish([0.0])]
+        if coder is not None:
+            self.check_codec(coder.name)
+            if pays(coder.bits, coder.workers):
+                machine = Gathering(place, len(local.x), coder, since=since)
+                return Averaging(local, [Lane(0, len(local.x), 0, len(sizes), machine)], wishes, present=present)
+        return Averaging(local, self._lanes(place, sizes, since), wishes, present=present)
+
+    def _lanes(self, place: Place, sizes: Sequence[int], since: int) -> list[Lane]:
+        schedule = "ring" if self.backend else self.schedule
+        lanes = []
+        for number, (first, last) in enumerate(buckets(sizes, self.bucket_mib if self.launches else 0.0)):
+            lo, hi = sum(sizes[:first]), sum(sizes[:last])
+            quorum = Quorum(place, hi - lo, self.backup, since) if self.backup else None
+            lanes.append(Lane(lo, hi, first, last, quorum or Group(place, hi - lo, schedule, number, since)))
+        return lanes
+
+    def launch(self, state: Averaging, lane: int, samples: int, rate: float) -> list[MethodAction]:
+        """This lane's part of x is final: send it. Only before ``Stepped``, which launches the rest."""
+        return self._take(state, self._begin(state, state.lanes[lane], samples, rate))
+
+    def on(self, state: Averaging, event: MethodEvent, now: float) -> list[MethodAction]:
+        tells: list[Tell] = []
+        match event:
+            case Stepped(samples, rate):
+                state.waiting = True
+                for lane in state.lanes:
+                    tells += self._begin(state, lane, samples, rate)
+            case Heard(sender, note, payload) if state.handover.hears(note):
+                state.handover.heard(sender, note, payload)
+            case Heard(sender, note, payload):
+                lanes = [lane for lane in state.lanes if lane.machine.hears(note)]
+                if not lanes:
+                    raise MalformedMessage(f"{note.kind!r} is no message of sync's")
+                tells += lanes[0].machine.heard(sender, note, payload)
+            case Placed(place):
+                self._reopen(state, place.version)
+                state.handover.placed(place.members)
+                for lane in state.lanes:
+                    tells += lane.machine.placed(place)
+            case Ended():
+                pass
+            case Draining():
+                state.draining = True
+        return self._take(state, tells + state.handover.ask(state.lanes[0].machine))
+
+    def agreed(self, state: Averaging) -> int:
+        machines = [lane.machine for lane in state.lanes]
+        return machines[0].place.version if all(machine.settled for machine in machines) else 0
+
+    # ------------------------------------------------------------------------------------------- newcomers
+
+    def bare(self, state: Averaging) -> bool:
+        """This worker lacks the state that the others have."""
+        return state.lanes[0].machine.bare
+
+    def forsaken(self, state: Averaging) -> bool:
+        """And nobody is left who has it."""
+        return state.handover.forsaken(state.lanes[0].machine)
+
+    def takers(self, state: Averaging) -> list[int]:
+        """Who is to be given this worker's state, now: its optimizer has made the last step, and not the next."""
+        machine = state.lanes[0].machine
+        return state.handover.takers(machine, machine.completed) if state.waiting or state.finished else []
+
+    def give(self, state: Averaging, to: int, data: bytes) -> list[MethodAction]:
+        """Here is that state, for one of the ``takers``."""
+        return [*state.handover.give(to, state.lanes[0].machine.completed, data, state.finished)]
+
+    def handed(self, state: Averaging, starting: bool = False) -> bytes | None:
+        """The state that this worker is to take over now: before it ``starting``, or in a turn, whose gradient is dropped
+        then."""
+        return state.handover.whole(state.lanes[0].machine) if state.waiting or starting else None
+
+    def took(self, state: Averaging, votes: bool) -> list[MethodAction]:
+        """That is done. ``votes``: the position in the schedule of the learning rate came with it."""
+        round, tells = state.handover.done(), list[Tell]()
+        state.votes = votes
+        for lane in state.lanes:
+            tells += lane.machine.take_over(round)
+        if not state.handover.over:
+            return self._take(state, tells)
+        state.waiting, state.finished, state.rate = False, True, None
+        return [*tells, Proceed(), Finished()]
+
+    def refuse(self, state: Averaging) -> list[MethodAction]:
+        """It cannot be read: another one is asked."""
+        state.handover.shun()
+        return [*state.handover.ask(state.lanes[0].machine)]
+
+    # --------------------------------------------------------------------------------------------- one step
+
+    def _begin(self, state: Averaging, lane: Lane, samples: int, rate: float) -> list[Tell]:
+        if lane.launched:
+            return []
+        lane.launched = True
+        present = () if state.present is None else state.present[lane.first : lane.last].tolist()
+        state.wishes[0].numbers[0] = rate
+        extra = (*state.head(samples), *present)
+        return lane.machine.begin(state.local.x[lane.lo : lane.hi], samples, state.draining, extra, keeps=True)
+
+    def _reopen(self, state: Averaging, version: int) -> None:
+        """Somebody went in mid-step: its gradient must not be in some lanes and not in others. Who has all lanes has the
+        step, and hands it on; who has not gives all lanes up, and if nobody has, the survivors make the step again."""
+        if all(lane.done for lane in state.lanes):
+            return
+        for machine in [lane.machine for lane in state.lanes if lane.done]:
+            if isinstance(machine, Group) and machine.place.version != version:
+                machine.reopen()
+
+    def _take(self, state: Averaging, tells: list[Tell]) -> list[MethodAction]:
+        """When all lanes have come to their end, the mean is written to x, not before (see ``_reopen``), and the worker
+        goes on."""
+        actions: list[MethodAction] = [*tells]
+        if state.waiting and all(lane.done for lane in state.lanes):
+            state.waiting = False
+            state.rounds += 1
+            for lane in state.lanes:
+                self._write(state, lane)
+                lane.launched = False
+            actions.append(Proceed())
+            machine = state.lanes[0].machine
+            if machine.ending == machine.contributors and not state.finished:
+                state.finished = True
+                actions.append(Finished())
+        return actions
+
+    def _write(self, state: Averaging, lane: Lane) -> None:
+        total = lane.machine.mean(state.local.x[lane.lo : lane.hi])
+        length = state.head_length
+        if lane is state.lanes[-1]:
+            state.agree(lane.machine.extra[:length] if total else [0.0] * length, total)
+        if state.present is not None:
+            state.present[lane.first : lane.last] = lane.machine.extra[length:] if total else 0.0
+
+    def agreed_rate(self, state: Averaging) -> float | None:
+        return state.rate
+
+    def owed(self, state: Averaging) -> int:
+        machine = state.lanes[0].machine
+        return machine.owed if isinstance(machine, Quorum) else 0
+
+    def figures(self, state: Averaging) -> dict[str, float]:
+        machine = state.lanes[0].machine
+        dropped = machine.dropped if isinstance(machine, Quorum) else 0
+        coded = isinstance(machine, Gathering)
+        taken = {"taken_over": float(state.handover.taken)} if state.handover.taken else {}
+        return {"rounds": float(state.rounds), "dropped": float(dropped), **({"coded": 1.0} if coded else {}), **taken}

@@ -1,0 +1,115 @@
+"""What a worker keeps of synchronous training: the vector's lanes, each with the machine that averages it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from taut.strategies.allreduce.backup_workers import Quorum
+from taut.strategies.allreduce.group import Group
+from taut.strategies.allreduce.state_transfer import Handover
+from taut.strategies.api import Local
+
+if TYPE_CHECKING:
+    from taut.strategies.api import Vector
+
+ELEMENTS_PER_MIB = (1 << 20) // 4
+
+
+@dataclass
+class Lane:
+    """A range of the vector, with the machine that averages it. ``first..last``: the tensors that lie in it."""
+
+    lo: int
+    hi: int
+    first: int
+    last: int
+    machine: Group | Quorum
+    launched: bool = False
+
+    @property
+    def done(self) -> bool:
+        """Its part of this step is: the mean is here."""
+        return self.launched and self.machine.done
+
+
+@dataclass
+class Wish:
+    """The numbers that one optimizer's step depends on (learning rates, momentum, ...), the same everywhere.
+
+    Before a round, ``numbers`` are this worker's own, and ``steps`` says whether its gradients are for this optimizer.
+    After it, ``numbers`` are the mean over the samples of all workers whose gradients were; those are ``share`` of all
+    samples of the round, and where that is 0 the numbers mean nothing.
+    """
+
+    numbers: list[float]
+    steps: bool = True
+    share: float = 1.0
+
+
+@dataclass
+class Averaging:
+    """A worker's state. ``rate``: the learning rate agreed upon in the last round; None if nobody had data.
+    ``clip_norm``: the worker's wish before a turn, what was agreed upon after it; 0 for none. ``wishes``: one for each
+    optimizer of the script, the same number everywhere."""
+
+    local: Local
+    lanes: list[Lane]
+    wishes: list[Wish]
+    waiting: bool = False  # the worker waits for the rest of the round
+    draining: bool = False
+    finished: bool = False
+    rate: float | None = None
+    clip_norm: float = 0.0
+    rounds: int = 0
+    present: Vector | None = None  # per tensor: how many workers had a gradient
+    handover: Handover = field(default_factory=Handover)
+    votes: bool = True  # its own learning rate counts
+
+    def head(self, samples: int) -> list[float]:
+        """Return the numbers to sum over all workers of a round to which this one gives ``samples``."""
+        numbers = [samples * self.clip_norm]
+        for wish in self.wishes:
+            given = samples if wish.steps else 0
+            votes = given if self.votes else 0
+            numbers += [given, votes, *(given * each for each in wish.numbers), *(votes * each for each in wish.numbers)]
+        return numbers
+
+    @property
+    def head_length(self) -> int:
+        return 1 + sum(2 + 2 * len(wish.numbers) for wish in self.wishes)
+
+    def agree(self, head: Sequence[float], total: float) -> None:
+        """Take over the sums of all ``head``; ``total``: the samples of the round."""
+        self.clip_norm = head[0] / total if total else 0.0
+        self.rate, at = None, 1
+        for wish in self.wishes:
+            given, votes, length = head[at], head[at + 1], len(wish.numbers)
+            wish.share = given / total if total else 0.0
+            if given:
+                first, weight = (at + 2 + length, votes) if votes else (at + 2, given)
+                wish.numbers = [number / weight for number in head[first : first + length]]
+                self.rate = wish.numbers[0] if self.rate is None else self.rate
+            at += 2 + 2 * length
+
+
+def buckets(sizes: Sequence[int], mib: float) -> list[tuple[int, int]]:
+    """Tensors of these sizes, from the last to the first (the order in which backward makes their gradients), in runs
+    of about ``mib`` MiB: first and one after the last of each.
+
+    >>> buckets([1 << 18, 1 << 18, 10, 1 << 20], 2.0)
+    [(3, 4), (0, 3)]
+    >>> buckets([5, 5], 0)
+    [(0, 2)]
+    """
+    if not mib:
+        return [(0, len(sizes))]
+    found: list[tuple[int, int]] = []
+    last, elements = len(sizes), 0
+    for number in reversed(range(len(sizes))):
+        elements += sizes[number]
+        if elements >= mib * ELEMENTS_PER_MIB or number == 0:
+            found.append((number, last))
+            last, elements = number, 0
+    return found

@@ -1,0 +1,242 @@
+"""What a method that exchanges vectors is: events in, actions out, as for every strategy; its messages never get lost.
+
+A *method* sees its worker's vector x (weights after the local step, or gradients before it), which it changes in place
+while it handles an event, and nothing else of the world. The shell (``worker/talks/rounds.py``, the simulator) tells it:
+
+    Stepped    the worker made a local step and waits: x is the method's until it answers ``Proceed``
+    Heard      a message came (once, in order per sender: ``channels.py`` sees to that)
+    Placed     the members changed, and with them the graph
+    Ended      the worker has no data left; it goes on taking turns (``Stepped`` with no samples) for the others' sake
+    Draining   the run is over, for everybody
+    Leaving    this worker goes, and the others go on; it stays, in turns without data, while the method is ``owing``
+
+and carries out its answers: ``Tell`` (post a message), ``Proceed`` (after ``Stepped``: take the next step) and
+``Finished`` (after ``Draining``: nobody waits for this worker any more, and it waits for nobody).
+
+Between ``Proceed`` and the next ``Stepped`` the worker trains, and ``Heard`` is held back until it stops, so that x is
+never touched by two. A method that is ``concurrent`` is told at once, and must leave x alone then.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
+
+from taut.errors import Misuse
+from taut.strategies.api_events import (
+    Draining,
+    Finished,
+    Heard,
+    HeldUp,
+    Leaving,
+    MethodAction,
+    MethodEvent,
+    Placed,
+    Proceed,
+    Refuse,
+    Stepped,
+    Tell,
+)
+from taut.strategies.member_place import Place
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    from taut.topologies.shape import Shape
+
+    Vector = npt.NDArray[np.float32]
+
+
+# What a method is written with, from one place: its records are in files of their own.
+__all__ = [
+    "CODECS",
+    "COMPRESSORS",
+    "OWN_CODECS",
+    "Draining",
+    "Finished",
+    "Heard",
+    "HeldUp",
+    "Leaving",
+    "Local",
+    "Method",
+    "MethodAction",
+    "MethodEvent",
+    "Place",
+    "Placed",
+    "Proceed",
+    "Refuse",
+    "Stepped",
+    "Tell",
+    "check_share",
+    "check_whole",
+]
+
+# Of ``taut.codecs.REGISTRY``, which strategies do not import; a test compares the two.
+OWN_CODECS = ("tether", "threshold", "dense")
+COMPRESSORS = (
+    "topk",
+    "fp16",
+    "bf16",
+    "int8",
+    "fp8",
+    "onebit",
+    "sign",
+    "qsgd",
+    "terngrad",
+    "dgc",
+    "randomk",
+    "powersgd",
+    "demo",
+)
+CODECS = (*OWN_CODECS, *COMPRESSORS)
+
+
+class Local(Protocol):
+    """What a method sees of its worker."""
+
+    @property
+    def x(self) -> Vector:
+        """The vector it exchanges: float32, in place. Of weights or, for methods of gradients, of gradients."""
+
+    def emit(self) -> bytes | None:
+        """What the run's codec has to say after the local step, for neighbours who ``absorb`` it."""
+
+    def absorb(self, payload: bytes) -> None:
+        """Include a neighbour's ``emit``. ``MalformedMessage`` if it is none."""
+
+
+class Method(ABC):
+    """A frozen dataclass of hyper-parameters; ``start`` makes the state, ``on`` changes it and answers.
+
+    ``vector``: what x is. ``consensus``: after ``Finished`` all replicas are equal. ``topologies``: the shapes it is
+    meant for (empty: any). ``directed``: whether it works on directed graphs. ``codecs``: those it can use, its own
+    choice first. ``streams``: it talks in what the codec emits of the weights; else a codec that is not dense is a
+    ``coder`` of its local's, for vectors.
+    """
+
+    name: ClassVar[str]
+    paper: ClassVar[str] = ""
+    vector: ClassVar[Literal["weights", "gradients"]] = "weights"
+    consensus: ClassVar[bool] = False
+    concurrent: ClassVar[bool] = False
+    directed: ClassVar[bool] = False
+    topologies: ClassVar[tuple[str, ...]] = ()
+    codecs: ClassVar[tuple[str, ...]] = ("dense",)
+    streams: ClassVar[bool] = False
+    admits_late: ClassVar[bool] = True
+    # Who comes in mid-run is given all that a step changes, at a moment that all have agreed on (``state_transfer.py``).
+    hands_over: ClassVar[bool] = False
+    # What a worker that was given up does, when it comes back, with what it did meanwhile. "sum": it is added to what the
+    # others have; "mix": its weights are averaged with theirs, as the method does anyway; "take": it is dropped, and the
+    # worker takes the others' state.
+    returns: ClassVar[Literal["sum", "mix", "take"]] = "take"
+    majority: ClassVar[bool] = False  # in lock-step: of two halves that cannot hear each other one at most may go on
+    # Others may wait for this worker's turn: when it has no data left, it goes on taking turns for their sake.
+    lockstep: ClassVar[bool] = True
+    drifts: ClassVar[bool] = False  # a worker whose round is held up trains on meanwhile
+    # Even while it drains, because the last turn is agreed upon by taking it.
+    turns_until_finished: ClassVar[bool] = False
+    shapes_gradient: ClassVar[bool] = False
+    # Of its state, in a run of several workers that goes on from a checkpoint with the mean of their weights: what all
+    # have alike, and what is each one's own. The rest begins anew.
+    keeps_common: ClassVar[tuple[str, ...]] = ()
+    keeps_own: ClassVar[tuple[str, ...]] = ()
+
+    @abstractmethod
+    def start(self, place: Place, local: Local) -> Any:
+        """The state of a worker at ``place`` whose x is the run's initial state (or a donor's)."""
+
+    @abstractmethod
+    def on(self, state: Any, event: MethodEvent, now: float) -> list[MethodAction]:
+        """Tell ``state`` (changed in place) that ``event`` happened; what is to be done about it."""
+
+    @property
+    def takes_newcomers(self) -> bool:
+        """As it is set, workers may join in mid-run."""
+        return self.admits_late
+
+    def shape_gradient(self, state: Any, gradient: Vector, rate: float) -> None:
+        """Change the gradient in place before the optimizer sees it; called only where ``shapes_gradient``."""
+        raise AssertionError(f"{self.name} shapes gradients, and does not say how")
+
+    def check_shape(self, shape: Shape, workers: int) -> None:  # noqa: B027
+        """``Misuse`` where the method cannot start with so many workers in this shape, beyond what ``directed`` and
+        ``topologies`` say. Asked once, before the run."""
+
+    def check_codec(self, codec: str) -> None:  # noqa: B027
+        """``Misuse`` where the method, as it is set, cannot use this codec (its name), though it is one of ``codecs``."""
+
+    def check_optimizer(self, optimizer: str, settings: Mapping[str, Any]) -> None:  # noqa: B027
+        """``Misuse`` for an optimizer (by its name, and the settings of one of its parameter groups) that does not go
+        with the method. Asked by each worker, before it trains."""
+
+    def unsent(self, state: Any, gone: Collection[int]) -> list[Any]:
+        """This worker was given up: what its codec emitted, or it relays, and may not have reached those who are not
+        ``gone``, for ``welcomed``. Asked only where ``returns`` is "sum"."""
+        return []
+
+    def welcomed(self, state: Any, unsent: Sequence[Any]) -> list[MethodAction]:
+        """This worker came back, and ``state`` is new: ``unsent`` is to reach everybody, itself included."""
+        return []
+
+    def owed(self, state: Any) -> int:
+        """How many turns without data (``Stepped`` with no samples) the worker must take before it trains again: what
+        it missed. Each is answered at once."""
+        return 0
+
+    def agreed_rate(self, state: Any) -> float | None:
+        """The learning rate that all use for the step that follows this turn; None: each its own."""
+        return None
+
+    def agreed(self, state: Any) -> int:
+        """Of a method that needs a ``majority``: the version of the membership in which all members have told this worker
+        where they stand; 0 while some have not."""
+        return 0
+
+    def owing(self, state: Any) -> bool:
+        """This worker is ``Leaving``, and something that it did, or passes on, is not with the others yet: it stays until
+        that is so, and takes turns without data, where others wait for turns."""
+        return False
+
+    def dispensable(self, state: Any) -> bool:
+        """Nothing of this worker's training is in what it waits for: it may leave without waiting for it."""
+        return False
+
+    def drifting(self, state: Any) -> bool:
+        """Whether the worker trains on, or may, since its round is held up; not when that is over."""
+        return False
+
+    def spare(self, state: Any) -> bool:
+        """Whether this worker waits while others train, as a rule, and not only for their messages."""
+        return False
+
+    def rounds_over(self, state: Any) -> int:
+        """How many rounds, or other exchanges that are waited for, this worker has behind it. Of a method that
+        ``drifts``: how long they take, as a rule, tells when one is held up."""
+        return 0
+
+    def figures(self, state: Any) -> dict[str, float]:
+        """What this method counts (dropped gradients, rounds, ...), for the statistics."""
+        return {}
+
+
+def check_whole(method: Any, name: str, least: int, remedy: str = "") -> None:
+    """``Misuse`` unless the hyper-parameter is a whole number of at least ``least``.
+
+    >>> from types import SimpleNamespace
+    >>> check_whole(SimpleNamespace(name="averaging", every=0), "every", 1)
+    Traceback (most recent call last):
+    taut.errors.Misuse: averaging: every=0: expected a whole number of at least 1
+    """
+    value = getattr(method, name)
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise Misuse(f"{method.name}: {name}={value}", f"a whole number of at least {least}", remedy)
+
+
+def check_share(method: Any, name: str, low: float = 0.0, high: float = 1.0) -> None:
+    """``Misuse`` unless ``low < value <= high``."""
+    value = getattr(method, name)
+    if not isinstance(value, int | float) or not low < value <= high:
+        raise Misuse(f"{method.name}: {name}={value}", f"a number above {low:g} and up to {high:g}")

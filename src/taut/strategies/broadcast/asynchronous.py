@@ -1,0 +1,25 @@
+"""Asynchronous, complete, unbounded delay: nobody waits, every update reaches everybody.
+
+    w_i  <-  w_i + update_j     whenever update_j arrives, in any order
+
+Staleness is measured (``BroadcastState.staleness``, in own iterations) and the codec makes updates smaller as it grows.
+Papers: Strom 2015 (threshold updates, peer to peer); the y² cluster.
+"""
+
+from __future__ import annotations
+
+from taut.strategies.broadcast.broadcast import Broadcast
+
+
+class Asynchronous(Broadcast):
+    """``--strategy async``: the reliable broadcast, and no waiting at all.
+
+    >>> strategy = Asynchronous(merge=b"".join)
+    >>> state = strategy.start(rank=0, synced=True)
+    >>> from taut.core.events import Published
+    >>> strategy.on(state, Published(b"update"), now=0.0)   # alone: nobody to tell
+    []
+    """
+
+    name = "async"
+    complete = True

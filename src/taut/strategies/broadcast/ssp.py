@@ -1,0 +1,64 @@
+"""Stale synchronous parallel: complete communication, bounded delay.
+
+    a worker goes on  iff  its clock <= slack + the slowest clock          clock: iterations that are behind it
+
+Between workers that train, there are never more than ``slack`` iterations; with slack 0 they go in lock-step, with a
+large slack nobody ever waits, as in ``async``. Clocks travel in reports, at once when they move. Who has died, has ended
+or is only joining holds nobody back, and who waits for data counts as level with the fastest.
+Paper: Ho et al. 2013, "More Effective Distributed ML via a Stale Synchronous Parallel Parameter Server".
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+from taut.core.events import Action, Event, Synced, Ticked
+from taut.strategies.api import check_whole
+from taut.strategies.broadcast.broadcast import Broadcast
+from taut.strategies.broadcast.state import BroadcastState
+
+
+@dataclass(frozen=True)
+class StaleSynchronous(Broadcast):
+    """``--strategy ssp:3``: nobody gets more than 3 iterations ahead of the slowest.
+
+    >>> from taut.core.events import Arrived, PeerJoined
+    >>> from taut.core.messages import Report
+    >>> strategy = StaleSynchronous(merge=b"".join, slack=1)
+    >>> state = strategy.start(rank=0, synced=True)
+    >>> _ = strategy.on(state, PeerJoined(1), now=0.0)
+    >>> _ = strategy.on(state, Arrived(1, Report(0, 0, False, {}, [], -1, clock=4), []), now=0.0)
+    >>> [strategy.on(state, Ticked(clock), now=0.0) is None or strategy.may_go(state) for clock in (4, 5, 6)]
+    [True, True, False]
+    """
+
+    name: ClassVar[str] = "ssp"
+    complete: ClassVar[bool] = True
+    bounded: ClassVar[bool] = True
+
+    slack: int = 3
+
+    def __post_init__(self) -> None:
+        check_whole(self, "slack", 0, "slack 0 is lock-step; for no bound at all take async")
+
+    def horizon(self, state: BroadcastState) -> float:
+        training = [link.clock for link in state.links.values() if not link.pending and link.final < 0]
+        return min(training) + self.slack if training else math.inf
+
+    def on(self, state: BroadcastState, event: Event, now: float) -> list[Action]:
+        if isinstance(event, Synced):
+            state.clock = state.fastest()  # a newcomer does not begin at zero: all others would wait for it
+        elif isinstance(event, Ticked):
+            state.clock = max(state.clock, event.clock)
+            self._hurry(state)
+        return super().on(state, event, now)
+
+    def _hurry(self, state: BroadcastState) -> None:
+        """Somebody may be waiting for this: reports go out at once. Where the slack is large, not for every tick, so that
+        up to a quarter of it is lost and so many messages are saved."""
+        for link in state.links.values():
+            link.report_due = True
+            if state.clock - link.told_clock > self.slack // 4:
+                link.reported_s = float("-inf")

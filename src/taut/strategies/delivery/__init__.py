@@ -1,0 +1,1 @@
+"""Reliable delivery between two workers: channels, retransmission, flow control, batches of payloads."""

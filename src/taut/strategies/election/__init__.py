@@ -1,0 +1,1 @@
+"""Elect a membership while no supervisor can be reached."""

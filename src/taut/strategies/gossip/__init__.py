@@ -1,0 +1,1 @@
+"""Strategies that exchange with neighbours only: gossip, dpsgd, adpsgd, sgp, choco, gossipgrad, relaysgd."""

@@ -1,0 +1,155 @@
+"""Codistillation: each worker trains a model of its own, and also to agree with what its peers' models predict.
+
+    loss_i = task loss + weight * agreement(f(x; w_i), mean over peers j of f(x; w_j as they were))
+
+Peers' weights travel every ``every`` steps only, to the neighbours in the topology; between that, their predictions come
+from stale copies, which the paper found to cost nothing. Replicas never become equal: they agree in what they say, not in
+their weights, so the end takes the best of them (``--finish best``). ``burn_in``: steps on the task alone, until what the
+peers predict is worth something. The agreement itself is the worker's business: ``worker/talks/distillation.py``.
+Paper: Anil et al. 2018, "Large scale distributed neural network training through online distillation".
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+import numpy as np
+
+from taut.core.events import Ended
+from taut.core.messages import Note
+from taut.errors import MalformedMessage, Misuse
+from taut.strategies.api import (
+    Draining,
+    Finished,
+    Heard,
+    Local,
+    Method,
+    MethodAction,
+    MethodEvent,
+    Place,
+    Placed,
+    Proceed,
+    Stepped,
+    Tell,
+    check_share,
+    check_whole,
+)
+
+if TYPE_CHECKING:
+    from taut.strategies.api import Vector
+
+MOST_UNSEEN = 2
+LOSSES = ("auto", "kl", "mse")
+
+
+@dataclass(frozen=True)
+class Teacher:
+    """A peer's weights as they were after ``steps`` of its steps; they came at step ``since`` of this worker's."""
+
+    weights: Vector = field(repr=False)
+    steps: int
+    since: int
+
+
+@dataclass
+class Codistilling:
+    """A worker's state."""
+
+    local: Local
+    place: Place
+    teachers: dict[int, Teacher] = field(default_factory=dict)
+    steps: int = 0
+    sent: int = 0
+    withheld: int = 0  # from those who had not seen the last ones
+    agreement: float = 0.0  # the last one, for the statistics
+    unseen: Counter[int] = field(default_factory=Counter)  # weights that were sent, and not seen yet, by receiver
+
+
+@dataclass(frozen=True)
+class Codistillation(Method):
+    """``--strategy codistillation:every=50,weight=1,burn_in=100``. ``loss``: ``kl`` between the softmaxes of the outputs
+    (over their last dimension), ``mse`` between the outputs, ``auto``: kl for outputs of two dimensions and at least two
+    columns, mse for others.
+
+    >>> method = Codistillation(every=2, burn_in=4)
+    >>> from taut.testing.method_world import MethodWorld
+    >>> world = MethodWorld(method, [np.full(2, float(rank), np.float32) for rank in range(3)])
+    >>> world.run(4)
+    >>> state = world.actors[0].method_state
+    >>> method.active(state), sorted(state.teachers), state.teachers[2].weights.tolist()
+    (True, [1, 2], [2.0, 2.0])
+    """
+
+    name: ClassVar[str] = "codistillation"
+    paper: ClassVar[str] = "Anil et al. 2018"
+    returns: ClassVar[Literal["sum", "mix", "take"]] = "mix"
+    lockstep: ClassVar[bool] = False
+    directed: ClassVar[bool] = True
+
+    every: int = 50
+    weight: float = 1.0
+    burn_in: int = 0
+    loss: str = "auto"
+
+    def __post_init__(self) -> None:
+        check_whole(self, "every", 1)
+        check_whole(self, "burn_in", 0)
+        check_share(self, "weight", 0.0, float("inf"))
+        if self.loss not in LOSSES:
+            raise Misuse(f"codistillation: loss={self.loss}", "one of " + ", ".join(LOSSES))
+
+    def start(self, place: Place, local: Local) -> Codistilling:
+        return Codistilling(local, place)
+
+    def on(self, state: Codistilling, event: MethodEvent, now: float) -> list[MethodAction]:
+        actions: list[MethodAction] = []
+        match event:
+            case Stepped(samples, _):
+                if samples:
+                    state.steps += 1
+                    if state.steps % self.every == 0:
+                        actions += self._show(state)
+                actions.append(Proceed())
+            case Heard(sender, Note(kind="weights", round=steps), payload):
+                if len(payload) != state.local.x.nbytes:
+                    raise MalformedMessage(f"weights of {len(payload)} bytes; this model has {state.local.x.nbytes}")
+                if sender in state.place.members:
+                    actions.append(Tell(sender, Note("seen")))
+                    state.teachers[sender] = Teacher(np.frombuffer(payload, np.float32), steps, state.steps)
+            case Heard(sender, Note(kind="seen")):
+                state.unseen[sender] = max(0, state.unseen[sender] - 1)
+            case Placed(place):
+                state.place = place
+                state.teachers = {rank: t for rank, t in state.teachers.items() if rank in place.members}
+            case Draining():
+                actions.append(Finished())
+            case Heard() | Ended():
+                pass
+        return actions
+
+    def _show(self, state: Codistilling) -> list[Tell]:
+        """This worker's weights, to those who learn from it. For one that cannot be heard only a few wait: the others
+        would be out of date when they came."""
+        graph = state.place.graph(state.steps // self.every)
+        learners = graph.outward(state.place.rank)
+        others = [rank for rank in learners if state.unseen[rank] < MOST_UNSEEN]
+        state.withheld += len(learners) - len(others)
+        state.unseen.update(others)
+        state.sent += len(others)
+        payload = state.local.x.tobytes() if others else b""
+        return [Tell(other, Note("weights", state.steps), payload) for other in others]
+
+    def active(self, state: Codistilling) -> bool:
+        """Whether the worker is to agree with anybody yet."""
+        return bool(state.teachers) and state.steps >= self.burn_in
+
+    def figures(self, state: Codistilling) -> dict[str, float]:
+        ages = [state.steps - teacher.since for teacher in state.teachers.values()]
+        return {
+            "teachers": float(len(ages)),
+            "teacher_age_steps": float(np.mean(ages)) if ages else 0.0,
+            "agreement": state.agreement,
+            "weights_sent": float(state.sent),
+        }

@@ -1,0 +1,152 @@
+"""D-PSGD: after each local step, every worker averages its weights with its neighbours'.
+
+    x_i  <-  sum_j W_ij x_j        W doubly stochastic, so the mean is conserved
+
+Synchronous between neighbours only: a worker waits for those it is wired to. Moments of the optimizer stay at home;
+weights are what travels. The step comes before the mixing, as in later papers; Lian et al. mix while the gradient of the
+unmixed weights is being computed, which converges at the same rate.
+Paper: Lian et al. 2017, "Can Decentralized Algorithms Outperform Centralized Algorithms?".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+import numpy as np
+
+from taut.errors import Misuse
+from taut.strategies.allreduce.robust_mean import check_robust, clip, median, trimmed
+from taut.strategies.api import Heard, Local, MethodAction, Place, Stepped, check_share, check_whole
+from taut.strategies.gossip.mixing_rows import check_mixing, shares
+from taut.strategies.gossip.momentum import GradientTracking, QuasiGlobalMomentum, check_kind, check_optimizer
+from taut.strategies.gossip.neighbour_rounds import Neighbourhood, NeighbourRounds, check_length, tell_all
+
+if TYPE_CHECKING:
+    from taut.strategies.api import Vector
+    from taut.topologies.shape import Shape
+
+MIXINGS = ("metropolis", "uniform")
+
+
+@dataclass
+class Mixing(Neighbourhood):
+    """A worker's state."""
+
+    momentum: QuasiGlobalMomentum | None = None
+    tracking: GradientTracking | None = None
+
+
+@dataclass(frozen=True)
+class DPSGD(NeighbourRounds[Mixing]):
+    """``--strategy dpsgd``, ``dpsgd:mixing=uniform``, ``dpsgd:momentum=quasi-global``, ``dpsgd:tracking=true``,
+    ``dpsgd:robust=median``, ``dpsgd:every=8,robust=trimmed`` (with ``--topology complete``: a robust average of all).
+
+    Arguments:
+        mixing: ``metropolis`` weights, for any undirected graph; ``uniform`` ones where everybody has equally many
+            neighbours, also along directed edges (exponential, one-peer).
+        momentum: ``quasi-global``, for data that differs between workers; the optimizer then has none (momentum.py).
+        mu: of that momentum.
+        tracking: step along the tracked mean of all gradients (momentum.py). Doubles the traffic.
+        robust: ``median``, ``trimmed`` or ``clip``, against neighbours whose weights are wrong (robust_mean.py).
+        every: local steps between two rounds.
+
+    >>> DPSGD(momentum="quasi-global").shapes_gradient, DPSGD().shapes_gradient
+    (True, False)
+    """
+
+    name: ClassVar[str] = "dpsgd"
+    paper: ClassVar[str] = "Lian et al. 2017"
+    returns: ClassVar[Literal["sum", "mix", "take"]] = "mix"
+    keeps_own: ClassVar[tuple[str, ...]] = ("momentum.m",)
+    mixing: str = "metropolis"
+    momentum: str = "none"
+    mu: float = 0.9
+    tracking: bool = False
+    robust: str = "none"
+    every: int = 1
+
+    def __post_init__(self) -> None:
+        if self.mixing not in MIXINGS:
+            raise Misuse(f"dpsgd: mixing={self.mixing}", f"one of {', '.join(MIXINGS)}")
+        check_kind(self)
+        check_share(self, "mu", high=0.9999)
+        check_robust(self.name, self.robust)
+        check_whole(self, "every", 1)
+        if self.tracking and (self.robust != "none" or self.every > 1):
+            given = f"robust={self.robust}" if self.robust != "none" else f"every={self.every}"
+            raise Misuse(f"dpsgd: tracking with {given}", "one of them", "tracking needs plain mixing at each step")
+        if self.momentum != "none" and self.every > 1:
+            raise Misuse(f"dpsgd: momentum={self.momentum} with every={self.every}", "one of them", "drop every")
+        # Known by class otherwise; here they follow from the parameters.
+        object.__setattr__(self, "shapes_gradient", self.tracking or self.momentum != "none")
+        object.__setattr__(self, "directed", self.mixing == "uniform")
+
+    def start(self, place: Place, local: Local) -> Mixing:
+        state = Mixing(local, place)
+        if self.momentum != "none":
+            state.momentum = QuasiGlobalMomentum(local.x, self.mu)
+        if self.tracking:
+            state.tracking = GradientTracking(len(local.x))
+        return state
+
+    def send(self, state: Mixing) -> list[MethodAction]:
+        receivers = [other for other in self.outward(state) if other not in state.left]
+        if not receivers:
+            return []
+        payload = state.local.x.tobytes() + (state.tracking.y.tobytes() if state.tracking else b"")
+        return tell_all(state, receivers, payload)
+
+    def check(self, state: Mixing, heard: Heard) -> None:
+        check_length(heard, state.local, vectors=2 if state.tracking else 1)
+
+    def mixed(self, state: Mixing) -> Sequence[Vector]:
+        return (state.local.x, state.tracking.y) if state.tracking else (state.local.x,)
+
+    def merge(self, state: Mixing, given: Stepped, heard: Sequence[Heard]) -> None:
+        row = shares(state.place.graph(state.round), state.place.rank, self.mixing)
+        x = state.local.x
+        self._mix(x, row, {one.sender: np.frombuffer(one.payload, np.float32, x.size) for one in heard})
+        if state.tracking is not None:
+            theirs = {one.sender: np.frombuffer(one.payload, np.float32, x.size, x.nbytes) for one in heard}
+            average(state.tracking.y, row, theirs)
+        if state.momentum is not None:
+            state.momentum.mixed(x, given.rate)
+
+    def _mix(self, x: Vector, row: Mapping[int, float], theirs: Mapping[int, Vector]) -> None:
+        match self.robust:
+            case "median":
+                median([x, *theirs.values()], x)
+            case "trimmed":
+                trimmed([x, *theirs.values()], x)
+            case "clip":
+                clip(x, theirs, row)
+            case _:
+                average(x, row, theirs)
+
+    def restart(self, state: Mixing) -> None:
+        if state.tracking is not None:
+            state.tracking.restart()
+        if state.momentum is not None:
+            state.momentum.mixed(state.local.x, 0.0)
+
+    def shape_gradient(self, state: Mixing, gradient: Vector, rate: float) -> None:
+        if state.tracking is not None:
+            state.tracking.shape(gradient)
+        if state.momentum is not None:
+            state.momentum.shape(gradient)
+
+    def check_shape(self, shape: Shape, workers: int) -> None:
+        check_mixing(self, self.mixing, shape, workers)
+
+    def check_optimizer(self, optimizer: str, settings: Mapping[str, Any]) -> None:
+        if self.momentum != "none":
+            check_optimizer(f"dpsgd:momentum={self.momentum}", optimizer, settings)
+
+
+def average(x: Vector, row: Mapping[int, float], theirs: Mapping[int, Vector]) -> None:
+    """x <- sum_j W_ij x_j, in place; the share of a neighbour from whom nothing came stays with x."""
+    x *= np.float32(1.0 - sum([row[other] for other in theirs]))
+    for other, vector in sorted(theirs.items()):
+        x += np.float32(row[other]) * vector

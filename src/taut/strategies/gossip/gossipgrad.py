@@ -1,0 +1,89 @@
+"""GossipGraD: one partner per step, 1, 2, 4 ... places on, and after log p steps everybody changes places.
+
+    in round r:  k = r mod log2 p;   x  <-  (x + x of the worker 2^k places before) / 2
+
+One message per worker and step, however many there are: O(1) traffic, where all-reduce takes O(log p). After log p
+rounds everybody has indirectly heard everybody; then the places are dealt anew by lot, alike for all, so that over time
+everybody meets everybody directly. The mean is conserved: every x goes to one other, at weight 1/2.
+
+The paper also passes samples round a ring, so that workers see each other's data; here leases deal the samples anew in
+every pass, to everybody, which does the same. Weights travel; moments stay at home.
+Paper: Daily et al. 2018, "GossipGraD: scalable deep learning using gossip communication based asynchronous gradient
+descent".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from taut.strategies.api import Heard, Local, MethodAction, Place, Stepped, check_whole
+from taut.strategies.gossip.dpsgd import average
+from taut.strategies.gossip.neighbour_rounds import Neighbourhood, NeighbourRounds, tell
+from taut.topologies.splitmix import roll
+
+
+@dataclass(frozen=True)
+class GossipGraD(NeighbourRounds[Neighbourhood]):
+    """``--strategy gossipgrad``. It finds its partners itself, among all: the topology stays ``complete``.
+
+    Arguments:
+        seed: of the places.
+
+    >>> partners((0, 1, 2, 3), round=0, rank=2, seed=0), partners((0, 1, 2, 3), round=1, rank=2, seed=0)
+    ((3, 1), (0, 0))
+    """
+
+    name: ClassVar[str] = "gossipgrad"
+    paper: ClassVar[str] = "Daily et al. 2018"
+    returns: ClassVar[Literal["sum", "mix", "take"]] = "mix"
+    topologies: ClassVar[tuple[str, ...]] = ("complete",)
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        check_whole(self, "seed", 0)
+
+    def start(self, place: Place, local: Local) -> Neighbourhood:
+        return Neighbourhood(local, place)
+
+    def outward(self, state: Neighbourhood) -> list[int]:
+        return self._partner(state, 0)
+
+    def inward(self, state: Neighbourhood) -> list[int]:
+        return self._partner(state, 1)
+
+    def _partner(self, state: Neighbourhood, side: int) -> list[int]:
+        place = state.place
+        if len(place.members) < 2:
+            return []
+        return [partners(place.members, state.round, place.rank, self.seed)[side]]
+
+    def send(self, state: Neighbourhood) -> list[MethodAction]:
+        receivers = [other for other in self.outward(state) if other not in state.left]
+        return [tell(state, other, state.local.x.tobytes()) for other in receivers]
+
+    def merge(self, state: Neighbourhood, given: Stepped, heard: Sequence[Heard]) -> None:
+        theirs = {one.sender: np.frombuffer(one.payload, np.float32) for one in heard}
+        average(state.local.x, dict.fromkeys(theirs, 0.5), theirs)
+
+
+def partners(members: tuple[int, ...], round: int, rank: int, seed: int) -> tuple[int, int]:
+    """Whom ``rank`` sends to in this round, and whom it hears."""
+    hops = (len(members) - 1).bit_length()
+    places = dealt(members, round // hops, seed)
+    here, hop = places.index(rank), 1 << (round % hops)
+    return places[(here + hop) % len(places)], places[(here - hop) % len(places)]
+
+
+@lru_cache(maxsize=16)
+def dealt(members: tuple[int, ...], deal: int, seed: int) -> tuple[int, ...]:
+    """The members in the order of their places; the first deal is by rank.
+
+    >>> dealt((0, 1, 2, 3), 0, 0), sorted(dealt((0, 1, 2, 3), 5, 0))
+    ((0, 1, 2, 3), [0, 1, 2, 3])
+    """
+    return tuple(sorted(members, key=lambda rank: (roll(seed, deal, rank) if deal else 0, rank)))

@@ -1,0 +1,98 @@
+"""RelaySGD: models are summed along a tree, hop by hop, so that everybody gets everybody's, at equal weight.
+
+    to neighbour j:  m_ij = x_i + sum of the m_ki of the round before, over neighbours k other than j;  c_ij = 1 + their c
+    then             x_i <- (x_i + sum_j m_ji) / (1 + sum_j c_ji)
+
+with x_i after the local step. A tree has one way between any two, so every x is in the sum once, as old as it is far
+away. After as many rounds as the tree's diameter, x_i is the mean of all, uniform however badly the graph mixes; that is
+why it holds where workers see different data. Before that the counts say how many have been heard.
+Moments stay at home, and momentum helps. When the members change, the relays begin anew on the new tree.
+Paper: Vogels et al. 2021, "RelaySum for decentralized deep learning on heterogeneous data".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+import numpy as np
+
+from taut.errors import MalformedMessage
+from taut.strategies.api import Heard, Local, MethodAction, Place, Stepped
+from taut.strategies.gossip.neighbour_rounds import Neighbourhood, NeighbourRounds, check_length, tell
+
+if TYPE_CHECKING:
+    from taut.strategies.api import Vector
+
+
+@dataclass
+class Relays(Neighbourhood):
+    """A worker's state. ``heard``: of each neighbour in the tree, the last sum and how many models are in it."""
+
+    tree: list[int] = field(default_factory=list)
+    heard: dict[int, tuple[Vector, int]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class RelaySGD(NeighbourRounds[Relays]):
+    """``--strategy relaysgd --topology ring``: along a spanning tree of any connected graph.
+
+    >>> import numpy as np
+    >>> from taut.testing.method_world import MethodWorld
+    >>> world = MethodWorld(RelaySGD(), [np.full(1, float(rank), np.float32) for rank in range(4)], topology="line")
+    >>> world.run(40)
+    >>> bool(world.spread() < 1e-3)
+    True
+    """
+
+    name: ClassVar[str] = "relaysgd"
+    paper: ClassVar[str] = "Vogels et al. 2021"
+    returns: ClassVar[Literal["sum", "mix", "take"]] = "mix"
+    directed: ClassVar[bool] = True  # an edge is a channel, and those go both ways
+
+    def start(self, place: Place, local: Local) -> Relays:
+        return Relays(local, place, tree=tree_neighbours(place))
+
+    def outward(self, state: Relays) -> list[int]:
+        return state.tree
+
+    def inward(self, state: Relays) -> list[int]:
+        return state.tree
+
+    def send(self, state: Relays) -> list[MethodAction]:
+        x = state.local.x
+        actions: list[MethodAction] = []
+        for other in state.tree:
+            if other in state.left:
+                continue
+            relayed = [state.heard[k] for k in state.tree if k != other and k in state.heard]
+            total, count = x.copy(), 1
+            for vector, models in relayed:
+                total += vector
+                count += models
+            actions.append(tell(state, other, total.tobytes(), [count]))
+        return actions
+
+    def check(self, state: Relays, heard: Heard) -> None:
+        check_length(heard, state.local)
+        numbers = heard.note.numbers
+        if len(numbers) != 1 or not (1 <= numbers[0] < 2**31 and numbers[0] == int(numbers[0])):
+            raise MalformedMessage(f"relay counts {numbers}; one whole number from 1 was expected")
+
+    def merge(self, state: Relays, given: Stepped, heard: Sequence[Heard]) -> None:
+        x, count = state.local.x, 1
+        state.heard = {one.sender: (np.frombuffer(one.payload, np.float32), int(one.note.numbers[0])) for one in heard}
+        for vector, models in state.heard.values():
+            x += vector
+            count += models
+        x /= np.float32(count)
+
+    def restart(self, state: Relays) -> None:
+        state.tree = tree_neighbours(state.place)
+        state.heard.clear()
+
+
+def tree_neighbours(place: Place) -> list[int]:
+    """Those next to this worker in a spanning tree that all members work out alike."""
+    return place.shape.union(place.members).spanning_tree().neighbours(place.rank)

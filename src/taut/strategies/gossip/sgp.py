@@ -1,0 +1,146 @@
+"""SGP: stochastic gradient push. Push-sum averaging on directed graphs, where doubly stochastic weights may not exist.
+
+    z_i = x_i / w_i                      what the model trains on
+    x_i <- x_i - rate g(z_i)             the local step
+    send (p x_i, p w_i) to each of those it sends to, keep as much; p = 1 / (1 + how many they are)
+    x_i, w_i <- the sum of what was kept and what came
+
+The shares that a worker gives away sum to one, so the totals of x and of w are conserved, however late and in whatever
+order messages come, and z tends to the mean of all. The optimizer moves z, and x by as much. Moments stay at home.
+Paper: Assran et al. 2019, "Stochastic gradient push for distributed deep learning"; Kempe, Dobra, Gehrke 2003.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+import numpy as np
+
+from taut.errors import MalformedMessage, Misuse, RunFailed
+from taut.strategies.api import Heard, Local, MethodAction, Place, Stepped, check_whole
+from taut.strategies.gossip.mixing_rows import is_regular
+from taut.strategies.gossip.neighbour_rounds import Neighbourhood, NeighbourRounds, check_length, tell
+
+if TYPE_CHECKING:
+    from taut.strategies.api import Vector
+    from taut.topologies.graph import Graph
+    from taut.topologies.shape import Shape
+
+LEAST_WEIGHT = 2.0**-20  # below, a step of the local optimizer would move z by a million times its size
+LARGEST_WEIGHT = 2.0**31  # no run has so many workers, and each begins with 1
+LARGEST_CHECKED = 512  # workers: the check takes time that grows with their cube
+
+
+@dataclass
+class PushSum(Neighbourhood):
+    """A worker's state: ``x`` and ``w``; its z is ``local.x``."""
+
+    x: Vector = field(default_factory=lambda: np.zeros(0, np.float32))
+    w: float = 1.0
+
+
+@dataclass(frozen=True)
+class SGP(NeighbourRounds[PushSum]):
+    """``--strategy sgp --topology exponential``; ``sgp:overlap=1`` hides the network behind a step.
+
+    Arguments:
+        overlap: how many rounds late a message may come; it is folded in when it does. 0: synchronous.
+
+    >>> SGP(overlap=1).overlap
+    1
+    """
+
+    name: ClassVar[str] = "sgp"
+    paper: ClassVar[str] = "Assran et al. 2019"
+    returns: ClassVar[Literal["sum", "mix", "take"]] = "mix"
+    directed: ClassVar[bool] = True
+    overlap: int = 0
+
+    def __post_init__(self) -> None:
+        check_whole(self, "overlap", 0, "0 waits for every round, 1 for the one before")
+
+    def start(self, place: Place, local: Local) -> PushSum:
+        return PushSum(local, place, x=local.x.copy())
+
+    def send(self, state: PushSum) -> list[MethodAction]:
+        state.x += state.local.x - debiased(state)
+        receivers = [other for other in self.outward(state) if other not in state.left]
+        share = 1.0 / (1 + len(receivers))
+        state.x *= np.float32(share)
+        state.w *= share
+        payload = state.x.tobytes() if receivers else b""
+        return [tell(state, other, payload, [state.w]) for other in receivers]
+
+    def check(self, state: PushSum, heard: Heard) -> None:
+        check_length(heard, state.local)
+        numbers = heard.note.numbers
+        if len(numbers) != 1 or not 0.0 < numbers[0] <= LARGEST_WEIGHT:
+            raise MalformedMessage(f"push-sum weights {numbers}; one positive number, no larger than a run, was expected")
+
+    def merge(self, state: PushSum, given: Stepped, heard: Sequence[Heard]) -> None:
+        for one in heard:
+            state.x += np.frombuffer(one.payload, np.float32)
+            state.w += one.note.numbers[0]
+        if state.w < LEAST_WEIGHT:
+            raise RunFailed(
+                f"sgp: the push-sum weight of worker {state.place.rank} fell to {state.w:.3g}, so that its model is "
+                "noise; use a topology in which everybody hears about as many as it sends to, such as exponential"
+            )
+        state.local.x[:] = debiased(state)
+
+    def late(self, state: PushSum, heard: Sequence[Heard]) -> None:
+        if state.drift.then is not None:  # what it has moved by since comes into no round any more
+            state.x += state.local.x - state.drift.then[0]
+            state.drift.drop()
+        self.merge(state, Stepped(0), heard)
+
+    def restart(self, state: PushSum) -> None:
+        """What was under way is lost, in both columns; all weights are 1 again, so that nobody's stays small."""
+        state.w = 1.0
+        state.x[:] = state.local.x
+
+    def check_shape(self, shape: Shape, workers: int) -> None:
+        check_weights(shape, workers)
+
+    def figures(self, state: PushSum) -> dict[str, float]:
+        return {**super().figures(state), "weight": state.w}
+
+
+def debiased(state: PushSum) -> Vector:
+    """z = x / w."""
+    z: Vector = state.x / np.float32(state.w)
+    return z
+
+
+def check_weights(shape: Shape, workers: int) -> None:
+    """``Misuse`` where weights would tend to next to nothing: known before the start if the wiring does not vary."""
+    graph = shape.wire(range(workers))
+    if shape.varies or is_regular(graph) or workers > LARGEST_CHECKED:
+        return
+    weights = limit_weights(graph)
+    rank = min(weights, key=lambda one: (weights[one], one))
+    if weights[rank] < LEAST_WEIGHT:
+        raise Misuse(
+            f"sgp on this {shape.name}: the weight of worker {rank} would tend to {weights[rank]:.3g}",
+            f"weights of at least {LEAST_WEIGHT:.3g}",
+            "let everybody hear about as many as it sends to, as in --topology exponential",
+        )
+
+
+def limit_weights(graph: Graph) -> dict[int, float]:
+    """What the weights tend to when shares are pushed along ``graph`` for long; they sum to the number of workers.
+
+    >>> from taut.topologies.graph import Graph
+    >>> chain = Graph((0, 1), {(0, 1), (1, 0)}, directed=True)
+    >>> limit_weights(chain)
+    {0: 1.0, 1: 1.0}
+    """
+    size = len(graph.members)
+    matrix = graph.matrix("push") - np.eye(size)
+    matrix[-1] = 1.0  # one equation of P w = w follows from the others; this one fixes the sum
+    target = np.zeros(size)
+    target[-1] = size
+    solution = np.linalg.solve(matrix, target)
+    return dict(zip(graph.members, (round(float(each), 15) for each in solution), strict=True))

@@ -1,0 +1,102 @@
+"""Consensus ADMM: everybody minimizes its own loss, tied to a common z by a spring and a price.
+
+    x_i  ~  argmin f_i(x) + rho/2 |x - z + u_i|^2       by H steps of the user's optimizer
+    z    <-  mean_i (x_i + u_i)                         by an all-reduce
+    u_i  <-  u_i + x_i - z                              the scaled dual: what i keeps paying for disagreeing
+
+The second term reaches the optimizer as a gradient, rho (x - z + u), added to the loss's before its step. Exchanged:
+x + u. The x of the workers differ until the end, when all take z. The optimizer's moments stay at home; with momentum or
+Adam they contain the spring too. A worker that made no step since the last round abstains: its x was not minimized, so
+its dual must not go on growing. While a round is held up, the steps go on towards the z that there is; the dual grows by
+the x that was given. Two more vectors per worker (z and u).
+Paper: Boyd et al. 2011, "Distributed Optimization and Statistical Learning via the Alternating Direction Method of
+Multipliers", section 7.1.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from taut.collectives import named
+from taut.errors import Misuse
+from taut.strategies.allreduce.group import Group
+from taut.strategies.api import Local, Place, Tell, check_whole
+from taut.strategies.periodic.periodic import Period, Periodic
+
+if TYPE_CHECKING:
+    from taut.strategies.api import Vector
+
+
+@dataclass
+class Tied(Period):
+    """A worker's state: ``z`` is common, ``u`` its own. ``stepped``: it trained before it joined this round."""
+
+    z: Vector = None  # type: ignore[assignment]  # set by start, as all vectors here
+    u: Vector = None  # type: ignore[assignment]
+    stepped: bool = False
+
+
+@dataclass(frozen=True)
+class ADMM(Periodic):
+    """``--strategy admm:rho=0.1,every=10``.
+
+    ``rho``: the stiffness of the spring, in units of the loss's curvature; ``every``: steps that make one minimization;
+    ``schedule``: of the all-reduce.
+
+    >>> import numpy as np
+    >>> from taut.testing.method_world import MethodWorld
+    >>> world = MethodWorld(ADMM(every=1), [np.full(1, float(rank), np.float32) for rank in range(3)])
+    >>> world.run(1); world.finish()
+    >>> [x.tolist() for x in world.vectors()]
+    [[1.0], [1.0], [1.0]]
+    """
+
+    name: ClassVar[str] = "admm"
+    paper: ClassVar[str] = "Boyd et al. 2011"
+    shapes_gradient: ClassVar[bool] = True
+    keeps_common: ClassVar[tuple[str, ...]] = ("z",)
+    keeps_own: ClassVar[tuple[str, ...]] = ("u",)
+
+    rho: float = 0.1
+    every: int = 10
+    schedule: str = "ring"
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.rho, int | float) or not 0.0 < self.rho < math.inf:
+            raise Misuse(f"admm: rho={self.rho}", "a number above 0", "0.01 to 1 suits most losses; 0 is 'independent'")
+        check_whole(self, "every", 1, "so many steps approximate one minimization")
+        named(self.schedule)
+
+    def start(self, place: Place, local: Local) -> Tied:
+        group = Group(place, len(local.x), self.schedule)
+        return Tied(local, place, group, z=local.x.copy(), u=np.zeros_like(local.x))
+
+    def shape_gradient(self, state: Tied, gradient: Vector, rate: float) -> None:
+        """gradient += rho (x - z + u)"""
+        pull = state.local.x - state.z
+        pull += state.u
+        pull *= np.float32(self.rho)
+        gradient += pull
+
+    def due(self, state: Tied) -> bool:
+        return state.steps >= self.every
+
+    def hold(self, state: Tied) -> Vector:
+        return state.local.x.copy()
+
+    def join(self, state: Tied) -> list[Tell]:
+        state.stepped = state.steps > 0
+        return self.begin(state, state.local.x + state.u, float(state.stepped), keeps=True)
+
+    def conclude(self, state: Tied) -> None:
+        if state.trained or state.newcomers:  # else z is common already, and nothing is new
+            state.group.mean(state.z)
+        if state.stepped:
+            state.u += state.local.x
+            state.u -= state.z
+        if state.draining and self.agreed(state):
+            state.local.x[:] = state.z

@@ -1,0 +1,92 @@
+"""Local SGD: everybody trains alone for H steps, then all weights are averaged.
+
+    x_i  <-  sum_j n_j x_j / sum_j n_j        every H steps; n_j: the samples that j trained on since the last time
+
+With H = 1 and plain SGD that is synchronous training. Exchanged: the weights, by an all-reduce. The optimizer's moments
+(momentum, Adam's m and v) stay at home and are not touched: they go on from the mean.
+Papers: McDonald et al. 2010, "Distributed Training Strategies for the Structured Perceptron"; Stich 2018, "Local SGD
+Converges Fast and Communicates Little".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from taut.collectives import named
+from taut.errors import Misuse
+from taut.strategies.allreduce.final_model import Latecomers
+from taut.strategies.allreduce.group import Group
+from taut.strategies.allreduce.robust_group import RobustGroup
+from taut.strategies.allreduce.robust_mean import check_robust
+from taut.strategies.api import Local, Place, Tell, check_whole
+from taut.strategies.periodic.periodic import Period, Periodic
+
+WEIGHTS = ("samples", "equal")
+
+
+@dataclass(frozen=True)
+class Averaging(Periodic):
+    """``--strategy averaging:every=8``.
+
+    ``every``: local steps between two averages. ``weights``: ``samples`` weighs a worker by what it trained on since the
+    last average; ``equal`` weighs all alike that trained at all. ``schedule``: of the all-reduce. ``robust``: ``median``,
+    ``trimmed`` or ``clip``, against workers whose weights are wrong: everybody then sends its weights to everybody, and
+    all count alike, whether they trained or not (robust_group.py).
+
+    A round that is held up (somebody has died, and nobody knows yet) holds up nobody's training: with d what a worker has
+    moved by since it contributed, x <- mean + d when the round is over.
+
+    A worker that is out of data goes on joining rounds, but does not hold the mean back: it counts for nothing until it
+    trains again. When nobody has trained, all x are equal already and stay.
+
+    >>> import numpy as np
+    >>> from taut.testing.method_world import MethodWorld
+    >>> world = MethodWorld(Averaging(every=2), [np.full(1, float(rank), np.float32) for rank in range(3)])
+    >>> world.run(2)
+    >>> [x.tolist() for x in world.vectors()]
+    [[1.0], [1.0], [1.0]]
+    """
+
+    name: ClassVar[str] = "averaging"
+    paper: ClassVar[str] = "Stich 2018"
+    returns: ClassVar[Literal["sum", "mix", "take"]] = "mix"
+
+    every: int = 8
+    weights: str = "samples"
+    schedule: str = "ring"
+    robust: str = "none"
+
+    def __post_init__(self) -> None:
+        check_whole(self, "every", 1, "1 averages after every step, 'independent' never does")
+        if self.weights not in WEIGHTS:
+            raise Misuse(f"averaging: weights={self.weights}", " or ".join(WEIGHTS))
+        named(self.schedule)
+        check_robust(self.name, self.robust)
+        if self.robust != "none" and self.schedule != "ring":
+            raise Misuse(f"averaging: schedule={self.schedule} with robust={self.robust}", "one of them", "drop schedule")
+
+    def start(self, place: Place, local: Local) -> Period:
+        if self.robust == "none":
+            return Period(local, place, Group(place, len(local.x), self.schedule))
+        late = Latecomers(by_majority=True)
+        return Period(local, place, RobustGroup(place, len(local.x), self.robust), late=late)
+
+    def due(self, state: Period) -> bool:
+        return state.steps >= self.every
+
+    def join(self, state: Period) -> list[Tell]:
+        weight = float(state.samples) if self.weights == "samples" else float(state.steps > 0)
+        return self.begin(state, state.local.x, weight, keeps=True)
+
+    def conclude(self, state: Period) -> None:
+        """One weight that is not finite spoils the mean of all. All have the same bits of it, and all go on without."""
+        if not (state.trained or state.newcomers):
+            return
+        if state.group.finite:
+            state.group.mean(state.local.x)
+        else:
+            state.spoilt += 1
+
+    def figures(self, state: Period) -> dict[str, float]:
+        return super().figures(state) | ({"spoilt": float(state.spoilt)} if state.spoilt else {})

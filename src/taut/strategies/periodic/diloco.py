@@ -1,0 +1,224 @@
+"""DiLoCo: local training for H steps, then one step of Nesterov momentum along the mean of what everybody changed.
+
+    D      =  theta - sum_i n_i x_i / sum_i n_i         the outer gradient; n_i: samples since the last round
+    m      <- mu m + D
+    theta  <- theta - eta (D + mu m)                    x_i <- theta
+
+theta is common; the inner optimizer (AdamW in the paper) and its moments stay at home, untouched. Exchanged: x, every H
+steps. Two more vectors per worker (theta and m). With eta = 1 and mu = 0 this is ``averaging``.
+
+**Streaming** (``fragments=k``): the vector is cut into k fragments that take turns, one every H / k steps, so each still
+comes up every H steps and the peak traffic is k times lower. With ``overlap=t`` the worker trains on while the average
+is under way and includes it t steps later: x <- a x + (1 - a) theta on that fragment, a being ``mixing``.
+
+**Delayed Nesterov** (``delayed=true``): nobody waits for anybody; see ``diloco_delayed.py``.
+
+**Held up**, a worker trains on, and x <- theta + d (or, streaming, a x_then + (1 - a) theta + d) when the round is over,
+d = x - x_then being what it has moved by since it should have been (``overlapped_round.py``). The outer step is of what was given.
+
+theta and m become common in somebody's first round, not before: such a round is a plain average (theta <- mean, m <- 0)
+for all. That is so at the start of a run, and whenever somebody joined.
+Papers: Douillard et al. 2023, "DiLoCo"; Douillard et al. 2025, "Streaming DiLoCo with overlapping communication".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from taut.errors import Misuse
+from taut.strategies.allreduce.final_model import Latecomers
+from taut.strategies.allreduce.group import Group
+from taut.strategies.allreduce.robust_group import RobustGroup
+from taut.strategies.allreduce.robust_mean import check_robust
+from taut.strategies.api import Local, MethodAction, MethodEvent, Place, Tell, check_share, check_whole
+from taut.strategies.periodic.periodic import Period, Periodic
+from taut.strategies.server.diloco_delayed import Delayed, Pushing
+
+if TYPE_CHECKING:
+    from taut.strategies.api import Vector
+
+
+@dataclass
+class Fragment:
+    """A part of the vector. ``common``: its theta is everybody's; ``samples``: trained on since its last round."""
+
+    lo: int
+    hi: int
+    common: bool = False
+    samples: int = 0
+
+
+@dataclass
+class Outer(Period):
+    """A worker's state."""
+
+    theta: Vector = None  # type: ignore[assignment]  # set by start, as all vectors here
+    momentum: Vector = None  # type: ignore[assignment]
+    scratch: Vector = None  # type: ignore[assignment]  # a fragment of the mean
+    fragments: list[Fragment] = field(default_factory=list)
+    agreed: int = 0  # rounds in a row in which all were draining
+
+    @property
+    def knows_turn(self) -> bool:
+        """Whose turn it is among the fragments goes by the number of the round; a newcomer learns it in its first."""
+        return len(self.fragments) == 1 or self.rounds > 0
+
+
+@dataclass(frozen=True)
+class DiLoCo(Periodic):
+    """``--strategy diloco:every=100,outer_rate=0.7,outer_momentum=0.9``.
+
+    ``every``: H. ``outer_rate``: eta. ``outer_momentum``: mu. ``fragments``, ``overlap``, ``mixing``: the streaming form
+    (1 and 0: not streaming). ``delayed``: the asynchronous form. ``robust``: ``median``, ``trimmed`` or ``clip`` in place
+    of the mean, against workers whose weights are wrong: all count alike then, and send to all (robust_group.py).
+
+    >>> import numpy as np
+    >>> from taut.testing.method_world import MethodWorld
+    >>> world = MethodWorld(DiLoCo(every=4, fragments=2), [np.zeros(5, np.float32) for _ in range(3)])
+    >>> world.run(8); world.finish()
+    >>> world.spread()
+    0.0
+    """
+
+    name: ClassVar[str] = "diloco"
+    paper: ClassVar[str] = "Douillard et al. 2023"
+    concurrent: ClassVar[bool] = True  # an overlapped average goes on while the worker trains
+    keeps_common: ClassVar[tuple[str, ...]] = ("theta", "momentum", "fragments")
+
+    every: int = 100
+    outer_rate: float = 0.7
+    outer_momentum: float = 0.9
+    fragments: int = 1
+    overlap: int = 0
+    mixing: float = 0.5
+    delayed: bool = False
+    robust: str = "none"
+
+    def __post_init__(self) -> None:
+        check_whole(self, "every", 1, "the paper takes 500, small models do well with 20 to 100")
+        check_share(self, "outer_rate", high=10.0)
+        if not isinstance(self.outer_momentum, int | float) or not 0.0 <= self.outer_momentum < 1.0:
+            raise Misuse(f"diloco: outer_momentum={self.outer_momentum}", "a number from 0 up to, not including, 1")
+        check_whole(self, "fragments", 1, "1 is the whole vector at once")
+        check_whole(self, "overlap", 0, "0 waits for the average")
+        if not isinstance(self.mixing, int | float) or not 0.0 <= self.mixing < 1.0:
+            raise Misuse(f"diloco: mixing={self.mixing}", "a number from 0 up to, not including, 1", "0 keeps no x")
+        if self.fragments > self.every or self.overlap > self.every // self.fragments:
+            raise Misuse(
+                f"diloco: every={self.every},fragments={self.fragments},overlap={self.overlap}",
+                f"an overlap of at most every / fragments = {self.every / self.fragments:g} steps, and at least 1",
+                "take a larger every, or fewer fragments",
+            )
+        if self.delayed and (self.fragments > 1 or self.overlap):
+            raise Misuse(
+                "diloco: delayed with fragments or overlap",
+                "one of the two forms",
+                "delayed=true waits for nobody anyway",
+            )
+        check_robust(self.name, self.robust)
+        if self.robust != "none" and (self.delayed or self.fragments > 1):
+            given = "delayed" if self.delayed else f"fragments={self.fragments}"
+            remedy = "a holder's word and a listener's zeros cannot be outvoted: drop " + given
+            raise Misuse(f"diloco: robust={self.robust} with {given}", "one of them", remedy)
+
+    def start(self, place: Place, local: Local) -> Outer | Pushing:
+        if self.delayed:
+            return self._delayed.start(place, local)
+        length = len(local.x)
+        size = -(-length // self.fragments)
+        plain = self.robust == "none"
+        parts = [Fragment(min(lo, length), min(lo + size, length)) for lo in range(0, size * self.fragments, size or 1)]
+        return Outer(
+            local,
+            place,
+            Group(place, size) if plain else RobustGroup(place, size, self.robust),
+            late=Latecomers(by_majority=not plain),
+            theta=local.x.copy(),
+            momentum=np.zeros_like(local.x),
+            scratch=np.zeros(size, np.float32),
+            fragments=parts or [Fragment(0, 0)],
+        )
+
+    @property
+    def _delayed(self) -> Delayed:
+        return Delayed(self.every, self.outer_rate, self.outer_momentum)
+
+    def on(self, state: Any, event: MethodEvent, now: float) -> list[MethodAction]:
+        if isinstance(state, Pushing):
+            return self._delayed.on(state, event, now)
+        return super().on(state, event, now)
+
+    def owing(self, state: Any) -> bool:
+        return self._delayed.owing(state) if isinstance(state, Pushing) else super().owing(state)
+
+    def drifting(self, state: Any) -> bool:
+        return self._delayed.drifting(state) if isinstance(state, Pushing) else super().drifting(state)
+
+    def rounds_over(self, state: Any) -> int:
+        return self._delayed.rounds_over(state) if isinstance(state, Pushing) else super().rounds_over(state)
+
+    def figures(self, state: Any) -> dict[str, float]:
+        return self._delayed.figures(state) if isinstance(state, Pushing) else super().figures(state)
+
+    def due(self, state: Outer) -> bool:
+        return state.steps >= self.every // self.fragments
+
+    def waits(self, state: Outer) -> bool:
+        return state.moved >= self.overlap
+
+    def hold(self, state: Outer) -> Vector:
+        return state.local.x.copy()
+
+    def join(self, state: Outer) -> list[Tell]:
+        for fragment in state.fragments:
+            fragment.samples += state.samples
+        if not state.knows_turn:
+            return state.group.begin(state.scratch, 0.0, state.draining, (1.0, 0.0, 1.0))
+        fragment = state.fragments[state.group.completed % self.fragments]
+        values = np.zeros_like(state.scratch)
+        values[: fragment.hi - fragment.lo] = state.local.x[fragment.lo : fragment.hi]
+        samples, fragment.samples = float(fragment.samples), 0
+        return self.begin(state, values, samples, float(not fragment.common), keeps=True)
+
+    def conclude(self, state: Outer) -> None:
+        if not state.group.mean(state.scratch):
+            return  # everybody was listening for whose turn it is
+        fragment = state.fragments[(state.group.completed - 1) % self.fragments]
+        part = slice(fragment.lo, fragment.hi)
+        mean = state.scratch[: fragment.hi - fragment.lo]
+        theta, momentum, x = state.theta[part], state.momentum[part], state.local.x[part]
+        if state.group.extra[2] > 0.0:  # somebody does not share this fragment's theta yet
+            theta[:], momentum[:] = mean, 0.0
+            fragment.common = True
+        elif state.trained:
+            nesterov(theta, momentum, theta - mean, self.outer_rate, self.outer_momentum)
+        if state.moved:
+            x *= np.float32(self.mixing)
+            x += np.float32(1.0 - self.mixing) * theta
+        else:
+            x[:] = theta
+        everybody = state.group.ending == state.group.contributors
+        # Who takes part for the first time has not counted before, so nobody may have.
+        state.agreed = (0 if state.newcomers else state.agreed) + 1 if everybody else 0
+
+    def agreed(self, state: Outer) -> bool:
+        """All fragments have come up since everybody stopped training."""
+        return state.agreed >= self.fragments
+
+
+def nesterov(theta: Vector, momentum: Vector, gradient: Vector, rate: float, decay: float) -> None:
+    """m <- mu m + D; theta <- theta - eta (D + mu m), in place (``gradient`` too).
+
+    >>> theta, momentum = np.float32([1.0]), np.float32([0.0])
+    >>> nesterov(theta, momentum, np.float32([0.5]), rate=1.0, decay=0.5)
+    >>> theta.tolist(), momentum.tolist()
+    ([0.25], [0.5])
+    """
+    momentum *= np.float32(decay)
+    momentum += gradient
+    gradient += np.float32(decay) * momentum
+    gradient *= np.float32(rate)
+    theta -= gradient

@@ -1,0 +1,163 @@
+"""Federated averaging: in each round, a few chosen workers train; everybody takes over their mean.
+
+    S_r: max(1, C p) workers drawn at random        x  <-  sum_{i in S_r} n_i x_i / sum_{i in S_r} n_i
+
+n_i: the samples that i trained on in this round. Who is not chosen waits for the mean, and its data with it: it neither
+trains in vain nor throws a step away. (Its leases are trained on when it is chosen; only the very first step of a run is
+made before anybody is chosen, and counts with its samples.) When none of the chosen had data, as towards the end of a
+run, everybody who has some is chosen for the next round. While a round is held up everybody trains, and comes to the next
+one with that. Exchanged: the weights. The optimizer's moments stay at home
+and go on from the mean; a client of the paper starts with fresh ones, which for its plain SGD is the same.
+
+``robust``: the median, say, of what the chosen have, instead of their mean (``robust_group.py``). Who is chosen nobody
+claims: all draw it. So what somebody did who was not chosen (a round was held up) does not count yet: it stays on top of
+the mean until its turn.
+Paper: McMahan et al. 2017, "Communication-Efficient Learning of Deep Networks from Decentralized Data".
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from taut.collectives import named
+from taut.errors import Misuse
+from taut.strategies.allreduce.final_model import Latecomers
+from taut.strategies.allreduce.group import OWN_NUMBERS, Group
+from taut.strategies.allreduce.robust_group import RobustGroup
+from taut.strategies.allreduce.robust_mean import check_robust
+from taut.strategies.api import Local, Place, Tell, check_share, check_whole
+from taut.strategies.periodic.periodic import Period, Periodic
+
+if TYPE_CHECKING:
+    from taut.strategies.api import Vector
+    from taut.topologies.shape import Shape
+
+FEWEST = 3  # of whom a median can outvote one
+
+
+@dataclass
+class Client(Period):
+    """A worker's state. ``chosen``: how many rounds it was chosen for; ``idle_round``: nobody trained in the last one.
+    Where it is robust: ``common``, the last round's mean; ``gave``: steps and samples of the round under way."""
+
+    chosen: int = 0
+    idle_round: bool = False
+    common: Vector | None = None
+    gave: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True)
+class FedAvg(Periodic):
+    """``--strategy fedavg:fraction=0.5,steps=20``.
+
+    ``fraction``: of the workers that train in a round (C). ``steps``: that they train for. ``samples``: train until so
+    many were seen instead; E local epochs over n samples and p workers are ``samples = E n / p``. ``seed``: of the draw,
+    which everybody makes alike from it, the round's number and the members. ``robust``: ``median``, ``trimmed`` or
+    ``clip`` of the chosen, at least three: all of them count alike then, and everybody sends to everybody.
+
+    >>> import numpy as np
+    >>> from taut.testing.method_world import MethodWorld
+    >>> world = MethodWorld(FedAvg(fraction=0.5, steps=4), [np.zeros(1, np.float32) for _ in range(4)])
+    >>> world.run(8, ends=True); world.finish()
+    >>> world.spread()
+    0.0
+    """
+
+    name: ClassVar[str] = "fedavg"
+    paper: ClassVar[str] = "McMahan et al. 2017"
+
+    fraction: float = 0.5
+    steps: int = 20
+    samples: int = 0
+    seed: int = 0
+    schedule: str = "ring"
+    robust: str = "none"
+
+    def __post_init__(self) -> None:
+        check_share(self, "fraction")
+        check_whole(self, "steps", 1, "so many local steps make a round")
+        check_whole(self, "samples", 0, "0 counts steps instead")
+        check_whole(self, "seed", 0)
+        named(self.schedule)
+        check_robust(self.name, self.robust)
+        if self.robust != "none" and self.schedule != "ring":
+            raise Misuse(f"fedavg: schedule={self.schedule} with robust={self.robust}", "one of them", "drop schedule")
+
+    def check_shape(self, shape: Shape, workers: int) -> None:
+        count = self._chosen(workers)
+        if self.robust != "none" and count < FEWEST:
+            given = (
+                f"fedavg: robust={self.robust} with fraction={self.fraction:g} of {workers} workers: {count} in a round"
+            )
+            raise Misuse(given, f"at least {FEWEST}, so that one can be outvoted", "take a larger fraction")
+
+    def start(self, place: Place, local: Local) -> Client:
+        if self.robust == "none":
+            return Client(local, place, Group(place, len(local.x), self.schedule))
+        group = RobustGroup(place, len(local.x), self.robust, voters=self._voters)
+        return Client(local, place, group, late=Latecomers(by_majority=True), common=local.x.copy())
+
+    def _voters(self, members: Collection[int], completed: int, says: Sequence[float]) -> Collection[int]:
+        """The chosen; all, when most say that nobody trained in the last round, or in the last round of all."""
+        _, ending, contributors = says[:OWN_NUMBERS]
+        idle = says[OWN_NUMBERS + 2]
+        everybody = 2 * idle > contributors or ending == contributors
+        return members if everybody else self.draw(tuple(members), completed)
+
+    def _chosen(self, workers: int) -> int:
+        return max(1, round_half_up(self.fraction * workers))
+
+    def draw(self, members: tuple[int, ...], round: int) -> set[int]:
+        """Who trains in this round, the same everywhere.
+
+        >>> sorted(FedAvg(fraction=0.5).draw((0, 1, 2, 3), round=7)) == sorted(FedAvg().draw((0, 1, 2, 3), round=7))
+        True
+        >>> len(FedAvg(fraction=0.01).draw((0, 1, 2, 3), round=7))
+        1
+        """
+        return set(random.Random(f"{self.seed} {round}").sample(members, self._chosen(len(members))))
+
+    def due(self, state: Client) -> bool:
+        if state.samples >= self.samples if self.samples else state.steps >= self.steps:
+            return True
+        return not state.idle_round and state.place.rank not in self.draw(state.place.members, state.group.completed)
+
+    def join(self, state: Client) -> list[Tell]:
+        state.chosen += state.steps > 0
+        state.gave = (state.steps, state.samples) if state.samples else None
+        idle = () if state.common is None else (float(state.idle_round),)
+        return self.begin(state, state.local.x, float(state.samples), *idle, keeps=True)
+
+    def conclude(self, state: Client) -> None:
+        state.idle_round = not state.trained
+        if isinstance(state.group, RobustGroup) and state.common is not None:
+            self._take(state, state.group, state.common)
+        elif state.trained or state.newcomers:
+            state.group.mean(state.local.x)
+
+    def _take(self, state: Client, group: RobustGroup, common: Vector) -> None:
+        """x <- the mean + what this worker did, if that is not in it though it should be in one to come."""
+        x, last = state.local.x, group.ending == group.contributors
+        if not (state.trained or state.newcomers or last):
+            return
+        later = x - common if state.gave and state.place.rank not in group.voted and not last else None
+        if group.mean(x):
+            common[:] = x
+            if later is not None and state.gave is not None:
+                x += later
+                state.steps += state.gave[0]
+                state.samples += state.gave[1]
+
+    def spare(self, state: Client) -> bool:
+        """Who is not chosen waits for as long as the chosen train."""
+        return state.begun and state.lent
+
+    def figures(self, state: Client) -> dict[str, float]:
+        return {**super().figures(state), "rounds_trained": float(state.chosen)}
+
+
+def round_half_up(value: float) -> int:
+    return int(value + 0.5)

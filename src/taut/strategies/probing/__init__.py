@@ -1,0 +1,1 @@
+"""Measure step times and links: the method that ``taut probe`` runs."""

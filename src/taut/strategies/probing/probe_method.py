@@ -1,0 +1,245 @@
+"""What ``taut probe`` runs in every worker: train alone for a while, then measure the links, one at a time.
+
+No training strategy: nothing is exchanged but what is measured, so it is not in the list of those (``INTERNAL`` in
+``registry.py``). A worker makes ``steps`` steps, whose times it notes, then some more in which codecs are watched
+(``worker/codec_costs/shadow.py``), and says that it is ready. When all are, the lowest rank asks them in turn to measure
+their links (``link_measurement.py``), so that no two measurements share a wire. Then all train on until the run is drained.
+
+When the members change, whoever was measuring begins that link again, everybody says again what it has, and the lowest
+rank that is left goes on from there. Messages carry the version of the members: those of an older one are dropped.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from statistics import median
+from typing import ClassVar, cast
+
+import numpy as np
+
+from taut.core.events import Ended
+from taut.core.messages import Note
+from taut.errors import MalformedMessage, Misuse
+from taut.strategies.api import (
+    Draining,
+    Finished,
+    Heard,
+    Local,
+    Method,
+    MethodAction,
+    MethodEvent,
+    Place,
+    Placed,
+    Proceed,
+    Stepped,
+    Tell,
+    check_whole,
+)
+from taut.strategies.probing.link_measurement import BULK, PING, PONG, PULL, Measurement, answer, pairs
+from taut.strategies.probing.probe_state import Probed, ProbeState
+
+MOST_TIMES = 25
+LEAST_CODEC_STEPS = 16
+MOST_TIMES_LONGER = 5
+IDLE_TURNS = 8  # in a row without data: this worker waits for what somebody who is ready may hold
+CODECS = "tether+threshold+dense"
+MOST_CODECS = 5  # whose figures, beside those of the links, fit into what a worker reports
+READY, MEASURE, OVER = "ready", "measure", "over"
+
+
+@dataclass(frozen=True)
+class Probing(Method):
+    """``steps`` at least are timed, and where they are short as many as ``seconds`` have (but not over 25 times as many);
+    ``codec_steps`` follow in which codecs are watched (0: they are not), fewer where that takes too long.
+    ``watch``: their names, joined by +.
+
+    >>> from taut.testing.method_check import check_method
+    >>> world = check_method(Probing(steps=2, codec_steps=0, seconds=0.0), seed=3, workers=3)
+    >>> all(actor.method_state.over for actor in world.actors.values())
+    True
+    """
+
+    steps: int = 40
+    codec_steps: int = 160
+    seconds: float = 1.0
+    watch: str = CODECS
+
+    name: ClassVar[str] = "probe"
+
+    def __post_init__(self) -> None:
+        check_whole(self, "steps", 1)
+        check_whole(self, "codec_steps", 0)
+        if not 1 <= len(set(self._watched)) == len(self._watched) <= MOST_CODECS or not all(self._watched):
+            raise Misuse(f"probe: watch={self.watch}", f"one to {MOST_CODECS} names, joined by +", f"try {CODECS}")
+
+    @property
+    def _watched(self) -> list[str]:
+        return self.watch.split("+")
+
+    def start(self, place: Place, local: Local) -> ProbeState:
+        return ProbeState(cast(Probed, local), place)
+
+    def on(self, state: ProbeState, event: MethodEvent, now: float) -> list[MethodAction]:
+        actions: list[MethodAction] = []
+        match event:
+            case Stepped(samples):
+                state.held = True
+                self._stepped(state, samples, now)
+                if state.ready and not state.over:
+                    self._tell_ready(state, state.place.others, actions)
+            case Heard(_, Note(kind="over", numbers=numbers)):
+                state.over = True
+                state.complete = state.complete or numbers == [1.0]
+            case Heard():
+                self._hear(state, event, now, actions)
+            case Placed(place):
+                self._move(state, place, now, actions)
+            case Ended():
+                state.ended = True
+            case Draining():
+                state.over = True
+                actions += self._tell_over(state)
+                actions.append(Finished())
+        self._conduct(state, now, actions)
+        if state.held and (state.over or not state.ready):
+            state.held = False
+            actions.insert(0, Proceed()) if isinstance(event, Draining) else actions.append(Proceed())
+        return actions
+
+    # ---------------------------------------------------------------------------------------------- the steps
+
+    def _stepped(self, state: ProbeState, samples: int, now: float) -> None:
+        if state.ready or state.over:
+            return
+        if not samples:
+            state.idle += 1
+            state.times.interrupted()
+            state.ready = state.ended or (state.idle >= IDLE_TURNS and bool(state.done))
+            return
+        state.idle = 0
+        if not self._timed(state):
+            state.times.stepped(samples, now)
+        if self._timed(state) and self._codecs_done(state, now):
+            state.ready = True
+            state.shadows.clear()
+
+    def _timed(self, state: ProbeState) -> bool:
+        made = len(state.times)
+        return made >= self.steps and (made >= MOST_TIMES * self.steps or sum(state.times.step_s) >= self.seconds)
+
+    def _codecs_done(self, state: ProbeState, now: float) -> bool:
+        """All codecs follow the real steps, for so many of them, or until it has taken long enough."""
+        if self.codec_steps == 0:
+            return True
+        if not state.shadows:
+            workers, step_s = len(state.place.members), max(1e-6, median(state.times.step_s))
+            state.shadows = [state.local.shadow(name, workers, step_s) for name in self._watched]
+            state.watched_s = now
+            return False
+        for shadow in state.shadows:
+            shadow.follow(state.local.x)
+        steps = len(state.shadows[0].nbytes)
+        late = steps >= LEAST_CODEC_STEPS and now - state.watched_s > MOST_TIMES_LONGER * self.seconds
+        if steps < self.codec_steps and not late:
+            return False
+        found = {shadow.name: shadow.figures() for shadow in state.shadows}
+        state.codecs = {name: figures for name, figures in found.items() if figures is not None}
+        return True
+
+    # ---------------------------------------------------------------------------------------------- the links
+
+    def _tell_ready(self, state: ProbeState, whom: tuple[int, ...], actions: list[MethodAction]) -> None:
+        mine = set(state.links)
+        state.done[state.place.rank] = mine
+        ranks = np.array(sorted(mine), np.int32).tobytes()
+        actions += [Tell(other, Note(READY, 0, state.place.version), ranks) for other in whom]
+
+    def _hear(self, state: ProbeState, heard: Heard, now: float, actions: list[MethodAction]) -> None:
+        sender, note = heard.sender, heard.note
+        if note.part > state.place.version:
+            state.early.append(heard)
+        elif note.part < state.place.version:
+            pass
+        elif note.kind == READY:
+            if len(heard.payload) % 4:
+                raise MalformedMessage(f"a list of ranks in {len(heard.payload)} bytes")
+            state.done[sender] = set(np.frombuffer(heard.payload, np.int32).tolist())
+            if state.over:
+                actions += [tell for tell in self._tell_over(state) if tell.to == sender]
+        elif note.kind == MEASURE:
+            self._measure(state, note, now, actions)
+        elif note.kind not in (PING, PONG, BULK, PULL):
+            raise MalformedMessage(f"{note.kind!r} is no message of a probe")
+        else:
+            self._exchange(state, sender, note, now, actions)
+
+    def _measure(self, state: ProbeState, note: Note, now: float, actions: list[MethodAction]) -> None:
+        partner = note.numbers[0] if len(note.numbers) == 1 else -1
+        if partner not in state.place.others:
+            raise MalformedMessage(f"measure the link to {note.numbers}, who is nobody")
+        state.measurement = Measurement(int(partner), state.place.version)
+        actions += state.measurement.ask(now)
+
+    def _exchange(self, state: ProbeState, sender: int, note: Note, now: float, actions: list[MethodAction]) -> None:
+        measurement = state.measurement
+        if measurement is None or not measurement.awaits(sender, note):
+            actions += answer(sender, note)
+            return
+        actions += measurement.heard(note, now)
+        if measurement.figures is not None:
+            state.links[measurement.partner] = measurement.figures
+            state.measurement = None
+            conductor = state.place.members[0]
+            self._tell_ready(state, (conductor,) if conductor != state.place.rank else (), actions)
+
+    def _move(self, state: ProbeState, place: Place, now: float, actions: list[MethodAction]) -> None:
+        if place.version == state.place.version:
+            return
+        state.place, state.measurement, state.asked = place, None, None
+        state.done.clear()
+        if state.ready and not state.over:
+            self._tell_ready(state, place.others, actions)
+        early, state.early = state.early, []
+        for heard in early:
+            self._hear(state, heard, now, actions)
+
+    def _conduct(self, state: ProbeState, now: float, actions: list[MethodAction]) -> None:
+        """The lowest rank asks for the next link when the last one asked is through with its own."""
+        place = state.place
+        if state.over or place.rank != place.members[0] or not set(place.members) <= set(state.done):
+            return
+        for one, other in pairs(place.members):
+            if other in state.done[one]:
+                continue
+            task = one * (1 << 31) + other
+            if state.asked == task:
+                return  # it is at it
+            state.asked = task
+            note = Note(MEASURE, 0, place.version, [float(other)])
+            if one == place.rank:
+                self._measure(state, note, now, actions)
+            else:
+                actions.append(Tell(one, note))
+            return
+        state.over = state.complete = True
+        actions += self._tell_over(state)
+
+    def _tell_over(self, state: ProbeState) -> list[Tell]:
+        """Nobody needs to wait any more: everything is measured (1), or the run is being ended before that."""
+        return [Tell(other, Note(OVER, 0, 0, [float(state.complete)])) for other in state.place.others]
+
+    # -------------------------------------------------------------------------------------------- the figures
+
+    def figures(self, state: ProbeState) -> dict[str, float]:
+        """Short names and four digits: all of it must fit into the 1024 characters of ``Statistics.counted``."""
+        found = {"measured": float(state.complete), "size": float(len(state.local.x)), **state.times.figures()}
+        for name, codec in state.codecs.items():
+            found[f"encode.{name}"] = codec.encode_s_per_element
+            found[f"absorb.{name}"] = codec.absorb_s_per_byte
+            found[f"bits.{name}"] = codec.bits_per_element
+        for rank, link in sorted(state.links.items()):
+            found[f"trip.{rank}"] = link.round_trip_s
+            found[f"typical.{rank}"] = link.typical_trip_s
+            found[f"out.{rank}"] = link.out_bytes_per_s
+            found[f"back.{rank}"] = link.back_bytes_per_s
+        return {name: value if name == "size" else float(f"{value:.4g}") for name, value in found.items()}

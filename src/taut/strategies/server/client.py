@@ -1,0 +1,143 @@
+"""A worker and its parameter servers: one push at a time is under way to each, and stays in mind until it was taken.
+
+Where a server is slow to confirm, or cannot be heard, the worker trains on and pushes nothing meanwhile: base stays, and
+x - base grows into the next push, which is the sum. So what waits for a server is never more than one message.
+
+When members change, a push that is not confirmed is sent again, the same way, or, if the one that it was sent to is
+gone, to who holds the shard now. Pushes are numbered, and the weights of a shard go from hand to hand with the numbers of
+those that are in them; one that comes *again* waits until those weights are there. So each counts once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from taut.core.messages import Note
+from taut.errors import MalformedMessage
+from taut.strategies.api import Heard, MethodAction, Tell
+from taut.strategies.server.server_state import Pulling, Pushed, Serving
+from taut.strategies.server.shard import unpacked
+
+if TYPE_CHECKING:
+    Serve = Callable[[Pushed, int], list[MethodAction]]  # count this push of ours for the shard, which is our own
+
+
+def push(state: Serving, steps: int, serve: Serve) -> list[MethodAction]:
+    """Push what ``steps`` steps or more have changed, wherever the last push was taken."""
+    actions: list[MethodAction] = []
+    sent = False
+    for shard, rank in enumerate(state.holders):
+        if state.unpushed[shard] < steps or shard in state.pushing or shard in state.handed or state.blank(shard):
+            continue
+        part = state.part(shard)
+        change = (state.local.x[part] - state.base[part]).tobytes()
+        state.base[part] = state.local.x[part]
+        state.numbers[shard] += 1
+        numbers = [state.rate, float(state.numbers[shard]), float(state.place.version), 0.0]
+        pushed = Pushed(rank, Note("push", state.unpushed[shard], shard, numbers), change)
+        state.unpushed[shard], sent = 0, True
+        actions += _post(state, shard, pushed, serve)
+    state.pushes += sent
+    return actions
+
+
+def _post(state: Serving, shard: int, pushed: Pushed, serve: Serve) -> list[MethodAction]:
+    own = pushed.to == state.place.rank
+    if own and (state.shards[shard].settled or not pushed.again):
+        return serve(pushed, shard)
+    state.pushing[shard] = pushed
+    return [] if own else [Tell(pushed.to, pushed.note, pushed.payload)]
+
+
+def push_again(state: Serving, shard: int, serve: Serve) -> list[MethodAction]:
+    """Members changed: what is under way may have been passed on in vain."""
+    before = state.pushing.pop(shard, None)
+    if before is None:
+        return []
+    rate, number, _, _ = before.note.numbers
+    note = Note("push", before.note.round, shard, [rate, number, float(state.place.version), 1.0])
+    to = before.to if before.to in state.place.others else state.holders[shard]
+    return _post(state, shard, Pushed(to, note, before.payload), serve)
+
+
+def push_own(state: Serving, serve: Serve) -> list[MethodAction]:
+    """What came again, to this worker itself: as soon as the weights are there that it may be in, or are another's."""
+    own = [shard for shard, pushed in state.pushing.items() if pushed.to == state.place.rank]
+    ready = [shard for shard in own if shard not in state.shards or state.shards[shard].settled]
+    return [action for shard in ready for action in push_again(state, shard, serve)]
+
+
+def confirmed(state: Serving, shard: int, number: int) -> None:
+    """The push of that number is in the shard."""
+    pushed = state.pushing.get(shard)
+    if pushed is not None and pushed.number == number:
+        del state.pushing[shard]
+
+
+def ask(state: Serving) -> list[MethodAction]:
+    """Pull all shards."""
+    actions: list[MethodAction] = []
+    for shard, rank in enumerate(state.holders):
+        if shard in state.pulling or shard in state.handed or state.blank(shard):
+            continue  # still under way: asking again would not make it faster
+        pulling = state.pulling[shard] = Pulling(rank, state.base[state.part(shard)].copy())
+        if rank == state.place.rank:
+            held = state.shards[shard]
+            pulling.answer, pulling.table = unpacked(held.pull(rank), held.w.nbytes)
+        else:
+            actions.append(Tell(rank, Note("pull", 0, shard)))
+    return actions
+
+
+def answered(state: Serving, event: Heard) -> None:
+    """A server's weights came."""
+    shard = event.note.part
+    w, table = unpacked(event.payload, state.nbytes(shard))
+    pulling = state.pulling.get(shard)
+    if pulling is not None and pulling.asked == event.sender:
+        pulling.answer, pulling.table = w, table
+
+
+def include(state: Serving) -> None:
+    """x <- the answer + what the answer does not contain; what was not pushed yet stays so."""
+    for shard in [shard for shard, pulling in state.pulling.items() if pulling.answer is not None]:
+        pulling = state.pulling.pop(shard)
+        assert pulling.answer is not None
+        part = state.part(shard)
+        move = pulling.answer - pulling.mark
+        state.local.x[part] += move
+        state.base[part] += move
+        state.known[shard] = pulling.table
+        state.fresh.discard(shard)
+        state.pulls += 1
+
+
+@dataclass(frozen=True)
+class Push:
+    """A *push*, or one that was *passed* on: whose it is, its number, the version of the members that it was sent in, and
+    whether it was sent before."""
+
+    origin: int
+    number: int
+    version: int
+    again: bool
+
+
+def read_push(state: Serving, event: Heard) -> Push:
+    """``MalformedMessage`` where it is none."""
+    note, passed = event.note, event.note.kind == "passed"
+    if len(note.numbers) != 4 + passed or not all(0 <= number < 2**53 for number in note.numbers):
+        raise MalformedMessage(f"{note.kind!r} with the numbers {note.numbers}")
+    if len(event.payload) != state.nbytes(note.part):
+        raise MalformedMessage(f"{len(event.payload)} bytes for shard {note.part} of {state.nbytes(note.part)}")
+    _, number, version, again, origin = (*note.numbers, float(event.sender))[:5]
+    return Push(int(origin), int(number), int(version), bool(again))
+
+
+def pass_on(state: Serving, event: Heard, push: Push) -> Tell:
+    """To whom this worker knows to hold the shard."""
+    note, version = event.note, float(state.place.version)
+    numbers = [note.numbers[0], float(push.number), version, float(push.again), float(push.origin)]
+    return Tell(state.holders[note.part], Note("passed", note.round, note.part, numbers), event.payload)

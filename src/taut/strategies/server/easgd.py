@@ -1,0 +1,114 @@
+"""Elastic averaging: workers train on their own, tied by a spring to a centre that follows their mean.
+
+    e  =  a (x_i - c)        x_i <- x_i - e        c <- c + e        every tau steps of worker i, whenever it gets there
+
+So sum_i x_i + c changes by the local steps alone. The spring lets workers explore more than averaging does; nobody
+waits for others. The centre is sharded over the members (``center.py``) and is the model that comes out. Exchanged: x one
+way, c the other. The optimizer's moments stay at home and are not touched. One more vector per worker (the view of c).
+
+**EAMSGD** is this with Nesterov momentum d in the local steps: ``momentum=d`` adds it to a plain SGD (v <- d v + g, step
+with g + d v); a script whose optimizer has momentum already is EAMSGD as it stands, and must not set it.
+Paper: Zhang, Choromanska, LeCun 2015, "Deep learning with Elastic Averaging SGD".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from taut.errors import MalformedMessage, Misuse
+from taut.strategies.api import Local, Place, Tell, check_whole
+from taut.strategies.gossip.momentum import check_optimizer
+from taut.strategies.server.center import SHARDS, Centre, check_shards
+from taut.strategies.server.center_method import Centred, Orbit
+
+if TYPE_CHECKING:
+    from taut.strategies.api import Vector
+
+STIFFNESS = 0.9  # of all springs together, as the paper's experiments have it
+
+
+@dataclass
+class Spring:
+    """The exchange. Holder and worker compute the same e from the same floats, so the sum is conserved."""
+
+    local: Local
+
+    def serve(self, shard: int, centre: Vector, values: Vector, number: float) -> Vector:
+        """c <- c + a (x - c); the answer is c as it was."""
+        if not 0.0 < number < 1.0:
+            raise MalformedMessage(f"a spring of {number}")
+        before = centre.copy()
+        centre += np.float32(number) * (values - centre)
+        return before
+
+    def take(self, part: slice, answer: Vector, number: float) -> Vector:
+        """x <- x - a (x - c)"""
+        x = self.local.x[part]
+        e = np.float32(number) * (x - answer)
+        x -= e
+        return answer + e
+
+
+@dataclass
+class Elastic(Orbit):
+    """A worker's state; ``velocity`` only where momentum is asked for."""
+
+    velocity: Vector | None = None
+
+
+@dataclass(frozen=True)
+class EASGD(Centred):
+    """``--strategy easgd:every=10``.
+
+    ``every``: tau. ``alpha``: a; 0 means 0.9 / p, p being the number of workers at the moment. ``momentum``: for EAMSGD.
+    ``shards``: the centre is cut into.
+
+    >>> import numpy as np
+    >>> from taut.testing.method_world import MethodWorld
+    >>> world = MethodWorld(EASGD(every=1, alpha=0.5), [np.full(1, 4.0, np.float32), np.full(1, 4.0, np.float32)])
+    >>> world.run(3); world.finish()
+    >>> [x.tolist() for x in world.vectors()]
+    [[4.0], [4.0]]
+    """
+
+    name: ClassVar[str] = "easgd"
+    paper: ClassVar[str] = "Zhang et al. 2015"
+    keeps_own: ClassVar[tuple[str, ...]] = ("velocity",)
+
+    every: int = 10
+    alpha: float = 0.0
+    momentum: float = 0.0
+    shards: int = SHARDS
+
+    def __post_init__(self) -> None:
+        check_whole(self, "every", 1, "10 is the paper's")
+        if not isinstance(self.alpha, int | float) or not 0.0 <= self.alpha < 1.0:
+            raise Misuse(f"easgd: alpha={self.alpha}", "a number from 0 up to, not including, 1", "0 means 0.9 / workers")
+        if not isinstance(self.momentum, int | float) or not 0.0 <= self.momentum < 1.0:
+            raise Misuse(f"easgd: momentum={self.momentum}", "a number from 0 up to, not including, 1", "try 0.9")
+        check_shards(self.name, self.shards)
+        # Only then: it costs a copy of the gradients. Set here, for it goes by the parameters.
+        object.__setattr__(self, "shapes_gradient", self.momentum > 0.0)
+
+    def check_optimizer(self, optimizer: str, settings: Mapping[str, Any]) -> None:
+        if self.momentum:
+            check_optimizer(f"easgd:momentum={self.momentum}", optimizer, settings)
+
+    def start(self, place: Place, local: Local) -> Elastic:
+        centre = Centre(local, place, Spring(local), local.x.copy(), self.shards)
+        return Elastic(local, centre, velocity=np.zeros_like(local.x) if self.momentum else None)
+
+    def exchange(self, state: Elastic) -> list[Tell]:
+        alpha = self.alpha or STIFFNESS / len(state.centre.place.members)
+        return state.centre.ask(state.local.x, alpha)
+
+    def shape_gradient(self, state: Elastic, gradient: Vector, rate: float) -> None:
+        """v <- d v + g; g <- g + d v"""
+        assert state.velocity is not None
+        state.velocity *= np.float32(self.momentum)
+        state.velocity += gradient
+        gradient += np.float32(self.momentum) * state.velocity

@@ -1,0 +1,154 @@
+"""One server's part of the weights: what workers push is added, once; what they pull is a copy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from taut.errors import MalformedMessage
+from taut.strategies.server.staleness import Lateness, Remedy
+
+if TYPE_CHECKING:
+    from taut.strategies.api import Vector
+
+Table = dict[int, int]  # of each worker: the number of its last push that is in the weights
+ENTRY_NBYTES = 16
+MOST_ENTRIES = 1 << 16
+
+
+def bounds(shard: int, shards: int, size: int) -> slice:
+    """The elements of a shard.
+
+    >>> [bounds(shard, 3, 10) for shard in range(3)]
+    [slice(0, 3, None), slice(3, 6, None), slice(6, 10, None)]
+    """
+    return slice(shard * size // shards, (shard + 1) * size // shards)
+
+
+def holder(shard: int, shards: int, members: Sequence[int]) -> int:
+    """Who holds it: of the workers whose rank is ``shard`` modulo ``shards``, the lowest that is there; if none is, the
+    lowest of all. So at the start the first workers hold one each; when one goes, only its shard moves; and a newcomer,
+    whose rank is higher, takes nothing from anybody who is entitled to it.
+
+    >>> holder(1, 2, (0, 1, 2, 3)), holder(1, 2, (0, 2, 3)), holder(1, 2, (0, 2))
+    (1, 3, 0)
+    """
+    return min((rank for rank in members if rank % shards == shard), default=members[0])
+
+
+def packed(w: Vector, table: Table) -> bytes:
+    """Weights, and whose pushes are in them, for ``unpacked``.
+
+    >>> unpacked(packed(np.float32([1, 2]), {3: 7}), 8)
+    (array([1., 2.], dtype=float32), {3: 7})
+    """
+    return w.tobytes() + np.array(sorted(table.items()), "<i8").tobytes()
+
+
+def unpacked(payload: bytes, nbytes: int) -> tuple[Vector, Table]:
+    """``nbytes``: of the weights. ``MalformedMessage`` for what is no such thing."""
+    entries, rest = divmod(len(payload) - nbytes, ENTRY_NBYTES)
+    if rest or not 0 <= entries <= MOST_ENTRIES:
+        raise MalformedMessage(f"{len(payload)} bytes for a shard of {nbytes}, and whose pushes are in it")
+    w: Vector = np.frombuffer(payload[:nbytes], np.float32)
+    table = np.frombuffer(payload[nbytes:], "<i8").reshape(entries, 2)
+    if (table < 0).any():
+        raise MalformedMessage("a push, or a worker, with a number below 0")
+    return w, {int(rank): int(number) for rank, number in table}
+
+
+@dataclass
+class Shard:
+    """``version`` counts pushes, ``own`` those of each worker; ``seen`` is both at each worker's last pull, and ``then``
+    the weights that it got (kept only where they are needed). ``taken``: the last push of each, by its sender's count.
+
+    A shard that its former holder may still hand over is ``opened`` with what its new one knows of it, and counts pushes
+    at once (``adopt``). ``silent``: those who may yet hand it over, for they have not spoken to this holder since: who
+    speaks to it has done so before.
+
+    >>> shard = Shard(np.float32([3]), Remedy(), opened=np.float32([3]), silent={1, 2})
+    >>> shard.push(2, np.float32([1]), 2); shard.adopt(np.float32([7]), None, {1: 5}); shard.w.tolist()
+    [8.0]
+    """
+
+    w: Vector
+    remedy: Remedy
+    taken: Table = field(default_factory=dict)
+    opened: Vector | None = None
+    silent: set[int] = field(default_factory=set)
+    version: int = 0
+    own: dict[int, int] = field(default_factory=dict)
+    seen: dict[int, tuple[int, int]] = field(default_factory=dict)
+    then: dict[int, Vector] = field(default_factory=dict)
+    staleness: float = 0.0  # of the pushes, smoothed
+    blank: bool = False  # nothing of it is known yet (``shard_copy.py``); ``w`` means nothing, and nothing is counted
+    openings: set[int] = field(default_factory=set)  # by whom, and which of its own: whose counts are in it
+    lender: int | None = None  # who was asked for a copy
+    without: set[int] = field(default_factory=set)  # who has not pulled it either
+    spare: tuple[Vector, Table] | None = None  # the copy of the first of those, if it came before this worker
+
+    def push(
+        self, worker: int, change: Vector, workers: int, steps: int = 1, rate: float = 0.0, scale: float = 1.0
+    ) -> None:
+        """Add a worker's change, with what is to be done about its lateness."""
+        version, own = self.seen.get(worker, (0, 0))
+        others = (self.version - version) - (self.own.get(worker, 0) - own)
+        late = Lateness(others, workers, steps, rate, self.then.get(worker))
+        self.w += np.float32(scale) * self.remedy.apply(change, self.w, late)
+        self.version += 1
+        self.own[worker] = self.own.get(worker, 0) + 1
+        self.staleness += 0.05 * (late.staleness - self.staleness)
+
+    def pull(self, worker: int) -> bytes:
+        """The weights as they are now, and whose pushes are in them."""
+        self.seen[worker] = (self.version, self.own.get(worker, 0))
+        if self.remedy.compensates:
+            self.then[worker] = self.w.copy()
+        return packed(self.w, self.taken)
+
+    def adopt(self, w: Vector, opened: Vector | None, table: Table, openings: frozenset[int] = frozenset()) -> None:
+        """A former holder hands it over: w <- its w + what was counted here. If that one had no more than what it had
+        ``opened`` the shard with, and counted since, neither has this one now; if this one has more, that is added. What
+        was counted after ``openings`` that are in it already came by another, who died before it could say so."""
+        if opened is not None and self.openings.intersection(openings):
+            return
+        self.openings.update(openings)
+        if self.blank:
+            self.w, self.opened, self.blank = w.copy(), opened, False
+        elif self.opened is not None:
+            self.w += w - self.opened
+            self.opened = opened
+        elif opened is not None:
+            self.w += w - opened
+        if self.opened is None:
+            self.silent = set()
+        self._has(table)
+
+    def lent(self, w: Vector, table: Table) -> None:
+        """It begins with another worker's copy, until its former holder hands it over, if one does."""
+        self.w, self.opened, self.blank = w.copy(), w.copy() if self.silent else None, False
+        self.spare = None
+        self._has(table)
+
+    def _has(self, table: Table) -> None:
+        self.taken = {rank: max(self.taken.get(rank, 0), table.get(rank, 0)) for rank in self.taken.keys() | table.keys()}
+
+    @property
+    def settled(self) -> bool:
+        """Nobody will hand it over any more: what is not in it now is in no other weights either."""
+        return self.opened is None and not self.blank
+
+    def spoke(self, *workers: int) -> None:
+        """They will not hand it over any more."""
+        self.silent.difference_update(workers)
+        if not self.silent:
+            self.opened = None
+
+    def keep(self, members: Iterable[int]) -> None:
+        """Forget who is gone, but not what it pushed: that may still come, a second time, from one that passes it on."""
+        for rank in (set(self.own) | set(self.seen)).difference(members):
+            self.own.pop(rank, None), self.seen.pop(rank, None), self.then.pop(rank, None)
+        self.spoke(*self.silent.difference(members))

@@ -1,0 +1,66 @@
+"""A newcomer that is to hold a shard, and has not pulled it yet, borrows a copy from another worker first.
+
+    newcomer, to one other after another: *lend*;   answer: *lent* (its copy, whose pushes are in it, has it pulled it)
+
+What a newcomer began with is its donor's x, in which there are steps that the donor has yet to push, and of which nobody
+can say whose pushes are in it: weights that begin with it would count those twice. So until it has a copy, or is handed
+the shard, it counts nothing (the shard is ``blank``): pushes and pulls wait, and whoever sent them trains on.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from taut.core.messages import Note
+from taut.strategies.api import Heard, MethodAction, Tell
+from taut.strategies.server.server_state import Serving
+from taut.strategies.server.shard import Table, packed, unpacked
+
+LEND, LENT = KINDS = ("lend", "lent")
+
+
+def copy_of(state: Serving, shard: int) -> tuple[np.ndarray[tuple[int], np.dtype[np.float32]], Table]:
+    """What this worker knows of the weights, and whose pushes are in it: of its own, all but the one under way."""
+    w = state.base[state.part(shard)].copy()
+    own = state.numbers[shard]
+    if shard in state.pushing:
+        w -= np.frombuffer(state.pushing[shard].payload, np.float32)
+        own -= 1
+    table = dict(state.known[shard])
+    if own > table.get(state.place.rank, 0):
+        table[state.place.rank] = own
+    return w, table
+
+
+def borrow(state: Serving) -> list[MethodAction]:
+    """Ask for a copy of each shard that is blank, one worker after the other, until one has pulled it. If nobody has, the
+    copy of the one that came first is nearest to what all began with."""
+    actions: list[MethodAction] = []
+    for shard, held in state.shards.items():
+        if not held.blank or held.lender in state.place.others:
+            continue
+        lenders = [rank for rank in state.place.others if rank not in held.without]
+        if lenders:
+            held.lender = lenders[0]
+            actions.append(Tell(lenders[0], Note(LEND, 0, shard)))
+        else:
+            held.lent(*(held.spare or copy_of(state, shard)))
+    return actions
+
+
+def heard(state: Serving, event: Heard) -> list[MethodAction]:
+    """One of ``KINDS`` came."""
+    shard, nbytes, held = event.note.part, state.nbytes(event.note.part), state.shards.get(event.note.part)
+    if event.note.kind == LEND:
+        return [Tell(event.sender, Note(LENT, int(shard in state.fresh), shard), packed(*copy_of(state, shard)))]
+    copy = unpacked(event.payload, nbytes)
+    if held is None or not held.blank or held.lender != event.sender:
+        return []
+    if not event.note.round:
+        held.lent(*copy)
+        return []
+    if held.spare is None and event.sender < state.place.rank:
+        held.spare = copy
+    held.lender = None
+    held.without.add(event.sender)
+    return borrow(state)

@@ -1,0 +1,88 @@
+"""The spanning tree along which a relay passes updates on, as one of its members sees it."""
+
+from __future__ import annotations
+
+import zlib
+from collections import deque
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from taut.strategies.api import Place
+
+
+@dataclass(frozen=True)
+class Tree:
+    """``key`` tells trees apart: workers that know the same members have the same tree and the same key.
+
+    >>> from taut.topologies.registry import parse
+    >>> tree = plant(Place(1, (0, 1, 2, 3), parse("line")))
+    >>> tree.neighbours, tree.parent, tree.children, tree.distance
+    ((0, 2), 0, (2,), 1.3333333333333333)
+    """
+
+    key: int
+    rank: int
+    members: tuple[int, ...]
+    neighbours: tuple[int, ...]
+    parent: int | None  # towards the root, which is the lowest rank
+    distance: float  # edges to another member, on average
+    lists: Mapping[int, Sequence[int]] = field(default_factory=dict, compare=False, repr=False)  # everybody's neighbours
+
+    @property
+    def root(self) -> int:
+        return self.members[0]
+
+    @property
+    def children(self) -> tuple[int, ...]:
+        return tuple(other for other in self.neighbours if other != self.parent)
+
+
+def plant(place: Place) -> Tree:
+    """Breadth first from the lowest rank; of shapes that vary, over the edges of all rounds together."""
+    lists = place.shape.union(place.members).spanning_tree().neighbour_lists
+    distances = {place.rank: 0}
+    parent: dict[int, int] = {}
+    for start, found in ((place.rank, distances), (place.members[0], None)):
+        waiting = deque([start])
+        seen = {start}
+        while waiting:
+            rank = waiting.popleft()
+            for other in lists[rank]:
+                if other not in seen:
+                    seen.add(other)
+                    waiting.append(other)
+                    if found is None:
+                        parent[other] = rank
+                    else:
+                        found[other] = found[rank] + 1
+    mean = sum(distances.values()) / max(1, len(place.members) - 1)
+    key = tree_key(place.members)
+    return Tree(key, place.rank, place.members, tuple(lists[place.rank]), parent.get(place.rank), mean, lists)
+
+
+def tree_key(members: Sequence[int]) -> int:
+    """
+    >>> tree_key((0, 1, 2)) == tree_key((0, 1, 3))
+    False
+    """
+    return zlib.crc32(",".join(map(str, members)).encode())
+
+
+def towards(place: Place, goals: Collection[int]) -> int | None:
+    """The neighbour in the tree behind which, or who, is the nearest of ``goals``; None if none of them is a member.
+
+    >>> from taut.topologies.registry import parse
+    >>> towards(Place(2, (0, 1, 2, 3, 4), parse("line")), {0, 4}), towards(Place(1, (0, 1, 2), parse("line")), {7})
+    (1, None)
+    """
+    lists = place.shape.union(place.members).spanning_tree().neighbour_lists
+    waiting = deque((other, other) for other in lists[place.rank])
+    seen = {place.rank, *lists[place.rank]}
+    while waiting:
+        rank, hop = waiting.popleft()
+        if rank in goals:
+            return hop
+        fresh = [other for other in lists[rank] if other not in seen]
+        seen.update(fresh)
+        waiting.extend((other, hop) for other in fresh)
+    return None
