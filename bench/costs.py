@@ -27,7 +27,7 @@ from taut.simulator.costs import Costs
 from taut.strategies.broadcast.asynchronous import Asynchronous
 from taut.transport.keys import WorkerKeys
 from taut.transport.zmq.transport import ZmqTransport
-from taut.worker.node.courier import Courier
+from taut.worker.comm.dispatcher import Courier
 
 SIZE = 10_000_000  # elements that are copied
 SHORT_NBYTES, LONG_NBYTES = 1_000, 8_000_000

@@ -109,7 +109,7 @@ def test_imports_point_inward(part: str, path: Path) -> None:
     ("part", "source"),
     [
         ("core", "from taut.errors import Misuse"),
-        ("strategies", "from taut.worker.node.node import Node"),
+        ("strategies", "from taut.worker.comm.comm_thread import Node"),
         ("strategies", "def f():\n    import taut.codecs.algorithms.dense"),
         ("worker", "from taut.supervisor.cluster import Cluster"),
         ("supervisor", "from taut import join"),

@@ -31,7 +31,7 @@ from taut.strategies.delivery.channels import Channels
 from taut.topologies.registry import parse
 from taut.transport.keys import WorkerKeys
 from taut.transport.zmq.transport import ZmqTransport
-from taut.worker.node.node import Node
+from taut.worker.comm.comm_thread import Node
 
 WEIGHTED = "gloo with weighting"
 RANK, SIZE = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])

@@ -19,7 +19,7 @@ from torch import nn
 import taut
 import taut.codecs.kernels.cpu.kernels
 import taut.codecs.kernels.cpu.sketch
-import taut.worker.seat  # and a worker these
+import taut.worker.session  # and a worker these
 
 WIDTH, LAYERS, BATCH = 1250, 16, 4  # many layers: what backward holds for a moment stays small
 

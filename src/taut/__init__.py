@@ -21,19 +21,19 @@ if TYPE_CHECKING:
     from taut import simulator as simulator
     from taut import testing as testing
     from taut.topologies.user_topology import Topology
-    from taut.worker.iteration import Worker
     from taut.worker.join import join
-    from taut.worker.local import run
+    from taut.worker.standalone.run import run
+    from taut.worker.standalone.worker import Worker
     from taut.worker.torch_worker import TorchWorker
 
 __version__ = "0.1.0"
 
 _HOMES = {
     "join": "taut.worker.join",
-    "Worker": "taut.worker.iteration",
+    "Worker": "taut.worker.standalone.worker",
     "TorchWorker": "taut.worker.torch_worker",
     "Topology": "taut.topologies.user_topology",
-    "run": "taut.worker.local",
+    "run": "taut.worker.standalone.run",
 }
 
 _PARTS = ("codecs", "comparison", "errors", "optim", "simulator", "testing")

@@ -156,9 +156,9 @@ def _cannot_join(address: str, token: str) -> None:
     import torch
 
     from taut.config import WorkerEnvironment
-    from taut.worker.arena import Arena
-    from taut.worker.entrance import Sockets
-    from taut.worker.seat import Seat
+    from taut.worker.connection import Sockets
+    from taut.worker.model.flat_params import Arena
+    from taut.worker.session import Seat
 
     with pytest.raises(Refused, match="expired or was revoked: ask for a new one"):
         Seat(Sockets(WorkerEnvironment(address, token=token)), Arena(torch.nn.Linear(1, 1)))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from taut.codecs import Threshold, parse, snap
 from taut.errors import Misuse
-from taut.worker.state_memory import recall, remembered
+from taut.worker.checkpoints.reflect import recall, remembered
 
 seeds = st.integers(0, 2**32 - 1)
 

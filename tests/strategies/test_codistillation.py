@@ -21,8 +21,8 @@ from taut.strategies.gossip.codistillation import Codistillation, Codistilling, 
 from taut.strategies.registry import parse
 from taut.testing.method_actor import Actor
 from taut.testing.method_world import MethodWorld
-from taut.worker.arena import Arena
-from taut.worker.talks.distillation import Distillation, disagreement
+from taut.worker.exchange.distillation import Distillation, disagreement
+from taut.worker.model.flat_params import Arena
 
 
 def count(actor: Actor) -> int:

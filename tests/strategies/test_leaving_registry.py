@@ -27,7 +27,7 @@ SIZE, MARK, THEIRS = 16, 12, 13
 
 
 class Drainable(MethodWorld):
-    """Worker ``leaver`` is asked to go, and does as ``worker/talks/rounds.py`` has it."""
+    """Worker ``leaver`` is asked to go, and does as ``worker/exchange/rounds.py`` has it."""
 
     def __init__(self, strategy: str, seed: int, leaver: int) -> None:
         choice = parse(strategy)

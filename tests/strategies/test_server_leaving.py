@@ -26,7 +26,7 @@ def add_own(actor: Actor) -> int:
 
 
 class Leavers(MethodWorld):
-    """Workers leave as ``worker/talks/rounds.py`` has them: when nothing is owed, all that was posted so far has come,
+    """Workers leave as ``worker/exchange/rounds.py`` has them: when nothing is owed, all that was posted so far has come,
     and once more. What is under way to a leaver then is lost, and so is what it posts later."""
 
     def __init__(self, method: Server, workers: int, seed: int) -> None:

@@ -23,8 +23,8 @@ from taut.strategies.registry import parse
 from taut.testing.method_actor import Actor
 from taut.testing.method_world import MethodWorld
 from taut.topologies.registry import parse as parse_topology
-from taut.worker.arena import Arena
-from taut.worker.talks.local_vector import Gradients
+from taut.worker.model.flat_params import Arena
+from taut.worker.model.vector_views import Gradients
 
 OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
     "SGD": lambda parameters: torch.optim.SGD(parameters, lr=0.1),

@@ -35,10 +35,10 @@ from taut.core.sample_ranges import Span, count, joined, overlap
 from taut.supervisor.actions import Send
 from taut.supervisor.leases import Leases
 from taut.supervisor.reserves import Reserves, trimmed
-from taut.worker.batches import Plan
-from taut.worker.node.facts import Facts
-from taut.worker.sampling import whole
-from taut.worker.supervisor_leases import SupervisorLeases
+from taut.worker.comm.run_status import Facts
+from taut.worker.data.batches import Plan
+from taut.worker.data.leases import SupervisorLeases
+from taut.worker.data.sampling import whole
 
 LENGTH, BATCH, PASSES = 300, 5, 2
 PLAN = Plan(LENGTH, BATCH, 0, PASSES, last=True, order=whole(LENGTH, shuffle=False)[1], drop_last=False)

@@ -8,9 +8,9 @@ from torch import nn
 
 from taut.codecs import parse
 from taut.errors import Misuse
-from taut.worker.arena import Arena
-from taut.worker.replica import Replica
-from taut.worker.talks.local_vector import Gradients
+from taut.worker.model.flat_params import Arena
+from taut.worker.model.replica import Replica
+from taut.worker.model.vector_views import Gradients
 
 
 class Tied(nn.Module):

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from taut.core.messages import Lease
 from taut.supervisor.leases import HOLD, Leases
-from taut.worker.batches import LATER, Dealer, LeaseSource, Plan, Share
-from taut.worker.sampling import whole
+from taut.worker.data.batches import LATER, Dealer, LeaseSource, Plan, Share
+from taut.worker.data.sampling import whole
 
 LENGTH, BATCH = 40, 4
 

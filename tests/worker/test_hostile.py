@@ -33,9 +33,9 @@ from taut.transport.keys import WorkerKeys
 from taut.transport.memory import MemoryNetwork
 from taut.transport.transport import Transport
 from taut.transport.zmq.transport import ZmqTransport
-from taut.worker.arena import Arena
-from taut.worker.entrance import ENTRANCE, Sockets
-from taut.worker.node.node import Node
+from taut.worker.comm.comm_thread import Node
+from taut.worker.connection import ENTRANCE, Sockets
+from taut.worker.model.flat_params import Arena
 
 # ------------------------------------------------------------------------------------------- in a run, over sockets
 

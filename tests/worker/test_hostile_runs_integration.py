@@ -19,7 +19,7 @@ from taut.strategies.allreduce.final_model import KIND
 from taut.strategies.registry import STREAMS, parse
 from taut.supervisor.service import Supervisor
 from taut.testing.hostile import HostileWorker
-from taut.worker.arena import Arena
+from taut.worker.model.flat_params import Arena
 
 FORGED = np.full(5, 1000.0, np.float32)
 

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from taut.errors import Misuse
-from taut.worker.model_checks import ModelGuard, WeightSample, check_model
+from taut.worker.model.model_checks import ModelGuard, WeightSample, check_model
 
 
 def sgd(model: nn.Module) -> torch.optim.Optimizer:

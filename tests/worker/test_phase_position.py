@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from taut.core.messages import Message, PhaseDone
 from taut.errors import MalformedMessage
-from taut.worker.accounting import Stopwatch
-from taut.worker.arena import Arena
+from taut.worker.model.flat_params import Arena
+from taut.worker.model.optimizer_moments import Moments
+from taut.worker.model.snapshot import State, pack, unpack
 from taut.worker.phases import Phases
-from taut.worker.state import State, pack, unpack
-from taut.worker.talks.moments import Moments
+from taut.worker.time_split import Stopwatch
 
 
 class Here:

@@ -25,7 +25,7 @@ from torch.utils.data import (
 
 import taut
 from taut.errors import Misuse
-from taut.worker.reading import data_of
+from taut.worker.data.reading import data_of
 
 N = 48
 X = torch.arange(N)

@@ -8,10 +8,10 @@ from torch import nn
 import taut
 from taut.codecs import parse
 from taut.errors import MalformedMessage, Misuse, NonFiniteLoss, NonFiniteUpdate
-from taut.worker.accounting import Stopwatch
-from taut.worker.arena import Arena
-from taut.worker.replica import Replica
-from taut.worker.talks.local_vector import ArenaCoder
+from taut.worker.model.flat_params import Arena
+from taut.worker.model.replica import Replica
+from taut.worker.model.vector_views import ArenaCoder
+from taut.worker.time_split import Stopwatch
 
 RESIDUAL = ["threshold:tau=2^-6", "topk:density=0.1", "int8", "sign", "onebit", "powersgd:rank=1", "demo"]
 

@@ -14,13 +14,13 @@ from taut.codecs import parse
 from taut.core.messages import Lease, Statistics
 from taut.errors import Expelled, GivenUp
 from taut.strategies.broadcast.state import BroadcastState
-from taut.worker.arena import Arena
-from taut.worker.batches import Dealer, Plan
-from taut.worker.node.facts import Facts
-from taut.worker.replica import Replica
-from taut.worker.returning import Carried, SeatLeases, less, together
-from taut.worker.sampling import whole
-from taut.worker.state import State
+from taut.worker.comm.run_status import Facts
+from taut.worker.data.batches import Dealer, Plan
+from taut.worker.data.sampling import whole
+from taut.worker.model.flat_params import Arena
+from taut.worker.model.replica import Replica
+from taut.worker.model.snapshot import State
+from taut.worker.rejoin import Carried, SeatLeases, less, together
 
 EXACT = ["tether:slack=2^-6", "threshold:tau=2^-6"]
 CODECS = [*EXACT, "topk:density=0.1", "int8", "dense"]

@@ -16,11 +16,11 @@ from taut.core.messages import SUPERVISOR, Donor, Expulsion, Hello, Member, Mess
 from taut.errors import GivenUp, SupervisorLost
 from taut.transport.framing import decode, encode
 from taut.transport.transport import Envelope
-from taut.worker.accounting import Stopwatch
-from taut.worker.arena import Arena
-from taut.worker.entrance import Entrance
-from taut.worker.node.node import Node
-from taut.worker.seat import Seat
+from taut.worker.comm.comm_thread import Node
+from taut.worker.connection import Entrance
+from taut.worker.model.flat_params import Arena
+from taut.worker.session import Seat
+from taut.worker.time_split import Stopwatch
 
 
 class Line:

@@ -13,11 +13,11 @@ from taut.codecs import parse
 from taut.core.events import Include
 from taut.core.messages import StateChunk, StateRequest
 from taut.errors import MalformedMessage
-from taut.worker.arena import Arena
-from taut.worker.node import transfer
-from taut.worker.node.transfer import Donation, Fetch
-from taut.worker.replica import Replica
-from taut.worker.state import State, pack, unpack
+from taut.worker.comm import state_chunks
+from taut.worker.comm.state_chunks import Donation, Fetch
+from taut.worker.model.flat_params import Arena
+from taut.worker.model.replica import Replica
+from taut.worker.model.snapshot import State, pack, unpack
 
 STATE = State(b"weights!", b"still", {"sizes": [2], "exponents": [-21]}, (Include(3, 1, 2, b"xy"), Include(4, 1, 1, b"")))
 
@@ -65,7 +65,7 @@ def test_the_joiner_gets_the_snapshot_whole(seed: int, size: int, loss: float) -
     inbox: list[StateRequest] = []
     answers: list[tuple[StateChunk, bytes]] = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(transfer, "CHUNK_NBYTES", 8)
+        patch.setattr(state_chunks, "CHUNK_NBYTES", 8)
         for _ in range(10_000):
             now += 0.5
             request = fetch.due(now)

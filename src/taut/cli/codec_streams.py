@@ -14,7 +14,7 @@ from taut.worker.codec_costs.measuring import Measured, Trial, receiver
 from taut.worker.codec_costs.update_file import first_rows, read_update
 
 if TYPE_CHECKING:
-    from taut.worker.arena import Arena
+    from taut.worker.model.flat_params import Arena
 
 MADE_UP = 1_000_000  # elements
 MOST_OWN = 4_000_000  # of the user's own updates; of more, the first rows of every tensor

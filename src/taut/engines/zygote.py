@@ -35,7 +35,7 @@ PRELOADED = (
     "torch._dynamo",
     "safetensors.torch",
     "taut.worker.join",
-    "taut.worker.seat",
+    "taut.worker.session",
 )
 
 

@@ -36,7 +36,7 @@ from taut.simulator.virtual_supervisor import VirtualSupervisor
 from taut.strategies.compatibility import combine
 from taut.supervisor.plan import RunPlan
 from taut.supervisor.view import grouped
-from taut.worker.entrance import ENTRANCE
+from taut.worker.connection import ENTRANCE
 from taut.worker.script_worker import script_end
 
 Progress = Callable[[float, int], None]  # virtual seconds, steps of all workers

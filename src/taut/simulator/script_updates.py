@@ -10,10 +10,10 @@ from taut.errors import Misuse, RunFailed, TautError
 from taut.simulator.numeric import ScriptRun, deterministic
 from taut.simulator.scenario import Scenario
 from taut.simulator.virtual_entrance import VirtualEntrance
-from taut.worker.iteration import Vector
+from taut.worker.standalone.worker import Vector
 
 if TYPE_CHECKING:
-    from taut.worker.arena import Arena
+    from taut.worker.model.flat_params import Arena
 
 Watcher = Callable[["Arena", Vector], None]
 

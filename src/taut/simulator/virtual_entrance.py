@@ -11,8 +11,8 @@ from taut.simulator.network import Network
 from taut.simulator.speeds import Pace
 from taut.simulator.trace import Trace
 from taut.simulator.virtual_node import Switchboard, VirtualNode, VirtualTransport
-from taut.worker.accounting import Stopwatch
-from taut.worker.entrance import Entrance
+from taut.worker.connection import Entrance
+from taut.worker.time_split import Stopwatch
 
 
 class VirtualWatch(Stopwatch):

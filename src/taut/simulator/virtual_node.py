@@ -11,9 +11,9 @@ from taut.core.messages import SUPERVISOR, Member, Note
 from taut.simulator.fibers import NS, Fiber, World
 from taut.transport.framing import nbytes
 from taut.transport.transport import Envelope
-from taut.worker.node.courier import TICK_S
-from taut.worker.node.node import Node
-from taut.worker.node.stage import Stage
+from taut.worker.comm.comm_thread import Node
+from taut.worker.comm.dispatcher import TICK_S
+from taut.worker.comm.phase_protocol import Stage
 
 if TYPE_CHECKING:
     from taut.simulator.disruption import Disruption

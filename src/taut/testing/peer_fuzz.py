@@ -47,8 +47,8 @@ from taut.testing.method_actor import Actor
 from taut.testing.method_world import MethodWorld
 from taut.transport.framing import encode, payload_count
 from taut.transport.memory import MemoryNetwork
-from taut.worker.node.node import Node
-from taut.worker.node.stage import Protocol
+from taut.worker.comm.comm_thread import Node
+from taut.worker.comm.phase_protocol import Protocol
 
 COURIER = "courier"  # beside the strategies: a worker's end of the network
 HONEST, LIAR = 3, 3  # workers 0, 1, 2, and the rank of the one that lies

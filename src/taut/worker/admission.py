@@ -16,14 +16,14 @@ from typing import Any
 
 from taut.codecs.kernels.cpu.compilation import compile_missing
 from taut.core.messages import PROTOCOL_VERSION, Hello, Ready, Statistics, Welcome
-from taut.worker.arena import Arena
-from taut.worker.checkpoints.resumption import Resumption
-from taut.worker.entrance import Entrance
-from taut.worker.node.node import Node
-from taut.worker.node.stage import Protocol, Stage
+from taut.worker.checkpoints.resume import Resumption
+from taut.worker.comm.comm_thread import Node
+from taut.worker.comm.phase_protocol import Protocol, Stage
+from taut.worker.connection import Entrance
+from taut.worker.model.flat_params import Arena
+from taut.worker.model.snapshot import unpack
 from taut.worker.phases import Phases
-from taut.worker.returning import Carried
-from taut.worker.state import unpack
+from taut.worker.rejoin import Carried
 
 
 class Admission:

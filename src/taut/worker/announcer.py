@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from taut.core.messages import Statistics
 
 if TYPE_CHECKING:
-    from taut.worker.node.node import Node
-    from taut.worker.seat import Seat
+    from taut.worker.comm.comm_thread import Node
+    from taut.worker.session import Seat
 
 UNANSWERED_S = 3.0  # after this time without an answer the user is told
 EVERY_S, LATER_EVERY_S, OFTEN_S = 1.5, 10.0, 20.0  # progress: often in the first seconds, then rarely

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from taut.config import other_launcher
 from taut.errors import Misuse
-from taut.worker.entrance import entrance, launched_run
-from taut.worker.model_checks import check_model
-from taut.worker.optimizers import joined
+from taut.worker.connection import entrance, launched_run
+from taut.worker.model.model_checks import check_model
+from taut.worker.model.optimizers import joined
 from taut.worker.script_worker import check_first, note_joined
 from taut.worker.torch_worker import TorchWorker
 from taut.worker.validation import Validation
@@ -75,7 +75,7 @@ def join(
 
         written = spec(parse(codec))  # misuse is told before anything starts
     if also:
-        from taut.worker.checkpoints.part import check_also
+        from taut.worker.checkpoints.checkpointer import check_also
 
         check_also(also)
     validation = Validation(validate, better, recalibrate)
@@ -90,8 +90,8 @@ def join(
     import torch
 
     from taut.codecs.parallel import set_threads
-    from taut.worker.arena import Arena
-    from taut.worker.seat import Seat
+    from taut.worker.model.flat_params import Arena
+    from taut.worker.session import Seat
 
     set_threads(torch.get_num_threads())  # large models are scanned by as many as compute
     worker = TorchWorker(model, trainer, Seat(way, Arena(model, trained), written, validation), seed, validation, also)

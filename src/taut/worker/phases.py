@@ -27,21 +27,21 @@ from taut.strategies.delivery.channels import Channels
 from taut.strategies.phases import Phase, parse_schedule
 from taut.strategies.registry import Choice, on_topology
 from taut.topologies.registry import parse as parse_topology
-from taut.worker.accounting import Stopwatch
-from taut.worker.arena import Arena
-from taut.worker.finishing import Averaged, Settler
-from taut.worker.model_checks import check_shareable
-from taut.worker.node.node import Node
-from taut.worker.node.stage import Protocol
-from taut.worker.replica import Replica
-from taut.worker.state import State
-from taut.worker.talks.gradient_rounds import gradient_rounds
-from taut.worker.talks.local_vector import ArenaCoder
-from taut.worker.talks.moments import Moments, begin_moments
-from taut.worker.talks.rounds import Rounds
-from taut.worker.talks.streaming import Streaming
-from taut.worker.talks.talk import Talk
-from taut.worker.training_state import load_training, pack_training
+from taut.worker.comm.comm_thread import Node
+from taut.worker.comm.phase_protocol import Protocol
+from taut.worker.exchange.base import Talk
+from taut.worker.exchange.gradients import gradient_rounds
+from taut.worker.exchange.rounds import Rounds
+from taut.worker.exchange.stream import Streaming
+from taut.worker.finish import Averaged, Settler
+from taut.worker.model.flat_params import Arena
+from taut.worker.model.model_checks import check_shareable
+from taut.worker.model.optimizer_moments import Moments, begin_moments
+from taut.worker.model.replica import Replica
+from taut.worker.model.snapshot import State
+from taut.worker.model.training_state import load_training, pack_training
+from taut.worker.model.vector_views import ArenaCoder
+from taut.worker.time_split import Stopwatch
 
 if TYPE_CHECKING:
     import torch

@@ -12,23 +12,23 @@ import msgspec
 
 from taut.core.messages import Failed, Statistics
 from taut.errors import Misuse, NonFiniteLoss, PeerLost, Stopping, SupervisorLost
-from taut.worker.accounting import Stopwatch
-from taut.worker.batches import Batches, Dealer, OwnLeases, Plan, Share
-from taut.worker.local_step import LastLoss, check_gradient, device_of, take_step
-from taut.worker.model_checks import ModelGuard, check_model
-from taut.worker.optimizer_steps import OptimizerSteps
-from taut.worker.optimizers import members_of
-from taut.worker.reading import data_of
-from taut.worker.returning import SeatLeases
-from taut.worker.seat import Seat
-from taut.worker.talks.distillation import Distillation, distillation_of
+from taut.worker.data.batches import Batches, Dealer, OwnLeases, Plan, Share
+from taut.worker.data.reading import data_of
+from taut.worker.exchange.distillation import Distillation, distillation_of
+from taut.worker.model.local_step import LastLoss, check_gradient, device_of, take_step
+from taut.worker.model.model_checks import ModelGuard, check_model
+from taut.worker.model.optimizer_steps import OptimizerSteps
+from taut.worker.model.optimizers import members_of
+from taut.worker.rejoin import SeatLeases
+from taut.worker.session import Seat
+from taut.worker.time_split import Stopwatch
 from taut.worker.validation import Validation
 
 if TYPE_CHECKING:
     import torch
     from torch import nn
 
-    from taut.worker.checkpoints.part import Keeper
+    from taut.worker.checkpoints.checkpointer import Keeper
 
 _NO_MORE: Any = object()
 
@@ -89,7 +89,7 @@ class TorchWorker:
         folder, resumed = settings.get("checkpoints"), settings.get("resume")
         if not folder and not resumed:
             return None
-        from taut.worker.checkpoints.part import Keeper
+        from taut.worker.checkpoints.checkpointer import Keeper
 
         try:
             seat.keeper = Keeper(self, seat, Path(folder) if folder else None, also)

@@ -31,12 +31,12 @@ from taut.supervisor.checkpoint_folder import Found, drop, last_good, numbers, r
 from taut.supervisor.preparation import Origin
 from taut.supervisor.service import Supervisor
 from taut.supervisor.view import Outcome
-from taut.worker.arena import Arena
+from taut.worker.checkpoints.checkpointer import check_also
 from taut.worker.checkpoints.file import read_part, write_part
-from taut.worker.checkpoints.part import check_also
-from taut.worker.checkpoints.resumption import check_model
+from taut.worker.checkpoints.resume import check_model
 from taut.worker.checkpoints.tree import fold, unfold
-from taut.worker.entrance import ENTRANCE, Sockets
+from taut.worker.connection import ENTRANCE, Sockets
+from taut.worker.model.flat_params import Arena
 
 X = torch.randn(240, 6, generator=torch.Generator().manual_seed(1))
 Y = X.argmax(1)

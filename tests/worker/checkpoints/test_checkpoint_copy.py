@@ -20,9 +20,9 @@ from torch.nn import functional as F
 
 from taut.core.checkpoint_names import FOLDER, MANIFEST
 from taut.supervisor.checkpoint_folder import last_good
-from taut.worker.checkpoints import copying, part
-from taut.worker.checkpoints.copying import Copy, Memory, needed_nbytes
-from taut.worker.checkpoints.part import Keeper
+from taut.worker.checkpoints import checkpointer, memory_copy
+from taut.worker.checkpoints.checkpointer import Keeper
+from taut.worker.checkpoints.memory_copy import Copy, Memory, needed_nbytes
 
 TYPES = (torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.uint8, torch.bool)
 
@@ -40,9 +40,9 @@ def tensors(draw: Any) -> torch.Tensor:
 def test_a_copy_has_the_bits_of_its_sources(sources: list[torch.Tensor], room: int, piece: int, threads: int) -> None:
     """Whatever their shapes, with room for all, some or none, in pieces of any size, in any number of threads."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(copying, "SMALL_NBYTES", 64)
-        patch.setattr(copying, "AT_ONCE_NBYTES", 128)
-        patch.setattr(copying, "PIECE_NBYTES", piece)
+        patch.setattr(memory_copy, "SMALL_NBYTES", 64)
+        patch.setattr(memory_copy, "AT_ONCE_NBYTES", 128)
+        patch.setattr(memory_copy, "PIECE_NBYTES", piece)
         memory = Memory(room)
         beside(memory.touch)
         named = {str(place): source for place, source in enumerate(sources)}
@@ -146,9 +146,9 @@ def late(monkeypatch: pytest.MonkeyPatch) -> list[Copy]:
             self.seat.node.wait(lambda _: memory.ready, lambda: None)
         return ready(self)
 
-    monkeypatch.setattr(copying, "SMALL_NBYTES", 1)
-    monkeypatch.setattr(copying, "AT_ONCE_NBYTES", 0)
-    monkeypatch.setattr(part, "LARGE_NBYTES", 1)
+    monkeypatch.setattr(memory_copy, "SMALL_NBYTES", 1)
+    monkeypatch.setattr(memory_copy, "AT_ONCE_NBYTES", 0)
+    monkeypatch.setattr(checkpointer, "LARGE_NBYTES", 1)
     monkeypatch.setattr(Copy, "work", idle)
     monkeypatch.setattr(Copy, "__init__", noted)
     monkeypatch.setattr(Keeper, "_ready", patient)

@@ -12,7 +12,7 @@ from test_checkpoint import Job, together
 from taut.core.checkpoint_names import FOLDER, part_name
 from taut.supervisor.checkpoint_folder import last_good
 from taut.worker.checkpoints.file import read_part
-from taut.worker.checkpoints.resumption import Resumption
+from taut.worker.checkpoints.resume import Resumption
 
 
 def fields(state: Any, names: tuple[str, ...]) -> dict[str, np.ndarray]:

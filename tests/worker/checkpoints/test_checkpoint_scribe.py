@@ -23,10 +23,10 @@ from torch import nn
 from taut.core.checkpoint_names import DIGEST_NBYTES, FOLDER
 from taut.errors import StorageFailed
 from taut.supervisor.checkpoint_folder import last_good
-from taut.worker.checkpoints import gpu_copying
-from taut.worker.checkpoints.errands import Errands
+from taut.worker.checkpoints import gpu_copy
+from taut.worker.checkpoints.background import Errands
 from taut.worker.checkpoints.file import read_part, write_part
-from taut.worker.checkpoints.scribe import PROGRAM, Scribe, ScribeLost
+from taut.worker.checkpoints.writer_process import PROGRAM, Scribe, ScribeLost
 from taut.worker.checkpoints.writing import PIECE_NBYTES
 
 PATIENCE_S = 30.0
@@ -156,13 +156,13 @@ def test_copies_in_one_piece_of_memory_have_the_bits(shapes: list[tuple[int, int
     kinds = {"f4": torch.float32, "f2": torch.bfloat16, "i8": torch.int64, "?": torch.bool}
     sources = [torch.randint(0, 2, (a, b)).to(kinds[kind]).T for a, b, kind in shapes] + [torch.tensor(3.0)]
     pairs = [(torch.empty(0), source) for source in sources]
-    with mock.patch.object(gpu_copying, "free_nbytes", return_value=1 << 20):
-        there = gpu_copying.cloned(torch.device("cpu"), pairs)
+    with mock.patch.object(gpu_copy, "free_nbytes", return_value=1 << 20):
+        there = gpu_copy.cloned(torch.device("cpu"), pairs)
     assert there is not None
     before = [source.clone() for source in sources]
     for source in sources:
         source.zero_()
     for (target, copy), (host, _), source in zip(there, pairs, before, strict=True):
         assert target is host and torch.equal(copy, source) and copy.dtype == source.dtype and copy.is_contiguous()
-    with mock.patch.object(gpu_copying, "free_nbytes", return_value=1):
-        assert gpu_copying.cloned(torch.device("cpu"), pairs) is None
+    with mock.patch.object(gpu_copy, "free_nbytes", return_value=1):
+        assert gpu_copy.cloned(torch.device("cpu"), pairs) is None

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from taut.worker.checkpoints.random_states import put_back_random_states, random_states
+from taut.worker.checkpoints.rng_states import put_back_random_states, random_states
 from taut.worker.checkpoints.tree import fold, unfold
 
 

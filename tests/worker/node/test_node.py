@@ -13,7 +13,7 @@ from taut.strategies.broadcast.asynchronous import Asynchronous
 from taut.testing import FakeClock
 from taut.transport.framing import decode, encode
 from taut.transport.transport import Envelope
-from taut.worker.node.node import Node
+from taut.worker.comm.comm_thread import Node
 
 
 class Deaf:

@@ -7,11 +7,11 @@ from taut.core.messages import Member, NextPhase, Note, Parcel, Report, Roster, 
 from taut.strategies.broadcast.asynchronous import Asynchronous
 from taut.strategies.delivery.channels import Channels
 from taut.testing import FakeClock
-from taut.worker.node.facts import Facts
-from taut.worker.node.handover import Handover
-from taut.worker.node.refusals import Refusals
-from taut.worker.node.stages import Stages
-from taut.worker.state import State
+from taut.worker.comm.phase_protocols import Stages
+from taut.worker.comm.rejections import Refusals
+from taut.worker.comm.run_status import Facts
+from taut.worker.comm.state_transfer import Handover
+from taut.worker.model.snapshot import State
 
 LIMIT_NBYTES = 1 << 20
 

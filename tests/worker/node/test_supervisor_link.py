@@ -9,8 +9,8 @@ import pytest
 
 from taut.core.messages import Pulse, Statistics
 from taut.testing import FakeClock
-from taut.worker.node.facts import Facts
-from taut.worker.node.supervisor_link import SupervisorLink
+from taut.worker.comm.run_status import Facts
+from taut.worker.comm.supervisor_client import SupervisorLink
 
 
 class Taken:

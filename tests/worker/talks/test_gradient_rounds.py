@@ -18,13 +18,13 @@ from taut.errors import Misuse, NonFiniteUpdate
 from taut.strategies.allreduce.sync import Sync
 from taut.strategies.delivery.channels import Channels
 from taut.topologies.registry import parse as parse_topology
-from taut.worker.arena import Arena
-from taut.worker.node.node import Node
-from taut.worker.optimizers import joined, members_of
-from taut.worker.replica import Replica
-from taut.worker.talks.gradient_buckets import GradientBuckets
-from taut.worker.talks.gradient_rounds import gradient_rounds
-from taut.worker.talks.local_vector import ArenaCoder
+from taut.worker.comm.comm_thread import Node
+from taut.worker.exchange.buckets import GradientBuckets
+from taut.worker.exchange.gradients import gradient_rounds
+from taut.worker.model.flat_params import Arena
+from taut.worker.model.optimizers import joined, members_of
+from taut.worker.model.replica import Replica
+from taut.worker.model.vector_views import ArenaCoder
 from taut.worker.torch_worker import TorchWorker
 
 Batch = tuple[torch.Tensor, torch.Tensor]

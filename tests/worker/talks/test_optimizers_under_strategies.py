@@ -13,8 +13,8 @@ from worker_threads import ThreadSeat, in_threads
 
 from taut.strategies import REGISTRY
 from taut.strategies.compatibility import combine
-from taut.worker.arena import Arena
-from taut.worker.node.node import Node
+from taut.worker.comm.comm_thread import Node
+from taut.worker.model.flat_params import Arena
 from taut.worker.phases import Phases
 from taut.worker.torch_worker import TorchWorker
 

@@ -8,10 +8,10 @@ from typing import Any
 
 from taut.core.messages import Member, Roster
 from taut.transport.memory import MemoryNetwork
-from taut.worker.accounting import Stopwatch
-from taut.worker.arena import Arena
-from taut.worker.batches import OwnLeases
-from taut.worker.node.node import Node
+from taut.worker.comm.comm_thread import Node
+from taut.worker.data.batches import OwnLeases
+from taut.worker.model.flat_params import Arena
+from taut.worker.time_split import Stopwatch
 
 
 class ThreadSeat:

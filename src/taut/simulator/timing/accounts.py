@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from taut.core.messages import Statistics
-from taut.worker.accounting import KINDS
+from taut.worker.time_split import KINDS
 
 if TYPE_CHECKING:
     from taut.simulator.trace import Trace

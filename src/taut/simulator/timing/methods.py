@@ -19,7 +19,7 @@ from taut.strategies.allreduce.round_agreement import NEW
 from taut.strategies.allreduce.sync import Sync
 from taut.strategies.api import Draining, Finished, Heard, MethodAction, Place, Placed, Proceed, Stepped, Tell
 from taut.topologies.registry import parse as parse_topology
-from taut.worker.node.courier import TICK_S
+from taut.worker.comm.dispatcher import TICK_S
 
 RATE = 0.1  # the learning rate that methods are told
 BACKWARD = 2 / 3  # the share of a step in which gradients appear, the last layers' first

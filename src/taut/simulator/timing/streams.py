@@ -1,4 +1,4 @@
-"""Streams in virtual time: what ``worker/talks/streaming.py`` does around a ``Broadcast``, with durations for computing
+"""Streams in virtual time: what ``worker/exchange/stream.py`` does around a ``Broadcast``, with durations for computing
 and messages. The strategy is the very object that a real run drives; payloads are as long as the codec's on average."""
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from taut.simulator.timing.accounts import ENCODE, MERGE, SEND, WAIT
 from taut.simulator.timing.sizes import FRAME_NBYTES
 from taut.simulator.timing.worker import SECOND_NS, Setting, Worker
 from taut.simulator.timing.world import TimingWorld
-from taut.worker.node.courier import TICK_S
-from taut.worker.talks.fragments import fragments
-from taut.worker.talks.streaming import EXCHANGE_SHARE, MOST_STEPS_PER_TURN, MUCH_SHARE, RETUNE_STEPS
+from taut.worker.comm.dispatcher import TICK_S
+from taut.worker.exchange.stream import EXCHANGE_SHARE, MOST_STEPS_PER_TURN, MUCH_SHARE, RETUNE_STEPS
+from taut.worker.model.fragments import fragments
 
 if TYPE_CHECKING:
     from taut.simulator.costs import CodecCost

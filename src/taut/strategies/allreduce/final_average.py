@@ -3,7 +3,7 @@
     x_i  <-  (1/n) sum_j x_j        over all members j whose weights are finite
 
 One round of a ``Group``, whatever method was trained with, and then everybody holds the same bits. It is a method like
-the others, so the runtime (``worker/finishing.py``) and a simulator drive the same object. How far each replica was from
+the others, so the runtime (``worker/finish.py``) and a simulator drive the same object. How far each replica was from
 the mean is measured on the way: that is the consensus distance, exact.
 
 Whoever has the mean takes part in no other round. A member that comes late, or that lost a piece of the round to a death,

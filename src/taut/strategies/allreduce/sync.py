@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from taut.strategies.api import Vector
 
 SCHEDULES = ("ring", "tree", "halving-doubling", "torus")
-BACKENDS = ("gloo", "nccl")  # of torch.distributed; see worker/talks/torch_group.py
+BACKENDS = ("gloo", "nccl")  # of torch.distributed; see worker/exchange/torch_distributed.py
 NUMBERS = 5  # that go with each lane at least, before which of its tensors had a gradient (``Averaging.head``)
 
 

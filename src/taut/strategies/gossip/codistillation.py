@@ -5,7 +5,7 @@
 Peers' weights travel every ``every`` steps only, to the neighbours in the topology; between that, their predictions come
 from stale copies, which the paper found to cost nothing. Replicas never become equal: they agree in what they say, not in
 their weights, so the end takes the best of them (``--finish best``). ``burn_in``: steps on the task alone, until what the
-peers predict is worth something. The agreement itself is the worker's business: ``worker/talks/distillation.py``.
+peers predict is worth something. The agreement itself is the worker's business: ``worker/exchange/distillation.py``.
 Paper: Anil et al. 2018, "Large scale distributed neural network training through online distillation".
 """
 

@@ -9,13 +9,13 @@ import msgspec
 import numpy as np
 
 from taut.codecs import spec
+from taut.worker.checkpoints.reflect import remembered
 from taut.worker.checkpoints.tree import fold
-from taut.worker.state_memory import remembered
 
 if TYPE_CHECKING:
     import torch
 
-    from taut.worker.seat import Seat
+    from taut.worker.session import Seat
     from taut.worker.torch_worker import TorchWorker
 
 

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 from taut.core.checkpoint_names import DIGEST_NBYTES
 from taut.errors import StorageFailed
-from taut.worker.checkpoints.scribe import Scribe, ScribeLost
 from taut.worker.checkpoints.tree import unfold
+from taut.worker.checkpoints.writer_process import Scribe, ScribeLost
 from taut.worker.checkpoints.writing import Writing
 
 if TYPE_CHECKING:

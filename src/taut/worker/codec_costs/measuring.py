@@ -19,7 +19,7 @@ import numpy as np
 
 from taut.codecs import Codec, Feedback, State, parse, spec
 from taut.core.clock import Clock, MonotonicClock
-from taut.worker.iteration import Vector
+from taut.worker.standalone.worker import Vector
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
     encode = seconds of emit / elements;  absorb = seconds of absorb / bytes;  bits = 8 * bytes / elements
 
-Bits are those of one step. As in a real worker (``worker/replica.py``), where encoding would take more than 2% of a step
+Bits are those of one step. As in a real worker (``worker/model/replica.py``), where encoding would take more than 2% of a step
 only a fragment is encoded after each. Only the later half of the steps counts: kernels are compiled in the first, and
 codecs find their limits in those that follow; a warm-up that is set is left out. Of what they take the middle counts:
 some are interrupted. Codecs that see matrices see one here, as wide as it is high: the copy is a sample, without shapes.
@@ -22,8 +22,8 @@ from taut.codecs import parse
 from taut.core.clock import Clock, MonotonicClock
 from taut.strategies.probing.probe_state import CodecFigures
 from taut.worker.codec_costs.measuring import settled
-from taut.worker.iteration import Vector
-from taut.worker.talks.fragments import fragment, fragments
+from taut.worker.model.fragments import fragment, fragments
+from taut.worker.standalone.worker import Vector
 
 SAMPLE_ELEMENTS = 1 << 21  # of larger models: beyond the processor's caches, and no burden on its memory
 CHUNK_ELEMENTS = 1 << 16

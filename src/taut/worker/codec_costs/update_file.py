@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from taut.errors import Misuse
-from taut.worker.iteration import Vector
+from taut.worker.standalone.worker import Vector
 
 # In order of preference: what an update is closest to.
 KINDS = (

@@ -1,0 +1,269 @@
+"""Continuing a run from a checkpoint: which of its parts this worker takes, and what it takes of them.
+
+The run's weights come from the parts as the strategy has it (``founded``); everybody but the founder then gets them from
+a donor, as any joiner does. A worker's own (optimizer, residual, random states, counts) come from its own part: with n
+workers, worker i takes the i-th part, and of fewer workers than parts also the (i + n)-th, and so on: what those had not
+sent yet is not lost. A worker without a part takes the first one's optimizer.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import numpy as np
+
+from taut.codecs import Grid, spec
+from taut.core.checkpoint_names import MANIFEST, part_name
+from taut.core.messages import TensorSpec
+from taut.errors import Misuse, StorageFailed
+from taut.strategies.compatibility import agrees
+from taut.worker.checkpoints.file import Part, read_part
+from taut.worker.checkpoints.reflect import recall
+from taut.worker.model.flat_params import Arena
+from taut.worker.model.replica import Replica
+
+if TYPE_CHECKING:
+    import torch
+
+    from taut.strategies.registry import Choice
+    from taut.worker.phases import Phases
+    from taut.worker.torch_worker import TorchWorker
+
+log = logging.getLogger("taut")
+OWN_MODELS = ("independent", "codistillation")  # strategies whose workers' models are not meant to be one
+
+
+def assigned(rank: int, workers: int, parts: int) -> list[int]:
+    """Which parts worker ``rank`` of ``workers`` takes.
+
+    >>> [assigned(rank, 2, 5) for rank in (0, 1)], assigned(1, 3, 1)
+    ([[0, 2, 4], [1, 3]], [])
+    """
+    return list(range(rank, parts, workers))
+
+
+class Resumption:
+    """The checkpoint in ``folder``, for worker ``rank`` of ``workers`` with the strategy ``choice``."""
+
+    def __init__(self, folder: Path, rank: int, workers: int, choice: Choice) -> None:
+        self.folder, self.rank, self.workers, self.choice = folder, rank, workers, choice
+        self._digests = _digests(folder)
+        self.ranks = sorted(self._digests)
+        self.mine = [self.ranks[place] for place in assigned(rank, workers, len(self.ranks))]
+        self._read: dict[int, Part] = {}
+
+    @property
+    def of_gradients(self) -> bool:
+        """All replicas make the same steps: they must have the same optimizer state."""
+        return self.choice.is_method and self.choice.kind.vector == "gradients"
+
+    def part(self, rank: int) -> Part:
+        if rank not in self._read:
+            self._read[rank] = read_part(self.folder / part_name(rank), self._digests[rank])
+        return self._read[rank]
+
+    def forget(self) -> None:
+        """Everything is in place: let go of the files."""
+        self._read.clear()
+
+    # -------------------------------------------------------------------------------------- the run's weights
+
+    def founded(self, replica: Replica, workers: int) -> None:
+        """The founder's replica takes the run's weights."""
+        if not self.ranks:
+            remedy = "the run's folder must be on this machine, too"
+            raise StorageFailed(f"{self.folder} has no checkpoint: {remedy}")
+        first, arena = self.part(self.ranks[0]), replica.arena
+        check_model(first, arena)
+        _load_still(first, arena)
+        shared = self._weights("b", agrees(self.choice)) if replica.talks else self._weights("w", self.of_gradients)
+        replica.resume(shared, Grid.unpack(first.document["grid"], arena.names), workers)
+        self.joined(replica, workers)
+
+    def _weights(self, name: str, alike: bool) -> Any:
+        """Where all have the same, but for what is under way, the first part's; else the mean, as at the end of a run."""
+        total: Any = self.part(self.ranks[0]).tensor(name).numpy()
+        if alike or len(self.ranks) == 1:
+            return total
+        total = total.astype(np.float64)
+        for rank in self.ranks[1:]:
+            total += self.part(rank).tensor(name).numpy()
+        return (total / len(self.ranks)).astype(np.float32)
+
+    def joined(self, replica: Replica, workers: int) -> None:
+        """The replica has the run's weights: what is this worker's own comes back."""
+        if not self.mine:
+            return
+        mine = [self.part(rank) for rank in self.mine]
+        check_model(mine[0], replica.arena)
+        _load_still(mine[0], replica.arena)
+        if replica.talks:
+            self._restore_codec(replica, mine, workers)
+        elif self.choice.name in OWN_MODELS:
+            replica.arena.load(mine[0].tensor("w").numpy())
+        replica.restore(mine[0].document["replica"])
+
+    def _restore_codec(self, replica: Replica, mine: list[Part], workers: int) -> None:
+        arena, state, first = replica.arena, replica.codec_state, mine[0]
+        shared = np.array(arena.host(state.b))
+        if len(mine) == 1 and np.array_equal(first.tensor("b").numpy(), shared):
+            arena.load(first.tensor("w").numpy())
+        else:  # its own weights strayed from the shared ones: so they do again, and on the average of those it takes over
+            strays = sum((part.tensor("w") - part.tensor("b")).double() for part in mine)
+            arena.load(shared + (strays / len(mine)).float().numpy())  # type: ignore[union-attr]
+        if state.r is not None and all("r" in part for part in mine):
+            state.kernels.load(state.r, sum(part.tensor("r") for part in mine).numpy())  # type: ignore[union-attr]
+        if first.document["codec"] == spec(replica.codec):
+            recall(state, first.document["memory"], first.tensor)
+            if workers != len(self.ranks):
+                replica.retune(workers, state.staleness)
+
+    # ------------------------------------------------------------------------------------------ the worker's
+
+    @property
+    def _own(self) -> Part | None:
+        """Counts and random states come from here."""
+        return self.part(self.mine[0]) if self.mine else None
+
+    @property
+    def _trained(self) -> Part | None:
+        """The optimizer and what goes with it come from here."""
+        if not self.ranks:
+            return None
+        return self.part(self.ranks[0]) if self.of_gradients or not self.mine else self._own
+
+    def restore_phase(self, phases: Phases) -> None:
+        """How far it came in the present phase, which is the first one now. What it said of that is to be said again."""
+        part = self._own
+        if part is None or phases.phase.steps is None:
+            return
+        at, first = (one.document["phase"] for one in (part, self.part(self.ranks[0])))
+        steps = part.document["phase_steps"] if at == first else 0 if at < first else phases.phase.steps
+        phases.steps = min(steps, phases.phase.steps - 1)
+
+    def restore_worker(self, worker: TorchWorker, also: Mapping[str, Any]) -> None:
+        """Counts, the optimizer, and everything beside it."""
+        own, trained = self._own, self._trained
+        if own is not None:
+            worker.steps, worker.loss = own.document["steps"], own.document["loss"]
+            worker.samples = sum(self.part(rank).document["samples"] for rank in self.mine)
+            for kind, seconds in own.document["seconds"].items():
+                worker.watch.seconds[kind] = worker.watch.seconds.get(kind, 0.0) + seconds
+        if trained is not None:
+            _load_optimizer(trained, worker.optimizer)
+            _load_also(trained, also)
+
+    def restore_talk(self, talk: Any) -> None:
+        part = self._own
+        if part is not None:
+            talk.restore(part.document["talk"])
+            self._restore_coder(talk, part)
+        if self.choice.is_method and self.ranks:
+            self._restore_method(talk.method_state, part)
+
+    def _restore_method(self, state: Any, part: Part | None) -> None:
+        """All of it for one worker alone. Else what all have alike, from the first part, whoever it is for; and, if there
+        are as many as before, what was each one's own."""
+        kind, first = self.choice.kind, self.part(self.ranks[0])
+        if self.workers == len(self.ranks) == 1:
+            recall(state, first.document["method"], first.tensor)
+            return
+        recall(state, first.document["method"], first.tensor, only=kind.keeps_common)
+        if part is not None and self.workers == len(self.ranks):
+            recall(state, part.document["method"], part.tensor, only=kind.keeps_own)
+
+    def _restore_coder(self, talk: Any, part: Part) -> None:
+        """What a codec of gradients had not sent yet; of fewer workers, each takes over others', too."""
+        coder = getattr(getattr(talk, "local", None), "coder", None)
+        if coder is None or not part.document.get("coder") or part.document["codec"] != spec(coder.codec):
+            return
+        state = coder._state
+        recall(state, part.document["coder"], part.tensor)
+        if state.r is not None:
+            left = [self.part(rank).tensor("coder.r") for rank in self.mine if "coder.r" in self.part(rank)]
+            state.r[:] = sum(left).numpy()  # type: ignore[union-attr]
+
+    def restore_schedule(self, optimizer: torch.optim.Optimizer, also: Mapping[str, Any]) -> None:
+        """Learning rates and schedulers again: a loop over epochs may have moved them on the way here."""
+        trained = self._trained
+        if trained is not None:
+            groups = trained.tree("optimizer")["param_groups"]
+            for group, kept in zip(optimizer.param_groups, groups, strict=True):
+                group.update({name: value for name, value in kept.items() if name != "params"})
+            _load_also(trained, also)
+        self.forget()
+
+    def random_states(self) -> dict[str, Any] | None:
+        states: dict[str, Any] | None = self._own.tree("random") if self._own is not None else None
+        return states
+
+
+def _digests(folder: Path) -> dict[int, str]:
+    """Whose parts there are, and their hashes; none where the folder is not here: this machine does not share it, or this
+    worker came so late that the checkpoint has been replaced by others."""
+    try:
+        files = json.loads((folder / MANIFEST).read_text())["files"]
+        return {int(part["rank"]): str(part["blake2b"]) for part in files.values()}
+    except FileNotFoundError:
+        log.warning("%s has no checkpoint: this worker begins with a fresh optimizer", folder)
+        return {}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise StorageFailed(f"{folder / MANIFEST} cannot be read: {error}") from None
+
+
+def check_model(part: Part, arena: Arena) -> None:
+    """``Misuse`` that names the first tensor in which the checkpoint's model is another one."""
+    kept = [msgspec.convert(each, TensorSpec) for each in part.document["model"]]
+    given = arena.specs()
+    for theirs, mine in zip(kept, given, strict=False):
+        if theirs != mine:
+            raise _another(_describe(mine), _describe(theirs), part)
+    if len(kept) != len(given):
+        longer = max(kept, given, key=len)
+        extra, what = longer[min(len(kept), len(given))], "a tensor more" if len(given) > len(kept) else "a tensor less"
+        raise _another(f"{what}, {extra.name!r}", f"{len(kept)} tensors", part)
+
+
+def _another(given: str, expected: str, part: Part) -> Misuse:
+    remedy = f"the checkpoint in {part.path.parent} is of another model: use the script and arguments that made it"
+    return Misuse(f"a model with {given}", expected, remedy)
+
+
+def _describe(one: TensorSpec) -> str:
+    shape = "x".join(str(size) for size in one.shape) or "scalar"
+    layout = f" in memory order {one.layout}" if one.layout else ""
+    return f"{one.part} tensor {one.name!r} of shape {shape} and type {one.dtype}{layout}"
+
+
+def _load_still(part: Part, arena: Arena) -> None:
+    import torch
+
+    with torch.no_grad():
+        for name, tensor, kind in arena.named():
+            if kind != "trained":
+                tensor.copy_(part.tensor(f"{kind}.{name}"))
+
+
+def _load_optimizer(part: Part, optimizer: torch.optim.Optimizer) -> None:
+    kept = part.tree("optimizer")
+    try:
+        optimizer.load_state_dict(kept)
+    except (ValueError, KeyError) as error:
+        raise Misuse(
+            f"{type(optimizer).__name__} ({error})",
+            f"the optimizer of the checkpoint in {part.path.parent}",
+            "use the script and arguments that made it",
+        ) from None
+
+
+def _load_also(part: Part, also: Mapping[str, Any]) -> None:
+    kept = part.tree("also", {})
+    for name, each in also.items():
+        if name not in kept:
+            raise Misuse(f"join(also={{{name!r}: ...}})", f"one of {', '.join(kept) or 'nothing'}, as in the checkpoint")
+        each.load_state_dict(kept[name])

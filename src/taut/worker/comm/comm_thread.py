@@ -1,0 +1,294 @@
+"""A worker's end of the cluster: the courier's work, shared by two threads, one at a time.
+
+The training thread hands updates over (``publish``), takes what arrived (``take``) and waits for facts (``wait``). While
+it streams it does the courier's work itself (``pump``); the communication thread does it whenever the training thread
+does not come by. The communication thread never touches the model.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Callable, Sequence
+
+from taut.core.clock import Clock
+from taut.core.events import (
+    Ended,
+    Include,
+    PeerJoined,
+    Post,
+    Published,
+    Synced,
+    Taken,
+    Ticked,
+)
+from taut.core.messages import (
+    Member,
+    Message,
+    Note,
+    Statistics,
+    Welcome,
+)
+from taut.errors import SupervisorLost
+from taut.strategies.delivery.channels import ChannelsState
+from taut.transport.transport import Transport
+from taut.worker.comm.commands import Advance, Command, Grant, PostIn, Say
+from taut.worker.comm.dispatcher import TICK_S, Courier
+from taut.worker.comm.phase_protocol import Protocol, Stage
+from taut.worker.comm.run_status import Facts
+from taut.worker.model.snapshot import State
+
+AGAIN_S = 5.0  # far beyond any round trip to a supervisor whose pulse is still felt
+LONGER = 4.0  # times the longest wait for others so far: something must have happened to them
+
+
+class Node(Courier):
+    """A courier with a thread of its own, and what the training thread asks of it."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        make_strategy: Callable[[Welcome], Protocol],
+        *,
+        statistics: Callable[[], Statistics] = Statistics,
+        sketch: Callable[[], list[float]] = list,
+        clock: Clock | None = None,
+        state_limit_nbytes: int = 1 << 40,
+    ) -> None:
+        super().__init__(
+            transport,
+            make_strategy,
+            statistics=statistics,
+            sketch=sketch,
+            clock=clock,
+            state_limit_nbytes=state_limit_nbytes,
+        )
+        self._closing: float | None = None  # asked to end, after so many seconds at most
+        self._closing_s: float | None = None
+        # The transport is used by one thread at a time. In training, that may be the training thread itself: waking
+        # another one, and sharing the interpreter with it, costs a short step more than the work it would do.
+        self._transport_lock = threading.Lock()
+        self._pumped_s = float("-inf")  # when the training thread last did the work
+        self._pump_wanted = threading.Event()
+        self._rested = threading.Event()
+        self._longest_s = 0.0  # wait for the others that came to its end
+        self.aside: Callable[[], None] = _nothing  # done in every wait: somebody may be in the phase before still
+        self.complement: Callable[[State], State] = _as_it_is  # what goes with the weights to a newcomer
+        self._thread = threading.Thread(target=self._run, name="taut-communication", daemon=True)
+
+    # ------------------------------------------------------------------------------------- the training thread
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def close(self, linger_s: float = 0.0) -> None:
+        """Stop the communication thread, after ``linger_s`` at most for what is still queued."""
+        self._closing = linger_s
+        self._rested.set()
+        self.transport.wake()
+        if self._thread.is_alive():
+            self._thread.join()
+        else:
+            self.transport.close()
+
+    def retire(self) -> Stage:
+        """This worker was given up: carry out what was asked for (what was published is in the log then), and close. The
+        present phase's stage, as it is left."""
+        with self._transport_lock:
+            self.carry_out()
+        self.close()
+        return self.stage
+
+    def say(self, message: Message, payloads: Sequence[bytes] = ()) -> None:
+        """To the supervisor."""
+        self._command(Say(message, payloads))
+
+    def publish(self, payload: bytes | None, positions: dict[int, int]) -> None:
+        """One iteration is over: here is its update, and everything up to ``positions`` has been included."""
+        if positions:
+            self._commands.append(Taken(positions))
+        self._commands.append(Published(payload))
+
+    def pump(self, receive: bool) -> None:
+        """Do the communication thread's work in this one, now: send what was published, and take in what came if asked
+        to. If the other thread is at it, it is told that there is something to do, and that we would rather do it."""
+        if not self._transport_lock.acquire(blocking=False):
+            self._pump_wanted.set()
+            self.transport.wake()
+            return
+        try:
+            self._pumped_s = self.clock.now()
+            self.work(0.0 if receive else None)
+        except Exception as error:  # not Ctrl-C, which may come at any moment: the worker leaves in order then
+            self.facts.fail(error)
+            raise
+        finally:
+            self._transport_lock.release()
+
+    def ticked(self, clock: int) -> None:
+        """So many iterations are over, where the strategy bounds the delay."""
+        self._command(Ticked(clock))
+
+    def advance(self, protocol: Protocol) -> None:
+        """The phase is over for this worker: from now on it runs ``protocol``. Returns when that is so."""
+        phase = self.stage.phase
+        self._command(Advance(protocol))
+        self.wait(lambda _: self.stage.phase > phase, _nothing, needs_supervisor=False)
+
+    def taken(self, positions: dict[int, int]) -> None:
+        self._command(Taken(positions))
+
+    def end(self) -> None:
+        self._command(Ended())
+
+    def synced(self, stage: Stage, have: dict[int, int], tail: Sequence[Include]) -> None:
+        """The state in this stage's phase is here. The run may have gone on to another meanwhile."""
+        self._command(PostIn(stage, Synced(have, list(tail))))
+
+    def grant(self, state: State, have: dict[int, int]) -> None:
+        """The snapshot that ``snapshot_wanted`` asked for. It holds everything that ``take`` has returned."""
+        self.handover.wanted = False
+        self._command(Grant(self.complement(state), have))
+
+    def take(self) -> list[Include]:
+        """What has arrived and is to be included, in the order to include it."""
+        return self.stages.take()
+
+    def post(self, to: int, note: Note, payload: bytes | memoryview, stage: Stage | None = None) -> None:
+        """A method's message to another worker. From any thread; reliable, in order."""
+        self._commands.append(PostIn(stage or self.stage, Post(to, note, payload)))
+        if threading.current_thread() is not self._thread:
+            self.transport.wake()
+
+    def seat(self, rank: int, neighbours: Sequence[Member]) -> None:
+        """Take a place without a supervisor (before ``start``): these are the neighbours, and everybody starts alike."""
+        self.rank = rank
+        welcome = Welcome(rank, "", 0, len(neighbours) + 1, "{}")
+        self.stages.begin(self.make_strategy(welcome), rank, synced=True)
+        self.workers = len(neighbours) + 1
+        for member in neighbours:
+            self.transport.admit(member)
+            self.stages.members[member.rank] = 0
+            self._commands.append(PeerJoined(member.rank))
+
+    def settled(self) -> bool:
+        """Everybody left has received all that was published."""
+        stage = self.stages.present
+        return stage is not None and not self._commands and stage.settled()
+
+    def pass_on(self, idle: Callable[[], None]) -> None:
+        """Until everybody left has received all that was posted so far. A server and a relay are never through: others
+        ask and send until they are told that this worker is gone."""
+        self.wait(lambda _: not self._commands, idle)
+        state = self.stage.state
+        assert isinstance(state, ChannelsState), "streams are settled"
+        marks = state.posted()
+        self.wait(lambda _: state.received(marks), idle)
+
+    def pause(self, idle: Callable[[], None], over: Callable[[], bool]) -> None:
+        """Until something happens, or for a moment."""
+        self._take_over()
+        self.aside()
+        idle()
+        left = self._mail()
+        with self.facts.changed:
+            if self.facts.failure is not None:
+                raise self.facts.failure
+            if not over() and self._mail() == left:
+                self.facts.changed.wait(TICK_S)
+        idle()
+
+    def wait(
+        self,
+        until: Callable[[Facts], bool],
+        idle: Callable[[], None],
+        again: Callable[[], None] | None = None,
+        needs_supervisor: bool = True,
+    ) -> None:
+        """Wait for a fact, calling ``idle`` (which includes what arrives, and serves snapshots) meanwhile, and ``again``
+        now and then: what was asked for may have been lost. Raises what went wrong if the fact can no longer come.
+        ``needs_supervisor``: it is to come from there; else from the other workers."""
+        facts = self.facts
+        began_s = asked_s = self.clock.now()
+        self._take_over()
+        while True:
+            self.aside()
+            idle()
+            left = self._mail()
+            if again is not None and self.clock.now() - asked_s > AGAIN_S:
+                again()
+                asked_s = self.clock.now()
+            with facts.changed:
+                if until(facts):
+                    break
+                if facts.failure is not None:
+                    raise facts.failure
+                if self.supervisor.lost():
+                    self._despair(began_s, needs_supervisor)
+                if self._mail() == left:
+                    facts.changed.wait(TICK_S)
+        if not needs_supervisor:
+            self._longest_s = max(self._longest_s, self.clock.now() - began_s)
+
+    def _despair(self, began_s: float, needs_supervisor: bool) -> None:
+        """There is no supervisor any more. The others are waited for still, but not for ever: nobody says who died."""
+        waited_s = self.clock.now() - began_s
+        if needs_supervisor:
+            raise SupervisorLost("the supervisor fell silent while this worker needed an answer of it")
+        if waited_s > max(self.supervisor.patience_s, LONGER * self._longest_s):
+            raise SupervisorLost(f"nothing came from the others for {waited_s:.0f} s, and no supervisor says who lives")
+
+    def _mail(self) -> int:
+        """How much is here for the method. What ``idle`` leaves (all, before the start) is not waited for again."""
+        stage = self.stages.present
+        return len(stage.mail) if stage is not None else 0
+
+    def _command(self, command: Command) -> None:
+        self._commands.append(command)
+        if self.clock.now() - self._pumped_s >= TICK_S:  # else it goes with the next pump, very soon
+            self.transport.wake()
+
+    def _take_over(self) -> None:
+        """The training thread is going to wait: the communication thread does the work."""
+        if self._pumped_s > float("-inf"):
+            self._pumped_s = float("-inf")
+            self._pump_wanted.clear()
+            self._rested.set()
+            self.transport.wake()
+
+    # -------------------------------------------------------------------------------- the communication thread
+
+    def _run(self) -> None:
+        if sys.platform == "linux":  # as the transport's own thread: see there
+            os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+        try:
+            while not self._may_end():
+                if self._pump_wanted.is_set() or self.clock.now() - self._pumped_s < TICK_S:
+                    self._pump_wanted.clear()
+                    self._rested.wait(TICK_S)  # the training thread does the work while it comes by often
+                    self._rested.clear()
+                    continue
+                with self._transport_lock:
+                    self.work(TICK_S)
+        except BaseException as error:
+            self.facts.fail(error)
+        finally:
+            self.transport.close(self._closing or 0.0)
+
+    def _may_end(self) -> bool:
+        """Asked to close, and all is said; or there was time enough to say it, and nobody takes it."""
+        if self._closing is None:
+            return False
+        if self._closing_s is None:
+            self._closing_s = self.clock.now()
+        all_said = not self._commands and self.supervisor.all_said
+        return all_said or self.clock.now() - self._closing_s > self._closing
+
+
+def _nothing() -> None:
+    pass
+
+
+def _as_it_is(state: State) -> State:
+    return state

@@ -1,0 +1,246 @@
+"""The communication thread's work: what comes is decoded and told to the protocols, what they answer is carried out.
+
+One thread at a time does it (``comm_thread.py`` says which). It never touches the model: what is to be included waits in queues.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+
+from taut.core.clock import Clock, MonotonicClock
+from taut.core.events import Tick
+from taut.core.messages import (
+    SUPERVISOR,
+    Complaint,
+    Member,
+    Message,
+    Parcel,
+    PeerMessage,
+    Presence,
+    Receipt,
+    Report,
+    Roster,
+    StateChunk,
+    StateRequest,
+    Statistics,
+    SupervisorMessage,
+    Updates,
+    Welcome,
+)
+from taut.errors import MalformedMessage
+from taut.strategies.api import Place
+from taut.topologies.shape import Shape
+from taut.transport.framing import decode, encode, nbytes
+from taut.transport.transport import Envelope, Transport
+from taut.worker.comm.commands import Advance, Command, Grant, PostIn, Say
+from taut.worker.comm.election import Assembling
+from taut.worker.comm.phase_protocol import Protocol, Stage
+from taut.worker.comm.phase_protocols import Stages
+from taut.worker.comm.rejections import Refusals
+from taut.worker.comm.run_status import Facts
+from taut.worker.comm.state_transfer import Handover
+from taut.worker.comm.supervisor_client import SupervisorLink
+
+TICK_S = 0.05
+
+
+class Courier:
+    """``make_strategy`` is called with the ``Welcome`` once the supervisor admits this worker, and again where the run
+    goes on to another phase before this worker is ready; ``statistics`` and ``sketch`` are asked for at every beat."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        make_strategy: Callable[[Welcome], Protocol],
+        *,
+        statistics: Callable[[], Statistics] = Statistics,
+        sketch: Callable[[], list[float]] = list,
+        clock: Clock | None = None,
+        state_limit_nbytes: int = 1 << 40,
+    ) -> None:
+        self.transport, self.make_strategy = transport, make_strategy
+        self.clock = clock or MonotonicClock()
+        self.facts = Facts()
+        self.supervisor = SupervisorLink(transport, self.facts, self.clock, statistics, sketch)
+        self.handover = Handover(self.facts, self._send, state_limit_nbytes)
+        self.refusals = Refusals()  # of what others sent
+        self.stages = Stages(self.facts, self.clock, self._send, state_limit_nbytes, self.refusals)
+        self.assembling: Assembling | None = None  # where workers may agree on who is in the run
+        self.rank = -1
+        self.workers = 1  # in the run, this one included
+        self.bytes_sent = 0
+        self._commands: deque[Command] = deque()
+        self._ticked_s = float("-inf")
+
+    def assemble(self) -> None:
+        """From now on this worker takes part where the others go on without a supervisor."""
+        assembling = Assembling(self.rank, self.supervisor, self._send_word, self._enter)
+        self.supervisor.view = assembling.told
+        self.assembling = assembling
+
+    def supervisor_lost(self) -> bool:
+        """It is silent for so long that nobody waits for it any more."""
+        return self.supervisor.lost()
+
+    @property
+    def snapshot_wanted(self) -> bool:
+        """Somebody is to get the state: the training thread makes a snapshot."""
+        return self.handover.wanted
+
+    @property
+    def bounded(self) -> bool:
+        stage = self.stages.present
+        return stage is not None and stage.bounded
+
+    def place(self, shape: Shape, phase: int) -> Place:
+        """Where this worker stands among those who are ready in ``phase``, by the last roster, wired as ``shape``."""
+        roster = self.facts.roster
+        assert roster is not None
+        ready = {member.rank for member in roster.members if member.ready and member.first_phase <= phase}
+        return Place(self.rank, tuple(sorted(ready | {self.rank})), shape, roster.stamp)
+
+    @property
+    def stage(self) -> Stage:
+        """Of the present phase; there is one from the welcome on."""
+        return self.stages.stage
+
+    def work(self, timeout_s: float | None) -> None:
+        """Take in what came (``None``: not now), carry out what was asked for, and see what time it is."""
+        if timeout_s is not None:
+            for envelope in self.transport.receive(timeout_s):
+                self._on_envelope(envelope)
+        self.carry_out()
+        self.supervisor.send()
+        self._on_time(self.clock.now())
+
+    def carry_out(self) -> None:
+        """What was asked for."""
+        while self._commands:
+            self._on_command(self._commands.popleft())
+
+    def _on_command(self, command: Command) -> None:
+        match command:
+            case Say(message, payloads):
+                self.supervisor.say(message, payloads)
+            case Grant(state, have):
+                tail = tuple(self.stage.state.tail(have))
+                self.handover.grant(replace(state, tail=tail), have)
+            case PostIn(stage, event):
+                self.stages.tell(event, stage)
+            case Advance(protocol):
+                self.stages.advance(protocol)
+                self.handover.enter(self.stage.phase)
+            case event:
+                self.stages.tell(event)
+
+    def _on_envelope(self, envelope: Envelope) -> None:
+        try:
+            if envelope.sender == SUPERVISOR:
+                message, payloads = decode(envelope.frames, SupervisorMessage)
+                self._on_supervisor(message, payloads)
+            elif self.stages.present is not None:
+                message, payloads = decode(envelope.frames, PeerMessage)
+                self._on_peer(envelope.sender, message, payloads)
+        except MalformedMessage as error:
+            self.refusals.add(envelope.sender, str(error))
+
+    def _on_supervisor(self, message: Any, payloads: list[bytes]) -> None:
+        self.supervisor.heard(message, self.clock.now())
+        if isinstance(message, Welcome) and self.stages.present is None:
+            self.rank, self.supervisor.term = message.rank, message.term
+            self._begin(message)
+            getattr(self.transport, "admitted", _nothing)()
+        self.facts.learn(message, payloads)
+        if isinstance(message, Roster) and self.facts.roster is message:
+            self._on_roster(message)
+
+    def _enter(self, roster: Roster) -> None:
+        """One that the workers agreed on."""
+        self.facts.learn(roster, [])
+        if self.facts.roster is roster:
+            self._on_roster(roster)
+
+    def _on_roster(self, roster: Roster) -> None:
+        for gone in roster.gone:
+            if gone.rank not in self.stages.gone and gone.rank != self.rank:
+                self.transport.forget(gone.rank)
+                self.handover.forget(gone.rank)
+                self.stages.lost(gone.rank)
+        for member in roster.members:
+            if member.rank != self.rank and self._admitted(member):
+                self.stages.met(member.rank, member.first_phase)
+        self.workers = len(roster.members)
+        first_phase = next((member.first_phase for member in roster.members if member.rank == self.rank), 0)
+        if first_phase > self.stage.phase and self.facts.welcome is not None:
+            self._begin(msgspec.structs.replace(self.facts.welcome, started=True, phase=first_phase))
+        if self.assembling is not None:
+            self.assembling.placed(roster)
+
+    def _admitted(self, member: Member) -> bool:
+        """Whether this worker can talk to ``member``. One whose address or key cannot be used is counted, left out, and
+        tried again with the next roster; the others are not held up by it."""
+        if member.rank not in self.stages.members:
+            try:
+                self.transport.admit(member)
+            except MalformedMessage as error:
+                self.refusals.add(member.rank, str(error))
+                return False
+        return True
+
+    def _begin(self, welcome: Welcome) -> None:
+        """Where the run is; anew, where it has gone on before this worker had its state."""
+        self.stages.begin(self.make_strategy(welcome), welcome.rank, synced=False, phase=welcome.phase)
+        self.handover.enter(welcome.phase)
+        self.facts.note(state=None)
+
+    def _on_peer(self, sender: int, message: Any, payloads: list[bytes]) -> None:
+        if self.assembling is not None:
+            self.assembling.seen(sender, self.clock.now())
+        match message:
+            case Updates() | Report() | Parcel() | Receipt():
+                pending = isinstance(message, Updates) or (isinstance(message, Report) and message.position < 0)
+                if not pending and message.phase >= self.handover.phase:
+                    self.handover.forget(sender)
+                self.stages.arrived(sender, message, payloads)
+            case StateRequest():
+                self.handover.asked(sender, message)
+            case StateChunk():
+                self.handover.arrived(sender, message, payloads, self.stage.state, self.clock.now())
+            case Presence() if self.assembling is not None:
+                self.assembling.heard(sender, message, self.clock.now())
+
+    def _on_time(self, now: float) -> None:
+        if self.facts.welcome is None and self.stages.present is None:
+            self.supervisor.watch_admission(now)
+        if now - self._ticked_s >= TICK_S:
+            self._ticked_s = now
+            if self.stages.present is not None:
+                self.stages.tell_all(Tick())
+                self.handover.go_on(self.stage.state, now)
+        if self.stages.present is not None:
+            self.supervisor.beat(now, self._complaints, self.refusals.disputes)
+        if self.assembling is not None:
+            self.assembling.placed(self.facts.roster)  # it may have been told before there was anything to agree on
+            self.assembling.tick(now)
+
+    def _complaints(self) -> list[Complaint]:
+        return self.refusals.complaints(getattr(self.transport, "excess", {}))
+
+    def _send_word(self, to: int, word: Presence) -> None:
+        self._send(to, word, ())
+
+    def _send(self, to: int, message: Message, payloads: Sequence[bytes | memoryview]) -> bool:
+        """To another worker."""
+        frames = encode(message, payloads)
+        sent = self.transport.send(to, frames)
+        self.bytes_sent += nbytes(frames) if sent else 0
+        return sent
+
+
+def _nothing() -> None:
+    pass

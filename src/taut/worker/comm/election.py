@@ -1,0 +1,85 @@
+"""The shell of ``strategies/election/election.py``: words to the other workers, and a roster of our own where they agree on one.
+
+Belongs to the communication thread, but for ``agreed``, which the training thread sets.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from taut.core.messages import Gone, Presence, Roster, View
+from taut.strategies.election.election import Answer, Assembly
+from taut.worker.comm.supervisor_client import SupervisorLink
+
+log = logging.getLogger("taut")
+LEFT_OUT = "silent, while no supervisor was heard"
+
+
+class Assembling:
+    """``send``: to another worker, or not; nothing is lost by it. ``enter``: a roster that the workers made. ``agreed``:
+    the stamp of the last membership in which all members have told this worker where they stand."""
+
+    def __init__(
+        self,
+        rank: int,
+        supervisor: SupervisorLink,
+        send: Callable[[int, Presence], None],
+        enter: Callable[[Roster], None],
+    ) -> None:
+        self.agreed = 0
+        self._assembly = Assembly(rank)
+        self._supervisor, self._send, self._enter = supervisor, send, enter
+        self._roster: Roster | None = None
+
+    def told(self) -> tuple[int, View | None, bool]:
+        """What the supervisor is to know: ``agreed``, the present membership if the workers made it, and whether this
+        worker is calm: not about to go on without the supervisor."""
+        assembly = self._assembly
+        elected = assembly.view if assembly.views and assembly.view.own else None
+        calm = not assembly.voted and not self._supervisor.uneasy(self._supervisor.clock.now())
+        return self.agreed, elected, calm
+
+    def placed(self, roster: Roster | None) -> None:
+        """The supervisor's roster, if it is a new one."""
+        if roster is not None and roster is not self._roster:
+            self._roster = roster
+            ready = sorted(member.rank for member in roster.members if member.ready)
+            self._assembly.placed(View(roster.view, roster.version, ready))
+
+    def seen(self, sender: int, now: float) -> None:
+        self._assembly.seen(sender, now)
+
+    def heard(self, sender: int, word: Presence, now: float) -> None:
+        if self._assembly.views:
+            self._assembly.agreed(self.agreed)
+            self._do(self._assembly.heard(sender, word, now))
+
+    def tick(self, now: float) -> None:
+        link = self._supervisor
+        self._assembly.agreed(self.agreed)
+        self._do(self._assembly.tick(now, link.uneasy(now), link.facts.silent_since_s is not None, link.rhythm()))
+
+    def _do(self, answer: Answer) -> None:
+        for to, word in answer.tells:
+            self._send(to, word)
+        if answer.enter is not None:
+            self._go_on(answer.enter)
+
+    def _go_on(self, view: View) -> None:
+        """In the view that was agreed on, and tell the others of it."""
+        before = self._roster
+        assert before is not None
+        left = [member.rank for member in before.members if member.ready and member.rank not in view.members]
+        stay = [member for member in before.members if member.rank not in left]
+        gone = [*before.gone, *(Gone(rank, LEFT_OUT) for rank in left)]
+        log.warning(
+            "no supervisor is heard: workers %s go on without %s, as most of them agreed",
+            ", ".join(map(str, view.members)),
+            ", ".join(map(str, left)) or "anybody else's word",
+        )
+        self._roster = Roster(view.version, stay, gone, view.number)
+        self._assembly.placed(view)
+        self._enter(self._roster)
+        for to, word in self._assembly.proclaim():
+            self._send(to, word)

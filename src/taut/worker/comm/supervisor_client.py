@@ -1,0 +1,189 @@
+"""A worker's talk with its supervisor: what is said until it is heard, heartbeats, and whether it still lives.
+
+Both sides count the messages that were said (heartbeats and pulses apart) and tell each other the counts. Where they
+differ, or the supervisor is in another life than it was, something may be lost: the worker says where it stands.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from taut.core.clock import Clock
+from taut.core.failure_detector import HEARTBEAT_S, Detector
+from taut.core.messages import (
+    SUPERVISOR,
+    Complaint,
+    Digest,
+    Dispute,
+    Done,
+    Heartbeat,
+    Message,
+    Moved,
+    Pulse,
+    ReserveSeen,
+    Returned,
+    Statistics,
+    View,
+)
+from taut.errors import Refused, SupervisorLost
+from taut.transport.framing import encode
+from taut.transport.transport import Transport
+from taut.worker.comm.run_status import Facts
+
+ADMISSION_S = 60.0  # for the first answer: nothing was measured yet
+QUIET_PULSES = 2.0
+UNEASY = 2.0  # phi
+PATIENCE_S = 120.0  # for a supervisor that is gone to come back, where nothing else was said
+
+
+class SupervisorLink:
+    """``statistics`` and ``sketch`` are asked for at every heartbeat, ``standing`` when something may be lost; from the
+    thread that communicates."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        facts: Facts,
+        clock: Clock,
+        statistics: Callable[[], Statistics],
+        sketch: Callable[[], list[float]],
+    ) -> None:
+        self.transport, self.facts, self.clock = transport, facts, clock
+        self.statistics, self.sketch = statistics, sketch
+        self.standing: Callable[[], Returned] | None = None
+        self.view: Callable[[], tuple[int, View | None, bool]] = _no_view  # for heartbeats: ``agreed`` and what follows
+        self.term = 0  # of the supervisor's lives
+        self.renewals = 0  # how often something said to it may have been lost
+        self.admission_s = ADMISSION_S
+        self.patience_s = PATIENCE_S
+        self.acknowledged = Statistics()  # as the supervisor has heard
+        self._beaten = Statistics()  # as said last
+        self._unsaid: deque[list[bytes]] = deque()  # when it has no room
+        self._last_words: list[bytes] | None = None  # how the replica ended
+        self._said = self._told = 0  # messages to and from it, without heartbeats and pulses
+        self._lost = 0  # how often some to it did not come, as far as is known here
+        self._seen = 0  # version of what is set aside for this worker, as it was told
+        self._beat_s = float("-inf")
+        self._began_s = clock.now()
+        self._detector = Detector(self._began_s)
+        self._pulsed_s = self._pulse_s = math.inf  # when the last pulse came, and how long after the one before
+
+    def uneasy(self, now: float) -> bool:
+        """It is late, though it need not be gone: about one pulse in a hundred is so late by chance."""
+        return self._detector.phi(now) > UNEASY
+
+    def rhythm(self) -> list[int]:
+        """Of its pulses, as ``Detector.kept`` tells it."""
+        return self._detector.kept()
+
+    def lost(self) -> bool:
+        """It is silent for so long that nobody waits for it any more."""
+        since_s = self.facts.silent_since_s
+        return since_s is not None and self.clock.now() - since_s > self.patience_s
+
+    def quiet(self) -> bool:
+        """Two pulses, at the pace of the last ones, are missing: it may be gone, or it is slow. From any thread."""
+        heard_s = self.facts.answered_s
+        return heard_s is not None and self.clock.now() - heard_s > QUIET_PULSES * self._pulse_s
+
+    # ------------------------------------------------------------------------------------------------ saying
+
+    def say(self, message: Message, payloads: Sequence[bytes]) -> None:
+        """As soon as there is room for it, in order."""
+        if isinstance(message, Done):
+            message = msgspec.structs.replace(message, said=self._said + len(self._unsaid))
+        self._unsaid.append(encode(message, payloads))
+        if isinstance(message, Digest):
+            self._last_words = self._unsaid[-1]
+
+    @property
+    def all_said(self) -> bool:
+        return not self._unsaid
+
+    def send(self) -> None:
+        """What is to be said, as far as there is room; then, that a new reserve is seen: what was taken of the one before
+        is among what was said."""
+        while self._unsaid and self.transport.send(SUPERVISOR, self._unsaid[0]):
+            self._unsaid.popleft()
+            self._said += 1
+        version = self.facts.reserve.version
+        if version > self._seen and not self._unsaid and self._sent(ReserveSeen(version, self._said)):
+            self._seen = version
+
+    def beat(self, now: float, complaints: Callable[[], list[Complaint]], disputes: Sequence[Dispute] = ()) -> None:
+        """A heartbeat, when one is due."""
+        late_s = now - self._beat_s - HEARTBEAT_S
+        if late_s < 0.0:
+            return
+        if HEARTBEAT_S < late_s < math.inf:  # this process itself was away: what it was told meanwhile is not read yet
+            self._detector.pause(late_s, now)
+        self._beat_s = now
+        self._beaten = self.statistics()
+        self._sent(Heartbeat(self._beaten, self.sketch(), complaints(), self._said, *self.view(), list(disputes)))
+        if self._detector.suspects(now) and self.facts.silent_since_s is None:
+            self.facts.note(silent_since_s=now)
+
+    def _sent(self, message: Message) -> bool:
+        return self.transport.send(SUPERVISOR, encode(message, ()))
+
+    # ----------------------------------------------------------------------------------------------- hearing
+
+    def heard(self, message: Any, now: float) -> None:
+        """It said this: it lives. What it means for the run is for ``Facts``."""
+        self.facts.answered_s = now
+        if isinstance(message, Pulse):
+            self._detector.beat(now)
+            self._pulse_s, self._pulsed_s = max(HEARTBEAT_S, now - self._pulsed_s), now
+            self.acknowledged = self._beaten
+            self._hear_pulse(message)
+        else:
+            self._detector.seen(now)
+            self._told += not isinstance(message, Moved)
+        if self.facts.silent_since_s is not None:
+            self.facts.heard_again_s, self.facts.silent_since_s = now, None
+        if isinstance(message, Moved):
+            self._follow(message)
+
+    def _hear_pulse(self, pulse: Pulse) -> None:
+        """A supervisor that came back does not know what was said last, and a connection that broke may have taken
+        something with it, either way: say where we stand, and our last words again."""
+        back, lost = pulse.term > self.term, (pulse.told, pulse.lost) != (self._told, self._lost)
+        if pulse.term < self.term or not (back or lost) or self.standing is None:
+            return
+        self.term, self._told, self._lost = pulse.term, pulse.told, pulse.lost
+        self.renewals += 1
+        if back:
+            self._unsaid.clear()  # what was on its way to the one before
+        standing = msgspec.structs.replace(self.standing(), issued=pulse.issued)
+        self._unsaid.append(encode(standing, ()))
+        if self._last_words is not None:
+            self._unsaid.append(self._last_words)
+        self.facts.note()
+
+    def _follow(self, moved: Moved) -> None:
+        """To another address. Its pulse there tells the rest."""
+        repoint = getattr(self.transport, "repoint", None)
+        if moved.term > self.term and repoint is not None:
+            repoint(moved.address)
+
+    def watch_admission(self, now: float) -> None:
+        """A wrong token or address must not look like a supervisor that takes its time."""
+        status = getattr(self.transport, "supervisor_status", None)
+        if status == "refused":
+            self.facts.fail(Refused("the supervisor does not take this token: is it the token of this run?"))
+        elif status == "expired":
+            remedy = "ask for a new one (`taut token new RUN`, where the run's folder is)"
+            self.facts.fail(Refused(f"this token of the run has expired or was revoked: {remedy}"))
+        elif now - self._began_s > self.admission_s and self.facts.answered_s is None:
+            self.facts.fail(
+                SupervisorLost(f"no answer from the supervisor in {self.admission_s:.0f} s: is it up, and reachable?")
+            )
+
+
+def _no_view() -> tuple[int, View | None, bool]:
+    return 0, None, False

@@ -1,0 +1,1 @@
+"""The worker's share of the data: leases and batches."""

@@ -1,0 +1,286 @@
+"""The driver of methods that exchange gradients: before the optimizer's step, and during backward where that is possible.
+
+Around a turn it sees to it that all replicas make the same step:
+
+- A worker without data takes turns too, and its optimizer moves by the mean of the others.
+- The numbers of the optimizer's groups (rates, momentum, ...) are agreed upon with the gradients (the mean over samples),
+  since a worker's own schedule counts its own steps, and those differ. So is the norm that ``worker.step`` clips to.
+- A script with several optimizers takes a turn for each step of one. Where others step another one in the same turn, that
+  one is stepped here, too.
+- Who comes in mid-run is given the state of one who is there (``newcomer_state.py``).
+- Rounds that were closed without this worker (backup workers) are made up for before it trains again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Mapping
+from typing import TYPE_CHECKING, Any
+
+from taut.errors import Misuse, Stopping
+from taut.strategies.allreduce.compressed_group import Gathering, pays
+from taut.strategies.allreduce.round_agreement import NEW
+from taut.strategies.allreduce.sync import Sync
+from taut.strategies.allreduce.sync_state import Averaging, Wish
+from taut.worker.comm.run_status import Facts
+from taut.worker.exchange.buckets import GradientBuckets
+from taut.worker.exchange.newcomer_state import Handing
+from taut.worker.exchange.rounds import Rounds
+from taut.worker.model.hyperparameters import Hyperparameters
+from taut.worker.model.optimizers import members_of
+from taut.worker.model.vector_views import Gradients
+
+if TYPE_CHECKING:
+    import torch
+
+    from taut.topologies.shape import Shape
+    from taut.worker.comm.comm_thread import Node
+    from taut.worker.model.replica import Replica
+    from taut.worker.time_split import Stopwatch
+
+log = logging.getLogger(__name__)
+FORWARD_SHARE = 1 / 3  # of a step's computing: backward takes about twice as long
+
+
+class GradientRounds(Rounds):
+    """Drives ``Sync``. The optimizer is known from ``attach`` on, before ``start``."""
+
+    method: Sync
+    local: Gradients
+    _state: Averaging
+    exchanges_gradients = True
+
+    _optimizer: torch.optim.Optimizer
+    _buckets: GradientBuckets | None = None
+    _gathered = 0  # samples whose gradients wait for more micro-batches
+    _micro_batches = 0
+    _turn_samples = 0  # of the turn that is being taken
+    _computed = 0  # elements whose gradients are there, in this backward
+
+    def attach(self, optimizer: torch.optim.Optimizer) -> None:
+        super().attach(optimizer)
+        members = members_of(optimizer)
+        self._settings = [Hyperparameters(member) for member in members]
+        for member, settings in zip(members, self._settings, strict=True):
+            member.register_step_post_hook(lambda *_, settings=settings: settings.restore())
+        self.local.wishes = [Wish(settings.read()) for settings in self._settings]
+        self.local.owners = self._owners(optimizer)
+        self._all = range(len(members))
+        self._sent_as: dict[int, int] = {}  # per parameter that was sent during backward: its gradient's version
+        self._handing = Handing(self)
+
+    def _owners(self, optimizer: torch.optim.Optimizer) -> list[int]:
+        """Return, for each parameter of the arena, the number of the optimizer that has it."""
+        groups = [(number, group) for number, one in enumerate(members_of(optimizer)) for group in one.param_groups]
+        owners = {id(parameter): number for number, group in groups for parameter in group["params"]}
+        return [owners.get(id(parameter), 0) for parameter in self.replica.arena.parameters]
+
+    def _wish(self, members: Collection[int]) -> None:
+        """Before a round for the steps of these optimizers: say what this worker wishes."""
+        for number, (wish, settings) in enumerate(zip(self.local.wishes, self._settings, strict=True)):
+            wish.numbers, wish.steps, wish.share = settings.read(), number in members, 0.0
+
+    @property
+    def _first_rate(self) -> float:
+        return self.local.wishes[0].numbers[0]
+
+    def accompany(self, also: Mapping[str, Any]) -> None:
+        self._handing.also = also
+
+    def at_batch(self) -> None:
+        self._handing.at_batch(self._optimizer)
+
+    @property
+    def gathering(self) -> bool:  # type: ignore[override]
+        return self._gathered > 0
+
+    def start(self) -> None:
+        self.local.since = NEW if self.lacks_state else 0
+        super().start()
+        self._handing.start()
+        self._say_if_dense()
+        if self.method.launches and len(self._state.lanes) > 1:
+            bounds = [(lane.first, lane.last) for lane in self._state.lanes]
+            self._buckets = GradientBuckets(self.replica.arena.parameters, bounds, self._launch)
+
+    def _say_if_dense(self) -> None:
+        """A codec that was asked for and would not pay is told of, once."""
+        coder = self.local.coder
+        if coder is None or pays(coder.bits, coder.workers):
+            return
+        log.warning(
+            "codec %s does not pay: %.3g bits per element times %d workers, where a ring of float32 takes 64. "
+            "Gradients are summed in the ring (docs/sync.md)",
+            coder.name,
+            coder.bits,
+            coder.workers,
+        )
+
+    def catch_up(self) -> None:
+        super().catch_up()
+        if self._state is not None and self.method.takes_newcomers:
+            self._handing.serve(self._optimizer)
+
+    # ---------------------------------------------------------------------------------------------- one step
+
+    def prepare(self, samples: int, rate: float, clip_norm: float | None) -> tuple[float, bool]:
+        """With ``every`` micro-batches per step, their gradients add up, each weighted by its samples."""
+        self._state.clip_norm = clip_norm or 0.0
+        weight, due = 1.0, True
+        if self.method.every > 1:
+            self._gathered += samples
+            self._micro_batches += 1
+            weight, due = float(samples), self._micro_batches == self.method.every
+            self.local.scale = 1.0 / self._gathered
+        if due:
+            self._arm(self._gathered or samples)
+        return weight, due
+
+    def arm(self, samples: int, rate: float) -> None:
+        if len(self._all) == 1:  # of several optimizers, nobody knows yet whose step comes
+            self._arm(samples)
+
+    def _arm(self, samples: int) -> None:
+        if self._buckets is not None:
+            self._wish(self._all)
+            self._samples = samples
+            self._computed = 0
+            self._buckets.arm()
+
+    def _launch(self, bucket: int) -> None:
+        lane = self._state.lanes[bucket]
+        if lane.launched:
+            return  # in a backward that the user gave up: it cannot be taken back
+        self._computed += lane.hi - lane.lo
+        self.watch.reached(FORWARD_SHARE + (1.0 - FORWARD_SHARE) * self._computed / self.replica.arena.size)
+        self.local.fetch(lane.first, lane.last)
+        self._sent_as.update((number, self._written(number)) for number in range(lane.first, lane.last))
+        with self._lock:
+            self._do(self.method.launch(self._state, bucket, self._samples, self._first_rate))
+
+    def before_step(self, samples: int, rate: float, members: Collection[int]) -> None:
+        if self.finished:
+            raise Stopping  # it came when all was over
+        self.watch.reached(1.0)
+        self.watch.charge("compute")
+        self._gradient_turn(self._gathered or samples, members)
+        self._step_others(members)
+
+    def exchange(self, samples: int, rate: float) -> None:
+        while self.method.owed(self._state):
+            self._idle_turn()
+        self.replica.update_sketch()
+
+    def _gradient_turn(self, samples: int, members: Collection[int]) -> None:
+        if self._buckets is not None:
+            self._buckets.disarm()
+            self._check_unchanged()
+        self._wish(members)
+        self._turn(samples, self._first_rate)
+        self._gathered = self._micro_batches = 0
+        self.local.scale = 1.0
+        self._clip()
+        for wish, settings in zip(self.local.wishes, self._settings, strict=True):
+            if wish.share:
+                settings.impose(wish.numbers)
+
+    def _step_others(self, members: Collection[int]) -> None:
+        """Make the steps that are due after a turn, but for those of ``members``: the script makes them."""
+        due = [number for number in self._all if self.local.wishes[number].share and number not in members]
+        self.stepping_itself = True
+        try:
+            for number in due:
+                members_of(self._optimizer)[number].step()
+        finally:
+            self.stepping_itself = False
+            self.local.take_back()
+
+    def _clip(self) -> None:
+        """The mean gradient, and everywhere alike."""
+        if self._state.clip_norm:
+            import torch
+
+            shares = [self.local.wishes[owner].share for owner in self.local.owners]
+            exchanged = [each for each, share in zip(self.replica.arena.parameters, shares, strict=True) if share]
+            torch.nn.utils.clip_grad_norm_(exchanged, self._state.clip_norm)
+        self._state.clip_norm = 0.0
+
+    def _written(self, number: int) -> int:
+        """How often this gradient has been written to."""
+        gradient = self.replica.arena.parameters[number].grad
+        return -1 if gradient is None else gradient._version
+
+    def _check_unchanged(self) -> None:
+        sent, self._sent_as = self._sent_as, {}
+        changed = [number for number, version in sent.items() if self._written(number) != version]
+        if changed:
+            raise Misuse(
+                f"the gradient of {self.replica.arena.names[changed[0]]!r}, changed between worker.backward and the step",
+                "gradients as backward left them, since they were sent already",
+                "use loss.backward() there, or worker.step(loss, clip_norm=...)",
+            )
+
+    def _turn(self, samples: int, rate: float) -> None:
+        if self.finished:
+            return
+        self._turn_samples = samples
+        super()._turn(samples, rate)
+
+    def _fetch(self) -> None:
+        for lane in self._state.lanes:
+            if not lane.launched:
+                self.local.fetch(lane.first, lane.last)
+        coder = self.local.coder
+        if coder is not None and isinstance(self._state.lanes[0].machine, Gathering):
+            self.watch.charge("merge")
+            coder.prepare(self.local.x, self._turn_samples)
+
+    # --------------------------------------------------------------------------------------------- idle turns
+
+    def _idle_turn(self) -> None:
+        """A turn without data. Gradients that the user's loop has gathered so far are laid aside for as long."""
+        parameters = self.replica.arena.parameters
+        aside = [parameter.grad for parameter in parameters]
+        gathered = self._gathered, self._micro_batches, self.local.scale
+        self._gathered = 0
+        self._clear()
+        self._own_turn(0)
+        for parameter, gradient in zip(parameters, aside, strict=True):
+            parameter.grad = gradient
+        self._gathered, self._micro_batches, self.local.scale = gathered
+
+    def _own_turn(self, samples: int) -> None:
+        """A turn, and the optimizer's step, if anybody had data, on our own account."""
+        self._gradient_turn(samples, self._all if samples else ())
+        if self._state.rate is not None:
+            self._step_others(())
+            self.watch.charge("merge")
+
+    def _breathe(self, until: Callable[[Facts], bool]) -> None:
+        if self._state.rate is None:  # nobody has data
+            super()._breathe(until)
+
+    def finish(self) -> None:
+        if self._gathered:  # fewer micro-batches than a step asks for
+            self._own_turn(self._gathered)
+        self._clear()
+        super().finish()
+        self._clear()
+        self.abandon()
+
+    def abandon(self) -> None:
+        if self._buckets is not None:
+            self._buckets.close()
+
+    def _clear(self) -> None:
+        for parameter in self.replica.arena.parameters:
+            parameter.grad = None
+
+
+def gradient_rounds(method: Sync, replica: Replica, node: Node, shape: Shape, watch: Stopwatch) -> GradientRounds:
+    """The driver that ``method`` asks for: our own all-reduce, or that of torch.distributed."""
+    if method.backend is None:
+        return GradientRounds(method, replica, node, shape, watch)
+    from taut.worker.exchange.torch_distributed import TorchGroupRounds
+
+    return TorchGroupRounds(method, replica, node, shape, watch)

@@ -1,0 +1,102 @@
+"""The shell of ``strategies/allreduce/state_transfer.py``: giving this worker's state to a newcomer, and taking over another's.
+
+Both happen in the training thread: a state is given while this worker waits in its turn, so that the weights and the
+optimizer are those after the last round; it is taken over before the first step, or in a turn.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from taut.errors import MalformedMessage, RunFailed
+from taut.worker.model.snapshot import pack, unpack
+from taut.worker.model.training_state import load_training, pack_training
+
+if TYPE_CHECKING:
+    import torch
+
+    from taut.worker.exchange.gradients import GradientRounds
+
+log = logging.getLogger("taut")
+STATES = 8  # times the weights and buffers: no optimizer's state is larger
+
+
+class Handing:
+    """Of the worker whose ``talk`` this is. ``also``: what the script named, beside model and optimizer."""
+
+    def __init__(self, talk: GradientRounds) -> None:
+        self.talk = talk
+        self.also: Mapping[str, Any] = {}
+        self._starting = False
+        self._why = ""  # nobody could give it
+        self._schedule: bytes | None = None  # what came, until the first batch is at hand
+
+    def start(self) -> None:
+        """Wait for the state, where this worker lacks it."""
+        talk, arena = self.talk, self.talk.replica.arena
+        still_nbytes = len(arena.still_bytes())
+        talk.method_state.handover.limit_nbytes = STATES * (4 * arena.size + still_nbytes) + (256 << 20)
+        if not talk.method.bare(talk.method_state):
+            return
+        self._starting, began_s = True, talk.node.clock.now()
+        talk.node.wait(lambda _: not talk.method.bare(talk.method_state), talk.catch_up, needs_supervisor=False)
+        self._starting = False
+        log.info("the run's state was here after %.2f s", talk.node.clock.now() - began_s)
+
+    def serve(self, optimizer: torch.optim.Optimizer) -> None:
+        """Give the state to whom it is due now, and take over what came."""
+        talk = self.talk
+        method, state = talk.method, talk.method_state
+        takers = talk.look(lambda: method.takers(state))
+        if takers:
+            data = self._packed(optimizer)
+            talk.carry_out(lambda: [each for rank in takers for each in method.give(state, rank, data)])
+            log.info("gave the run's state to %s: %.1f MB", ", ".join(map(str, takers)), len(data) / 1e6)
+        came = talk.look(lambda: method.handed(state, self._starting))
+        if came is not None:
+            self._take_over(came, optimizer)
+        if talk.look(lambda: method.forsaken(state)):
+            unread = "nothing that others gave could be read" if state.handover.refused else ""
+            why = self._why or unread or "everybody who had it is gone"
+            raise RunFailed(f"this worker cannot get the run's state: {why}")
+
+    def _packed(self, optimizer: torch.optim.Optimizer) -> bytes:
+        """This worker's state for a newcomer; nothing where it has one that cannot be handed on: that is the newcomer's
+        misfortune, and must not be the run's."""
+        try:
+            training = pack_training(optimizer, self.also)
+        except Exception as error:  # the script's own ``state_dict`` may raise anything
+            log.warning("a newcomer could not be given this worker's state: %s", error)
+            return b""
+        return pack(replace(self.talk.node.complement(self.talk.replica.state()), training=training))
+
+    def _take_over(self, came: bytes, optimizer: torch.optim.Optimizer) -> None:
+        talk = self.talk
+        state = talk.method_state
+        if not came:
+            self._why = "the others have an optimizer, or something in join(also=...), whose state cannot be handed on"
+            talk.carry_out(lambda: talk.method.refuse(state))
+            return
+        try:
+            given = unpack(came)
+            votes = load_training(given.training, optimizer, self.also)
+            talk.replica.join(given, workers=2)
+        except MalformedMessage as error:
+            asked = state.handover.asked
+            assert asked is not None
+            talk.node.refusals.add(asked.giver, str(error))
+            talk.carry_out(lambda: talk.method.refuse(state))
+            return
+        if self._starting and votes:
+            self._schedule = bytes(given.training)
+        talk.took_over(given)
+        talk.carry_out(lambda: talk.method.took(state, votes))
+
+    def at_batch(self, optimizer: torch.optim.Optimizer) -> None:
+        """The first batch is at hand: a loop over epochs may have moved the schedule on the way here."""
+        data, self._schedule = self._schedule, None
+        if data is not None:
+            load_training(data, optimizer, self.also, again=True)

@@ -1,0 +1,154 @@
+"""`sync:schedule=gloo` and `nccl`: torch.distributed does the all-reduce, where the group stays as it is.
+
+The worker of the lowest rank opens a store and tells the others where, through the run's own encrypted channels; then
+they connect to each other as torch.distributed does: **in the clear, on ports of its choosing**. Nobody can join, and if
+anybody leaves, all the others end with ``PeerLost``. The group is ours alone: a script may use torch.distributed too.
+"""
+
+from __future__ import annotations
+
+import datetime
+from typing import TYPE_CHECKING, Any
+
+from taut.core.events import Deliver
+from taut.core.messages import Note
+from taut.errors import Misuse, PeerLost
+from taut.strategies.allreduce.group import OWN_NUMBERS
+from taut.worker.exchange.gradients import GradientRounds
+
+if TYPE_CHECKING:
+    import torch
+
+PATIENCE = datetime.timedelta(minutes=5)  # torch's own default is 30: too long to look at a worker that stands still
+RENDEZVOUS = "rendezvous"
+
+
+class TorchGroupRounds(GradientRounds):
+    """Turns are all-reduces of one buffer: samples * gradients, then what ``Group`` and ``Sync`` send with them."""
+
+    _members: tuple[int, ...] = ()
+    _store_at: tuple[str, int] | None = None
+    _group: Any = None
+
+    def start(self) -> None:
+        super().start()
+        place = self._state.lanes[0].machine.place
+        self._members = place.members
+        extra = self._state.head_length + len(self.local.present)
+        self._buffer = self._new_buffer(self.replica.arena.size + OWN_NUMBERS + extra)
+        if place.rank == self._members[0]:
+            store = self._open_store()
+        else:
+            self.node.wait(lambda _: self._store_at is not None, self.catch_up, needs_supervisor=False)
+            assert self._store_at is not None
+            store = self._store(*self._store_at, False)
+        self._group = self._connect(store, self._members.index(place.rank))
+
+    # ---------------------------------------------------------------------------------------------- rendezvous
+
+    @property
+    def _host(self) -> str:
+        return self.node.transport.address.removeprefix("tcp://").rpartition(":")[0].strip("[]")
+
+    def _open_store(self) -> Any:
+        store = self._store(self._host, 0, True)
+        for other in self._members[1:]:
+            self.node.post(other, Note(RENDEZVOUS, store.port), self._host.encode())
+        return store
+
+    def _store(self, host: str, port: int, opens: bool) -> Any:
+        from torch import distributed
+
+        kinds: Any = distributed
+        return kinds.TCPStore(host, port, len(self._members), opens, PATIENCE, wait_for_workers=False)
+
+    def _connect(self, store: Any, index: int) -> Any:
+        from torch import distributed
+
+        kinds: Any = distributed
+        try:
+            if self.method.backend == "gloo":
+                options = kinds.ProcessGroupGloo._Options()
+                # The interface that the run uses, not the one that the host's name happens to resolve to.
+                options._devices = [kinds.ProcessGroupGloo.create_device(hostname=self._host)]
+                options._timeout = PATIENCE
+                return kinds.ProcessGroupGloo(store, index, len(self._members), options)
+            options = kinds.ProcessGroupNCCL.Options()
+            options._timeout = PATIENCE
+            return kinds.ProcessGroupNCCL(store, index, len(self._members), options)
+        except RuntimeError as error:
+            raise self._lost(error) from error
+
+    def _new_buffer(self, size: int) -> torch.Tensor:
+        import torch
+
+        device, backend = self.replica.arena.tensor.device, self.method.backend
+        if backend == "nccl" and device.type != "cuda":
+            raise Misuse(
+                f"sync: schedule=nccl with a model on {device}", "a model on a GPU", "take schedule=gloo or ring"
+            )
+        return torch.zeros(size, device=device if backend == "nccl" else "cpu")
+
+    def _deliver(self, item: Deliver) -> None:
+        if item.note.kind == RENDEZVOUS:
+            self._store_at = item.payload.decode(), item.note.round
+        else:
+            super()._deliver(item)
+
+    def catch_up(self) -> None:
+        roster = self.node.facts.roster
+        if (
+            self._members
+            and roster is not None
+            and not self.finished
+            and self.node.place(self.shape, self.stage.phase).members != self._members
+        ):
+            raise self._lost("the members changed")
+        super().catch_up()
+
+    def _lost(self, why: object) -> PeerLost:
+        return PeerLost(
+            f"the group of {self.method.backend} broke ({why}): it can neither lose nor admit a worker; "
+            "take --strategy sync:schedule=ring, which can lose them"
+        )
+
+    # -------------------------------------------------------------------------------------------------- a turn
+
+    def _turn(self, samples: int, rate: float) -> None:
+        self.sent += 1
+        self.catch_up()
+        numbers = [samples, self._state.draining, 1.0, *self._state.head(samples), *self._fill(samples)]
+        size = self.replica.arena.size
+        self._buffer[size:] = self._buffer.new_tensor(numbers)
+        self.watch.charge("merge")
+        try:
+            self._group.allreduce([self._buffer]).wait()
+            total, ending, contributors, *extra = self._buffer[size:].tolist()
+        except RuntimeError as error:
+            raise self._lost(str(error).splitlines()[0]) from error
+        self.watch.charge("wait")
+        length = self._state.head_length
+        self._state.agree(extra[:length], total)
+        self._state.rounds += 1
+        self._put_back(total, extra[length:])
+        self.finished = self.finished or ending == contributors
+        self.watch.charge("merge")
+
+    def _parts(self) -> list[tuple[torch.nn.Parameter, torch.Tensor]]:
+        return list(self.replica.arena.views(self._buffer))
+
+    def _fill(self, samples: int) -> list[float]:
+        """Write the weighted gradients to the buffer; return which parameters had one."""
+        present = []
+        for number, (parameter, part) in enumerate(self._parts()):
+            gradient = parameter.grad if self.local.wishes[self.local.owners[number]].steps else None
+            present.append(float(gradient is not None))
+            if gradient is None:
+                part.zero_()
+            else:
+                part.copy_(gradient.to_dense() if gradient.is_sparse else gradient).mul_(samples * self.local.scale)
+        return present
+
+    def _put_back(self, total: float, present: list[float]) -> None:
+        self._buffer[: self.replica.arena.size] /= total or 1.0
+        self.local.put_back_from(self._parts(), present if total else [0.0] * len(present))

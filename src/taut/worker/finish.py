@@ -1,0 +1,230 @@
+"""The end of a worker's run, after the drain: score the replica, become one model, agree on it, hand it in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import msgspec
+import numpy as np
+
+from taut.codecs import sketch
+from taut.core.messages import UPLOAD_NBYTES, Digest, Statistics, Upload
+from taut.errors import MalformedMessage, Misuse, ReplicasDiffer, RunFailed
+from taut.strategies.allreduce.final_average import Settlement
+from taut.strategies.api import Draining, Finished, Heard, Local, MethodEvent, Placed, Tell
+from taut.strategies.compatibility import default_finish
+from taut.strategies.registry import Choice
+from taut.topologies.shapes.basic import Complete
+from taut.worker.comm.comm_thread import Node
+from taut.worker.comm.run_status import Facts
+from taut.worker.exchange.base import Talk
+from taut.worker.model.optimizer_moments import Moments
+from taut.worker.model.replica import Replica
+from taut.worker.model.vector_views import Weights
+from taut.worker.validation import Validation
+
+
+class Averaged:
+    """What is averaged: the weights, and before a phase in which all must take the same steps the moments, too."""
+
+    def __init__(self, replica: Replica, moments: Moments | None = None) -> None:
+        self._weights, self._moments = Weights(replica), moments
+        self.x = self._weights.x
+        if moments is not None:
+            self.x = np.concatenate([self.x, moments.gather()])
+
+    def fetch(self) -> None:
+        self._weights.fetch()
+        if self._moments is not None:
+            self.x = np.concatenate([self._weights.x, self._moments.gather()])
+
+    def put_back(self) -> None:
+        if self._moments is not None:
+            size = len(self._weights.x)
+            self._weights.x[:] = self.x[:size]
+            self._moments.scatter(self.x[size:])
+        self._weights.put_back()
+
+
+class Settler:
+    """Drives a ``Settlement`` on ``node``: the replica takes the mean of all. Belongs to the training thread. It must be
+    asked to ``catch_up`` until everybody is through: somebody may be behind."""
+
+    def __init__(self, local: Averaged, node: Node) -> None:
+        self.node, self.stage = node, node.stage
+        self.local = local
+        self.method = Settlement()
+        self.finished = False
+        place = node.place(Complete(), self.stage.phase)
+        self._version = place.version
+        self.state = self.method.start(place, cast(Local, local))  # it reads and writes x, no more
+
+    def run(self, idle: Callable[[], None]) -> None:
+        """Returns when this replica is the mean."""
+
+        def all_idle() -> None:
+            idle()
+            self.catch_up()
+
+        self.local.fetch()
+        self._tell(Draining())
+        while not self.finished:
+            self.node.wait(lambda _: self.finished or bool(self.stage.settling_mail), all_idle)
+        self.local.put_back()
+
+    def catch_up(self) -> None:
+        roster = self.node.facts.roster
+        if roster is not None and roster.stamp != self._version:
+            self._version = roster.stamp
+            self._tell(Placed(self.node.place(Complete(), self.stage.phase)))
+        while self.stage.settling_mail:
+            item = self.stage.take_settling_mail()
+            try:
+                self._tell(Heard(item.sender, item.note, item.payload))
+            except MalformedMessage as error:
+                self.node.refusals.add(item.sender, str(error))
+
+    def _tell(self, event: MethodEvent) -> None:
+        for action in self.method.on(self.state, event, self.node.clock.now()):
+            match action:
+                case Tell(to, note, payload):
+                    self.node.post(to, note, payload, self.stage)
+                case Finished():
+                    self.finished = True
+
+
+@dataclass
+class Finishing:
+    """``averages``: the replicas may differ, and their average is wanted. ``score``: of the replica as it was trained."""
+
+    node: Node
+    replica: Replica
+    talk: Talk
+    validation: Validation
+    statistics: Callable[[], Statistics]
+    averages: bool
+    score: float | None = None
+    settler: Settler | None = None
+
+    def run(self) -> None:
+        """From the drained replica to the saved model."""
+        node, arena = self.node, self.replica.arena
+        digest = self._average(self._trained())
+        node.say(digest, [arena.buffer_bytes()])
+        node.wait(lambda facts: facts.finish is not None, self._idle)
+        assert node.facts.finish is not None
+        finish, buffers = node.facts.finish
+        changed = self.averages
+        if buffers and buffers != arena.buffer_bytes():
+            arena.load_buffers(buffers)
+            changed = True
+        self._hand_in(changed)
+        if digest.exact and not finish.identical:
+            raise ReplicasDiffer(_why_differ(node.refusals.counts))
+        self.validation.raise_failure()
+
+    def _trained(self) -> Digest:
+        """The replica as it was trained."""
+        statistics = self.statistics()  # what follows is no training: its time does not count as such
+        exact = self.talk.exact
+        self.replica.retire()
+        self.score = self.validation.score(self.replica.arena.model)
+        return Digest(
+            self.replica.digest(),
+            exact,
+            self.talk.have(),
+            statistics,
+            score=self.score,
+            lower_is_better=self.validation.better == "lower",
+            sketch=sketch(self.replica.arena.vector),
+            note=self.validation.note(),
+        )
+
+    def _average(self, trained: Digest) -> Digest:
+        """Become one model if need be."""
+        if not self.averages:
+            return trained
+        self.settler = Settler(Averaged(self.replica), self.node)
+        self.settler.run(self.talk.idle)
+        state = self.settler.state
+        note = "its weights are not finite, and were left out of the average" if state.left_out else trained.note
+        return msgspec.structs.replace(
+            trained,
+            digest=self.replica.digest(),
+            exact=state.agreed,
+            statistics=msgspec.structs.replace(trained.statistics, bytes_sent=self.node.bytes_sent),
+            distance=-1.0 if state.distance is None else state.distance,
+            note=note,
+        )
+
+    def _idle(self) -> None:
+        self.talk.idle()
+        if self.settler is not None:
+            self.settler.catch_up()
+
+    def _hand_in(self, changed: bool) -> None:
+        """Wait until the model is saved; upload it whenever this worker is the one asked for it: a supervisor that came
+        back asks again."""
+        node = self.node
+        answered: object = None
+
+        def asked(facts: Facts) -> bool:
+            return facts.finish is not None and facts.finish[0].writer == node.rank and facts.finish is not answered
+
+        while True:
+            node.wait(lambda facts: facts.saved is not None or asked(facts), self._idle)
+            if node.facts.saved is not None:
+                break
+            answered = node.facts.finish
+            self._upload(changed)
+        saved, finish = node.facts.saved, node.facts.finish
+        if saved.error and finish is not None and finish[0].writer == node.rank:
+            raise RunFailed(f"the supervisor could not save the model: {saved.error}")
+
+    def _upload(self, changed: bool) -> None:
+        """Recalibrate, score what comes out, and send it."""
+        from safetensors.torch import save
+
+        failures = len(self.validation.failures)
+        model = self.replica.arena.model
+        changed |= self.validation.recalibrated(model)
+        score = self.validation.score(model) if changed and not failures else self.score
+        note = self.validation.note() if len(self.validation.failures) > failures else ""
+        data = save(self.replica.arena.state_dict())
+        for offset in range(0, max(1, len(data)), UPLOAD_NBYTES):
+            part = data[offset : offset + UPLOAD_NBYTES]
+            self.node.say(Upload(offset, len(data), score, note), [part])
+
+
+def _why_differ(refused: Mapping[int, int]) -> str:
+    """As far as this worker knows; the supervisor knows what the others refused."""
+    text = "replicas differ after the drain, although it is promised that they cannot"
+    counts = ", ".join(f"{count} messages of worker {rank}" for rank, count in sorted(refused.items()) if rank >= 0)
+    return f"{text}; this worker refused {counts or 'nothing'}"
+
+
+def finish_policy(settings: Mapping[str, Any], last: Choice, validation: Validation) -> str:
+    """How the model is chosen at the end of a run whose ``last`` strategy this is."""
+    finish: str = settings.get("finish") or default_finish(last)
+    if finish == "best" and validation.validate is None and "finish" in settings.get("explicit", ()):
+        raise Misuse(
+            "finish=best in a script without a validation function",
+            "taut.join(model, optimizer, validate=...), a function that takes the model and gives a number",
+            "or --finish average",
+        )
+    return finish
+
+
+def save_here(replica: Replica, name: str) -> Path:
+    """The model as this worker has it, under this name in the present folder."""
+    from safetensors.torch import save_file
+
+    replica.settle()
+    path = Path(name).absolute()
+    temporary = path.with_suffix(".part")
+    save_file(replica.arena.state_dict(), temporary)
+    temporary.replace(path)
+    return path

@@ -1,0 +1,1 @@
+"""The model of a worker: its flat parameter vector, its replica, its snapshots."""

@@ -1,0 +1,89 @@
+"""The optimizer's moments as one vector: where all replicas must take the same steps, they must share these, too."""
+
+from __future__ import annotations
+
+import copy
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from taut.worker.model.optimizers import members_of
+from taut.worker.standalone.worker import Vector
+
+if TYPE_CHECKING:
+    import torch
+
+
+class Moments:
+    """All tensors in the optimizer's state (momentum, Adam's averages, step counts), in the order of the parameters.
+
+    >>> import torch
+    >>> layer = torch.nn.Linear(2, 1)
+    >>> optimizer = torch.optim.SGD(layer.parameters(), lr=0.1, momentum=0.9)
+    >>> layer(torch.ones(1, 2)).sum().backward(); optimizer.step()
+    >>> moments = Moments(optimizer); moments.gather().tolist()
+    [1.0, 1.0, 1.0]
+    >>> moments.scatter(np.zeros(3, np.float32)); Moments(optimizer).gather().tolist()
+    [0.0, 0.0, 0.0]
+    """
+
+    def __init__(self, optimizer: torch.optim.Optimizer) -> None:
+        import torch
+
+        self.tensors: list[Any] = [
+            value
+            for group in optimizer.param_groups
+            for parameter in group["params"]
+            for _, value in sorted(optimizer.state.get(parameter, {}).items())
+            if isinstance(value, torch.Tensor)
+        ]
+
+    def gather(self) -> Vector:
+        parts = [tensor.detach().float().cpu().numpy().ravel() for tensor in self.tensors]
+        return np.concatenate(parts) if parts else np.zeros(0, np.float32)
+
+    def scatter(self, vector: Vector) -> None:
+        import torch
+
+        offset = 0
+        for tensor in self.tensors:
+            part = torch.from_numpy(np.array(vector[offset : offset + tensor.numel()])).view(tensor.shape)
+            if tensor.numel() == 1 and not tensor.ndim:
+                part = part.round()  # a count of steps: the same whole number everywhere
+            with torch.no_grad():
+                tensor.copy_(part)
+            offset += tensor.numel()
+
+
+def begin_moments(optimizer: torch.optim.Optimizer) -> None:
+    """Zeros for what the first step would make, where none was made yet: a worker that came when no data was left has as
+    many moments to average as the others. Which they are is seen from a step of a copy, without gradients.
+
+    >>> import torch
+    >>> layer = torch.nn.Linear(2, 1)
+    >>> optimizer = torch.optim.Adam(layer.parameters())
+    >>> begin_moments(optimizer); Moments(optimizer).gather().tolist()
+    [0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]
+    """
+    if optimizer.state:
+        return
+    for member in members_of(optimizer):
+        _begin(member)
+
+
+def _begin(optimizer: torch.optim.Optimizer) -> None:
+    import torch
+
+    trial = copy.deepcopy(optimizer)  # without hooks, on parameters of its own
+    for parameter in _parameters(trial):
+        parameter.grad = torch.zeros_like(parameter)
+    trial.step()
+    for mine, tried in zip(_parameters(optimizer), _parameters(trial), strict=True):
+        made = trial.state.get(tried, {}).items()
+        fresh = {name: torch.zeros_like(value) if isinstance(value, torch.Tensor) else value for name, value in made}
+        if fresh:
+            optimizer.state[mine] = fresh
+
+
+def _parameters(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
+    return [parameter for group in optimizer.param_groups for parameter in group["params"] if parameter.requires_grad]

@@ -1,0 +1,100 @@
+"""Hooks around the steps of the optimizers that were joined.
+
+Gradients are exchanged before a step where the strategy asks for that, and what the script does between steps is checked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from taut.errors import Misuse
+from taut.worker.model.model_checks import ModelGuard, WeightSample
+from taut.worker.model.optimizers import members_of
+
+if TYPE_CHECKING:
+    from taut.worker.session import Seat
+    from taut.worker.torch_worker import TorchWorker
+
+ONE_EVALUATION = ("torch.optim.", "taut.optim.")  # optimizers that call a closure once, before they do anything
+
+
+class OptimizerSteps:
+    """The hooks of ``worker``; ``seat``: its place in a run of several, if it has one."""
+
+    def __init__(self, worker: TorchWorker, seat: Seat | None, guard: ModelGuard) -> None:
+        self._worker, self._seat, self._guard = worker, seat, guard
+        self._sample: WeightSample | None = None
+        self._unexchanged: set[int] = set()  # the optimizers that the script stepped since the last exchange
+        self._script_exchanges = False  # the script calls ``worker.step`` or ``worker.exchange``
+        self._handles: list[Any] = []
+        for number, member in enumerate(members_of(worker.optimizer)):
+            after = [member.register_step_post_hook(partial(self._after, number))]
+            before = member.register_step_pre_hook(partial(self._before, number, after))
+            self._handles += [after, [before]]
+
+    def close(self) -> None:
+        """Remove the hooks: the optimizers are the script's alone."""
+        for handles in self._handles:
+            handles[0].remove()
+
+    def renew(self) -> None:
+        """Take the weights as they are: a strategy begins, or the run's state was taken over."""
+        sampled = self._seat is not None and self._seat.talk.exchanges_gradients
+        self._sample = WeightSample(self._seat.arena.vector) if sampled and self._seat is not None else None
+
+    def exchanging(self, asked: bool = True) -> None:
+        """Raise ``Misuse`` if the weights cannot be exchanged now. ``asked``: by the script."""
+        self._script_exchanges |= asked
+        self._unexchanged.clear()
+        self._guard.check()
+        self.check_weights()
+
+    def check_weights(self) -> None:
+        """Raise ``Misuse`` if the script moved weights where only the optimizer's step may."""
+        if self._sample is not None:
+            self._sample.check()
+
+    @property
+    def forgotten(self) -> bool:
+        """The script makes steps, and has never asked for an exchange."""
+        return bool(self._unexchanged) and not self._script_exchanges
+
+    def _before(self, number: int, after: list[Any], optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> Any:
+        self._guard.begin()
+        after[0].remove()
+        # after hooks of the script, which may move weights
+        after[0] = optimizer.register_step_post_hook(partial(self._after, number))
+        if self._seat is not None and self._seat.talk.stepping_itself:
+            self._worker.before_step(())
+            return None
+        if number in self._unexchanged:  # of several optimizers, each makes its step before one exchange
+            self._worker.exchange_if_forgotten()
+        given = self._evaluated(optimizer, args, kwargs)
+        self._worker.before_step((number,))
+        return given
+
+    def _after(self, number: int, *_: Any) -> None:
+        if self._seat is None or not self._seat.talk.stepping_itself:
+            self._unexchanged.add(number)
+        if self._sample is not None:
+            self._sample.renew()
+
+    def _evaluated(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> Any:
+        """Where gradients are exchanged before the step, call the closure that computes them now, and return arguments
+        with its loss instead of it."""
+        closure: Callable[[], Any] | None = args[1] if len(args) > 1 else kwargs.get("closure")
+        if closure is None or self._seat is None or not self._seat.talk.exchanges_gradients:
+            return None
+        if not type(optimizer).__module__.startswith(ONE_EVALUATION):
+            raise Misuse(
+                f"{type(optimizer).__name__}.step(closure) under sync",
+                "gradients that are there before the step",
+                "call loss.backward(), then optimizer.step() without a closure; or take another strategy, such as async",
+            )
+        with torch.enable_grad():
+            loss = closure()
+        return (optimizer,), {"closure": lambda: loss}

@@ -1,0 +1,191 @@
+"""The torch model as a framework-free worker: its arena, and a codec that says what to tell the others."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from taut.codecs import Codec, Grid, sketch, snap
+from taut.codecs.wire.residual import bequest, read_bequest
+from taut.errors import MalformedMessage, NonFiniteUpdate
+from taut.worker.model.flat_params import Arena
+from taut.worker.model.fragments import ENCODE_SHARE, fragment, fragments, least_fragments
+from taut.worker.model.snapshot import State
+from taut.worker.standalone.worker import Vector, Worker
+from taut.worker.time_split import Stopwatch
+
+SKETCH_S = 5.0
+
+
+class Replica(Worker):
+    """``emit`` scans one fragment of the arena per step, in turn; the slack absorbs the wait. How many fragments there
+    are follows from measurement: as few as keep encoding within ``ENCODE_SHARE`` of a step."""
+
+    def __init__(self, arena: Arena, codec: Codec, talks: bool = True, watch: Stopwatch | None = None) -> None:
+        self.arena, self.codec = arena, codec
+        self.talks = talks  # in the codec's words: there are shared weights beside the worker's own
+        watch = watch or Stopwatch()
+        self.clock, self.thread_s = watch.clock, watch.thread_s
+        self.codec_state: Any = None
+        self.grid: Grid | None = None
+        self.fragments = 1 if codec.whole else least_fragments(arena.size)
+        self.seed = 0  # of the codec's random numbers: the worker's rank
+        self._turn = 0
+        self._alone = False  # then nothing is measured that changes what is sent: the run repeats itself
+        self._encode_s = self._step_s = 0.0
+        self._emitted_s: float | None = None
+        self._sketched_s = float("-inf")
+        self.sketch: list[float] = []
+
+    def found(self, workers: int) -> None:
+        """This worker's initial weights are the run's."""
+        self._alone = workers == 1
+        self.grid = snap(self.arena.vector, self.arena.sizes, self.arena.names)
+        if self.talks:
+            self._start(workers)
+
+    def _start(self, workers: int) -> None:
+        arena = self.arena
+        self.codec_state = self.codec.start(arena.vector, workers, self.grid, shapes=arena.shapes, seed=self.seed)
+
+    def join(self, state: State, workers: int) -> None:
+        """Take over the run's state."""
+        self._alone = workers == 1
+        self.grid, vector = self._read(state)
+        self.arena.load_still(state.still)
+        if self.talks:
+            self._start(workers)
+            self.codec.adopt(self.codec_state, vector)
+        else:
+            self.arena.load(vector)
+
+    def _read(self, state: State) -> tuple[Grid, Vector]:
+        """The grid and the weights in a donor's state. ``MalformedMessage`` if they are another model's."""
+        try:
+            grid = Grid.unpack(state.grid, self.arena.names)
+        except LookupError as error:
+            raise MalformedMessage(f"a state whose grid has no {error}") from None
+        weights = len(state.vector) / 4
+        if weights != self.arena.size or sum(grid.sizes) != self.arena.size or len(grid.sizes) != len(grid.exponents):
+            raise MalformedMessage(f"a state of {weights:g} weights; this model has {self.arena.size}")
+        return grid, np.frombuffer(state.vector, np.float32)
+
+    def succeed(self, former: Replica, state: State, returns: str) -> None:
+        """This worker was given up and came back: take over the run's ``state``, but for what it brings along: what its
+        codec has not sent ("sum"), its own weights ("mix"), or nothing ("take")."""
+        if returns == "take":
+            self.join(state, workers=2)
+            return
+        self.grid, vector = self._read(state)
+        self._turn, self.fragments = former._turn, former.fragments
+        if self.talks:
+            self.codec_state = former.codec_state
+            if returns == "sum":
+                self.codec.rebase(self.codec_state, vector)
+
+    def resume(self, shared: Vector, grid: Grid, workers: int) -> None:
+        """The run's weights, and the grid that they are on, come from a checkpoint."""
+        self.grid, self._alone = grid, workers == 1
+        self.arena.load(shared)
+        if self.talks:
+            self._start(workers)
+
+    def kept(self) -> dict[str, int]:
+        """What a checkpoint keeps of it, beside the weights and what the codec remembers."""
+        return {"turn": self._turn, "fragments": self.fragments}
+
+    def restore(self, kept: Mapping[str, int]) -> None:
+        least = 1 if self.codec.whole else least_fragments(self.arena.size)
+        self._turn, self.fragments = kept["turn"], max(kept["fragments"], least)
+
+    def iterate(self) -> Vector | None:
+        raise AssertionError("the user's loop iterates; emit() is called after it")
+
+    def include(self, update: Vector, sender: int) -> None:
+        raise AssertionError("updates arrive as payloads; see absorb()")
+
+    def emit(self) -> bytes | None:
+        begun = self.thread_s()
+        lo, hi = fragment(self._turn % self.fragments, self.fragments, self.arena.size)
+        try:
+            payload = self.codec.emit(self.codec_state, lo, hi)
+        except NonFiniteUpdate as error:
+            raise self.arena.blame(error) from None
+        self._turn += 1
+        self._measure(self.thread_s() - begun, self.clock.now())
+        return payload
+
+    def check(self, payload: bytes) -> object:
+        """Look at a payload before it is kept: ``MalformedMessage`` where it is not right. What ``absorb`` takes with it.
+        From the thread that communicates."""
+        if self.codec_state is None or not self.talks:
+            return None  # in between two phases: ``absorb`` looks at it
+        return self.codec.check(self.codec_state, payload)
+
+    def absorb(self, payload: bytes, sender: int, checked: object = None) -> None:
+        self.codec.absorb(self.codec_state, payload, checked)  # type: ignore[arg-type]
+
+    def retune(self, workers: int, staleness: float) -> None:
+        self._alone = workers == 1
+        if self.talks:
+            self.codec.retune(self.codec_state, workers, staleness)
+
+    def flush(self) -> list[bytes]:
+        return self.codec.flush(self.codec_state)
+
+    def bequest(self) -> Iterator[bytes]:
+        """What the codec has not sent, for another worker to take over: dense payloads."""
+        if self.talks:
+            yield from bequest(self.codec, self.codec_state)
+
+    def inherit(self, payload: bytes) -> None:
+        """Take over what another worker left. Raises ``MalformedMessage``."""
+        self.codec.inherit(self.codec_state, *read_bequest(payload, self.arena.size))
+
+    def shared(self) -> Any:
+        """The weights that this replica stands for: the shared ones, or, in a run in which nobody talks, its own."""
+        return self.codec.shared(self.codec_state) if self.talks else self.arena.vector
+
+    def settle(self) -> None:
+        """The run is over: the model takes the shared weights, on which all replicas agree."""
+        shared = self.shared()
+        if shared is not self.arena.vector:
+            self.arena.vector[:] = shared
+
+    def retire(self) -> None:
+        """The run is over, and the codec has no more to say: the model's weights are all there is from now on."""
+        self.settle()
+        self.talks = False
+
+    def state(self) -> State:
+        vector = self.arena.host(self.shared()).tobytes()
+        assert self.grid is not None
+        return State(vector, self.arena.still_bytes(), self.grid.pack())
+
+    def digest(self) -> str:
+        """The hash of the shared weights, to the last bit."""
+        shared: Any = self.arena.host(self.shared())
+        return hashlib.blake2b(shared.view(np.uint8), digest_size=16).hexdigest()
+
+    def update_sketch(self) -> None:
+        """Renew the sketch of the weights if it is time; its cost stays under half a percent."""
+        begun = self.clock.now()
+        if begun < self._sketched_s:
+            return
+        self.sketch = sketch(self.arena.vector)
+        ended = self.clock.now()
+        self._sketched_s = ended + max(SKETCH_S, 200 * (ended - begun))
+
+    def _measure(self, encode_s: float, ended: float) -> None:
+        """``encode_s`` is this thread's own time: how busy the machine is must not change what is sent."""
+        if self._emitted_s is not None:
+            self._encode_s += 0.1 * (encode_s * self.fragments - self._encode_s)  # of the whole arena
+            self._step_s += 0.1 * ((ended - self._emitted_s) - self._step_s)
+            if self._turn % 32 == 0 and self._step_s > 0 and not (self.codec.whole or self._alone):
+                wanted = fragments(self._encode_s, self.arena.size, self._step_s)
+                if wanted > self.fragments or 4 * self._encode_s / (ENCODE_SHARE * self._step_s) < self.fragments:
+                    self.fragments = wanted
+        self._emitted_s = ended

@@ -1,0 +1,208 @@
+"""What a method sees of a torch worker: its weights, or its gradients, as one float32 vector in host memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from taut.codecs import Codec, merge, validate
+from taut.codecs.vector_codec import Coder
+from taut.errors import NonFiniteUpdate
+from taut.strategies.allreduce.sync_state import Wish
+from taut.worker.model.flat_params import Arena, shaped
+from taut.worker.model.replica import Replica
+from taut.worker.standalone.worker import Vector
+from taut.worker.time_split import Stopwatch
+
+if TYPE_CHECKING:
+    import torch
+
+    from taut.worker.codec_costs.shadow import Shadow
+
+
+class ArenaCoder(Coder):
+    """For vectors in the arena's order: encoding is charged as such, and what is not finite named."""
+
+    def __init__(self, codec: Codec, arena: Arena, watch: Stopwatch, seed: int, workers: int) -> None:
+        super().__init__(codec, arena.size, arena.shapes, seed, workers)
+        self.arena, self.watch = arena, watch
+        self._prepared: bytes | None = None
+
+    def prepare(self, v: Vector, weight: float) -> None:
+        """Encode now what ``encode`` will be asked for next: that happens while the communication thread may want to
+        hand over messages, and would wait."""
+        if weight:
+            try:
+                self._prepared = super().encode(v, weight)
+            except NonFiniteUpdate as error:
+                raise self.arena.blame(error) from None
+            finally:
+                self.watch.charge("encode")
+
+    def encode(self, v: Vector, weight: float = 1.0) -> bytes:
+        prepared, self._prepared = self._prepared, None
+        return super().encode(v, weight) if prepared is None else prepared
+
+    def bequest(self) -> Iterator[bytes]:
+        prepared, self._prepared = self._prepared, None
+        left = self.left
+        if prepared and left is not None:
+            self.add(prepared, left)  # a turn that was broken off: nobody was told
+        yield from super().bequest()
+
+    def difference(self, v: Vector) -> bytes:
+        try:
+            return super().difference(v)
+        except NonFiniteUpdate as error:
+            raise self.arena.blame(error) from None
+        finally:
+            self.watch.charge("encode")
+
+
+class Weights:
+    """The arena itself on the CPU; on a GPU a copy, fetched before a turn and put back after it. ``coder``: the run's
+    codec, for methods that compress vectors."""
+
+    coder: ArenaCoder | None = None
+
+    def __init__(self, replica: Replica) -> None:
+        self.replica, self.arena = replica, replica.arena
+        on_host = isinstance(self.arena.vector, np.ndarray)
+        self.x: Vector = self.arena.vector if on_host else self.arena.host(self.arena.vector).copy()
+        self._copied = not on_host and not replica.talks  # a codec works on the arena, wherever that is
+
+    def fetch(self) -> None:
+        if self._copied:
+            self.x[:] = self.arena.host(self.arena.vector)
+
+    def put_back(self) -> None:
+        if self._copied:
+            import torch
+
+            self.arena.vector.copy_(torch.from_numpy(self.x))
+
+    def emit(self) -> bytes | None:
+        return self.replica.emit()
+
+    def absorb(self, payload: bytes) -> None:
+        self.replica.absorb(payload, -1)
+
+    # What a relay needs beside that (``taut.strategies.tree.relay.Relayed``).
+
+    def check(self, payload: bytes) -> None:
+        validate(payload, self.arena.size)
+
+    def merge(self, payloads: Sequence[bytes]) -> bytes:
+        return merge(payloads, self.arena.size)
+
+    def flush(self) -> list[bytes]:
+        return self.replica.flush()
+
+    def retune(self, workers: int, staleness: float) -> None:
+        self.replica.retune(workers, staleness)
+
+    @property
+    def shared(self) -> Vector:
+        return self.arena.host(self.replica.shared())
+
+    def shift(self, change: Vector) -> None:
+        """Move by ``change``, and the shared weights with it: the codec has nothing to say of it."""
+        state = self.replica.codec_state
+        state.kernels.add_values(state.w, state.b, 0, change)
+
+    def shadow(self, name: str, workers: int, step_s: float) -> Shadow:
+        """A codec on a copy of the weights, to see what it would cost (``taut probe``)."""
+        from taut.worker.codec_costs.shadow import Shadow
+
+        return Shadow(name, self.x, workers, step_s)
+
+    def adopt(self, shared: Vector) -> None:
+        self.replica.codec.adopt(self.replica.codec_state, shared)
+
+
+class Gradients:
+    """The parameters' gradients in the arena's order. ``present[i]``: how many workers have a gradient for parameter i
+    (this one alone, after ``fetch``). A parameter without one counts as zero. One that nobody has a gradient for gets
+    none, so that the optimizer passes over it as it would alone; one that somebody has a gradient for gets one, even if
+    it is zero, since momentum and weight decay move it then. ``coder``: the run's codec, unless that is dense.
+
+    ``wishes``: one for each optimizer of the script; ``owners``: of each parameter, the number of its optimizer. Only
+    gradients for optimizers whose ``steps`` is set are fetched. Gradients that others have computed for another optimizer
+    are put back, too, and what was in their place is laid ``aside``."""
+
+    coder: ArenaCoder | None = None
+
+    def __init__(self, arena: Arena) -> None:
+        self.wishes = [Wish([0.0])]
+        self.owners = [0] * len(arena.sizes)
+        self.aside: list[tuple[torch.nn.Parameter, torch.Tensor | None]] = []
+        self.arena, self.sizes = arena, arena.sizes
+        self.x: Vector = np.zeros(arena.size, np.float32)
+        self.present: Vector = np.zeros(len(arena.sizes), np.float32)
+        self.since = 0  # the round after which the weights are; ``standing.NEW``: they are still to come
+        self.scale = 1.0  # of what is fetched: a sum over samples becomes a mean
+        self._starts = np.cumsum([0, *arena.sizes]).tolist()
+
+    def fetch(self, first: int = 0, last: int | None = None) -> None:
+        """Copy the gradients here, or those of parameters ``first`` to ``last`` - 1."""
+        for number in range(first, len(self.sizes) if last is None else last):
+            parameter = self.arena.parameters[number]
+            steps = self.wishes[self.owners[number]].steps
+            part, gradient = self._part(number), parameter.grad if steps else None
+            self.present[number] = gradient is not None
+            if gradient is None:
+                part[:] = 0.0
+            else:
+                _view(part, parameter).copy_(gradient.to_dense() if gradient.is_sparse else gradient)
+                if self.scale != 1.0:
+                    part *= np.float32(self.scale)
+
+    def put_back(self) -> None:
+        """Copy what is here into the gradients."""
+        parts = [_view(self._part(number), parameter) for number, parameter in enumerate(self.arena.parameters)]
+        self.put_back_from(zip(self.arena.parameters, parts, strict=True), self.present)
+
+    def put_back_from(
+        self, parts: Iterable[tuple[torch.nn.Parameter, torch.Tensor]], present: Sequence[float] | Vector
+    ) -> None:
+        """Copy the ``parts`` into the gradients of those parameters that anybody had one for."""
+        import torch
+
+        for number, (parameter, part) in enumerate(parts):
+            wish = self.wishes[self.owners[number]]
+            if not wish.steps:
+                if not wish.share:
+                    continue
+                self.aside.append((parameter, parameter.grad))
+                parameter.grad = None
+            if not present[number]:
+                parameter.grad = None
+                continue
+            if parameter.grad is None or parameter.grad.is_sparse:
+                parameter.grad = torch.empty_like(parameter)
+            parameter.grad.copy_(part)
+            if wish.share != 1.0:  # the mean is over the samples of all optimizers
+                parameter.grad /= wish.share
+
+    def take_back(self) -> None:
+        """Give the script the gradients that were laid aside."""
+        for parameter, gradient in self.aside:
+            parameter.grad = gradient
+        self.aside.clear()
+
+    def _part(self, number: int) -> Vector:
+        return self.x[self._starts[number] : self._starts[number + 1]]
+
+    def emit(self) -> bytes | None:
+        raise AssertionError("gradients are reduced, not emitted")
+
+    def absorb(self, payload: bytes) -> None:
+        raise AssertionError("gradients are reduced, not absorbed")
+
+
+def _view(part: Any, parameter: torch.Tensor) -> torch.Tensor:
+    import torch
+
+    return shaped(torch.from_numpy(part), parameter)

@@ -1,0 +1,117 @@
+"""Coming back: what a worker that was given up brings along to its next place in the run, and how it is merged.
+
+Nothing that it made is forgotten where updates add (``returns = "sum"``): an update has the name (rank, number) for ever,
+and nobody takes one twice. So the worker keeps its log of its own updates and of those that were given up with it. It
+takes the state of a donor, with the list of the updates in it, adds those of its log that are not among them, and from
+then on passes them on to whoever lacks them, as any survivor does for one who died. What its codec has not sent yet
+stays with it: the stray w - b, and the residual. So with b the shared weights,
+
+    b' = b of the donor + updates that the donor lacks          w' = b' + (w - b)
+
+Where replicas are averaged anyway (``"mix"``) it keeps its weights; else (``"take"``) it has the donor's. So it has where
+the run is in another phase by then: the one that its work belongs to has ended, with weights that all agreed on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
+
+from taut.core.events import Include
+from taut.core.messages import Lease, Statistics
+from taut.errors import GivenUp, MalformedMessage
+from taut.strategies.broadcast.state import BroadcastState
+from taut.worker.data.batches import LeaseSource, Plan
+from taut.worker.exchange.base import Talk
+from taut.worker.model.replica import Replica
+from taut.worker.model.snapshot import State
+
+if TYPE_CHECKING:
+    from taut.worker.data.leases import SupervisorLeases
+    from taut.worker.session import Seat
+
+SPENT = ("steps", "samples", "wall_s", "compute_s", "encode_s", "send_s", "wait_s", "merge_s", "data_s")
+
+
+@dataclass(frozen=True)
+class Carried:
+    """From ``phase`` of the run. ``talk``: as it was left; it knows what a relay has not passed on. ``stream``: its side
+    of the broadcast; None for methods."""
+
+    returns: str
+    replica: Replica
+    talk: Talk
+    stream: BroadcastState | None = None
+    phase: int = 0
+    without: Collection[int] = ()  # these lied: nothing that the others lack of theirs is brought along
+
+    def merge(self, replica: Replica, state: State, have: dict[int, int], gone: Iterable[int]) -> list[Include]:
+        """Give ``replica`` the donor's ``state``, which contains the updates ``have``, with what is brought along. The
+        updates that it contains beyond those; ``gone``: whose updates come from nobody else."""
+        replica.succeed(self.replica, state, self.returns)
+        if self.stream is None or self.returns != "sum":
+            return []
+        added = self.stream.beyond(have, set(gone) - set(self.without))
+        for item in added:
+            with suppress(MalformedMessage):  # as at the first time: everybody refuses the same bytes
+                replica.absorb(item.payload, item.origin)
+        return added
+
+
+def carried(seat: Seat, without: Collection[int] = ()) -> Carried:
+    """What the worker at ``seat`` has, when it was given up. Its node is closed."""
+    phases, node = seat.phases, seat.node
+    replica, talk = seat.replica, seat.talk
+    stage = node.retire()
+    if not seat.merged:  # nothing of its phase was here yet
+        return Carried("take", replica, talk, phase=phases.number)
+    ended = stage.phase != phases.number  # it was about to go to the next phase
+    stream = stage.state if isinstance(stage.state, BroadcastState) and not ended else None
+    return Carried(str(phases.choice.kind.returns), replica, talk, stream, phases.number, without)
+
+
+def less(made: Statistics, before: Statistics) -> Statistics:
+    """What was done since ``before``.
+
+    >>> less(Statistics(steps=7, samples=70, loss=0.5), Statistics(steps=3, samples=30)).samples
+    40
+    """
+    rest = {name: max(0, getattr(made, name) - getattr(before, name)) for name in SPENT}
+    return msgspec.structs.replace(made, **rest)
+
+
+def together(one: Statistics, other: Statistics) -> Statistics:
+    """What ``less`` takes off, of two places one after the other."""
+    return Statistics(**{name: getattr(one, name) + getattr(other, name) for name in SPENT})
+
+
+class SeatLeases(LeaseSource):
+    """The leases of a seat that may change its place: those of the former place are no longer this worker's to train on,
+    nor to report; the supervisor has dealt them again."""
+
+    def __init__(self, seat: Seat) -> None:
+        self._seat = seat
+        self._of: dict[int, SupervisorLeases] = {}  # by lease: at which place it was taken
+
+    def take(self, plan: Plan, ahead: bool = False) -> Lease | Literal["later"] | None:
+        while True:
+            try:
+                self._seat.enter()
+                lease = self._seat.leases.take(plan, ahead)
+                break
+            except GivenUp as error:
+                self._seat.come_back(error)
+        if isinstance(lease, Lease):
+            self._of[lease.lease] = self._seat.leases
+        return lease
+
+    def holds(self, lease: Lease) -> bool:
+        return self._of.get(lease.lease) is self._seat.leases
+
+    def done(self, lease: Lease) -> None:
+        if self._of.pop(lease.lease, None) is self._seat.leases:
+            self._seat.leases.done(lease)

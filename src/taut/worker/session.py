@@ -1,0 +1,345 @@
+"""A place in a run: admission, the state, leases, exchange, and the orderly end. All of it in the training thread."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Container, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from taut.collectives.ring import dense_ring_nbytes
+from taut.core.messages import Done, Failed, Returned, Statistics
+from taut.errors import Expelled, GivenUp, NetworkError, PeerLost, Refused, SupervisorLost
+from taut.worker.admission import Admission
+from taut.worker.checkpoints.resume import Resumption
+from taut.worker.comm.comm_thread import Node
+from taut.worker.connection import Entrance
+from taut.worker.data.leases import SupervisorLeases
+from taut.worker.exchange.base import Talk
+from taut.worker.finish import Finishing, finish_policy, save_here
+from taut.worker.model.flat_params import Arena
+from taut.worker.model.replica import Replica
+from taut.worker.phases import Phases
+from taut.worker.rejoin import Carried, carried, less, together
+from taut.worker.validation import Validation
+
+if TYPE_CHECKING:
+    import torch
+
+    from taut.worker.checkpoints.checkpointer import Keeper
+
+
+log = logging.getLogger("taut")
+
+
+class Seat:
+    """Takes a place in the run that ``entrance`` leads to, for the model in ``arena``. When the constructor returns, the
+    worker is admitted and has the run's state; ``train`` waits for the start."""
+
+    def __init__(
+        self,
+        entrance: Entrance,
+        arena: Arena,
+        codec: str | None = None,
+        validation: Validation | None = None,
+    ) -> None:
+        self.arena, self._codec = arena, codec
+        self.validation = validation or Validation()
+        self.score: float | None = None  # of this worker's replica, at the end
+        self.statistics: Callable[[], Statistics] = Statistics
+        self.bytes_dense = 0
+        self.settings: dict[str, Any] = {}
+        self.keeper: Keeper | None = None  # of this worker's part of the checkpoints
+        self._optimizer: torch.optim.Optimizer | None = None
+        self.watch = entrance.watch
+        self._entrance = entrance
+        self.leases: SupervisorLeases
+        self._home: Admission  # the last place at which the model had the run's state
+        self._before = Statistics()  # what was counted at former places
+        self.started = False
+        self.also: Mapping[str, Any] = {}  # that the script has, beside model and optimizer
+        self.returned: Callable[[], None] = _nothing  # called when this worker has come back
+        was = -1
+        while True:
+            try:
+                self._sit(None, was)
+                break
+            except GivenUp:  # it stood still while it joined: it begins anew
+                was = self.node.rank
+                entrance.renew()
+
+    def _sit(self, carried: Carried | None, was: int) -> None:
+        """Take a place; another one, with what it ``carried`` from there, if it ``was`` in the run before."""
+        place = self._place = Admission(self._entrance, self.arena, self._codec, self._count)
+        if carried is not None:  # it knows the supervisor, which may be coming back itself
+            supervisor = place.node.supervisor
+            supervisor.admission_s = float(self.settings.get("patience_s", supervisor.patience_s))
+        place.node.start()
+        try:
+            place.ask(was)
+            self.seed, self.run, self.settings = place.welcome.seed, place.welcome.run, place.settings
+            self.finish_policy = finish_policy(place.settings, self.phases.last, self.validation)
+            self.leases = SupervisorLeases(self, self.leases.left if carried is not None else None)
+            place.node.supervisor.standing = self._standing
+            place.take_over(carried)
+            self._home = place
+            self._entrance.seated(self)
+        except BaseException as error:
+            tells = isinstance(error, Exception) and not isinstance(error, NetworkError)  # of those the supervisor knows
+            if tells:
+                place.node.say(Failed(f"{type(error).__name__}: {error}"[:4000], unfit=True))
+            place.node.close(linger_s=1.0 if tells else 0.0)
+            raise
+
+    @property
+    def node(self) -> Node:
+        return self._place.node
+
+    @property
+    def fit(self) -> bool:
+        """This worker has the run's state, at the place that it took last."""
+        return self._place.merged
+
+    @property
+    def phases(self) -> Phases:
+        return self._place.phases
+
+    @property
+    def merged(self) -> bool:
+        """The run's state is in the model."""
+        return self._place.merged
+
+    @property
+    def resumption(self) -> Resumption | None:
+        return self._place.resumption
+
+    @property
+    def talk(self) -> Talk:
+        return self.phases.talk
+
+    @property
+    def replica(self) -> Replica:
+        return self.phases.replica
+
+    def attach(self, optimizer: torch.optim.Optimizer) -> None:
+        self._optimizer = optimizer
+        self._attach(optimizer)
+
+    def _attach(self, optimizer: torch.optim.Optimizer) -> None:
+        self.phases.also = self.also
+        self.phases.attach(optimizer)
+
+    def _standing(self) -> Returned:
+        """Where this worker stands, for a supervisor that came back. Asked by the communication thread."""
+        with self.node.facts.changed:  # so that nobody is done in between
+            (holds, done), state = self.leases.standing(), self._place.state
+        phases = self.phases
+        return Returned(self.node.rank, state, phases.number, holds, done, reached=phases.reached)
+
+    def train(self) -> None:
+        """Wait for the start. Who comes in mid-run, and would hold up the others until its first step, starts when its
+        script is at that (``enter``)."""
+        if not self._place.late:
+            self._begin(defers=True)
+
+    def enter(self) -> bool:
+        """The script is about to train. True: this worker has started only now, with the weights of the others."""
+        if self.started:
+            return False
+        self._begin()
+        return True
+
+    def _begin(self, defers: bool = False) -> None:
+        try:
+            self._start(defers)
+        except GivenUp as error:
+            self.come_back(error)
+        self.watch.restart()
+        if self.resumption is not None:
+            self.resumption.restore_phase(self.phases)
+            self.resumption.restore_talk(self.talk)
+
+    def _start(self, defers: bool = False, carried: Carried | None = None) -> None:
+        """``defers``: not yet, where the run has gone on to a phase in which this worker would hold up the others."""
+        place = self._place
+        while True:
+            if not place.passed:
+                place.get_ready()
+                self.node.wait(lambda facts: facts.started or facts.stopping or place.passed, self.talk.idle)
+            if not place.passed:
+                break
+            place.take_over(carried)
+            if self._optimizer is not None:
+                self._attach(self._optimizer)
+            self.phases.changed()
+            if place.late and defers:
+                return
+        self.talk.start()
+        self.started = self._place.merged = True
+
+    @property
+    def stopping(self) -> bool:
+        return self.node.facts.stopping
+
+    @property
+    def leaving(self) -> bool:
+        """This worker alone is to go, and the run goes on."""
+        facts = self.node.facts
+        return facts.leave is not None and facts.drain is None
+
+    def before_step(self, samples: int, rate: float, members: Collection[int]) -> None:
+        """The gradients are there, the optimizer has not moved yet."""
+        while True:
+            try:
+                if self.talk.exchanges_gradients or not isinstance(self.node.facts.failure, GivenUp):
+                    self._check()  # else ``exchange`` sees to it, when the step is over
+                self.talk.before_step(samples, rate, members)
+                return
+            except GivenUp as error:  # the gradients are of weights that it has no longer: the step is the others'
+                self.come_back(error)
+                samples = 0
+
+    def exchange(self, samples: int, rate: float) -> None:
+        """After a local step: include what arrived, send what changed."""
+        self.watch.reached(1.0)
+        self.watch.charge("compute")
+        self.bytes_dense += dense_ring_nbytes(self.node.workers, self.arena.size)
+        try:
+            self._check()
+            self.talk.exchange(samples, rate)
+            self.phases.stepped(self._optimizer)
+        except GivenUp as error:  # what the step changed is brought along
+            self.come_back(error)
+        self.watch.begin_step()
+
+    def come_back(self, error: GivenUp) -> None:
+        """This worker was silent for so long that the others went on without it, and would take it back: take another
+        place, with the same model and optimizer. ``Expelled`` where that cannot be any more."""
+        first = was = self.node.rank
+        trained = self.leases.trained()
+        brought = carried(self, error.without)
+        brought.talk.abandon()
+        former = [brought]
+        while True:
+            self._before = together(self._before, self.node.supervisor.acknowledged)
+            self._entrance.renew()
+            try:
+                self._sit(brought, was)
+                if self._optimizer is not None:
+                    self._attach(self._optimizer)
+                self._start(carried=brought)
+                break
+            except GivenUp as again:
+                if self._place.merged:
+                    brought = carried(self, again.without)
+                    brought.talk.abandon()
+                    former.append(brought)
+                was, error = max(was, self.node.rank), again
+            except Refused as refusal:
+                raise Expelled(f"{error}; and it could not come back: {refusal}") from None
+        self.node.say(Returned(first, "gone", self.phases.number, [], trained))
+        same = [each.talk for each in former if each.phase == self.phases.number]  # else it ended without that
+        self.talk.welcomed([one for talk in same for one in talk.unsent(self._place.gone())])
+        self.bytes_dense = 0
+        self.returned()
+        self.watch.charge("wait")
+        log.warning("worker %d was given up, and is back as worker %d (%s)", first, self.node.rank, error)
+
+    @property
+    def announced(self) -> bool:
+        """The next phase was, and this worker is not in it yet."""
+        return self.node.facts.phase > self.phases.number
+
+    def follow(self) -> None:
+        """Go to the phase that was announced, if one was."""
+        self.phases.follow(self._optimizer)
+
+    def _check(self) -> None:
+        if self.node.facts.failure is not None:
+            raise self.node.facts.failure
+
+    def _count(self) -> Statistics:
+        return self.statistics()
+
+    def add_statistics(self, mine: Statistics) -> Statistics:
+        """``mine`` with what the seat knows: traffic and codec. Of this place in the run alone."""
+        codec_state = self.replica.codec_state
+        return msgspec.structs.replace(
+            less(mine, self._before),
+            bytes_sent=self.node.bytes_sent,
+            bytes_dense=self.bytes_dense,
+            updates_sent=self.talk.sent,
+            updates_included=self.talk.included,
+            staleness=self.talk.staleness if self.talk.sent and self.node.bytes_sent else 0.0,
+            counted=" ".join(f"{name}={value:g}" for name, value in self.talk.figures().items())[:1024],
+            density=float(codec_state.density) if codec_state is not None else 0.0,
+            tau=float(codec_state.tau) if codec_state is not None else 0.0,
+        )
+
+    # --------------------------------------------------------------------------------------------- the end
+
+    def finish(self, begun: Container[int] = ()) -> None:
+        """Drain, agree on the model, hand it in if asked to, and go. ``begun``: leases that were trained on in part."""
+        try:
+            self.enter()
+            self._say_done(begun)
+            self._end()
+            self._agree()
+            self._entrance.left("the run is over")
+        except (SupervisorLost, PeerLost) as error:
+            raise type(error)(f"{error}; the model as this worker has it is in {self.save_here()}") from None
+        finally:
+            self.node.close(linger_s=1.0)
+
+    def _say_done(self, begun: Container[int] = ()) -> None:
+        with self.node.facts.changed:
+            self._place.state, begun = "done", self.leases.end(begun)
+        self.node.say(Done(begun=begun))
+
+    def _end(self) -> None:
+        """Finish the talk; as long as that ends a phase and not the run, go to the next one, whoever has the data."""
+        while True:
+            try:
+                self.talk.finish()
+                if self.node.facts.phase <= self.phases.number:
+                    return
+                self.phases.change(self._optimizer)
+            except GivenUp as error:
+                self.come_back(error)
+                self._say_done()
+
+    def save_here(self) -> Path:
+        """Nobody takes the model: it must not be lost."""
+        home = self._home
+        return save_here(home.phases.replica, f"{self.run}-worker-{home.node.rank}.safetensors")
+
+    def leave(self, begun: Container[int] = ()) -> None:
+        """Go before the end: wait until all others have everything of ours, say good-bye."""
+        try:
+            self.talk.leave()
+            self.node.say(Done(leaving=True, begun=self.leases.end(begun)))
+            self._entrance.left("left the run, which goes on")
+        finally:
+            self.node.close(linger_s=1.0)
+
+    def _agree(self) -> None:
+        choice = self.phases.choice
+        consensus = choice.is_method and choice.kind.consensus  # then there is nothing left to average
+        finishing = Finishing(
+            self.node,
+            self.replica,
+            self.talk,
+            self.validation,
+            self.statistics,
+            averages=self.finish_policy == "average" and not consensus,
+        )
+        try:
+            finishing.run()
+        finally:
+            self.score = finishing.score
+
+
+def _nothing() -> None:
+    pass

@@ -1,0 +1,1 @@
+"""The framework-free worker, and its runner in one process."""

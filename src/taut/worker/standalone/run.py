@@ -1,0 +1,57 @@
+"""Running a topology of framework-free workers in this process: a thread each, over the in-memory transport."""
+
+from __future__ import annotations
+
+import threading
+
+from taut.codecs.wire.merge import merge
+from taut.core.messages import Member
+from taut.errors import Misuse
+from taut.strategies.broadcast.asynchronous import Asynchronous
+from taut.topologies.user_topology import Topology
+from taut.transport.memory import MemoryNetwork
+from taut.worker.comm.comm_thread import Node
+from taut.worker.exchange.stream_turns import Participant
+from taut.worker.standalone.worker import Worker
+
+
+def run(topology: Topology[Worker], iterations: int) -> list[Participant]:
+    """Run ``iterations`` of every worker, each at its own pace, then drain.
+
+    What a worker publishes goes to its neighbours, and no further. The first error of any worker is raised here.
+    """
+    if iterations < 1:
+        raise Misuse(f"iterations={iterations}", "at least 1")
+    topology.check()
+    network = MemoryNetwork()
+    ranks = range(len(topology.workers))
+    transports = [network.transport(rank) for rank in ranks]
+    members = [Member(rank, transports[rank].address, "") for rank in ranks]
+    participants, errors = [], []
+    for rank in ranks:
+        node = Node(transports[rank], lambda _: Asynchronous(merge))
+        node.seat(rank, [members[other] for other in topology.neighbours(rank)])
+        participants.append(Participant(topology.workers[rank], node))
+
+    def work(participant: Participant) -> None:
+        try:
+            for _ in range(iterations):
+                participant.turn()
+            participant.drain()
+        except BaseException as error:
+            errors.append(error)
+            for other in participants:  # nobody waits for the one that failed
+                other.node.facts.fail(error)
+
+    threads = [threading.Thread(target=work, args=(participant,)) for participant in participants]
+    for participant in participants:
+        participant.node.start()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for participant in participants:
+        participant.node.close()
+    if errors:
+        raise errors[0]
+    return participants
