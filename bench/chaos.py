@@ -25,7 +25,7 @@ from typing import Any
 
 from processes import JOBS
 from report import arguments, report, row
-from taut.supervisor.store import RunRecord, load_run
+from taut.supervisor.storage.store_reader import RunRecord, load_run
 
 WORKERS = 6
 STEP_S = 0.05

@@ -30,8 +30,8 @@ from processes import JOBS
 from report import Row, arguments, report, row
 from taut.errors import Misuse
 from taut.supervisor.control import Dismiss, order
-from taut.supervisor.former import recall_former
-from taut.supervisor.store import RunRecord, load_run
+from taut.supervisor.storage.previous_run import recall_former
+from taut.supervisor.storage.store_reader import RunRecord, load_run
 
 WORKERS = 4
 STEP_S = 0.05

@@ -111,7 +111,7 @@ def test_imports_point_inward(part: str, path: Path) -> None:
         ("core", "from taut.errors import Misuse"),
         ("strategies", "from taut.worker.comm.comm_thread import Node"),
         ("strategies", "def f():\n    import taut.codecs.algorithms.dense"),
-        ("worker", "from taut.supervisor.cluster import Cluster"),
+        ("worker", "from taut.supervisor.run.cluster import Cluster"),
         ("supervisor", "from taut import join"),
     ],
 )

@@ -17,7 +17,7 @@ from taut.cli.dashboard import WithDashboard, with_value
 from taut.cli.main import app
 from taut.config import resolve
 from taut.errors import Misuse
-from taut.supervisor.run_store import RunStore
+from taut.supervisor.storage.store_writer import RunStore
 from taut.supervisor.view import Outcome
 from taut.written import parse_place
 

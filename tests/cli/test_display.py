@@ -18,8 +18,8 @@ from taut.cli.figures import outcome_record, size, time_split
 from taut.cli.main import app
 from taut.cli.options import plain
 from taut.core.messages import Statistics
-from taut.supervisor.figures import PARTS, cluster_rate, compression, total
-from taut.supervisor.run_store import RunStore
+from taut.supervisor.metrics import PARTS, cluster_rate, compression, total
+from taut.supervisor.storage.store_writer import RunStore
 from taut.supervisor.view import ClusterView, Event, Outcome, Validation, WorkerRow
 
 seconds = st.just(0.0) | st.floats(1e-3, 1e6)

@@ -16,8 +16,8 @@ from taut.cli.main import app
 from taut.core.messages import TensorSpec
 from taut.errors import Misuse, Refused, SupervisorLost
 from taut.supervisor.control import DrainRun, order
-from taut.supervisor.former import KEYS_FILE, Former, recall_former
 from taut.supervisor.service import Supervisor
+from taut.supervisor.storage.previous_run import KEYS_FILE, Former, recall_former
 from taut.testing.cluster import LocalCluster
 from taut.testing.hostile import HostileWorker
 from taut.transport.keys import RunKeys, Token, read_token_file

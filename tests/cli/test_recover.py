@@ -11,9 +11,9 @@ import pytest
 
 from taut.cli.main import main
 from taut.cli.supervisor import check_silent
-from taut.supervisor.former import recall_former
 from taut.supervisor.service import Supervisor
 from taut.supervisor.standby import Standby
+from taut.supervisor.storage.previous_run import recall_former
 
 
 @pytest.fixture

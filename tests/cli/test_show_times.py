@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from taut.cli.main import main
-from taut.supervisor.store import RunStore
+from taut.supervisor.storage.store_reader import RunStore
 
 
 def test_no_event_of_a_resumed_run_has_a_time_below_zero(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -16,7 +16,7 @@ from taut.core.messages import Statistics
 from taut.dashboard.records import Look, RunLine, WorkerLine
 from taut.dashboard.stored import StoreSource
 from taut.dashboard.view_model import MOST_CHARACTERS, MOST_EVENTS, MOST_WORKERS, from_view, worker_lines
-from taut.supervisor.store import RunStore, load_run
+from taut.supervisor.storage.store_reader import RunStore, load_run
 from taut.supervisor.view import Outcome
 
 anything = st.floats(allow_nan=True, allow_infinity=True)

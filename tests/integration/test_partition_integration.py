@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from taut.supervisor.store import RunRecord, load_run
+from taut.supervisor.storage.store_reader import RunRecord, load_run
 
 JOB = Path(__file__).with_name("job.py")
 LAB = Path(os.environ.get("TAUT_NETLAB", Path(__file__).resolve().parents[3] / "shared/netlab/netlab.sh"))

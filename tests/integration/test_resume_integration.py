@@ -20,10 +20,10 @@ import pytest
 
 from taut.cli.main import main
 from taut.core.checkpoint_names import FOLDER, MANIFEST
-from taut.supervisor.checkpoint_folder import numbers
+from taut.supervisor.checkpoints.folder import numbers
 from taut.supervisor.service import Supervisor
 from taut.supervisor.standby import Standby
-from taut.supervisor.store import load_run
+from taut.supervisor.storage.store_reader import load_run
 
 JOB = Path(__file__).with_name("resume_job.py")
 PATIENCE_S = 60.0

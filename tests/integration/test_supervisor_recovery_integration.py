@@ -17,9 +17,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from taut.supervisor.former import recall_former
-from taut.supervisor.memory import Kept
-from taut.supervisor.store import load_run
+from taut.supervisor.storage.previous_run import recall_former
+from taut.supervisor.storage.snapshot import Kept
+from taut.supervisor.storage.store_reader import load_run
 
 JOB = Path(__file__).with_name("job.py")
 PATIENCE_S = 60.0

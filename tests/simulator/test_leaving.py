@@ -9,8 +9,8 @@ import pytest
 from taut.core.events import Arrived, Deliver, PeerJoined, Post, Send
 from taut.core.messages import Note, Receipt
 from taut.strategies.delivery.channels import Channels
-from taut.supervisor.cluster import Cluster
-from taut.supervisor.roll import Roll
+from taut.supervisor.run.admission import Roll
+from taut.supervisor.run.cluster import Cluster
 from taut.testing import FaultPlan, run_with_faults
 from taut.testing.soak_cases import JOB
 

@@ -14,8 +14,8 @@ from random import Random
 from taut.core.messages import Presence, View
 from taut.strategies.allreduce.round_agreement import NEW
 from taut.strategies.election.election import Answer, Assembly
-from taut.supervisor.agreement import Agreement
-from taut.supervisor.claims import Claims, Fate
+from taut.supervisor.faults.election_claims import Claims, Fate
+from taut.supervisor.faults.memberships import Agreement
 
 RHYTHM = [100] * 64  # of words: who is not heard for a second is lost
 BEAT_S = 0.5
@@ -170,7 +170,7 @@ class World:
             self.post(-1, sender, supervisor.roster())
 
     def _judge(self) -> None:
-        """As ``supervisor/elected.py`` does."""
+        """As ``supervisor/faults/follow_election.py`` does."""
         supervisor = self.supervisor
         told = [each.members for each in supervisor.agreement.told]
         verdict = supervisor.claims.judge(self.now, supervisor.view, told, self._fate)

@@ -30,7 +30,7 @@ from taut.core.messages import (
     Upload,
     Welcome,
 )
-from taut.supervisor.preparation import Origin
+from taut.supervisor.prepare import Origin
 from taut.supervisor.service import Supervisor
 from taut.supervisor.view import ClusterView
 from taut.transport.framing import decode, encode

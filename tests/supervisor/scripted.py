@@ -20,11 +20,11 @@ from taut.core.messages import (
     TensorSpec,
     WorkerMessage,
 )
-from taut.supervisor.actions import Action, Finished, Record, Save, Send
-from taut.supervisor.ahead import pack
-from taut.supervisor.cluster import Cluster
-from taut.supervisor.memory import keep, outline, recall
-from taut.supervisor.plan import RunPlan
+from taut.supervisor.data.lease_wal import pack
+from taut.supervisor.run.actions import Action, Finished, Record, Save, Send
+from taut.supervisor.run.cluster import Cluster
+from taut.supervisor.run.plan import RunPlan
+from taut.supervisor.storage.snapshot import keep, outline, recall
 from taut.supervisor.view import Outcome
 
 MODEL = [TensorSpec("a.weight", [3, 4], "float32", "trained"), TensorSpec("a.mean", [2], "float32", "buffer")]

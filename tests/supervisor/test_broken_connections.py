@@ -26,7 +26,7 @@ from taut.core.messages import (
     Upload,
     Welcome,
 )
-from taut.supervisor.actions import Send
+from taut.supervisor.run.actions import Send
 
 LENGTH = 200
 

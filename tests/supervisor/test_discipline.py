@@ -20,12 +20,12 @@ from taut.core.messages import (
     Statistics,
 )
 from taut.errors import Misuse
-from taut.supervisor.cluster import Cluster
-from taut.supervisor.complaints import MOST_EXCESS, MOST_REFUSED, WINDOW_S
-from taut.supervisor.course import IDLE_S
-from taut.supervisor.discipline import RENEWAL_S
-from taut.supervisor.disputes import GRACE_S
-from taut.supervisor.plan import RunPlan
+from taut.supervisor.faults.complaints import MOST_EXCESS, MOST_REFUSED, WINDOW_S
+from taut.supervisor.faults.disputes import GRACE_S
+from taut.supervisor.faults.expulsion import RENEWAL_S
+from taut.supervisor.run.cluster import Cluster
+from taut.supervisor.run.lifecycle import IDLE_S
+from taut.supervisor.run.plan import RunPlan
 
 
 def training(workers: int, topology: str = "complete") -> Scripted:

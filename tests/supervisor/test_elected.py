@@ -8,9 +8,9 @@ import pytest
 from scripted import Scripted
 
 from taut.core.messages import Expulsion, Heartbeat, Ready, Roster, Statistics, View
-from taut.supervisor.cluster import Cluster
-from taut.supervisor.elected import LEFT_OUT
-from taut.supervisor.memory import keep, recall
+from taut.supervisor.faults.follow_election import LEFT_OUT
+from taut.supervisor.run.cluster import Cluster
+from taut.supervisor.storage.snapshot import keep, recall
 
 DETECTION_S = 8.0
 

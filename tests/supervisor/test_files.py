@@ -12,14 +12,14 @@ import pytest
 import torch
 from safetensors.torch import load_file, save
 
-from taut.supervisor import files as files_module
-from taut.supervisor.actions import Save
-from taut.supervisor.checkpoint_folder import Launch
-from taut.supervisor.cluster import Cluster
-from taut.supervisor.files import Files
-from taut.supervisor.orders import Orders
-from taut.supervisor.plan import RunPlan
-from taut.supervisor.spare import Spare
+from taut.supervisor.checkpoints.folder import Launch
+from taut.supervisor.run.actions import Save
+from taut.supervisor.run.cluster import Cluster
+from taut.supervisor.run.plan import RunPlan
+from taut.supervisor.storage import background_files as files_module
+from taut.supervisor.storage.background_files import Files
+from taut.supervisor.storage.spare_descriptors import Spare
+from taut.supervisor.thread_calls import Orders
 
 
 @pytest.mark.parametrize(
@@ -49,12 +49,12 @@ def test_what_is_in_reserve_is_there_when_all_else_is_used_up(tmp_path: Path) ->
         import os, resource, sys
         from pathlib import Path
         resource.setrlimit(resource.RLIMIT_NOFILE, (128, 128))
-        from taut.supervisor.actions import Save
-        from taut.supervisor.checkpoint_folder import Launch
-        from taut.supervisor.cluster import Cluster
-        from taut.supervisor.files import Files
-        from taut.supervisor.orders import Orders
-        from taut.supervisor.plan import RunPlan
+        from taut.supervisor.run.actions import Save
+        from taut.supervisor.checkpoints.folder import Launch
+        from taut.supervisor.run.cluster import Cluster
+        from taut.supervisor.storage.background_files import Files
+        from taut.supervisor.thread_calls import Orders
+        from taut.supervisor.run.plan import RunPlan
 
         data = sys.stdin.buffer.read()
         cluster, orders = Cluster(RunPlan("run", 0, 1, "{}"), 0.0), Orders(wake=lambda: None)

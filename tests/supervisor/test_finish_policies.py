@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 from scripted import Scripted, digest, hello
 
 from taut.core.messages import Digest, Expulsion, Finish, Ready, Refusal, Saved, Upload
-from taut.supervisor.actions import SaveIndex
-from taut.supervisor.cluster import Cluster
-from taut.supervisor.consensus import consensus, relative
-from taut.supervisor.finish import by_score, spread
-from taut.supervisor.model_file import write_index
-from taut.supervisor.plan import RunPlan
+from taut.supervisor.run.actions import SaveIndex
+from taut.supervisor.run.cluster import Cluster
+from taut.supervisor.run.plan import RunPlan
+from taut.supervisor.run.replica_distance import consensus, relative
+from taut.supervisor.run.verdict import by_score, spread
+from taut.supervisor.storage.model_file import write_index
 
 
 def planned(workers: int = 2, **plan: object) -> Scripted:

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from taut.core.messages import Lease
 from taut.errors import Misuse
-from taut.supervisor.leases import HOLD, Leases
-from taut.supervisor.passes import MOST_BATCHES, chunk
+from taut.supervisor.data.leases import HOLD, Leases
+from taut.supervisor.data.passes import MOST_BATCHES, chunk
 
 
 @dataclass

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from scripted import Restarted, Scripted
 
 from taut.core.messages import Done, Expulsion, Lease, LeaseDone, LeaseRequest, NoLease
-from taut.supervisor.lending import MOST_AHEAD
-from taut.supervisor.lengths import WAIT_S, Lengths
+from taut.supervisor.data.lease_server import MOST_AHEAD
+from taut.supervisor.data.lengths import WAIT_S, Lengths
 
 LENGTH, ODD, BATCH = 4096, 7, 64
 

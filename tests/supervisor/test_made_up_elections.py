@@ -9,7 +9,7 @@ from scripted import Scripted
 from test_elected import beat, live, lockstep, stamp
 
 from taut.core.messages import Roster, View
-from taut.supervisor.elected import LEFT_OUT
+from taut.supervisor.faults.follow_election import LEFT_OUT
 
 Claim = tuple[int, int, list[int]]
 

@@ -13,8 +13,8 @@ import torch
 from safetensors.torch import load_file, save
 
 from taut.errors import MalformedMessage, StorageFailed
-from taut.supervisor import model_file
-from taut.supervisor.model_file import write_model
+from taut.supervisor.storage import model_file
+from taut.supervisor.storage.model_file import write_model
 
 TENSORS = {
     "a.weight": torch.arange(12, dtype=torch.float32).reshape(3, 4),
@@ -46,7 +46,7 @@ FULL_DISK = """
     import torch
     from safetensors.torch import save
     from taut.errors import StorageFailed
-    from taut.supervisor.model_file import write_model
+    from taut.supervisor.storage.model_file import write_model
 
     data = save({"w": torch.zeros(10_000)})
     resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]), int(sys.argv[2])))

@@ -25,8 +25,8 @@ from taut.core.messages import (
     Start,
     Statistics,
 )
-from taut.supervisor.complaints import MOST_REFUSED
-from taut.supervisor.hearing import Hearing
+from taut.supervisor.faults.complaints import MOST_REFUSED
+from taut.supervisor.run.handlers import Hearing
 from taut.transport.framing import encode, payload_count
 
 

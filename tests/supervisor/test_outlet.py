@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from taut.core.messages import Drain, Pulse, Start, SupervisorMessage
-from taut.supervisor.outlet import Outlet
+from taut.supervisor.send_queue import Outlet
 from taut.transport.framing import decode
 
 

@@ -25,9 +25,9 @@ from taut.core.messages import (
     Welcome,
 )
 from taut.errors import Misuse
-from taut.supervisor.actions import Send
-from taut.supervisor.former import recall_former
-from taut.supervisor.run_store import FILE
+from taut.supervisor.run.actions import Send
+from taut.supervisor.storage.previous_run import recall_former
+from taut.supervisor.storage.store_writer import FILE
 
 LENGTH = 400
 

@@ -32,9 +32,9 @@ from taut.core.messages import (
     own_lease,
 )
 from taut.core.sample_ranges import Span, count, joined, overlap
-from taut.supervisor.actions import Send
-from taut.supervisor.leases import Leases
-from taut.supervisor.reserves import Reserves, trimmed
+from taut.supervisor.data.leases import Leases
+from taut.supervisor.data.reserves import Reserves, trimmed
+from taut.supervisor.run.actions import Send
 from taut.worker.comm.run_status import Facts
 from taut.worker.data.batches import Plan
 from taut.worker.data.leases import SupervisorLeases

@@ -13,15 +13,15 @@ from pathlib import Path
 import pytest
 
 from taut.errors import Misuse, StorageFailed, Superseded
-from taut.supervisor.preparation import Origin
-from taut.supervisor.run_lock import FILE, RunLock
-from taut.supervisor.run_store import RunStore
+from taut.supervisor.prepare import Origin
 from taut.supervisor.service import Supervisor
+from taut.supervisor.storage.run_lock import FILE, RunLock
+from taut.supervisor.storage.store_writer import RunStore
 
 HOLD = """
 import sys
 from pathlib import Path
-from taut.supervisor.run_lock import RunLock
+from taut.supervisor.storage.run_lock import RunLock
 lock = RunLock.take(Path(sys.argv[1]))
 lock.say(sys.argv[2])
 print("taken", flush=True)

@@ -31,9 +31,9 @@ from taut.core.messages import (
     Upload,
 )
 from taut.errors import Misuse, StorageFailed
-from taut.supervisor.preparation import Listen
+from taut.supervisor.prepare import Listen
 from taut.supervisor.service import Supervisor
-from taut.supervisor.store import list_runs, load_run
+from taut.supervisor.storage.store_reader import list_runs, load_run
 from taut.transport.framing import encode
 
 

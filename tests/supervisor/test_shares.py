@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from taut.core.messages import LeaseRequest, Reserve
 from taut.core.sample_ranges import count
-from taut.supervisor.leases import Leases
-from taut.supervisor.reserves import Reserves
-from taut.supervisor.shares import PASSES_AHEAD, Sharing
+from taut.supervisor.data.leases import Leases
+from taut.supervisor.data.reserve_quota import PASSES_AHEAD, Sharing
+from taut.supervisor.data.reserves import Reserves
 
 
 def one_pass(number: int, length: int = 400, batch: int = 10) -> LeaseRequest:

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from scripted import Scripted, hello
 
 from taut.core.messages import Complaint, Expulsion, Heartbeat, Ready, Refusal, Statistics, Welcome
-from taut.supervisor.cluster import Cluster
 from taut.supervisor.control import Control, RevokeToken
-from taut.supervisor.memory import keep, recall
-from taut.supervisor.roll import MOST_FRUITLESS
+from taut.supervisor.run.admission import MOST_FRUITLESS
+from taut.supervisor.run.cluster import Cluster
+from taut.supervisor.storage.snapshot import keep, recall
 from taut.transport.framing import encode
 from taut.transport.keys import RunKeys
 from taut.transport.zmq.access import Door

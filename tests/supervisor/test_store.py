@@ -18,12 +18,12 @@ import pytest
 
 from taut.core.messages import Statistics
 from taut.errors import Misuse, StorageFailed, Superseded
-from taut.supervisor.former import KEYS_FILE
-from taut.supervisor.journal import Journal
-from taut.supervisor.names import new_run, run_name
 from taut.supervisor.service import Supervisor
 from taut.supervisor.standby import Standby
-from taut.supervisor.store import RunStore, list_runs, load_run
+from taut.supervisor.storage.journal import Journal
+from taut.supervisor.storage.previous_run import KEYS_FILE
+from taut.supervisor.storage.run_names import new_run, run_name
+from taut.supervisor.storage.store_reader import RunStore, list_runs, load_run
 from taut.supervisor.view import Outcome
 from taut.testing import FakeClock
 from taut.transport.keys import RunKeys, write_token_file
@@ -137,8 +137,8 @@ FULL_DISK = """
     import resource, sys
     from pathlib import Path
     from taut.core.messages import Statistics
-    from taut.supervisor.journal import Journal
-    from taut.supervisor.store import RunStore
+    from taut.supervisor.storage.journal import Journal
+    from taut.supervisor.storage.store_reader import RunStore
 
     store = RunStore(Path(sys.argv[1]), "run")
     store.begin(100.0, "", {}, {})

@@ -8,8 +8,8 @@ import pytest
 
 from taut.core.messages import Statistics
 from taut.errors import Misuse
-from taut.supervisor.store import RunStore
-from taut.supervisor.tail import LEAST_STRETCHES, StoreTail
+from taut.supervisor.storage.store_follower import LEAST_STRETCHES, StoreTail
+from taut.supervisor.storage.store_reader import RunStore
 
 
 def a_store(folder: Path) -> RunStore:

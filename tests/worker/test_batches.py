@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from taut.core.messages import Lease
-from taut.supervisor.leases import HOLD, Leases
+from taut.supervisor.data.leases import HOLD, Leases
 from taut.worker.data.batches import LATER, Dealer, LeaseSource, Plan, Share
 from taut.worker.data.sampling import whole
 

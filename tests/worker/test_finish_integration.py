@@ -12,7 +12,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from taut.supervisor.store import load_run
+from taut.supervisor.storage.store_reader import load_run
 from taut.supervisor.view import Outcome
 from taut.testing.cluster import LocalCluster
 

@@ -44,7 +44,7 @@ def complete_topology(incomplete: str) -> list[str]:
 
 def complete_run(context: typer.Context, incomplete: str) -> list[str]:
     """Offer the runs in the folder of runs, and ``latest``."""
-    from taut.supervisor.run_store import FILE
+    from taut.supervisor.storage.store_writer import FILE
 
     given = context.params
     try:

@@ -139,7 +139,7 @@ def _listen(place: str, advertise: str | None, flag: str = FLAG) -> Listening:
 
 def _served_already(folder: Path) -> str | None:
     """The address at which a process that lives serves this run."""
-    from taut.supervisor.store import alive
+    from taut.supervisor.storage.store_reader import alive
 
     try:
         found = json.loads((folder / "dashboard.json").read_text(encoding="utf-8"))

@@ -42,7 +42,7 @@ from taut.cli.run import LocalRun, check_start
 from taut.config import Settings, resolve
 from taut.core.messages import Statistics
 from taut.errors import Misuse
-from taut.supervisor.figures import cluster_rate, total
+from taut.supervisor.metrics import cluster_rate, total
 from taut.supervisor.view import Outcome
 
 WORKERS, EPOCHS = 4, 40

@@ -22,7 +22,7 @@ from taut.cli.options import print_json, results
 from taut.cli.run import LocalRun
 from taut.config import Settings, cores
 from taut.errors import RunFailed
-from taut.supervisor.figures import total
+from taut.supervisor.metrics import total
 from taut.supervisor.view import Outcome
 
 SECONDS = 14.0  # of each of the three trainings

@@ -15,7 +15,7 @@ from rich.text import Text
 from taut.cli.figures import compression, duration_text, score_text, size, time_split, times
 from taut.cli.progress import RecentRates, progress_bar, progress_text
 from taut.core.messages import Statistics
-from taut.supervisor.figures import PARTS, cluster_rate, rate, total
+from taut.supervisor.metrics import PARTS, cluster_rate, rate, total
 from taut.supervisor.view import ClusterView, Outcome, WorkerRow, grouped
 
 ROWS_BESIDE = 6  # of the display, beside the workers' lines: the heading, the bar, figures, and some of what came before

@@ -14,7 +14,7 @@ from taut.config import resolve
 from taut.errors import Misuse
 
 if TYPE_CHECKING:
-    from taut.supervisor.former import Former
+    from taut.supervisor.storage.previous_run import Former
 
 
 def drain(
@@ -54,7 +54,7 @@ def drain(
 
 def going(runs_dir: str, name: str) -> Former:
     """What the folder of a run that is not over says of its supervisor: where it is, and its keys."""
-    from taut.supervisor.former import recall_former
+    from taut.supervisor.storage.previous_run import recall_former
 
     record = find_run(runs_dir, name)
     summary = record.summary

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from taut.core.messages import Statistics
-from taut.supervisor.figures import PARTS, cluster_rate, rate, total
-from taut.supervisor.figures import compression as compression  # noqa: PLC0414 (for the displays)
+from taut.supervisor.metrics import PARTS, cluster_rate, rate, total
+from taut.supervisor.metrics import compression as compression  # noqa: PLC0414 (for the displays)
 from taut.supervisor.view import Outcome, Validation, WorkerRow
 
 

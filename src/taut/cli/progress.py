@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from taut.cli.figures import compression, size, times
-from taut.supervisor.figures import total
+from taut.supervisor.metrics import total
 from taut.supervisor.view import ClusterView
 
 WINDOW_S = 5.0  # samples per second are of this time

@@ -47,15 +47,15 @@ from taut.cli.supervisor import EVERYWHERE
 from taut.config import Settings, resolve
 from taut.core.checkpoint_names import FOLDER
 from taut.errors import Misuse, StorageFailed
-from taut.supervisor.run_store import FILE as STORE
-from taut.supervisor.store import DamagedRun, set_aside, without_store
+from taut.supervisor.storage.store_reader import DamagedRun, set_aside, without_store
+from taut.supervisor.storage.store_writer import FILE as STORE
 
 if TYPE_CHECKING:
     from taut.dashboard.server import Listening
-    from taut.supervisor.checkpoint_folder import Found, Manifest
-    from taut.supervisor.run_lock import RunLock
+    from taut.supervisor.checkpoints.folder import Found, Manifest
     from taut.supervisor.service import Supervisor
-    from taut.supervisor.store import RunRecord
+    from taut.supervisor.storage.run_lock import RunLock
+    from taut.supervisor.storage.store_reader import RunRecord
 
 
 def resume(
@@ -97,7 +97,7 @@ def resume(
         "runs_dir": runs_dir,
         "log": log,
     }
-    from taut.supervisor.run_lock import RunLock
+    from taut.supervisor.storage.run_lock import RunLock
 
     given = resolve(flags, config_file=config)
     record = find_resumable(given.runs_dir, run)
@@ -149,7 +149,7 @@ def find_resumable(runs_dir: str, name: str) -> RunRecord:
 
 def find_checkpoint(record: RunRecord, lock: RunLock) -> Found:
     """The run's last good checkpoint; ``Misuse`` where the run cannot be continued."""
-    from taut.supervisor.checkpoint_folder import last_good
+    from taut.supervisor.checkpoints.folder import last_good
     from taut.supervisor.standby import Standby
 
     summary, folder = record.summary, record.summary.path / FOLDER
@@ -192,7 +192,7 @@ def continued(given: Settings, manifest: Manifest) -> Settings:
 
 
 def _supervisor(record: RunRecord, found: Found, settings: Settings, lock: RunLock) -> Supervisor:
-    from taut.supervisor.preparation import Listen, Origin
+    from taut.supervisor.prepare import Listen, Origin
     from taut.supervisor.service import Supervisor
 
     return Supervisor(

@@ -56,7 +56,7 @@ from taut.written import did_you_mean
 
 if TYPE_CHECKING:
     from taut.dashboard.server import Listening
-    from taut.supervisor.checkpoint_folder import Launch
+    from taut.supervisor.checkpoints.folder import Launch
     from taut.supervisor.service import Supervisor
 
 
@@ -154,7 +154,7 @@ def see_through(
 
 def launch_of(settings: Settings, script: Path, args: list[str], start: str | None) -> Launch:
     """How the workers are started, for whoever resumes the run."""
-    from taut.supervisor.checkpoint_folder import Launch
+    from taut.supervisor.checkpoints.folder import Launch
 
     where = str(Path.cwd())
     named = str(script if module_of(script) else script.absolute())

@@ -12,9 +12,9 @@ from taut.errors import Misuse, StorageFailed
 from taut.written import did_you_mean
 
 if TYPE_CHECKING:
-    from taut.supervisor.checkpoint_folder import Launch
+    from taut.supervisor.checkpoints.folder import Launch
     from taut.supervisor.service import Supervisor
-    from taut.supervisor.store import RunRecord
+    from taut.supervisor.storage.store_reader import RunRecord
 
 
 def new_run_folder(runs_dir: str, name: str | None) -> tuple[str, Path]:
@@ -23,7 +23,7 @@ def new_run_folder(runs_dir: str, name: str | None) -> tuple[str, Path]:
     try:
         parent.mkdir(parents=True, exist_ok=True)
         if name is None:
-            from taut.supervisor.names import new_run
+            from taut.supervisor.storage.run_names import new_run
 
             folder = new_run(parent)
             return folder.name, folder
@@ -45,7 +45,7 @@ def new_run_folder(runs_dir: str, name: str | None) -> tuple[str, Path]:
 
 def new_supervisor(settings: Settings, command: str, launch: Launch | None = None) -> tuple[str, Path, Supervisor]:
     """A new run: its name, its folder, and its supervisor, not started. Nothing is left where that fails."""
-    from taut.supervisor.preparation import Listen, Origin
+    from taut.supervisor.prepare import Listen, Origin
     from taut.supervisor.service import Supervisor
 
     name, folder = new_run_folder(settings.runs_dir, settings.name)
@@ -67,7 +67,7 @@ def new_supervisor(settings: Settings, command: str, launch: Launch | None = Non
 
 def find_run(runs_dir: str, name: str) -> RunRecord:
     """The run of that name; ``latest`` is the newest, the end of a name will do, a near miss is named."""
-    from taut.supervisor.store import list_runs, load_run
+    from taut.supervisor.storage.store_reader import list_runs, load_run
 
     known = list_runs(Path(runs_dir))
     if name == "latest":

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from taut.cli.options import Config, Json, RunsDir, notes, plain, print_json, results
 from taut.config import resolve
-from taut.supervisor.store import list_runs
+from taut.supervisor.storage.store_reader import list_runs
 
 if TYPE_CHECKING:
     from taut.comparison.columns import Column

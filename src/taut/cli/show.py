@@ -10,8 +10,8 @@ from taut.cli.options import Config, Json, RunName, RunsDir, plain, print_json, 
 from taut.cli.run_folder import find_run
 from taut.config import resolve
 from taut.core.messages import Statistics
-from taut.supervisor.figures import cluster_rate, compression, total
-from taut.supervisor.store import RunRecord
+from taut.supervisor.metrics import cluster_rate, compression, total
+from taut.supervisor.storage.store_reader import RunRecord
 from taut.supervisor.view import WorkerRow
 
 

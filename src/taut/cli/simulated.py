@@ -11,7 +11,7 @@ from taut.cli.display import exchange_text, worker_table
 from taut.cli.figures import score_text, time_split, validation_record
 from taut.cli.options import results
 from taut.simulator.faults import fault_text, kind_of
-from taut.supervisor.figures import compression, rate, total
+from taut.supervisor.metrics import compression, rate, total
 from taut.supervisor.view import WorkerRow
 
 if TYPE_CHECKING:

@@ -190,9 +190,9 @@ def _returned(
     settings: Settings, recover: str | None, standby: str | None, display: Display
 ) -> tuple[str, Path, Supervisor] | None:
     """The supervisor of a run that has lost its own; None where a standby is not needed any more."""
-    from taut.supervisor.former import check_own
     from taut.supervisor.service import Supervisor
     from taut.supervisor.standby import LOOK_S
+    from taut.supervisor.storage.previous_run import check_own
 
     record = find_run(settings.runs_dir, recover or standby or "")
     folder, flagged, run = record.summary.path, settings.sources, record.summary.name

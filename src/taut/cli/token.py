@@ -16,7 +16,7 @@ from taut.config import resolve
 
 if TYPE_CHECKING:
     from taut.supervisor.control import TokenLine
-    from taut.supervisor.former import Former
+    from taut.supervisor.storage.previous_run import Former
 
 token = typer.Typer(
     help="Issue, list and revoke the tokens with which workers join a run.",

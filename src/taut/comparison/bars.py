@@ -10,7 +10,7 @@ from taut.comparison.drawing import FAINT, Chart, drawn, label_ends
 from taut.comparison.labels import seconds, workers
 from taut.comparison.record import RunRecord
 from taut.comparison.scene import Scene, Series
-from taut.supervisor.figures import PARTS
+from taut.supervisor.metrics import PARTS
 
 PART_COLOURS = ("#0072B2", "#E69F00", "#CC79A7", "#D55E00", "#009E73", "#56B4E9", FAINT)
 MOST_BARS = 16

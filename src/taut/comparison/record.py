@@ -17,7 +17,7 @@ from taut.comparison.history import Moment, last_loss
 from taut.comparison.job import Job
 from taut.comparison.matrix import Cell
 from taut.core.messages import Statistics
-from taut.supervisor.figures import PARTS, cluster_rate, compression, total
+from taut.supervisor.metrics import PARTS, cluster_rate, compression, total
 
 PACKAGES = ("taut", "torch", "numpy", "numba", "pyzmq", "msgspec")
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from taut.comparison.record import RunRecord
 from taut.comparison.target import Target, reached
-from taut.supervisor.figures import PARTS
+from taut.supervisor.metrics import PARTS
 
 Row = dict[str, Any]
 CONFIGURATION = ("strategy", "codec", "topology", "workers")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from taut.dashboard.view_model import Seen, from_view
 from taut.supervisor.control import Dismiss, order
-from taut.supervisor.former import recall_former
+from taut.supervisor.storage.previous_run import recall_former
 
 if TYPE_CHECKING:
     from taut.supervisor.service import Supervisor

@@ -9,9 +9,9 @@ from taut.core.messages import Statistics
 from taut.dashboard.history import History, Mark
 from taut.dashboard.sources import dismiss_by_order
 from taut.dashboard.view_model import Kept, Seen, finite, from_store
-from taut.supervisor.figures import total
-from taut.supervisor.store import EventRecord, StatisticRecord
-from taut.supervisor.tail import Fresh, StoreTail
+from taut.supervisor.metrics import total
+from taut.supervisor.storage.store_follower import Fresh, StoreTail
+from taut.supervisor.storage.store_reader import EventRecord, StatisticRecord
 
 KEPT_EVENTS = 500
 

@@ -15,8 +15,8 @@ from msgspec.structs import replace
 from taut.core.messages import Statistics
 from taut.dashboard.history import Mark
 from taut.dashboard.records import EventLine, Events, RunLine, State, WorkerLine, Workers
-from taut.supervisor.figures import cluster_rate, rate, total
-from taut.supervisor.store import EventRecord, RunSummary, WorkerRecord
+from taut.supervisor.metrics import cluster_rate, rate, total
+from taut.supervisor.storage.store_reader import EventRecord, RunSummary, WorkerRecord
 from taut.supervisor.view import ClusterView, Event, Outcome, WorkerRow
 
 MOST_WORKERS, MOST_EVENTS = 500, 200  # in one answer

@@ -34,7 +34,7 @@ from taut.simulator.virtual_entrance import VirtualEntrance, VirtualWatch
 from taut.simulator.virtual_node import Switchboard
 from taut.simulator.virtual_supervisor import VirtualSupervisor
 from taut.strategies.compatibility import combine
-from taut.supervisor.plan import RunPlan
+from taut.supervisor.run.plan import RunPlan
 from taut.supervisor.view import grouped
 from taut.worker.connection import ENTRANCE
 from taut.worker.script_worker import script_end

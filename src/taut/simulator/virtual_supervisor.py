@@ -11,12 +11,12 @@ from taut.errors import MalformedMessage, Misuse
 from taut.simulator.fibers import NS, World
 from taut.simulator.network import Network
 from taut.simulator.virtual_node import Switchboard, VirtualTransport
-from taut.supervisor.actions import Action, Finished, Measured, Record, Save, SaveIndex, Send
-from taut.supervisor.ahead import pack
-from taut.supervisor.cluster import Cluster
+from taut.supervisor.data.lease_wal import pack
 from taut.supervisor.loop import TICK_S
-from taut.supervisor.memory import keep, outline, recall
-from taut.supervisor.plan import RunPlan
+from taut.supervisor.run.actions import Action, Finished, Measured, Record, Save, SaveIndex, Send
+from taut.supervisor.run.cluster import Cluster
+from taut.supervisor.run.plan import RunPlan
+from taut.supervisor.storage.snapshot import keep, outline, recall
 from taut.supervisor.view import Outcome
 from taut.transport.framing import decode, encode, nbytes
 from taut.transport.transport import Envelope

@@ -17,15 +17,15 @@ from msgspec import Meta, Struct
 
 from taut.core.messages.base import Count, Message, Name, Rank, Text
 from taut.errors import MalformedMessage, Misuse, StorageFailed, SupervisorLost
-from taut.supervisor.actions import Action
-from taut.supervisor.former import Former
+from taut.supervisor.run.actions import Action
+from taut.supervisor.storage.previous_run import Former
 from taut.transport.framing import decode, encode
 from taut.transport.keys import RunKeys, write_token_file
 from taut.transport.zmq.owner_client import LIMIT_NBYTES, PATIENCE_S, ask
 
 if TYPE_CHECKING:
-    from taut.supervisor.cluster import Cluster
-    from taut.supervisor.membership import Worker
+    from taut.supervisor.run.cluster import Cluster
+    from taut.supervisor.run.workers import Worker
     from taut.transport.zmq.access import Door
 
 LONGEST_S = 10 * 365.25 * 86400.0

@@ -12,7 +12,8 @@ from taut.core.clock import Clock
 from taut.core.failure_detector import HEARTBEAT_S
 from taut.core.messages import WorkerMessage
 from taut.errors import MalformedMessage, Superseded
-from taut.supervisor.actions import (
+from taut.supervisor.control import Control
+from taut.supervisor.run.actions import (
     Action,
     Departed,
     DropCheckpoint,
@@ -25,14 +26,13 @@ from taut.supervisor.actions import (
     SaveIndex,
     Send,
 )
-from taut.supervisor.cluster import Cluster
-from taut.supervisor.control import Control
-from taut.supervisor.files import Files
-from taut.supervisor.journal import Journal
-from taut.supervisor.orders import Orders
-from taut.supervisor.outlet import Outlet
-from taut.supervisor.remembering import Remembering
-from taut.supervisor.run_lock import RunLock
+from taut.supervisor.run.cluster import Cluster
+from taut.supervisor.send_queue import Outlet
+from taut.supervisor.storage.background_files import Files
+from taut.supervisor.storage.journal import Journal
+from taut.supervisor.storage.persistence import Remembering
+from taut.supervisor.storage.run_lock import RunLock
+from taut.supervisor.thread_calls import Orders
 from taut.supervisor.view import ClusterView
 from taut.transport.framing import decode
 from taut.transport.zmq.announce import Knocking

@@ -11,18 +11,18 @@ from pathlib import Path
 from taut.core.checkpoint_names import FOLDER
 from taut.core.clock import Clock, MonotonicClock
 from taut.errors import Superseded
-from taut.supervisor.checkpoint_folder import Found, numbers, remember_launch
-from taut.supervisor.cluster import Cluster
+from taut.supervisor.checkpoints.folder import Found, numbers, remember_launch
 from taut.supervisor.control import Control
-from taut.supervisor.files import Files
-from taut.supervisor.former import KEYS_FILE, Former, port_of, recall_former
-from taut.supervisor.journal import Journal
 from taut.supervisor.loop import Loop
-from taut.supervisor.memory import recall
-from taut.supervisor.orders import Orders
-from taut.supervisor.plan import RunPlan
-from taut.supervisor.preparation import TOKEN_FILE, Listen, Origin, held, open_journal, plan_of, told, write_keys
-from taut.supervisor.remembering import Remembering
+from taut.supervisor.prepare import TOKEN_FILE, Listen, Origin, held, open_journal, plan_of, told, write_keys
+from taut.supervisor.run.cluster import Cluster
+from taut.supervisor.run.plan import RunPlan
+from taut.supervisor.storage.background_files import Files
+from taut.supervisor.storage.journal import Journal
+from taut.supervisor.storage.persistence import Remembering
+from taut.supervisor.storage.previous_run import KEYS_FILE, Former, port_of, recall_former
+from taut.supervisor.storage.snapshot import recall
+from taut.supervisor.thread_calls import Orders
 from taut.supervisor.view import ClusterView, Outcome
 from taut.transport.keys import RunKeys
 from taut.transport.zmq.announce import Knocking

@@ -15,8 +15,8 @@ from typing import Literal
 
 from taut.core.clock import Clock, MonotonicClock
 from taut.core.failure_detector import Detector, DetectorSettings
-from taut.supervisor.run_store import FILE
-from taut.supervisor.store import alive
+from taut.supervisor.storage.store_reader import alive
+from taut.supervisor.storage.store_writer import FILE
 
 LOOK_S = 0.25
 # The store is written once a second: one that misses several is not late, and a file system may stall for a moment.

@@ -45,12 +45,12 @@ from taut.core.messages import (
 )
 from taut.core.sample_ranges import count as places
 from taut.errors import Misuse
-from taut.supervisor.actions import Action, Save, SaveCheckpoint, SaveIndex, Send
-from taut.supervisor.ahead import pack
-from taut.supervisor.cluster import Cluster
-from taut.supervisor.figures import cluster_rate, total
-from taut.supervisor.memory import keep, outline, recall
-from taut.supervisor.plan import RunPlan
+from taut.supervisor.data.lease_wal import pack
+from taut.supervisor.metrics import cluster_rate, total
+from taut.supervisor.run.actions import Action, Save, SaveCheckpoint, SaveIndex, Send
+from taut.supervisor.run.cluster import Cluster
+from taut.supervisor.run.plan import RunPlan
+from taut.supervisor.storage.snapshot import keep, outline, recall
 from taut.testing.random_messages import MODEL, RandomMessages
 from taut.transport.framing import decode, encode, payload_count
 from taut.written import parse_interval

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import inspect
 
 from taut.core.messages import PROTOCOL_VERSION, Done, Failed, Lease, TensorSpec, View, WorkerMessage, own_lease
-from taut.supervisor.cluster import Cluster
+from taut.supervisor.run.cluster import Cluster
 
 MODEL = [TensorSpec("w", [3, 4], "float32", "trained"), TensorSpec("mean", [2], "float32", "buffer")]
 KINDS: tuple[Any, ...] = get_args(WorkerMessage)

@@ -11,7 +11,7 @@ from taut.simulator.result import Simulated
 from taut.strategies.compatibility import agrees, codec_for, codec_name, combine
 from taut.strategies.phases import parse_schedule
 from taut.strategies.registry import on_topology
-from taut.supervisor.elected import LEFT_OUT
+from taut.supervisor.faults.follow_election import LEFT_OUT
 from taut.testing.random_plans import SHORT_S
 from taut.testing.soak_tally import Tally
 

@@ -18,7 +18,7 @@ from taut.simulator.timing.sizes import FRAME_NBYTES
 from taut.simulator.trace import Trace
 from taut.strategies.delivery.flow_control import SEEN_EVERY
 from taut.strategies.registry import REGISTRY
-from taut.supervisor.figures import compression, total
+from taut.supervisor.metrics import compression, total
 
 BITS = {"tether": 0.4, "threshold": 0.4, "dense": 32.0, "topk": 0.64}
 FREE = Costs(

@@ -27,8 +27,8 @@ from taut.cli.resume import continued as continued_settings
 from taut.config import WorkerEnvironment, resolve
 from taut.core.checkpoint_names import FOLDER, MANIFEST
 from taut.errors import Expelled, Misuse, StorageFailed, SupervisorLost
-from taut.supervisor.checkpoint_folder import Found, drop, last_good, numbers, read_manifest, write_manifest
-from taut.supervisor.preparation import Origin
+from taut.supervisor.checkpoints.folder import Found, drop, last_good, numbers, read_manifest, write_manifest
+from taut.supervisor.prepare import Origin
 from taut.supervisor.service import Supervisor
 from taut.supervisor.view import Outcome
 from taut.worker.checkpoints.checkpointer import check_also

@@ -19,7 +19,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from taut.core.checkpoint_names import FOLDER, MANIFEST
-from taut.supervisor.checkpoint_folder import last_good
+from taut.supervisor.checkpoints.folder import last_good
 from taut.worker.checkpoints import checkpointer, memory_copy
 from taut.worker.checkpoints.checkpointer import Keeper
 from taut.worker.checkpoints.memory_copy import Copy, Memory, needed_nbytes

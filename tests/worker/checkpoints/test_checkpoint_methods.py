@@ -10,7 +10,7 @@ import pytest
 from test_checkpoint import Job, together
 
 from taut.core.checkpoint_names import FOLDER, part_name
-from taut.supervisor.checkpoint_folder import last_good
+from taut.supervisor.checkpoints.folder import last_good
 from taut.worker.checkpoints.file import read_part
 from taut.worker.checkpoints.resume import Resumption
 

@@ -22,7 +22,7 @@ from torch import nn
 
 from taut.core.checkpoint_names import DIGEST_NBYTES, FOLDER
 from taut.errors import StorageFailed
-from taut.supervisor.checkpoint_folder import last_good
+from taut.supervisor.checkpoints.folder import last_good
 from taut.worker.checkpoints import gpu_copy
 from taut.worker.checkpoints.background import Errands
 from taut.worker.checkpoints.file import read_part, write_part

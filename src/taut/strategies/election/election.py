@@ -14,7 +14,7 @@ and its vote is void when it enters another view first. The members of the new v
 
 Why that is enough: let v be a view of which some members have heard from all. Each of them is in v, or beyond, so whoever
 elects a view after v with one of their votes has counted v. And nobody can elect without one: v itself was made by more
-than half of the views before it, and the supervisor counts them too (``supervisor/agreement.py``). Two halves of an even
+than half of the views before it, and the supervisor counts them too (``supervisor/faults/memberships.py``). Two halves of an even
 number: none of them goes on.
 
 A supervisor's roster is entered when it comes, but if it does not know of the election that made the present view; it

@@ -1,0 +1,217 @@
+"""A run's checkpoints on disk: manifests, rotation, and the last one that is whole.
+
+A manifest is written when all parts are on disk, to a temporary file that takes its name only then; it lists every part
+with its hash. A folder without one is no checkpoint, nor is one in which a part is missing or another than listed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+import socket
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from taut.core.checkpoint_names import DIGEST_NBYTES, MANIFEST, part_rank
+from taut.core.files import sync_folder, write_beside
+from taut.core.sample_ranges import Span
+from taut.errors import StorageFailed
+from taut.supervisor.storage.store_writer import plain
+
+VERSION = 1
+LAUNCH_FILE = "launch.json"
+CHUNK_NBYTES = 1 << 22
+
+
+class PartFile(msgspec.Struct, frozen=True):
+    """A worker's part. ``host``: where it was written; ``pause_s``: how long training stopped for it."""
+
+    rank: int
+    nbytes: int
+    blake2b: str
+    host: str = ""
+    pause_s: float = 0.0
+
+
+class Launch(msgspec.Struct, frozen=True):
+    """How the workers were started; ``script`` is empty where they were not started by the supervisor's process."""
+
+    script: str = ""
+    args: list[str] = []
+    cwd: str = ""
+    start: str | None = None
+    threads: int | None = None
+    preload: list[str] = []
+
+
+class Manifest(msgspec.Struct, frozen=True):
+    """What a checkpoint is. ``passes``: the length of each pass that was begun; ``undone``: what it does not contain of
+    them; ``phase``: of a run that changes its strategy; ``settings``: as the workers were told."""
+
+    version: int
+    run: str
+    number: int
+    written: float  # seconds since 1970
+    settings: dict[str, Any]
+    launch: Launch
+    files: dict[str, PartFile]
+    phase: int
+    steps: int
+    passes: dict[int, int]
+    undone: list[Span]
+
+    @property
+    def complete(self) -> int:
+        """So many passes are over: the first one with anything left, or one after the last that was begun."""
+        return min((epoch for epoch, _, _ in self.undone), default=max(self.passes, default=-1) + 1)
+
+
+def remember_launch(run_dir: Path, launch: Launch | None) -> Launch:
+    """Keep how workers are started in the run's folder: a supervisor that comes back (None) finds it there."""
+    path = run_dir / LAUNCH_FILE
+    try:
+        if launch is not None:
+            path.write_bytes(msgspec.json.format(msgspec.json.encode(launch)))
+            return launch
+        return msgspec.json.decode(path.read_bytes(), type=Launch)
+    except (OSError, msgspec.DecodeError):  # none was kept, or it cannot be: a run needs it only to be resumed
+        return launch or Launch()
+
+
+@dataclass(frozen=True)
+class Found:
+    """A checkpoint that is whole, where it is, and the later ones that are not: why."""
+
+    manifest: Manifest
+    folder: Path
+    damaged: tuple[str, ...] = ()
+
+
+def numbers(folder: Path) -> list[int]:
+    """Of all checkpoints that were ever begun and not removed, whole or not."""
+    if not folder.is_dir():
+        return []
+    return sorted(int(path.name) for path in folder.iterdir() if path.name.isdecimal() and path.is_dir())
+
+
+def write_manifest(folder: Path, manifest: Mapping[str, object], keep: int) -> str:
+    """Make checkpoint ``manifest["number"]`` one, and remove what is too old; what there is to tell. ``StorageFailed``
+    leaves the one before as the last."""
+    number = int(str(manifest["number"]))
+    own = folder / str(number)
+    parsed = _parse({"version": VERSION, "written": time.time(), **manifest}, own)
+    for name, part in parsed.files.items():
+        if part.host == socket.gethostname() and (not (own / name).is_file() or _size(own / name) != part.nbytes):
+            raise StorageFailed(f"{own / name} is not there, or not whole")
+    try:
+        own.mkdir(parents=True, exist_ok=True)
+        text = json.dumps(plain(msgspec.to_builtins(parsed)), indent=1) + "\n"
+        os.replace(write_beside(own / MANIFEST, lambda file: file.write(text.encode())), own / MANIFEST)
+        sync_folder(own)
+        sync_folder(folder)
+    except OSError as error:
+        raise StorageFailed(f"{own / MANIFEST} could not be written: {error.strerror or error}") from error
+    with contextlib.suppress(OSError):  # what is too old and cannot be removed does no harm
+        _rotate(folder, number, keep)
+    nbytes = sum(part.nbytes for part in parsed.files.values())
+    pause_ms = 1e3 * max(part.pause_s for part in parsed.files.values())
+    many = f"{len(parsed.files)} parts" if len(parsed.files) > 1 else "1 part"
+    return f"checkpoint {number}: {many}, {nbytes / 1e6:.1f} MB; training stopped for {pause_ms:.1f} ms at most"
+
+
+def drop(folder: Path, number: int) -> None:
+    """Remove a checkpoint, its manifest first: a kill in between leaves none."""
+    own = folder / str(number)
+    with contextlib.suppress(OSError):
+        (own / MANIFEST).unlink(missing_ok=True)
+    shutil.rmtree(own, ignore_errors=True)
+
+
+def _rotate(folder: Path, newest: int, keep: int) -> None:
+    known = [number for number in numbers(folder) if number <= newest]
+    whole = [number for number in known if (folder / str(number) / MANIFEST).is_file()]
+    for number in known:
+        if number not in whole[-keep:]:
+            drop(folder, number)
+
+
+def last_good(folder: Path) -> Found | None:
+    """The newest checkpoint that is whole, with the reasons why later ones are not; None where there is none at all.
+    ``StorageFailed`` where there are some and all are damaged."""
+    damaged: list[str] = []
+    for number in reversed(numbers(folder)):
+        try:
+            manifest = read_manifest(folder / str(number))
+            _verify(folder / str(number), manifest)
+            return Found(manifest, folder / str(number), tuple(damaged))
+        except StorageFailed as error:
+            damaged.append(f"checkpoint {number} is not used: {error}")
+    if damaged:
+        raise StorageFailed("; ".join(damaged))
+    return None
+
+
+def read_manifest(own: Path) -> Manifest:
+    """The manifest in this folder, checked for what it says, not for what the parts are."""
+    try:
+        text = (own / MANIFEST).read_bytes()
+    except FileNotFoundError:
+        raise StorageFailed(f"{own} has no {MANIFEST}: it was never completed") from None
+    except OSError as error:
+        raise StorageFailed(f"{own / MANIFEST} could not be read: {error.strerror or error}") from error
+    try:
+        return _parse(json.loads(text), own)
+    except ValueError as error:
+        raise StorageFailed(f"{own / MANIFEST} is damaged: {error}") from None
+
+
+def _parse(given: Mapping[str, object], own: Path) -> Manifest:
+    if given.get("version") != VERSION:
+        raise StorageFailed(f"{own / MANIFEST} is in form {given.get('version')}; this version of taut reads {VERSION}")
+    try:
+        manifest = msgspec.convert(plain(dict(given)), Manifest, strict=False, str_keys=True)
+    except msgspec.ValidationError as error:
+        raise StorageFailed(f"{own / MANIFEST} is damaged: {error}") from None
+    for epoch, lo, hi in manifest.undone:
+        if not 0 <= lo <= hi <= manifest.passes.get(epoch, -1):
+            raise StorageFailed(f"{own / MANIFEST} is damaged: samples {lo} to {hi} of pass {epoch}")
+    if not manifest.files or any(part_rank(name) != part.rank for name, part in manifest.files.items()):
+        raise StorageFailed(f"{own / MANIFEST} is damaged: it does not list the parts")
+    return manifest
+
+
+def _verify(own: Path, manifest: Manifest) -> None:
+    """Every part is here, and what was written."""
+    for name, part in manifest.files.items():
+        path = own / name
+        if not path.is_file():
+            elsewhere = part.host not in ("", socket.gethostname())
+            raise StorageFailed(f"{path} is missing" + (f": copy it from {part.host}" if elsewhere else ""))
+        if _size(path) != part.nbytes:
+            raise StorageFailed(f"{path} has {_size(path)} bytes: expected {part.nbytes}")
+        hashed = hashlib.blake2b(digest_size=DIGEST_NBYTES)
+        for piece in _pieces(path):
+            hashed.update(piece)
+        if hashed.hexdigest() != part.blake2b:
+            raise StorageFailed(f"{path} is damaged: its checksum is another")
+
+
+def _pieces(path: Path) -> Iterator[bytes]:
+    try:
+        with open(path, "rb") as file:
+            while piece := file.read(CHUNK_NBYTES):
+                yield piece
+    except OSError as error:
+        raise StorageFailed(f"{path} could not be read: {error.strerror or error}") from error
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size

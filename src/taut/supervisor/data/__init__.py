@@ -1,0 +1,1 @@
+"""Data leases: which worker trains on which samples. Pure."""

@@ -1,0 +1,1 @@
+"""Eviction, expulsion, elections and reconciliation. Pure."""

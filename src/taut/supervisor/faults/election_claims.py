@@ -1,0 +1,173 @@
+"""Whether workers went on by themselves as one of them says: the others' heartbeats bear it out, or not. Pure.
+
+A worker that voted is not calm (``Heartbeat.calm``) until it is in a later membership, and who is in the one that was
+elected says so in every heartbeat. So of those that a claim names, everybody who is heard is *for* it (says the same, or
+tells of a later election among them) or, some beats later, *against* it: calm, and in no such membership. No round is
+made in a membership before all are in it, so one honest word against it is proof that none was. Believed is
+
+    2 |for| > |named|        at once; else, when nobody who is heard has still to speak,
+    |for| > |against|   and   2 (|for| + 1) > |named| + 1        with the supervisor as one party, as in ``memberships.py``
+
+and only if there can have been such votes: the named, with those of a membership v they are all from who do not speak
+against it, are more than half of v. (An election after an election is of most of the first, which is of most of v.)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from taut.core.failure_detector import HEARTBEAT_S
+from taut.core.messages import View
+
+SETTLE_S = 4 * HEARTBEAT_S  # what a worker says so long after a claim was sent after it, too
+LATE_S = 4 * SETTLE_S  # who is not calm then, and in no election, has a vote out that nobody took
+Fate = Literal["live", "gone", "ended"]  # gone: it may be anywhere; ended: it was calm when it did
+
+
+@dataclass(slots=True)
+class Word:
+    """A worker's last heartbeat; ``since_s``: since when it tells of elections that the supervisor has not followed."""
+
+    elected: View | None
+    calm: bool
+    beat_s: float
+    since_s: float
+
+
+Finding = Literal["true", "open", "void", "untrue"]
+FINDINGS: Sequence[Finding] = ("true", "open", "void", "untrue")
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """``true``: they went on; ``untrue``: those who are named know nothing of it; ``void``: some do, but nobody went on
+    by it, and nobody can; ``open``: it may be true, and too few are heard to go on by it."""
+
+    view: View
+    claimers: list[int]
+    finding: Finding
+
+
+@dataclass(slots=True)
+class Claims:
+    """``told``, in all methods: the memberships that may be in force; ``above``: the last election that was followed.
+
+    >>> claims, told = Claims(), [frozenset({0, 1, 2, 3})]
+    >>> made_up = View(1, 5, [0, 1, 2], own=True)
+    >>> for beat in range(6):
+    ...     claims.beat(0, made_up, True, 0.5 * beat, above=0)
+    ...     for rank in (1, 2, 3):
+    ...         claims.beat(rank, None, True, 0.5 * beat, above=0)
+    >>> claims.judge(2.5, 0, told, lambda rank: "live").finding
+    'untrue'
+    >>> claims.beat(1, made_up, False, 2.6, above=0)
+    >>> claims.judge(2.6, 0, told, lambda rank: "live").finding
+    'true'
+    """
+
+    words: dict[int, Word] = field(default_factory=dict)
+    claiming: set[int] = field(default_factory=set)  # who tells of an election: mostly nobody
+    _cleared_s: float = math.inf  # the claims since then had their roster (``unclear``)
+
+    def beat(self, rank: int, elected: View | None, calm: bool, now: float, above: int) -> None:
+        """A heartbeat came."""
+        before = self.words.get(rank)
+        claims = elected is not None and elected.number > above
+        since_s = math.inf if not claims else min(now, before.since_s if before is not None else now)
+        self.words[rank] = Word(elected if claims else None, calm, now, since_s)
+        (self.claiming.add if claims else self.claiming.discard)(rank)
+
+    def judge(
+        self, now: float, above: int, told: Sequence[Collection[int]], fate: Callable[[int], Fate]
+    ) -> Verdict | None:
+        """What is to be made of the claims, of the lowest number first: to refuse a later one would hide it, since nobody
+        looks at those before."""
+        claimed, opened = self.claimed(above, fate), None
+        for number in sorted({view.number for view in claimed}):
+            found = [self._weigh(view, now, told, fate) for view in claimed if view.number == number]
+            clear = sorted((each for each in found if each is not None), key=lambda each: FINDINGS.index(each.finding))
+            if clear and clear[0].finding == "true":
+                return clear[0]
+            if len(clear) < len(found):
+                break
+            opened = opened or next((each for each in clear if each.finding == "open"), None)
+            if opened is None:
+                return clear[0]
+        return opened
+
+    def unclear(self, now: float, above: int, fate: Callable[[int], Fate]) -> bool:
+        """Whether somebody may still have a vote out: a roster under a new version makes it void. Once for each claim."""
+        since_s = min((self.words[rank].since_s for rank in self.claiming), default=math.inf)
+        if since_s == self._cleared_s or now < since_s + SETTLE_S or not self.claimed(above, fate):
+            return False
+        self._cleared_s = since_s
+        return any(not word.calm and word.elected is None for rank, word in self.words.items() if fate(rank) == "live")
+
+    def claimed(self, above: int, fate: Callable[[int], Fate]) -> list[View]:
+        """The elections that are told of, by those who are heard."""
+        views: list[View] = []
+        for rank in sorted(self.claiming):
+            view = self.words[rank].elected
+            if view is not None and view.number > above and fate(rank) == "live" and view not in views:
+                views.append(view)
+        return views
+
+    def _weigh(
+        self, view: View, now: float, told: Sequence[Collection[int]], fate: Callable[[int], Fate]
+    ) -> Verdict | None:
+        since_s = min(self.words[rank].since_s for rank in self.claiming if self.words[rank].elected == view)
+
+        def stance(rank: int) -> int | None:
+            """1: for; -1: against; 0: nobody can ask it; None: it has still to speak."""
+            if fate(rank) != "live":
+                return -1 if fate(rank) == "ended" else 0
+            word = self.words.get(rank)
+            mine = word.elected if word is not None else None
+            if mine is not None and _bears_out(mine, view):
+                return 1
+            if word is None or word.beat_s < since_s + SETTLE_S:
+                return None
+            # in another election, or in none
+            other = mine is not None and mine.number >= view.number
+            return -1 if other or word.calm or now > since_s + LATE_S else None
+
+        named = {rank: stance(rank) for rank in view.members}
+        claimers = [rank for rank in named if named[rank] == 1]
+        bases = [each for each in told if set(view.members) <= set(each)]
+        if any(2 * len(view.members) > len(base) for base in bases):
+            likely: bool | None = True
+        else:
+            likely = _may_be(view, [{rank: stance(rank) for rank in base} for base in bases])
+        if likely and 2 * len(claimers) > len(named):
+            return Verdict(view, claimers, "true")
+        if likely is None or None in named.values() or now < since_s + SETTLE_S:
+            return None
+        against = sum(each == -1 for each in named.values())
+        if not likely or len(claimers) <= against:
+            return Verdict(view, claimers, "untrue")
+        parties = sum(fate(rank) != "ended" for rank in named)
+        enough = 2 * (len(claimers) + 1) > parties + 1
+        return Verdict(view, claimers, "true" if enough else "void" if against else "open")
+
+
+def _bears_out(mine: View, view: View) -> bool:
+    """Who is in ``mine`` can have been in ``view``: later elections are of members of the ones before."""
+    if mine.number == view.number:
+        return mine == view
+    return mine.number > view.number and set(mine.members) <= set(view.members)
+
+
+def _may_be(view: View, bases: Sequence[dict[int, int | None]]) -> bool | None:
+    """Whether the named and those who do not speak against it are most of a membership; None: somebody has still to
+    speak."""
+    waiting = False
+    for stances in bases:
+        silent = [rank for rank, each in stances.items() if rank in view.members or each != -1]
+        if 2 * len(silent) > len(stances):
+            if None not in stances.values():
+                return True
+            waiting = True
+    return None if waiting else False

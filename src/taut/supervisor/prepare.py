@@ -1,0 +1,160 @@
+"""Before the supervisor serves: where it listens and what it comes from, the run's folder with its keys, the plan that
+follows from the settings, the journal."""
+
+from __future__ import annotations
+
+import json
+import platform
+import socket
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+from taut.errors import Misuse, StorageFailed, Superseded
+from taut.supervisor.checkpoints.folder import Found, Launch
+from taut.supervisor.run.plan import PATIENCE_S, RunPlan
+from taut.supervisor.storage.journal import Journal
+from taut.supervisor.storage.previous_run import KEYS_FILE, Former
+from taut.supervisor.storage.run_lock import RunLock
+from taut.supervisor.storage.store_writer import RunStore, plain
+from taut.transport.keys import RunKeys, write_token_file
+from taut.written import parse_interval
+
+TOKEN_FILE = "token"
+_PACKAGES = ("taut", "torch", "numpy", "pyzmq", "msgspec", "safetensors")
+
+
+@dataclass(frozen=True)
+class Listen:
+    """Where workers reach the supervisor; ``advertise``: what they are told instead of ``bind``."""
+
+    bind: str = "127.0.0.1"
+    port: int = 0
+    advertise: str | None = None
+
+
+@dataclass(frozen=True)
+class Origin:
+    """What a supervisor comes from. ``command``: what was typed; ``launch``: how workers are started, for who resumes
+    the run; ``resume``: the checkpoint that it goes on from; ``former``: its own life before this one; ``lock``: of the
+    run's folder, where it is taken already; the supervisor's from then on."""
+
+    command: str = ""
+    launch: Launch | None = None
+    resume: Found | None = None
+    former: Former | None = None
+    lock: RunLock | None = None
+
+
+def held(run_dir: Path, origin: Origin) -> RunLock:
+    """The folder's lock. ``Misuse`` where somebody else has it. Who comes back for one that has it, but is stopped or cut
+    off, goes on without; ``Superseded`` where it was not that one, but one that is about to begin."""
+    if origin.lock is not None:
+        return origin.lock
+    if origin.former is None:
+        return RunLock.take(run_dir)
+    lock = RunLock(run_dir)
+    if not lock.try_take() and lock.holder().doing == "preparing":
+        refusal = lock.refusal()
+        lock.release()
+        raise Superseded(str(refusal))
+    return lock
+
+
+def write_keys(run_dir: Path, keys: RunKeys) -> None:
+    """The token, for workers, and the keys, for whoever gives the run orders; both readable by the user alone."""
+    write_token_file(run_dir / TOKEN_FILE, keys.token)
+    write_token_file(run_dir / KEYS_FILE, keys.text)
+
+
+def told(settings: Mapping[str, object], checkpoints: Path, resume: Found | None) -> dict[str, object]:
+    """What workers are told: the settings, where checkpoints go, and which one the run continues."""
+    every = dict(settings)
+    if settings.get("checkpoint_every"):
+        every["checkpoints"] = str(checkpoints)
+    if resume is not None:
+        every["resume"] = {"folder": str(resume.folder.absolute()), "complete": resume.manifest.complete}
+    return every
+
+
+def plan_of(settings: Mapping[str, object], run: str, workers: int, seed: int) -> RunPlan:
+    """What the state machine needs to know of the settings; the workers read the rest."""
+    from taut.strategies.compatibility import combine
+    from taut.strategies.phases import parse_schedule
+
+    strategy = parse_schedule(settings.get("strategy") or "async")  # type: ignore[arg-type]  # it says so itself
+    topology, finish = (None if settings.get(key) is None else str(settings[key]) for key in ("topology", "finish"))
+    chosen = combine(strategy, topology, finish=finish)
+    return RunPlan(
+        run,
+        seed,
+        _checked_count(workers),
+        _settings_text(settings),
+        socket.gethostname(),
+        strategy=str(strategy),
+        finish=chosen.finish,
+        agrees=chosen.agrees,
+        streams=chosen.streams,
+        admits_late=chosen.admits_late,
+        topology=chosen.topology,
+        majority=chosen.majority,
+        patience_s=float(str(settings.get("patience_s") or PATIENCE_S)),
+        checkpoint_every=parse_interval(settings["checkpoint_every"]) if settings.get("checkpoint_every") else None,
+    )
+
+
+def _checked_count(workers: int) -> int:
+    if workers < 1:
+        raise Misuse(f"{workers} workers", "at least 1", "leave it out to run alone")
+    return workers
+
+
+def _settings_text(settings: Mapping[str, object]) -> str:
+    text = json.dumps(plain(settings))
+    if len(text) > 4096:
+        raise Misuse(f"settings of {len(text)} characters", "at most 4096 as JSON", "shorten the longest of them")
+    return text
+
+
+def open_journal(
+    run_dir: Path,
+    run: str,
+    now: float,
+    settings: Mapping[str, object],
+    origin: Origin,
+) -> tuple[Journal, int]:
+    """With a store, or without one when the disk does not let us: training needs none. Also the supervisor's term, where
+    it begins anew. Raises ``Superseded`` where somebody else came back for ``former``."""
+    former = origin.former
+    began_at = time.time() if former is None else former.began_at
+    term = 0
+    try:
+        store = RunStore(run_dir, run)
+    except StorageFailed as error:
+        return Journal(None, now, began_at, str(error)), term
+    try:
+        if former is not None:
+            store.claim(former.term)
+        if origin.resume is not None:
+            term = store.resumed(began_at)
+        store.begin(began_at, origin.command, settings, _versions())
+    except StorageFailed as error:
+        store.close()
+        return Journal(None, now, began_at, str(error)), term
+    except Superseded:
+        store.close()
+        raise
+    return Journal(store, now, began_at), term
+
+
+def _versions() -> dict[str, str]:
+    """From the packages' metadata: nothing is imported for it."""
+    found = {"python": platform.python_version()}
+    for package in _PACKAGES:
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    return found

@@ -1,0 +1,189 @@
+"""The verdict on the replicas, the average of their buffers, and the upload of the final model. Pure."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from taut.core.messages import Digest, TensorSpec, Upload
+from taut.errors import MalformedMessage
+from taut.supervisor.run.replica_distance import relative
+
+MOST_BLAMED = 8
+_SIZES = {"float": 4, "double": 8, "half": 2, "long": 8, "bool": 1}  # names that do not tell their bits
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What the digests say. Without ``exact`` from all, ``identical`` is False and means nothing."""
+
+    identical: bool
+    exact: bool
+    digest: str  # the common one, empty when they differ
+    notes: tuple[str, ...]  # for the record
+
+
+def judge(digests: Mapping[int, Digest]) -> Verdict:
+    """Compare the replicas' hashes.
+
+    >>> from taut.core.messages import Statistics
+    >>> same = {rank: Digest("ab12", True, {}, Statistics()) for rank in (0, 3)}
+    >>> judge(same).identical, judge(same).digest
+    (True, 'ab12')
+    """
+    exact = bool(digests) and all(digest.exact for digest in digests.values())
+    hashes = {digest.digest for digest in digests.values()}
+    common = next(iter(hashes)) if len(hashes) == 1 else ""
+    notes = []
+    if not exact:
+        notes.append("replicas not compared by hash: equality to the last bit is not promised here")
+    elif len(hashes) > 1:
+        each = ", ".join(f"{rank}: {digest.digest[:12]}" for rank, digest in sorted(digests.items()))
+        notes.append(f"replicas differ although equality is promised ({each})")
+        vectors = {tuple(sorted(digest.have.items())) for digest in digests.values()}
+        if len(vectors) > 1:
+            each = ", ".join(f"{rank}: {dict(sorted(one.have.items()))}" for rank, one in sorted(digests.items()))
+            notes.append(f"they had included different updates ({each})")
+    return Verdict(exact and len(hashes) == 1, exact, common, tuple(notes))
+
+
+def why_differ(digests: Mapping[int, Digest], refused: Mapping[int, int]) -> str:
+    """What is known of replicas that ought to be equal and are not: whose, and how many messages of whom were refused.
+
+    >>> from taut.core.messages import Statistics
+    >>> ends = {rank: Digest(end, True, {}, Statistics()) for rank, end in enumerate(("ab", "cd", "ab"))}
+    >>> why_differ(ends, {})
+    'the replicas of workers 0, 2 and worker 1 differ, though they must not; no message was refused: a bug in taut'
+    >>> why_differ(ends, {3: 40})
+    'the replicas of workers 0, 2 and worker 1 differ, though they must not; refused: 40 messages of worker 3'
+    """
+    alike: dict[str, list[int]] = {}
+    for rank, digest in sorted(digests.items()):
+        alike.setdefault(digest.digest, []).append(rank)
+    groups = [f"worker{'s' * (len(ranks) > 1)} {', '.join(map(str, ranks))}" for ranks in alike.values()]
+    text = f"the replicas of {' and '.join(groups)} differ, though they must not"
+    worst = sorted((rank for rank, count in refused.items() if count), key=lambda rank: -refused[rank])[:MOST_BLAMED]
+    if not worst:
+        return f"{text}; no message was refused: a bug in taut"
+    return f"{text}; refused: " + ", ".join(f"{refused[rank]} messages of worker {rank}" for rank in worst)
+
+
+def by_score(scores: Mapping[int, float | None], lower_is_better: bool = False) -> list[int]:
+    """The ranks, the best first; of equals the lowest rank. What is no number never wins.
+
+    >>> by_score({0: 0.9, 1: float("nan"), 2: 0.95, 3: 0.95, 4: None})
+    [2, 3, 0, 1, 4]
+    """
+
+    def key(rank: int) -> tuple[bool, float, int]:
+        score = scores[rank]
+        if score is None or math.isnan(score):
+            return True, 0.0, rank
+        return False, score if lower_is_better else -score, rank
+
+    return sorted(scores, key=key)
+
+
+def scores_text(scores: Mapping[int, float | None]) -> str:
+    """
+    >>> scores_text({0: 0.97, 1: None})
+    'worker 0: 0.97, worker 1: none'
+    """
+    return ", ".join(f"worker {rank}: {'none' if score is None else f'{score:.6g}'}" for rank, score in scores.items())
+
+
+def spread(digests: Mapping[int, Digest]) -> float:
+    """The consensus distance of the replicas as they were trained, relative to the norm of their mean: root mean square
+    of what they measured, or 0 where equality was promised and kept, or else an estimate from sketches."""
+    measured = [digest.distance for digest in digests.values() if digest.distance >= 0.0]
+    if measured:
+        return math.sqrt(sum(distance**2 for distance in measured) / len(measured))
+    if judge(digests).identical:
+        return 0.0
+    return relative(digest.sketch for digest in digests.values())
+
+
+def average_buffers(parts: Mapping[int, tuple[int, bytes]]) -> tuple[bytes, tuple[int, ...]]:
+    """Mean of the workers' float32 buffers, weighted by samples: sum_i n_i x_i / sum_i n_i, in float64, in
+    rank order.
+
+    ``parts`` maps a rank to (samples, bytes). Returns the mean as float32 bytes, and the ranks left out:
+    those whose buffers have another length than most, or are not finite while others' are.
+
+    >>> one, two = np.float32([0.0, 1.0]).tobytes(), np.float32([4.0, 1.0]).tobytes()
+    >>> mean, left_out = average_buffers({0: (300, one), 1: (100, two)})
+    >>> np.frombuffer(mean, "<f4").tolist(), left_out
+    ([1.0, 1.0], ())
+    """
+    whole = {rank: part for rank, part in sorted(parts.items()) if len(part[1]) % 4 == 0}
+    if not whole:
+        return b"", tuple(sorted(parts))
+    nbytes = Counter(len(data) for _, data in whole.values()).most_common(1)[0][0]
+    fitting = {rank: part for rank, part in whole.items() if len(part[1]) == nbytes}
+    vectors = {rank: np.frombuffer(data, "<f4") for rank, (_, data) in fitting.items()}
+    finite = {rank for rank, vector in vectors.items() if np.isfinite(vector).all()}
+    kept = sorted(finite or vectors)
+    weights = {rank: fitting[rank][0] for rank in kept}
+    if not any(weights.values()):
+        weights = dict.fromkeys(kept, 1)
+    total = np.zeros(nbytes // 4, dtype=np.float64)
+    for rank in kept:
+        if weights[rank]:
+            total += weights[rank] * vectors[rank].astype(np.float64)
+    mean = (total / sum(weights.values())).astype("<f4")
+    return mean.tobytes(), tuple(rank for rank in sorted(parts) if rank not in kept)
+
+
+def upload_limit_nbytes(model: Sequence[TensorSpec]) -> int:
+    """The most a safetensors file of this model may take: every tensor twice (tied tensors are written
+    under each of their names), and a header with room for names and metadata."""
+    tensors, header = 0, 1 << 16
+    for spec in model:
+        count = 1
+        for size in spec.shape:
+            count *= size
+        tensors += count * _item_nbytes(spec.dtype)
+        header += 512 + 8 * len(spec.name.encode())
+    return 2 * tensors + header
+
+
+def _item_nbytes(dtype: str) -> int:
+    """Bytes of one element: float32 4, torch.bfloat16 2, bool 1; 16, the most there is, for an unknown
+    type."""
+    name = dtype.removeprefix("torch.")
+    bits = re.search(r"\d+", name)
+    return max(1, int(bits[0][:4]) // 8) if bits else _SIZES.get(name, 16)
+
+
+@dataclass(slots=True)
+class ModelUpload:
+    """Puts the writer's chunks together. Chunks come in order, without gaps, and never exceed the limit."""
+
+    limit_nbytes: int
+    total: int | None = None
+    data: bytearray = field(default_factory=bytearray)
+
+    def add(self, chunk: Upload, payloads: Sequence[bytes]) -> bytes | None:
+        """The whole file once it is complete, else None. Raises MalformedMessage for a chunk that does not
+        belong."""
+        if len(payloads) != 1:
+            raise MalformedMessage(f"an upload of {len(payloads)} frames: expected 1")
+        if chunk.total > self.limit_nbytes or chunk.total == 0:
+            raise MalformedMessage(
+                f"an upload of {chunk.total} bytes: expected 1 to {self.limit_nbytes}, by the model's tensors"
+            )
+        if self.total is None:
+            self.total = chunk.total
+        if chunk.total != self.total or chunk.offset != len(self.data):
+            raise MalformedMessage(
+                f"upload chunk at {chunk.offset} of {chunk.total}: expected {len(self.data)} of {self.total}"
+            )
+        if not payloads[0] or len(self.data) + len(payloads[0]) > self.total:
+            raise MalformedMessage(f"upload chunk of {len(payloads[0])} bytes at {chunk.offset} of {self.total}")
+        self.data += payloads[0]
+        return bytes(self.data) if len(self.data) == self.total else None

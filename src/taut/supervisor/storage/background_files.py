@@ -1,0 +1,84 @@
+"""The run's files that take time: models, and the manifests of checkpoints. Written beside the supervisor's loop."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from taut.core.checkpoint_names import FOLDER
+from taut.errors import TautError
+from taut.supervisor.checkpoints.folder import Launch, drop, write_manifest
+from taut.supervisor.run.actions import DropCheckpoint, Save, SaveCheckpoint, SaveIndex
+from taut.supervisor.run.cluster import Cluster
+from taut.supervisor.storage.model_file import write_index, write_model
+from taut.supervisor.storage.spare_descriptors import Spare
+from taut.supervisor.thread_calls import Orders
+
+KEEP_CHECKPOINTS = 3
+
+
+class Files:
+    """Each file in a thread of its own; how it went is told to ``cluster``, by an order. A checkpoint's manifest also has
+    ``settings`` and ``launch``."""
+
+    def __init__(
+        self, run_dir: Path, settings: Mapping[str, object], launch: Launch, cluster: Cluster, orders: Orders
+    ) -> None:
+        self._run_dir, self._checkpoints = run_dir, run_dir.absolute() / FOLDER
+        self._cluster, self._orders = cluster, orders
+        self._of_run = {"run": cluster.plan.run, "settings": settings, "launch": launch}
+        self._kept = int(str(settings.get("keep_checkpoints") or KEEP_CHECKPOINTS))
+        self._spare = Spare()
+        self._writer: threading.Thread | None = None
+        self._completer: threading.Thread | None = None  # of the last checkpoint
+
+    def write(self, action: Save | SaveIndex | SaveCheckpoint | DropCheckpoint) -> None:
+        match action:
+            case Save(data, name):
+                self._write(lambda: write_model(self._run_dir, data, name))
+            case SaveIndex(index):
+                self._write(lambda: write_index(self._run_dir, index))
+            case SaveCheckpoint(number, manifest):
+                self._complete(number, manifest)
+            case DropCheckpoint(number):
+                drop(self._checkpoints, number)
+
+    def close(self) -> None:
+        """Wait until all is written: a file is never left half-written."""
+        for thread in (self._writer, self._completer):
+            if thread is not None:
+                thread.join()
+        self._spare.close()
+
+    def _write(self, write: Callable[[], Path]) -> None:
+        """Beside the loop: torch is imported for a model, and workers must not take that for silence."""
+
+        def work() -> None:
+            with self._spare.used():
+                path, error = _tried(lambda: str(write()))
+            self._orders.give(lambda now: self._cluster.saved(path, error, now))
+
+        self._writer = threading.Thread(target=work, name="writer", daemon=True)
+        self._writer.start()
+
+    def _complete(self, number: int, manifest: Mapping[str, object]) -> None:
+        """Beside the loop: a disk takes its time."""
+        whole = {**manifest, **self._of_run}
+
+        def work() -> None:
+            text, error = _tried(lambda: write_manifest(self._checkpoints, whole, self._kept))
+            self._orders.give(lambda now: self._cluster.checkpointed(number, text, error, now))
+
+        self._completer = threading.Thread(target=work, name="checkpoint", daemon=True)
+        self._completer.start()
+
+
+def _tried(write: Callable[[], str]) -> tuple[str, str]:
+    """Return what writing gave, and what went wrong: also what nobody thought of, or the run would wait for ever."""
+    try:
+        return write(), ""
+    except TautError as failure:
+        return "", str(failure)[:4000]
+    except Exception as failure:
+        return "", f"it could not be written: {type(failure).__name__}: {failure}"[:4000]

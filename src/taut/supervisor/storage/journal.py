@@ -1,0 +1,91 @@
+"""Keeps a run's events in memory for a display and everything in the store; a disk that fails never stops
+the run."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+from taut.core.messages import Statistics
+from taut.errors import StorageFailed
+from taut.supervisor.storage.store_writer import RunStore
+from taut.supervisor.view import Event, Outcome
+
+KEPT_EVENTS = 500
+FLUSH_EVERY_S = 1.0
+
+
+class Journal:
+    """Times are given in seconds of the supervisor's clock; ``began_s`` and ``began_at`` (seconds since
+    1970) are the same moment. ``store`` is None when the store could not be opened, for the reason ``why``.
+    """
+
+    def __init__(self, store: RunStore | None, began_s: float, began_at: float, why: str = "") -> None:
+        self.events: deque[Event] = deque(maxlen=KEPT_EVENTS)
+        self.broken = store is None
+        self._store = store
+        self.began_s, self._began_at = began_s, began_at
+        self._flushed_s = began_s
+        self._count = 0
+        if store is None:
+            self._warn(began_s, why)
+
+    def record(self, kind: str, text: str, now: float) -> None:
+        """Keep an event."""
+        self._count += 1
+        self.events.append(Event(self._count, now - self.began_s, kind, text))
+        self._try(now, lambda store: store.event(self._at(now), kind, text))
+
+    def superseded(self, text: str, now: float) -> None:
+        """Another supervisor took over: only the display is told, the store is the other's."""
+        self.events.append(Event(0, now - self.began_s, "superseded", text))
+
+    def joined(self, rank: int, host: str, pid: int, now: float) -> None:
+        self._try(now, lambda store: store.joined(self._at(now), rank, host, pid))
+
+    def departed(self, rank: int, reason: str, now: float) -> None:
+        self._try(now, lambda store: store.departed(self._at(now), rank, reason))
+
+    def measured(self, rank: int, statistics: Statistics, final: bool, now: float) -> None:
+        self._try(now, lambda store: store.measured(self._at(now), rank, statistics, final))
+
+    def finished(self, outcome: Outcome, now: float) -> None:
+        """Keep the outcome. It is tried even after a failure: there may be room again, and nothing matters
+        more."""
+        self.broken = self._store is None
+        self._try(now, lambda store: store.finished(self._at(now), outcome))
+
+    def flush(self, now: float, remember: Callable[[RunStore, float], None] | None = None, at_once: bool = False) -> None:
+        """To disk, once a second: also what the supervisor must not forget, which ``remember`` hands to the store with
+        the time. Raises ``Superseded``."""
+        if at_once or now - self._flushed_s >= FLUSH_EVERY_S:
+            self._flushed_s = now
+            if remember is not None:
+                self._try(now, lambda store: remember(store, self._at(now)))
+            self._try(now, lambda store: store.flush())
+
+    def append(self, term: int, data: bytes, now: float) -> None:
+        """To disk at once, beside what was remembered last. Raises ``Superseded``."""
+        self._try(now, lambda store: store.append(term, data))
+        self._try(now, lambda store: store.flush())
+
+    def close(self) -> None:
+        if self._store is not None:
+            self._store.close()
+
+    def _at(self, now: float) -> float:
+        return self._began_at + now - self.began_s
+
+    def _try(self, now: float, write: Callable[[RunStore], None]) -> None:
+        if self._store is None or self.broken:
+            return
+        try:
+            write(self._store)
+        except StorageFailed as error:
+            self.broken = True
+            self._warn(now, str(error))
+
+    def _warn(self, now: float, why: str) -> None:
+        self._count += 1
+        text = f"statistics are no longer kept: {why}; training goes on"
+        self.events.append(Event(self._count, now - self.began_s, "storage", text))

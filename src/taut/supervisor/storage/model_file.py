@@ -1,0 +1,83 @@
+"""The final model on disk: ``model.safetensors``, and ``model.pt`` for ``torch.load``. Both whole, or
+neither. Of an ensemble: ``model-0.safetensors`` and so on, and ``ensemble.json``, which lists them."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import BinaryIO
+
+from taut.core.files import sync_folder, write_beside
+from taut.errors import MalformedMessage, StorageFailed
+from taut.supervisor.storage.store_writer import plain
+
+INDEX = "ensemble.json"
+
+
+def write_index(run_dir: Path, index: Mapping[str, object]) -> Path:
+    """Write the list of an ensemble's models; returns its path. Raises StorageFailed like `write_model`."""
+    final = run_dir / INDEX
+    text = json.dumps(plain(index), indent=2) + "\n"
+    try:
+        os.replace(write_beside(final, lambda file: file.write(text.encode())), final)
+        sync_folder(run_dir)
+    except OSError as error:
+        raise StorageFailed(f"the index could not be written to {run_dir}: {error}") from error
+    return final
+
+
+def write_model(run_dir: Path, data: bytes, name: str = "model") -> Path:
+    """Write ``data`` (a safetensors file) and the same tensors as a plain ``state_dict``; returns the
+    former's path.
+
+    Each goes to a temporary file first, is synced, and takes its name only when both are complete. Raises
+    MalformedMessage when ``data`` is no safetensors file, StorageFailed when the disk is full or not
+    writable: then the former is in a new folder of the temporary one, if that has room, and the error says where.
+    """
+    model, state_dict = run_dir / f"{name}.safetensors", run_dir / f"{name}.pt"
+    try:
+        from safetensors import SafetensorError
+        from safetensors.torch import load  # imports torch: only here, once a run has its model
+    except (ImportError, OSError) as error:  # without descriptors nothing can be imported
+        rescued = _rescued(run_dir, model.name, data)
+        raise StorageFailed(f"the model could not be written to {run_dir}: {error}{rescued}") from error
+    try:
+        tensors = load(data)
+    except (SafetensorError, ValueError, KeyError) as error:
+        raise MalformedMessage(f"the uploaded model is no safetensors file: {error}") from error
+
+    def save(file: BinaryIO) -> None:
+        import torch
+
+        torch.save(tensors, file)
+
+    finished: list[tuple[Path, Path]] = []
+    try:
+        finished.append((write_beside(model, lambda file: file.write(data)), model))
+        finished.append((write_beside(state_dict, save), state_dict))
+        for temporary, final in finished:
+            os.replace(temporary, final)
+        sync_folder(run_dir)
+    except (OSError, RuntimeError) as error:  # torch turns some failures to write into RuntimeError
+        for temporary, _ in finished:
+            temporary.unlink(missing_ok=True)
+        rescued = _rescued(run_dir, model.name, data)
+        raise StorageFailed(f"the model could not be written to {run_dir}: {error}{rescued}") from error
+    return model
+
+
+def _rescued(run_dir: Path, file_name: str, data: bytes) -> str:
+    """Where else the model is now. Days of training must not be lost since one disk is full."""
+    folder = None
+    try:
+        folder = Path(tempfile.mkdtemp(prefix=f"taut-{run_dir.name}-"))  # for this user alone
+        final = folder / file_name
+        os.replace(write_beside(final, lambda file: file.write(data)), final)
+    except OSError as error:
+        if folder is not None:
+            folder.rmdir()
+        return f"; nor to {tempfile.gettempdir()}: {error.strerror or error}"
+    return f"; it is in {final} instead"

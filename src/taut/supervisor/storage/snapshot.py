@@ -1,0 +1,208 @@
+"""What a supervisor must not forget: ranks, leases, and how far the run is, as bytes for its store. Pure.
+
+No secret is among it. A connection's name is one (who knows it can speak for the worker), so only its hash is kept: a
+worker that speaks again over the same connection is known by that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from taut.core.failure_detector import Detector
+from taut.core.messages import Hello, Lease, Statistics, TensorSpec
+from taut.core.sample_ranges import Span
+from taut.errors import StorageFailed
+from taut.supervisor.data.lease_wal import unpack
+from taut.supervisor.data.leases import Leases
+from taut.supervisor.data.passes import Pass
+from taut.supervisor.faults.memberships import Told
+from taut.supervisor.faults.reconcile import replay
+from taut.supervisor.run.admission import Ledger
+from taut.supervisor.run.cluster import Cluster
+from taut.supervisor.run.plan import RunPlan
+from taut.supervisor.run.workers import Worker, name_hash
+from taut.supervisor.view import WorkerState
+
+VERSION = 3
+UNKNOWN = 1 << 20  # rosters and leases that may have followed the last one that was kept, where the disk failed
+
+
+class KeptWorker(msgspec.Struct, frozen=True, array_like=True):
+    rank: int
+    name_hash: bytes
+    address: str
+    public_key: str
+    host: str
+    pid: int
+    protocol: int
+    state: WorkerState
+    donor: int | None
+    statistics: Statistics
+    phase: int
+    drain_told: bool
+    expelled: bool
+    reason: str
+    may_return: bool
+    rhythm: list[int]  # of its heartbeats
+    first_phase: int = 0
+
+
+class KeptLeases(msgspec.Struct, frozen=True, array_like=True):
+    passes: dict[int, tuple[int, int, int, int, bool]]  # epoch -> length, dealt, done, end, begun
+    open: list[tuple[int, Lease]]
+    returned: list[tuple[int, int, int]]
+    samples_again: int
+    issued: int
+    untouched: list[Span]
+    reserved: dict[int, list[Span]]
+
+
+class Kept(msgspec.Struct, frozen=True, array_like=True):
+    """``trained_s``: since the start of training; None before it."""
+
+    version: int
+    term: int
+    roster: int
+    model: list[TensorSpec] | None
+    workers: list[KeptWorker]
+    leases: KeptLeases
+    trained_s: float | None
+    lost: int
+    failures: list[str]
+    script_failed: bool
+    phase: int
+    drain: str | None
+    view: int = 0
+    told: list[tuple[int, int, list[int]]] = []  # memberships that may be in force
+
+
+def outline(cluster: Cluster) -> tuple[object, ...]:
+    """What decides whether all must be kept at once, before anybody is told of what has changed: who is in the run and
+    has its state, whether it has started, in which phase it is, and whether it is being drained."""
+    ledger = cluster.ledger
+    return cluster.members.version, ledger.started_s is None, ledger.phase, cluster.ending.reason
+
+
+def keep(cluster: Cluster, now: float) -> bytes:
+    """The run as of now."""
+    members, leases, ledger = cluster.members, cluster.leases, cluster.ledger
+    kept = Kept(
+        VERSION,
+        cluster.term,
+        members.version,
+        list(members.model) if members.model is not None else None,
+        [_kept(worker) for worker in members.workers.values()],
+        KeptLeases(
+            {n: (each.length, each.dealt, each.done, each.end, each.begun) for n, each in leases.passes.items()},
+            list(leases.open.values()),
+            list(leases.returned),
+            leases.samples_again,
+            leases.issued,
+            leases.untouched,
+            leases.reserved,
+        ),
+        None if ledger.started_s is None else now - ledger.started_s,
+        ledger.lost,
+        list(ledger.failures),
+        ledger.script_failed,
+        ledger.phase,
+        cluster.ending.reason,
+        members.view,
+        [(each.first, each.last, sorted(each.members)) for each in cluster.roll.agreement.told],
+    )
+    return msgspec.msgpack.encode(kept)
+
+
+def recall(
+    plan: RunPlan, data: bytes, term: int, now: float, ahead: Sequence[bytes] = (), away_s: float = 0.0
+) -> Cluster:
+    """The run as it was kept, and what was written down after that (``ahead``), for a supervisor in its life ``term``;
+    ``away_s``: since ``data`` were kept. Nobody has spoken yet."""
+    try:
+        kept = msgspec.msgpack.decode(data, type=Kept)
+    except msgspec.DecodeError as error:
+        raise StorageFailed(f"what the supervisor kept of the run cannot be read: {error}") from None
+    if kept.version != VERSION:
+        raise StorageFailed(f"the run was kept in form {kept.version}; this version of taut reads {VERSION}")
+    cluster = Cluster(plan, now, term)
+    members = cluster.members
+    # Workers may have heard of later versions than the one that was kept, and pass over what is not later than those.
+    members.model, members.version, members.view = kept.model, kept.roster + UNKNOWN, kept.view
+    cluster.roll.agreement.told.extend(Told(first, last, frozenset(ranks)) for first, last, ranks in kept.told)
+    for each in kept.workers:
+        worker = _recalled(each, kept.model or [], now)
+        members.workers[worker.rank] = worker
+        members.by_hash[each.name_hash] = worker.rank
+    _recall_leases(cluster.leases, kept.leases, ahead)
+    _recall_ledger(cluster.ledger, kept, now - away_s)
+    cluster.ending.reason = kept.drain
+    cluster.recovering = True
+    cluster.roll.awaited.update(worker.rank for worker in members.live())
+    return cluster
+
+
+def _kept(worker: Worker) -> KeptWorker:
+    hello = worker.hello
+    return KeptWorker(
+        worker.rank,
+        worker.name_hash or name_hash(worker.connection),
+        hello.address,
+        hello.public_key,
+        hello.host,
+        hello.pid,
+        hello.version,
+        worker.state,
+        worker.donor,
+        worker.statistics,
+        worker.phase,
+        worker.drain_told,
+        worker.expelled,
+        worker.reason,
+        worker.may_return,
+        worker.detector.kept(),
+        worker.first_phase,
+    )
+
+
+def _recalled(kept: KeptWorker, model: list[TensorSpec], now: float) -> Worker:
+    hello = Hello(kept.protocol, model, kept.address, kept.public_key, kept.host, kept.pid)
+    # After the verdict workers wait for the model to be saved: they will say where they stand, and all is judged anew.
+    state: WorkerState = "done" if kept.state in ("drained", "finished") else kept.state
+    return Worker(
+        kept.rank,
+        b"",
+        hello,
+        Detector.restored(now, kept.rhythm),
+        state,
+        kept.donor,
+        kept.statistics,
+        phase=kept.phase,
+        first_phase=kept.first_phase,
+        drain_told=kept.drain_told,
+        expelled=kept.expelled,
+        reason=kept.reason,
+        may_return=kept.may_return,
+        name_hash=kept.name_hash,
+    )
+
+
+def _recall_leases(leases: Leases, kept: KeptLeases, ahead: Sequence[bytes]) -> None:
+    leases.passes.update({epoch: Pass(*figures) for epoch, figures in kept.passes.items()})
+    leases.open.update({lease.lease: (rank, lease) for rank, lease in kept.open})
+    leases.returned.extend(kept.returned)
+    leases.reserved.update(kept.reserved)
+    leases.samples_again, leases.issued, leases.untouched = kept.samples_again, kept.issued, kept.untouched
+    for entries in ahead:
+        for entry in unpack(entries):
+            replay(entry, leases)
+    leases.log.clear()  # it is written down
+    leases.issued += UNKNOWN
+
+
+def _recall_ledger(ledger: Ledger, kept: Kept, now: float) -> None:
+    ledger.started_s = None if kept.trained_s is None else now - kept.trained_s
+    ledger.lost, ledger.phase = kept.lost, kept.phase
+    ledger.failures.extend(kept.failures)
+    ledger.script_failed = kept.script_failed

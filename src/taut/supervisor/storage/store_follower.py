@@ -1,0 +1,94 @@
+"""Follows a run's store: what is new in it since the last time. It only reads; the supervisor may be writing."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from taut.errors import Misuse
+from taut.supervisor.storage.store_reader import (
+    EventRecord,
+    RunSummary,
+    StatisticRecord,
+    WorkerRecord,
+    opened,
+    statistics_of,
+    summarised,
+)
+from taut.supervisor.storage.store_writer import FIELDS, FILE
+
+MOST_STATISTICS = 20_000
+LEAST_STRETCHES = 32  # of time, however many workers
+
+
+@dataclass(frozen=True, slots=True)
+class Fresh:
+    """What the store holds now (summary, settings, outcome, workers), and what was added: statistics, and events with the
+    numbers of their rows."""
+
+    summary: RunSummary
+    settings: dict[str, Any]
+    outcome: dict[str, Any]
+    workers: tuple[WorkerRecord, ...]
+    statistics: tuple[StatisticRecord, ...]
+    events: tuple[tuple[int, EventRecord], ...]
+
+
+class StoreTail:
+    """Of the run in ``run_dir``. The first reading has everything, each further one what came after the one before.
+
+    A run of days leaves millions of statistics, two a second of each worker. Of more than ``most`` the first reading
+    takes the last ones of equal stretches of time: curves need no more, and the newest of each worker are among them.
+    """
+
+    def __init__(self, run_dir: Path, most: int = MOST_STATISTICS) -> None:
+        self.run_dir, self._most = Path(run_dir), most
+        self._statistic = self._event = 0  # the last rows that were read
+
+    def read(self) -> Fresh:
+        """``Misuse`` where the store cannot be read."""
+        try:
+            with opened(self.run_dir) as database:
+                database.execute("begin")  # one moment of it
+                return self._read(database)
+        except (sqlite3.Error, ValueError) as error:
+            path = self.run_dir / FILE
+            raise Misuse(f"run {self.run_dir.name!r}", "a readable run", f"{path} cannot be read: {error}") from error
+
+    def _read(self, database: sqlite3.Connection) -> Fresh:
+        summary = summarised(self.run_dir, database)
+        settings, outcome = database.execute("select settings, outcome from run").fetchone()
+        workers = database.execute("select rank, host, pid, joined, gone, reason from worker order by rank").fetchall()
+        measured = self._measured(database)
+        events = database.execute(
+            "select rowid, time, kind, text from event where rowid > ? order by rowid", (self._event,)
+        ).fetchall()
+        self._statistic = measured[-1][0] if measured else self._statistic
+        self._event = events[-1][0] if events else self._event
+        return Fresh(
+            summary=summary,
+            settings=json.loads(settings),
+            outcome=json.loads(outcome) if outcome else {},
+            workers=tuple(WorkerRecord(*row) for row in workers),
+            statistics=tuple(StatisticRecord(row[1], row[2], statistics_of(row[3:])) for row in measured),
+            events=tuple((row[0], EventRecord(*row[1:])) for row in events),
+        )
+
+    def _measured(self, database: sqlite3.Connection) -> list[tuple[Any, ...]]:
+        columns = f"time, rank, {', '.join(FIELDS)}"
+        if self._statistic == 0:
+            count, ranks, first, last = database.execute(
+                "select count(*), count(distinct rank), min(time), max(time) from statistic"
+            ).fetchone()
+            if count > self._most:
+                stretch_s = (last - first) / max(LEAST_STRETCHES, self._most // ranks) or 1.0
+                # beside max(), SQLite gives the other columns of the row that has it
+                thinned = (
+                    f"select max(rowid) as row, {columns} from statistic group by rank, cast((time - ?) / ? as integer)"
+                )
+                return database.execute(f"{thinned} order by row", (first, stretch_s)).fetchall()
+        every = f"select rowid, {columns} from statistic where rowid > ? order by rowid"
+        return database.execute(every, (self._statistic,)).fetchall()

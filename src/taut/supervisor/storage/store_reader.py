@@ -1,0 +1,233 @@
+"""Reads what supervisors left behind, and what they are writing now: the list of runs, and one run whole."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import os
+import socket
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from taut.core.messages import Statistics
+from taut.core.printable import Printable
+from taut.errors import Misuse
+from taut.supervisor.storage.store_writer import FIELDS, FILE, RunStore
+
+__all__ = [
+    "EventRecord",
+    "RunRecord",
+    "RunStore",
+    "RunSummary",
+    "StatisticRecord",
+    "WorkerRecord",
+    "list_runs",
+    "load_run",
+]
+
+StoredState = Literal["running", "interrupted", "finished", "failed", "unreadable"]
+
+
+class DamagedRun(Misuse):
+    """The store of a run cannot be read. ``path`` is the run's folder: what else is in it may be whole."""
+
+    def __init__(self, path: Path, why: object) -> None:
+        self.path = path
+        super().__init__(f"run {path.name!r}", "a readable run", f"{path / FILE} is damaged: {why}")
+
+
+@dataclass(frozen=True, slots=True)
+class RunSummary:
+    """One line of ``taut runs``. ``interrupted``: its supervisor ended without a word."""
+
+    name: str
+    path: Path
+    state: StoredState
+    started: float  # seconds since 1970
+    ended: float | None
+    command: str
+    workers: int  # admitted in all
+    exit_code: int | None
+    identical: bool | None
+    model: str | None
+    error: str
+    host: str = ""  # of its supervisor
+    wall_s: float | None = None  # as ``Outcome`` has it; None before the end
+    total_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerRecord(Printable):
+    """A worker as it was kept; ``gone`` is None for one that stayed to the end."""
+
+    rank: int
+    host: str
+    pid: int
+    joined: float
+    gone: float | None
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class StatisticRecord:
+    """What a worker had done by ``time``."""
+
+    time: float
+    rank: int
+    statistics: Statistics
+
+
+@dataclass(frozen=True, slots=True)
+class EventRecord(Printable):
+    """Something that happened."""
+
+    time: float
+    kind: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunRecord:
+    """A run whole. ``outcome`` is ``taut.supervisor.view.Outcome`` as a JSON object, None before the end."""
+
+    summary: RunSummary
+    settings: dict[str, Any]
+    versions: dict[str, str]
+    outcome: dict[str, Any] | None
+    workers: tuple[WorkerRecord, ...]
+    statistics: tuple[StatisticRecord, ...]
+    events: tuple[EventRecord, ...]
+
+    def latest(self) -> dict[int, Statistics]:
+        """The last statistics of each worker."""
+        return {record.rank: record.statistics for record in self.statistics}
+
+
+def list_runs(runs_dir: Path) -> list[RunSummary]:
+    """All runs under ``runs_dir``, the oldest first; none when there is no such folder."""
+    found = sorted(path.parent for path in Path(runs_dir).glob(f"*/{FILE}"))
+    return [_summary_or_unreadable(path) for path in found]
+
+
+def load_run(runs_dir: Path, name: str) -> RunRecord:
+    """The run ``name``; the end of its name will do (``quiet-otter``) while only one run has it."""
+    names = [path.parent.name for path in Path(runs_dir).glob(f"*/{FILE}")]
+    fitting = [name] if name in names else [one for one in names if name and one.endswith(f"-{name}")]
+    if len(fitting) != 1:
+        near = fitting or difflib.get_close_matches(name, names, n=3, cutoff=0.4)
+        remedy = f"did you mean {' or '.join(sorted(near))}?" if near else "`taut runs` lists them"
+        raise Misuse(f"run {name!r}", f"one of the {len(names)} runs in {runs_dir}", remedy)
+    path = Path(runs_dir) / fitting[0]
+    try:
+        with opened(path) as database:
+            return _record(path, database)
+    except (sqlite3.Error, ValueError) as error:
+        raise DamagedRun(path, error) from error
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[sqlite3.Connection]:
+    """For reading alone. A file in a folder we may not write to needs ``immutable``: no lock files are
+    made."""
+    address = (path / FILE).resolve().as_uri()
+    database = sqlite3.connect(f"{address}?mode=ro", uri=True)
+    try:
+        try:
+            database.execute("select count(*) from run")
+        except sqlite3.OperationalError:
+            database.close()
+            database = sqlite3.connect(f"{address}?immutable=1", uri=True)
+        yield database
+    finally:
+        database.close()
+
+
+def _summary_or_unreadable(path: Path) -> RunSummary:
+    try:
+        with opened(path) as database:
+            return summarised(path, database)
+    except (sqlite3.Error, ValueError) as error:
+        return _unreadable(path, str(error))
+
+
+def _unreadable(path: Path, why: str) -> RunSummary:
+    return RunSummary(path.name, path, "unreadable", 0.0, None, "", 0, None, None, None, why)
+
+
+def without_store(path: Path, why: str) -> RunRecord:
+    """Return what is known of a run whose store is damaged: where it is."""
+    return RunRecord(_unreadable(path, why), {}, {}, None, (), (), ())
+
+
+def set_aside(path: Path) -> Path:
+    """Rename the damaged store of the run in ``path``, so that a new one can be begun. Return its new name."""
+    aside = path / f"{FILE}.damaged"
+    for suffix in ("", "-wal", "-shm"):
+        if (path / f"{FILE}{suffix}").exists():
+            os.replace(path / f"{FILE}{suffix}", f"{aside}{suffix}")
+    return aside
+
+
+def summarised(path: Path, database: sqlite3.Connection) -> RunSummary:
+    row = database.execute("select started, ended, command, outcome, host, pid from run").fetchone()
+    if row is None:
+        raise ValueError("nothing is recorded of it")
+    started, ended, command, text, host, pid = row
+    outcome: dict[str, Any] = json.loads(text) if text else {}
+    state: StoredState = outcome.get("state") or ("running" if alive(host, pid) else "interrupted")
+    return RunSummary(
+        name=path.name,
+        path=path,
+        state=state,
+        started=started,
+        ended=ended,
+        command=command,
+        workers=database.execute("select count(*) from worker").fetchone()[0],
+        exit_code=outcome.get("exit_code"),
+        identical=outcome.get("identical"),
+        model=outcome.get("model"),
+        error=outcome.get("error", ""),
+        host=host,
+        wall_s=outcome.get("wall_s"),
+        total_s=outcome.get("total_s", None if ended is None else ended - started),
+    )
+
+
+def _record(path: Path, database: sqlite3.Connection) -> RunRecord:
+    summary = summarised(path, database)  # first: it says so where nothing is recorded yet
+    settings, versions, outcome = database.execute("select settings, versions, outcome from run").fetchone()
+    columns = ", ".join(FIELDS)
+    measured = database.execute(f"select time, rank, {columns} from statistic order by time, rowid")
+    workers = database.execute("select rank, host, pid, joined, gone, reason from worker order by rank")
+    events = database.execute("select time, kind, text from event order by rowid")
+    return RunRecord(
+        summary=summary,
+        settings=json.loads(settings),
+        versions=json.loads(versions),
+        outcome=json.loads(outcome) if outcome else None,
+        workers=tuple(WorkerRecord(*row) for row in workers),
+        statistics=tuple(StatisticRecord(row[0], row[1], statistics_of(row[2:])) for row in measured),
+        events=tuple(EventRecord(*row) for row in events),
+    )
+
+
+def statistics_of(values: tuple[Any, ...]) -> Statistics:
+    """Null stands for "not finite" too, so it becomes the field's default."""
+    return Statistics(**{name: value for name, value in zip(FIELDS, values, strict=True) if value is not None})
+
+
+def alive(host: str, pid: int) -> bool:
+    """Whether the supervisor may still run; one on another machine is believed to."""
+    if host != socket.gethostname():
+        return True
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
