@@ -52,7 +52,7 @@ Record = dict[str, Any]
 def made(order: Order) -> Record:
     """One run, in this process. ``score`` is None where it diverged; ``error``: why nothing can be said of it."""
     from taut.errors import TautError
-    from taut.simulator.numeric import simulate_script
+    from taut.simulator.script.run import simulate_script
 
     case = Case(order["task"], order["strategy"], order["codec"])
     given = scenario(case, order["seed"], str(JOBS / "compression.py"), order["data"], order["samples"])

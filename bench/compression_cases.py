@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from taut.codecs import REGISTRY, parse, spec
 from taut.errors import Misuse
-from taut.simulator.costs import CodecCost, Costs
-from taut.simulator.links import Link, Links
+from taut.simulator.models.costs import CodecCost, Costs
+from taut.simulator.models.links import Link, Links
+from taut.simulator.models.speeds import Speeds
 from taut.simulator.scenario import Scenario
-from taut.simulator.speeds import Speeds
 from taut.strategies.compatibility import combine
 
 WORKERS = 4

@@ -2,7 +2,7 @@
 no probe of the user's own machines.
 
 CPU seconds of one thread (``time.thread_time``), medians. Codecs: every one of the registry, ``emit`` and ``absorb`` of
-made-up updates of 4 million float32, the fixed part from 1024 (``taut.simulator.cost_file``, as ``taut codecs --measure``
+made-up updates of 4 million float32, the fixed part from 1024 (``taut.simulator.models.cost_file``, as ``taut codecs --measure``
 does it, which takes the wall time). Messages: couriers over the ZeroMQ transport with its encryption, all in this thread,
 one worker telling three others of updates of 1 KB and of 8 MB: sending is publishing one, receiving is the pump of the
 other end that brings it. ``--write FILE`` writes them as JSON, which ``Costs.read`` takes.
@@ -22,8 +22,8 @@ from report import Row, arguments, report, row
 from taut.codecs import REGISTRY, merge
 from taut.core.events import Published, Synced, Taken
 from taut.core.messages import Member, Roster, Welcome
-from taut.simulator.cost_file import measured_costs, origin
-from taut.simulator.costs import Costs
+from taut.simulator.models.cost_file import measured_costs, origin
+from taut.simulator.models.costs import Costs
 from taut.strategies.broadcast.asynchronous import Asynchronous
 from taut.transport.keys import WorkerKeys
 from taut.transport.zmq.transport import ZmqTransport

@@ -23,10 +23,10 @@ from pathlib import Path
 
 from processes import JOBS, hosts, hosts_run, why_no_hosts
 from report import Row, arguments, report, row
-from taut.simulator.network import Link, Links
-from taut.simulator.numeric import simulate_script
+from taut.simulator.models.network import Link, Links
+from taut.simulator.models.speeds import Speeds
 from taut.simulator.scenario import Scenario
-from taut.simulator.speeds import Speeds
+from taut.simulator.script.run import simulate_script
 from taut.simulator.timing.simulation import simulate_timing
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"

@@ -29,11 +29,11 @@ from processes import JOBS
 from published_periods import ETHERNET, periods
 from report import RESULTS, Row, arguments, report, row
 from spectrum import SHARED, SPECTRUM, STRAGGLER, WORKERS, shapes
-from taut.simulator.network import Links
-from taut.simulator.numeric import simulate_script
+from taut.simulator.models.network import Links
+from taut.simulator.models.speeds import Speeds
 from taut.simulator.result import Point, Simulated
 from taut.simulator.scenario import Scenario
-from taut.simulator.speeds import Speeds
+from taut.simulator.script.run import simulate_script
 from taut.simulator.timing.simulation import simulate_timing
 from taut.topologies import parse
 from taut.topologies.mixing import matrix, spectral_gap, weights

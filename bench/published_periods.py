@@ -27,10 +27,10 @@ import numpy as np
 from processes import JOBS
 from report import Row, row
 from spectrum import WORKERS
-from taut.simulator.network import Link, Links
-from taut.simulator.numeric import simulate_script
+from taut.simulator.models.network import Link, Links
+from taut.simulator.models.speeds import Speeds
 from taut.simulator.scenario import Scenario
-from taut.simulator.speeds import Speeds
+from taut.simulator.script.run import simulate_script
 
 ETHERNET = Links(Link(1e9, 100e-6))
 

@@ -18,10 +18,10 @@ from pathlib import Path
 
 from report import RESULTS, Row, arguments, report, row
 from taut.errors import Misuse
-from taut.simulator.links import Link, Links
+from taut.simulator.models.links import Link, Links
+from taut.simulator.models.speeds import Speeds
 from taut.simulator.presets import PRESETS
 from taut.simulator.scenario import Scenario
-from taut.simulator.speeds import Speeds
 from taut.simulator.timing.simulation import simulate_timing
 
 WORKERS = (4, 16, 64, 128, 256, 1024, 4096, 10_000)

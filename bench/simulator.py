@@ -4,7 +4,7 @@
 
 Each case runs in a process of its own, one after the other, for its memory to be its own. Time is the process's CPU time:
 one core's, whatever else the machine does. Links are of 1 Gbit/s and 100 us, steps of 50 ms vary by 20% (lognormal),
-costs are those of ``taut.simulator.costs``, the model has a million parameters.
+costs are those of ``taut.simulator.models.costs``, the model has a million parameters.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ MEMORY_MB = 2048.0
 
 def train(name: str, quick: bool) -> dict[str, float]:
     """In this process: 64 workers that really train, on one core."""
-    from taut.simulator.network import Link, Links
-    from taut.simulator.numeric import simulate_script
+    from taut.simulator.models.network import Link, Links
+    from taut.simulator.models.speeds import Speeds
     from taut.simulator.presets import PRESETS
     from taut.simulator.scenario import Scenario
-    from taut.simulator.speeds import Speeds
+    from taut.simulator.script.run import simulate_script
 
     strategy, topology, _ = TRAINED[name]
     began_s = time.process_time()
@@ -67,9 +67,9 @@ def measured(began_s: float, virtual_s: float, events: float) -> dict[str, float
 
 def simulate(name: str, quick: bool) -> dict[str, float]:
     """In this process: what it took."""
-    from taut.simulator.network import Link, Links
+    from taut.simulator.models.network import Link, Links
+    from taut.simulator.models.speeds import Speeds
     from taut.simulator.scenario import Scenario
-    from taut.simulator.speeds import Speeds
     from taut.simulator.timing.simulation import simulate_timing
 
     strategy, topology, workers, steps, _ = CASES[name]

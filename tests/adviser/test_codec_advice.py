@@ -10,7 +10,7 @@ from taut.adviser.machines import costs_of
 from taut.adviser.prediction import outdone, predict, scenario
 from taut.adviser.ranking import rank
 from taut.adviser.reasons import compression
-from taut.simulator.costs import CodecCost, Costs
+from taut.simulator.models.costs import CodecCost, Costs
 from taut.simulator.result import Simulated
 from taut.simulator.scenario import Scenario
 

@@ -11,9 +11,9 @@ from probes import link, probe, worker
 
 from taut.adviser.machines import WIRE, costs_of, links_of, speeds_of
 from taut.adviser.record import Probe
-from taut.simulator.dice import Dice
-from taut.simulator.network import Network
-from taut.simulator.speeds import Pace
+from taut.simulator.models.network import Network
+from taut.simulator.models.rng import Dice
+from taut.simulator.models.speeds import Pace
 
 
 def cluster(*links: tuple[int, int, float, float]) -> Probe:

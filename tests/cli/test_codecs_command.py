@@ -14,7 +14,7 @@ from safetensors.numpy import save_file
 from taut.cli.codec_tables import Listed, measured_table, stated_table
 from taut.cli.main import main
 from taut.codecs import REGISTRY, parse
-from taut.simulator.costs import MEASURED, Costs
+from taut.simulator.models.costs import MEASURED, Costs
 from taut.worker.codec_costs.measuring import Measured
 
 JOB = str(Path(__file__).parents[1] / "simulator" / "tiny_job.py")

@@ -7,11 +7,11 @@ from statistics import mean
 
 import pytest
 
-from taut.simulator.network import Link, Links
-from taut.simulator.numeric import simulate_script
+from taut.simulator.models.network import Link, Links
+from taut.simulator.models.speeds import Speeds
 from taut.simulator.result import Simulated
 from taut.simulator.scenario import Scenario
-from taut.simulator.speeds import Speeds
+from taut.simulator.script.run import simulate_script
 
 JOB = str(Path(__file__).with_name("adapters_job.py"))
 

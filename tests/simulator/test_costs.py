@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from taut.codecs.registry import REGISTRY, parse
 from taut.config import costs_file
 from taut.errors import Misuse, StorageFailed
-from taut.simulator.cost_file import DEFAULTS, Known, cost_from, known_costs, origin
-from taut.simulator.costs import MEASURED, CodecCost, Costs
+from taut.simulator.models.cost_file import DEFAULTS, Known, cost_from, known_costs, origin
+from taut.simulator.models.costs import MEASURED, CodecCost, Costs
 from taut.worker.codec_costs.measuring import Measured
 
 

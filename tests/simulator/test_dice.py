@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taut.simulator.arithmetic import exp, exponential_quantile, log, normal_quantile
-from taut.simulator.dice import Dice
+from taut.simulator.models.portable_math import exp, exponential_quantile, log, normal_quantile
+from taut.simulator.models.rng import Dice
 
 NAMES = st.lists(st.one_of(st.text(max_size=8), st.integers(-(2**40), 2**40)), max_size=3)
 

@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 
 from taut.core.messages import SUPERVISOR
 from taut.errors import Misuse, RunFailed
-from taut.simulator.dice import Dice
-from taut.simulator.disruption import Disruption
 from taut.simulator.faults import Fail, KillSupervisor, Loss, Partition, Reorder, Repeat, Slow
-from taut.simulator.fibers import NS
-from taut.simulator.links import Link, Links
-from taut.simulator.network import Network
+from taut.simulator.models.links import Link, Links
+from taut.simulator.models.network import Network
+from taut.simulator.models.rng import Dice
 from taut.simulator.result import Simulated
 from taut.simulator.scenario import Scenario
+from taut.simulator.script.fibers import NS
+from taut.simulator.script.network_faults import Disruption
 from taut.simulator.timing.simulation import simulate_timing
 from taut.testing import FaultPlan, run_with_faults
 from taut.testing.random_plans import random_plan

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from taut.errors import Misuse
 from taut.simulator.faults import Fail, Fault, Join, Pause, parse_fail, parse_join, parse_pause
-from taut.simulator.written import parse_fault_words
+from taut.simulator.flags import parse_fault_words
 
 
 def test_each_kind() -> None:

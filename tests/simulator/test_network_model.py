@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from taut.core.messages import SUPERVISOR
 from taut.errors import Misuse
-from taut.simulator.dice import Dice
-from taut.simulator.network import SAME_HOST_NS, Link, Links, Network, Shared, connection_limit, wire_nbytes
+from taut.simulator.models.network import SAME_HOST_NS, Link, Links, Network, Shared, connection_limit, wire_nbytes
+from taut.simulator.models.rng import Dice
 
 MS = 1_000_000
 BULK = 144_800  # 100 full packets: 151,400 bytes on the wire

@@ -12,13 +12,13 @@ import pytest
 
 from taut.collectives.ring import dense_ring_nbytes
 from taut.errors import Misuse, RunFailed
-from taut.simulator.costs import CodecCost, Costs
 from taut.simulator.faults import Fail, Fault, Join, Pause
-from taut.simulator.network import Link, Links
-from taut.simulator.numeric import simulate_script
+from taut.simulator.models.costs import CodecCost, Costs
+from taut.simulator.models.network import Link, Links
+from taut.simulator.models.speeds import Speeds
 from taut.simulator.result import Simulated
 from taut.simulator.scenario import Scenario
-from taut.simulator.speeds import Speeds
+from taut.simulator.script.run import simulate_script
 from taut.simulator.trace import Trace
 from taut.strategies import REGISTRY
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from taut.simulator.dice import Dice
-from taut.simulator.links import Link, Links
+from taut.simulator.models.links import Link, Links
+from taut.simulator.models.rng import Dice
 from taut.simulator.result import Simulated
 from taut.testing import FaultPlan, run_with_faults
 from taut.testing.soak_laws import broken_laws

@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from taut.errors import Misuse
-from taut.simulator.costs import CodecCost, Costs
 from taut.simulator.faults import Fail, Join, Pause
-from taut.simulator.links import Link, Links, Shared
+from taut.simulator.models.costs import CodecCost, Costs
+from taut.simulator.models.links import Link, Links, Shared
+from taut.simulator.models.speeds import Speeds
 from taut.simulator.scenario import Scenario
-from taut.simulator.speeds import Speeds
 
 RANK = st.integers(0, 70)
 SECONDS = st.floats(0.0, 1e5)

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from taut.errors import Misuse
-from taut.simulator.dice import Dice
-from taut.simulator.speeds import Pace, Speeds, parse_draw
+from taut.simulator.models.rng import Dice
+from taut.simulator.models.speeds import Pace, Speeds, parse_draw
 
 DRAWS = ("constant", "lognormal:0.3", "uniform:0.2", "exponential")
 GOLDEN = {

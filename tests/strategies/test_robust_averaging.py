@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from taut.core.messages import Note
 from taut.errors import MalformedMessage, Misuse
-from taut.simulator.links import Link, Links
-from taut.simulator.numeric import simulate_script
+from taut.simulator.models.links import Link, Links
+from taut.simulator.models.speeds import Speeds
 from taut.simulator.result import Simulated
 from taut.simulator.scenario import Scenario
-from taut.simulator.speeds import Speeds
+from taut.simulator.script.run import simulate_script
 from taut.strategies.allreduce.final_model import KIND
 from taut.strategies.allreduce.robust_group import RobustGroup
 from taut.strategies.allreduce.robust_mean import trimmed_count

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from taut.errors import Misuse, RunFailed
 from taut.simulator.faults import Fault
-from taut.simulator.network import Link, Links
-from taut.simulator.numeric import simulate_script
+from taut.simulator.models.network import Link, Links
+from taut.simulator.models.speeds import Speeds
 from taut.simulator.scenario import Scenario
-from taut.simulator.speeds import Speeds
+from taut.simulator.script.run import simulate_script
 
 EVERYWHERE = ("alone", "sync", "async")
 TOGETHER = ("sync", "async")

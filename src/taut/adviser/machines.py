@@ -12,9 +12,9 @@ from dataclasses import replace
 from statistics import median
 
 from taut.adviser.record import LinkProbe, Probe
-from taut.simulator.costs import CodecCost, Costs
-from taut.simulator.network import Link, Links
-from taut.simulator.speeds import Speeds
+from taut.simulator.models.costs import CodecCost, Costs
+from taut.simulator.models.network import Link, Links
+from taut.simulator.models.speeds import Speeds
 
 WIRE = 1514 / 1448  # bytes on the wire for each that is carried: the simulator adds headers to what was measured without
 ALIKE = 0.1  # cables that differ by less are taken to be equal

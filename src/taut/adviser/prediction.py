@@ -22,7 +22,7 @@ from taut.adviser.candidates import Candidate, independent
 from taut.adviser.machines import costs_of, links_of, speeds_of
 from taut.adviser.record import Probe
 from taut.errors import RunFailed, TautError
-from taut.simulator.costs import CodecCost, Costs
+from taut.simulator.models.costs import CodecCost, Costs
 from taut.simulator.result import Simulated
 from taut.simulator.scenario import Scenario
 

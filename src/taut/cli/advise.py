@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from taut.adviser.report import Report
     from taut.adviser.verification import Verified
     from taut.comparison.columns import Column
-    from taut.simulator.costs import Costs
+    from taut.simulator.models.costs import Costs
 
 VERIFIED = 2  # so many of the best are run
 
@@ -73,7 +73,7 @@ def advise(
     if top < 1 or seconds <= 0.0:
         raise Misuse(f"--top {top}, --seconds {seconds:g}", "numbers above zero")
     from taut.config import costs_file
-    from taut.simulator.cost_file import known_costs
+    from taut.simulator.models.cost_file import known_costs
 
     found = _probe(probe, script, args or [], workers, runs_dir=runs_dir, config=config, quiet=quiet or as_json)
     count = workers or len(found.workers)

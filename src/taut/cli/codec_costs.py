@@ -10,8 +10,8 @@ from taut.cli.codec_streams import Progress, with_dense
 from taut.cli.codec_tables import Listed, listed
 from taut.config import costs_file
 from taut.errors import Misuse
-from taut.simulator.cost_file import LARGE, measured_costs, origin
-from taut.simulator.costs import Costs
+from taut.simulator.models.cost_file import LARGE, measured_costs, origin
+from taut.simulator.models.costs import Costs
 
 
 def keep(specs: Sequence[str], elements: int | None, progress: Progress) -> tuple[str, list[Listed], Path]:

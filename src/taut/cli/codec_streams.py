@@ -33,7 +33,7 @@ def with_dense(specs: Sequence[str]) -> list[str]:
 
 def on_made_up(specs: Sequence[str], size: int, progress: Progress) -> Found:
     """On updates of ``size`` elements that nobody's model made."""
-    from taut.simulator.cost_file import measure
+    from taut.simulator.models.cost_file import measure
 
     found = []
     for spec in specs:
@@ -44,7 +44,7 @@ def on_made_up(specs: Sequence[str], size: int, progress: Progress) -> Found:
 
 def on_checkpoints(specs: Sequence[str], paths: Sequence[Path], most: int, progress: Progress) -> Found:
     """On the update that the files hold, made again at every turn."""
-    from taut.simulator.cost_file import FIRST_TURNS, TURNS
+    from taut.simulator.models.cost_file import FIRST_TURNS, TURNS
 
     read = read_update(paths)
     parts = first_rows(read.shapes, most)
@@ -90,7 +90,7 @@ def on_script(
     specs: Sequence[str], script: Path, args: Sequence[str], steps: int, most: int, progress: Progress
 ) -> Found:
     """On the updates that the script makes as one worker."""
-    from taut.simulator.script_updates import watch_script
+    from taut.simulator.script.script_updates import watch_script
 
     watching = Watching(specs, steps, most, progress)
     progress(f"starting {script.name}")

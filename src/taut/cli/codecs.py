@@ -199,7 +199,7 @@ def _measure(
 
 def _record(on: str, rows: Sequence[Listed]) -> dict[str, Any]:
     from taut.cli.codec_tables import record
-    from taut.simulator.cost_file import origin
+    from taut.simulator.models.cost_file import origin
 
     return {"measured_on": on or None, "machine": origin() if on else None, "codecs": [record(row) for row in rows]}
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from taut.simulator.cost_file import Known
+    from taut.simulator.models.cost_file import Known
     from taut.simulator.scenario import Scenario
 
 MACHINES = "Machines and network"
@@ -74,15 +74,15 @@ class Machines:
 
     @property
     def step_s(self) -> float | None:
-        from taut.simulator.written import parse_duration
+        from taut.simulator.flags import parse_duration
 
         return None if self.step is None else parse_duration(self.step)
 
     def scenario(self, **given: Any) -> Scenario:
         """A scenario of these machines; a step takes what was said, or the default."""
+        from taut.simulator.flags import parse_fault_words, parse_links, parse_shared, parse_speed, parse_straggler
+        from taut.simulator.models.speeds import Speeds
         from taut.simulator.scenario import Scenario
-        from taut.simulator.speeds import Speeds
-        from taut.simulator.written import parse_fault_words, parse_links, parse_shared, parse_speed, parse_straggler
 
         links = parse_links(self.link or [])
         links = replace(links, shared=tuple(parse_shared(one) for one in self.shared or ()), per_host=self.per_host)
@@ -99,7 +99,7 @@ class Machines:
     def known_costs(self) -> Known:
         """What exchanging costs, and whence: the file that was named, what was measured here, or taut's own figures."""
         from taut.config import costs_file
-        from taut.simulator.cost_file import Known, known_costs
-        from taut.simulator.costs import Costs
+        from taut.simulator.models.cost_file import Known, known_costs
+        from taut.simulator.models.costs import Costs
 
         return known_costs(costs_file()) if self.costs is None else Known(Costs.read(self.costs), str(self.costs))

@@ -135,7 +135,7 @@ def sized(scenario: Scenario, step_s: float | None, parameters: int | None, timi
     steps. What was found is told, so that the simulation can be repeated exactly."""
     if step_s is not None and (parameters is not None or not timing_only):
         return replace(scenario, parameters=parameters or scenario.parameters)
-    from taut.simulator.measure import measure
+    from taut.simulator.script.measure import measure
 
     if not silent:
         notes().print(f"measuring a few steps of {scenario.script} ...", style="dim", soft_wrap=True)
@@ -163,7 +163,7 @@ def run_scenario(
     if timing_only:  # before the display says "simulating": Ctrl-C within an import may end Python by the signal itself
         from taut.simulator.timing.simulation import simulate_timing
     else:
-        from taut.simulator.numeric import simulate_script
+        from taut.simulator.script.run import simulate_script
     timeline = Trace(scenario.to_record() | {"timing_only": timing_only}) if traced else None
     console = notes()
     status = None if silent or not console.is_terminal else Status("simulating", console=console)

@@ -30,7 +30,7 @@ def run_simulated(job: Job, cell: Cell, folder: Path, report: Report = lambda te
 
             simulated = simulate_timing(scenario, progress=lambda now_s: report(f"{now_s:.1f} virtual s"))
         else:
-            from taut.simulator.numeric import simulate_script
+            from taut.simulator.script.run import simulate_script
 
             simulated = simulate_script(
                 scenario, progress=lambda now_s, steps: report(f"{now_s:.1f} virtual s, {steps:,} steps")

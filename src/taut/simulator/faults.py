@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from taut.core.messages import SUPERVISOR
 from taut.errors import Misuse
-from taut.simulator.quantities import parse_duration, parse_whole
+from taut.simulator.models.units import parse_duration, parse_whole
 
 
 @dataclass(frozen=True, slots=True)

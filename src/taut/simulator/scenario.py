@@ -8,12 +8,12 @@ from dataclasses import MISSING, asdict, dataclass, field, fields
 from typing import Any
 
 from taut.errors import Misuse
-from taut.simulator.costs import Costs
 from taut.simulator.fault_checks import check_fault
 from taut.simulator.faults import KINDS, Fault, kind_of, mentioned, newcomers
-from taut.simulator.links import Link, Links
-from taut.simulator.records import by_pair, by_rank, fields_of, table
-from taut.simulator.speeds import Speeds
+from taut.simulator.json_tables import by_pair, by_rank, fields_of, table
+from taut.simulator.models.costs import Costs
+from taut.simulator.models.links import Link, Links
+from taut.simulator.models.speeds import Speeds
 from taut.written import did_you_mean
 
 MOST_WORKERS = 65_536

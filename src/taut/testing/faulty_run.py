@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from taut.simulator.links import Link, Links
-from taut.simulator.numeric import simulate_script
+from taut.simulator.models.links import Link, Links
+from taut.simulator.models.speeds import Speeds
 from taut.simulator.scenario import Scenario
-from taut.simulator.speeds import Speeds
+from taut.simulator.script.run import simulate_script
 from taut.testing.fault_plan import FaultPlan
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ cut heals again: a run whose every worker died, or whose halves never meet again
 from __future__ import annotations
 
 from taut.core.messages import SUPERVISOR
-from taut.simulator.dice import Dice
+from taut.simulator.models.rng import Dice
 from taut.testing.fault_plan import FaultPlan
 
 MOST_FAULTS = 4

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from taut.errors import Misuse, TautError
-from taut.simulator.dice import Dice
 from taut.simulator.faults import newcomers
+from taut.simulator.models.rng import Dice
 from taut.strategies.compatibility import combine
 from taut.strategies.phases import parse_schedule
 from taut.strategies.registry import REGISTRY

@@ -8,13 +8,13 @@ import pytest
 
 from taut.collectives import named
 from taut.errors import Misuse
-from taut.simulator.costs import CodecCost, Costs
-from taut.simulator.network import Link, Links, wire_nbytes
+from taut.simulator.models.costs import CodecCost, Costs
+from taut.simulator.models.network import Link, Links, wire_nbytes
+from taut.simulator.models.speeds import Speeds
 from taut.simulator.result import Simulated
 from taut.simulator.scenario import Scenario
-from taut.simulator.speeds import Speeds
 from taut.simulator.timing.simulation import simulate_timing
-from taut.simulator.timing.sizes import FRAME_NBYTES
+from taut.simulator.timing.stand_ins import FRAME_NBYTES
 from taut.simulator.trace import Trace
 from taut.strategies.delivery.flow_control import SEEN_EVERY
 from taut.strategies.registry import REGISTRY

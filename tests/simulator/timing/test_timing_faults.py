@@ -8,10 +8,10 @@ from hypothesis import strategies as draw
 
 from taut.errors import Misuse
 from taut.simulator.faults import Fail, Fault, Join, Pause
-from taut.simulator.network import Link, Links
+from taut.simulator.models.network import Link, Links
+from taut.simulator.models.speeds import Speeds
 from taut.simulator.result import Simulated
 from taut.simulator.scenario import Scenario
-from taut.simulator.speeds import Speeds
 from taut.simulator.timing.simulation import simulate_timing
 from taut.simulator.trace import Trace
 from taut.strategies.registry import REGISTRY, parse

@@ -8,12 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as draw
 
 from taut.collectives import named
-from taut.simulator.costs import Costs
-from taut.simulator.network import Link, Links, Shared
+from taut.simulator.models.costs import Costs
+from taut.simulator.models.network import Link, Links, Shared
+from taut.simulator.models.speeds import Speeds
 from taut.simulator.scenario import Scenario
-from taut.simulator.speeds import Speeds
-from taut.simulator.timing import rounds
-from taut.simulator.timing.rounds import table
+from taut.simulator.timing import allreduce_kernel
+from taut.simulator.timing.allreduce_kernel import table
 from taut.simulator.timing.simulation import simulate_timing
 
 FREE = Costs(message_s=0.0, send_s_per_byte=0.0, receive_s_per_byte=0.0, copy_s_per_byte=0.0)
@@ -96,7 +96,7 @@ def test_a_table_is_the_programs() -> None:
 def test_beyond_a_table_the_formula_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     links, costs = Links(Link(1e9, 1e-3)), FREE
     whole = table(named("ring"), range(40), 100_000, links, costs)
-    monkeypatch.setattr(rounds, "MOST_ENTRIES", 100)
+    monkeypatch.setattr(allreduce_kernel, "MOST_ENTRIES", 100)
     formula = table(named("ring"), range(40), 100_000, links, costs)
     starts = np.arange(40, dtype=np.float64)
     assert formula.run(starts).max() == pytest.approx(whole.run(starts).max(), rel=0.02)

@@ -9,9 +9,9 @@ from typing import Any
 from taut.core.events import Ended
 from taut.errors import MalformedMessage, Misuse
 from taut.simulator.timing.accounts import ENCODE, MERGE, WAIT
-from taut.simulator.timing.collective import TOGETHER, Together
+from taut.simulator.timing.grouped_allreduce import TOGETHER, Together
 from taut.simulator.timing.noise import Noise
-from taut.simulator.timing.sizes import in_stand_in_units, sizes_for
+from taut.simulator.timing.stand_ins import in_stand_in_units, sizes_for
 from taut.simulator.timing.streams import encode_ns
 from taut.simulator.timing.worker import SECOND_NS, Setting, Worker
 from taut.simulator.timing.world import TimingWorld

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from taut.simulator.dice import Dice
+from taut.simulator.models.rng import Dice
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

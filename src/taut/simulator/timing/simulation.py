@@ -46,7 +46,7 @@ def simulate_timing(
     whether all-reduces are executed for all places at once (None: for more than 8 workers). ``noise``: steps move the
     stand-ins at random, and ``consensus`` of the result is how far they stray, in such steps.
 
-    >>> from taut.simulator.costs import Costs
+    >>> from taut.simulator.models.costs import Costs
     >>> from taut.simulator.scenario import Scenario
     >>> free = Costs(message_s=0.0, send_s_per_byte=0.0, receive_s_per_byte=0.0, copy_s_per_byte=0.0)
     >>> simulate_timing(Scenario(workers=4, strategy="sync", steps=10, costs=free)).wall_s

@@ -23,7 +23,7 @@ from taut.core.events import (
 )
 from taut.core.messages import Updates
 from taut.simulator.timing.accounts import ENCODE, MERGE, SEND, WAIT
-from taut.simulator.timing.sizes import FRAME_NBYTES
+from taut.simulator.timing.stand_ins import FRAME_NBYTES
 from taut.simulator.timing.worker import SECOND_NS, Setting, Worker
 from taut.simulator.timing.world import TimingWorld
 from taut.worker.comm.dispatcher import TICK_S
@@ -31,7 +31,7 @@ from taut.worker.exchange.stream import EXCHANGE_SHARE, MOST_STEPS_PER_TURN, MUC
 from taut.worker.model.fragments import fragments
 
 if TYPE_CHECKING:
-    from taut.simulator.costs import CodecCost
+    from taut.simulator.models.costs import CodecCost
     from taut.simulator.scenario import Scenario
 
 TICK_NS = round(TICK_S * SECOND_NS)

@@ -16,9 +16,9 @@ from typing import Any
 
 from taut.core.messages import SUPERVISOR
 from taut.errors import RunFailed
-from taut.simulator.dice import Dice
-from taut.simulator.network import Network
-from taut.simulator.speeds import Pace
+from taut.simulator.models.network import Network
+from taut.simulator.models.rng import Dice
+from taut.simulator.models.speeds import Pace
 from taut.simulator.timing.accounts import COMPUTE, MERGE, WAIT, Account
 from taut.simulator.timing.faults import TimingFaults
 from taut.simulator.timing.history import TimingHistory

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from taut.errors import Misuse, StorageFailed
-from taut.simulator.records import fields_of, table
+from taut.simulator.json_tables import fields_of, table
 from taut.written import did_you_mean
 
 ORIGIN = "measured"  # of a file: where and when; no part of the costs

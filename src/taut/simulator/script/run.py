@@ -20,19 +20,19 @@ from typing import Any
 
 from taut.core.messages import Statistics
 from taut.errors import Misuse, RunFailed
-from taut.simulator.dice import Dice
-from taut.simulator.disruption import Disruption
-from taut.simulator.fibers import NS, Fiber, World
-from taut.simulator.injection import Injection
-from taut.simulator.network import Network
-from taut.simulator.observer import Observer
+from taut.simulator.models.network import Network
+from taut.simulator.models.rng import Dice
+from taut.simulator.models.speeds import Pace
 from taut.simulator.result import Simulated
 from taut.simulator.scenario import Scenario
-from taut.simulator.speeds import Pace
+from taut.simulator.script.connection import VirtualEntrance, VirtualWatch
+from taut.simulator.script.fault_injection import Injection
+from taut.simulator.script.fibers import NS, Fiber, World
+from taut.simulator.script.network_faults import Disruption
+from taut.simulator.script.node import Switchboard
+from taut.simulator.script.observer import Observer
+from taut.simulator.script.supervisor import VirtualSupervisor
 from taut.simulator.trace import Trace
-from taut.simulator.virtual_entrance import VirtualEntrance, VirtualWatch
-from taut.simulator.virtual_node import Switchboard
-from taut.simulator.virtual_supervisor import VirtualSupervisor
 from taut.strategies.compatibility import combine
 from taut.supervisor.run.plan import RunPlan
 from taut.supervisor.view import grouped

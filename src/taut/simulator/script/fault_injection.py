@@ -23,11 +23,11 @@ from taut.simulator.faults import (
     Throttle,
     mentioned,
 )
-from taut.simulator.fibers import NS
+from taut.simulator.script.fibers import NS
 
 if TYPE_CHECKING:
-    from taut.simulator.numeric import ScriptRun
-    from taut.simulator.virtual_entrance import VirtualEntrance
+    from taut.simulator.script.connection import VirtualEntrance
+    from taut.simulator.script.run import ScriptRun
 
 
 class Injection:

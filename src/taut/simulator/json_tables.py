@@ -26,7 +26,7 @@ def table(record: object, what: str) -> Mapping[Any, Any]:
 def fields_of(kind: type[Any], record: object, what: str, **readers: Callable[[Any], Any]) -> dict[str, Any]:
     """The arguments for the dataclass ``kind``. ``readers``: of the fields that are not plain.
 
-    >>> from taut.simulator.links import Link
+    >>> from taut.simulator.models.links import Link
     >>> fields_of(Link, {"loss": 0}, "link")
     {'loss': 0.0}
     """

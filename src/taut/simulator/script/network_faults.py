@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from taut.core.messages import SUPERVISOR
-from taut.simulator.dice import Dice
 from taut.simulator.faults import Fault, Loss, Partition, Reorder, Repeat, concerns
+from taut.simulator.models.rng import Dice
 
 NS = 1_000_000_000
 AS_IT_SHOULD = (0,)

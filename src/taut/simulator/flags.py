@@ -9,9 +9,9 @@ from typing import Any
 from taut.errors import Misuse
 from taut.quantities import link_words
 from taut.simulator.faults import Churn, parse_fail, parse_join, parse_pause
-from taut.simulator.links import CONGESTION, Link, Links, Shared
-from taut.simulator.quantities import parse_duration, parse_number, parse_rate, parse_size, parse_whole
-from taut.simulator.speeds import parse_draw
+from taut.simulator.models.links import CONGESTION, Link, Links, Shared
+from taut.simulator.models.speeds import parse_draw
+from taut.simulator.models.units import parse_duration, parse_number, parse_rate, parse_size, parse_whole
 from taut.written import did_you_mean
 
 __all__ = [

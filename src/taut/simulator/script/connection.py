@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from taut.simulator.costs import Costs
-from taut.simulator.fibers import NS, Fiber
-from taut.simulator.network import Network
-from taut.simulator.speeds import Pace
+from taut.simulator.models.costs import Costs
+from taut.simulator.models.network import Network
+from taut.simulator.models.speeds import Pace
+from taut.simulator.script.fibers import NS, Fiber
+from taut.simulator.script.node import Switchboard, VirtualNode, VirtualTransport
 from taut.simulator.trace import Trace
-from taut.simulator.virtual_node import Switchboard, VirtualNode, VirtualTransport
 from taut.worker.connection import Entrance
 from taut.worker.time_split import Stopwatch
 

@@ -13,9 +13,9 @@ from __future__ import annotations
 import math
 
 from taut.core.messages import SUPERVISOR
-from taut.simulator.arithmetic import exp, log
-from taut.simulator.dice import Dice
-from taut.simulator.links import Link, Links, Shared
+from taut.simulator.models.links import Link, Links, Shared
+from taut.simulator.models.portable_math import exp, log
+from taut.simulator.models.rng import Dice
 
 __all__ = ["Link", "Links", "Network", "Shared", "wire_nbytes"]
 

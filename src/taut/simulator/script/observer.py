@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from taut.simulator.fibers import World
 from taut.simulator.result import Point
-from taut.simulator.virtual_entrance import VirtualEntrance
-from taut.simulator.virtual_supervisor import VirtualSupervisor
+from taut.simulator.script.connection import VirtualEntrance
+from taut.simulator.script.fibers import World
+from taut.simulator.script.supervisor import VirtualSupervisor
 
 LOOKS = 64  # at most, spread evenly over the run
 SHOWN_EVERY = 64  # steps

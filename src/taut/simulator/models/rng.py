@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 
-from taut.simulator.arithmetic import exponential_quantile, normal_quantile
+from taut.simulator.models.portable_math import exponential_quantile, normal_quantile
 
 _MASK = (1 << 64) - 1
 _STRIDE = 0x9E3779B97F4A7C15  # odd, so that 2^64 positions are all different

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable
 
 from taut.core.messages import SUPERVISOR, Statistics, Welcome, WorkerMessage
 from taut.errors import MalformedMessage, Misuse
-from taut.simulator.fibers import NS, World
-from taut.simulator.network import Network
-from taut.simulator.virtual_node import Switchboard, VirtualTransport
+from taut.simulator.models.network import Network
+from taut.simulator.script.fibers import NS, World
+from taut.simulator.script.node import Switchboard, VirtualTransport
 from taut.supervisor.data.lease_wal import pack
 from taut.supervisor.loop import TICK_S
 from taut.supervisor.run.actions import Action, Finished, Measured, Record, Save, SaveIndex, Send

@@ -7,9 +7,9 @@ import time
 from dataclasses import dataclass, replace
 
 from taut.errors import RunFailed
-from taut.simulator.numeric import ScriptRun, deterministic
 from taut.simulator.scenario import Scenario
-from taut.simulator.virtual_entrance import VirtualEntrance
+from taut.simulator.script.connection import VirtualEntrance
+from taut.simulator.script.run import ScriptRun, deterministic
 
 STEPS = 20
 WARM_UP = 4  # steps that allocate and compile, and are not counted

@@ -21,8 +21,8 @@ import numpy as np
 from taut.codecs import parse
 from taut.core.clock import Clock, MonotonicClock
 from taut.errors import Misuse
-from taut.simulator.costs import MEASURED, ORIGIN, CodecCost, Costs
-from taut.simulator.records import table
+from taut.simulator.json_tables import table
+from taut.simulator.models.costs import MEASURED, ORIGIN, CodecCost, Costs
 from taut.worker.codec_costs.measuring import Measured, Trial
 from taut.worker.codec_costs.synthetic_updates import Synthetic
 

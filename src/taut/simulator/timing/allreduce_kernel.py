@@ -25,16 +25,16 @@ import numpy as np
 import numpy.typing as npt
 
 from taut.collectives.schedule import ELEMENT_NBYTES, Schedule
-from taut.simulator.dice import Dice
-from taut.simulator.links import Links
-from taut.simulator.network import Network, wire_nbytes
-from taut.simulator.timing.sizes import FRAME_NBYTES
+from taut.simulator.models.links import Links
+from taut.simulator.models.network import Network, wire_nbytes
+from taut.simulator.models.rng import Dice
+from taut.simulator.timing.stand_ins import FRAME_NBYTES
 from taut.strategies.allreduce.group import LEAST_SEGMENT_ELEMENTS, PIPELINE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from taut.simulator.costs import Costs
+    from taut.simulator.models.costs import Costs
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int32]

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from taut.collectives.halving_doubling import core
-from taut.simulator.costs import CodecCost
+from taut.simulator.models.costs import CodecCost
 from taut.simulator.timing.coder import CODED_NBYTES, KINDS, StandInCoder, coder_for
 from taut.strategies.allreduce.group import LEAST_SEGMENT_ELEMENTS, OWN_NUMBERS, PIPELINE
 from taut.strategies.allreduce.sync import NUMBERS, Sync

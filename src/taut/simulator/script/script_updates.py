@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from taut.errors import Misuse, RunFailed, TautError
-from taut.simulator.numeric import ScriptRun, deterministic
 from taut.simulator.scenario import Scenario
-from taut.simulator.virtual_entrance import VirtualEntrance
+from taut.simulator.script.connection import VirtualEntrance
+from taut.simulator.script.run import ScriptRun, deterministic
 from taut.worker.standalone.worker import Vector
 
 if TYPE_CHECKING:

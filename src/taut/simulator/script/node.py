@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from taut.core.messages import SUPERVISOR, Member, Note
-from taut.simulator.fibers import NS, Fiber, World
+from taut.simulator.script.fibers import NS, Fiber, World
 from taut.transport.framing import nbytes
 from taut.transport.transport import Envelope
 from taut.worker.comm.comm_thread import Node
@@ -16,9 +16,9 @@ from taut.worker.comm.dispatcher import TICK_S
 from taut.worker.comm.phase_protocol import Stage
 
 if TYPE_CHECKING:
-    from taut.simulator.disruption import Disruption
-    from taut.simulator.network import Network
-    from taut.simulator.virtual_supervisor import VirtualSupervisor
+    from taut.simulator.models.network import Network
+    from taut.simulator.script.network_faults import Disruption
+    from taut.simulator.script.supervisor import VirtualSupervisor
 
 CAPACITY = 64  # messages under way per link, as on the zmq transport
 FRAMING_NBYTES = 40  # what ZeroMQ and CURVE add to a message

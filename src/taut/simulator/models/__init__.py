@@ -1,0 +1,1 @@
+"""Models of machines: network, links, speeds, costs."""

@@ -1,0 +1,1 @@
+"""Simulate a script: every worker really trains, in virtual time."""
