@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from taut.comparison.comparison import Comparison, conduct
-from taut.comparison.history import Moment
-from taut.comparison.job import Job, Report
-from taut.comparison.matrix import Cell, expand
-from taut.comparison.record import RunRecord, failed, of_cell
+from taut.comparison.runs.comparison import Comparison, conduct
+from taut.comparison.runs.history import Moment
+from taut.comparison.runs.job import Job, Report
+from taut.comparison.runs.matrix import Cell, expand
+from taut.comparison.runs.record import RunRecord, failed, of_cell
 
 BEST = {"sync": 0.95, "async": 0.93, "gossip": 0.9}
 

@@ -14,10 +14,10 @@ from typer.testing import CliRunner
 
 from taut.cli.compare import compare
 from taut.cli.options import PASS_ON
-from taut.comparison.job import Job
-from taut.comparison.matrix import expand
-from taut.comparison.one_run import run_really
-from taut.comparison.table import Table
+from taut.comparison.report.table import Table
+from taut.comparison.runs.job import Job
+from taut.comparison.runs.matrix import expand
+from taut.comparison.runs.real_run import run_really
 from taut.errors import Misuse
 
 TRAIN = """

@@ -13,12 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from made_up import Runner, compared, record
 
-from taut.comparison.columns import columns, fitting
-from taut.comparison.comparison import Comparison
-from taut.comparison.drawing import spread_out
-from taut.comparison.history import Reading, on_grid
-from taut.comparison.record import RunRecord
-from taut.comparison.table import Table, summarise, tidy
+from taut.comparison.report.columns import columns, fitting
+from taut.comparison.report.style import spread_out
+from taut.comparison.report.table import Table, summarise, tidy
+from taut.comparison.runs.comparison import Comparison
+from taut.comparison.runs.history import Reading, on_grid
+from taut.comparison.runs.record import RunRecord
 
 DRAWN = {
     "quality-time",

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from made_up import record
 
-from taut.comparison.findings import apart, contest, findings
-from taut.comparison.record import RunRecord
-from taut.comparison.table import summarise, tidy
-from taut.comparison.target import Target, metric_of, parse_target, reached
+from taut.comparison.report.findings import apart, contest, findings
+from taut.comparison.report.table import summarise, tidy
+from taut.comparison.runs.record import RunRecord
+from taut.comparison.runs.target import Target, metric_of, parse_target, reached
 
 
 def told(records: Sequence[RunRecord], target: Target | None = None) -> str:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taut.comparison.listing import split, split_all, whole_numbers
+from taut.comparison.runs.listing import split, split_all, whole_numbers
 from taut.errors import Misuse
 from taut.strategies.registry import REGISTRY
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from taut.comparison.job import Job
-from taut.comparison.matrix import expand
+from taut.comparison.runs.job import Job
+from taut.comparison.runs.matrix import expand
 from taut.errors import Misuse
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from made_up import Runner, compared, script
 
-from taut.comparison.comparison import Interrupted
-from taut.comparison.record import RunRecord
+from taut.comparison.runs.comparison import Interrupted
+from taut.comparison.runs.record import RunRecord
 
 
 def test_nothing_is_made_twice(tmp_path: Path) -> None:

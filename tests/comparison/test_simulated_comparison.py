@@ -15,9 +15,9 @@ from taut.cli import compare_scenario
 from taut.cli.compare import compare
 from taut.cli.machines import Machines
 from taut.cli.options import PASS_ON
-from taut.comparison.job import Job
-from taut.comparison.matrix import expand
-from taut.comparison.simulated_run import fitting, record_of, scenario_of
+from taut.comparison.runs.job import Job
+from taut.comparison.runs.matrix import expand
+from taut.comparison.runs.simulated_run import fitting, record_of, scenario_of
 from taut.core.messages import Statistics
 from taut.errors import Misuse
 from taut.simulator.result import Point, Simulated

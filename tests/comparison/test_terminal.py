@@ -7,8 +7,8 @@ import io
 from made_up import record
 from rich.console import Console
 
-from taut.comparison.matrix import Cell
-from taut.comparison.terminal import Progress
+from taut.comparison.report.progress import Progress
+from taut.comparison.runs.matrix import Cell
 
 
 def test_an_error_that_many_runs_have_is_said_once() -> None:

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from taut.adviser.record import Probe
     from taut.adviser.report import Report
     from taut.adviser.verification import Verified
-    from taut.comparison.columns import Column
+    from taut.comparison.report.columns import Column
     from taut.simulator.models.costs import Costs
 
 VERIFIED = 2  # so many of the best are run
@@ -216,7 +216,7 @@ def _row(report: Report, prediction: Prediction) -> dict[str, str]:
 
 
 def _columns() -> list[Column]:
-    from taut.comparison.columns import Column
+    from taut.comparison.report.columns import Column
 
     words = ("strategy", "shares")
     ranks = {"late": 4, "waits": 3, "sent/step": 2, "step": 1}  # those that are left out first where there is no room

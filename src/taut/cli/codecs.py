@@ -122,7 +122,7 @@ def codecs(
 def chosen(given: Sequence[str], only: str | None) -> list[str]:
     """The codecs to speak of, each checked: all of them where none is named."""
     from taut.codecs import REGISTRY, parse
-    from taut.comparison.listing import split_all
+    from taut.comparison.runs.listing import split_all
 
     named = [*given, *(split_all([only], REGISTRY) if only else ())]
     if only is not None and not named:

@@ -35,10 +35,10 @@ from taut.cli.options import OUTPUT, RUN, Config, Finish, Json, Quiet, ScriptArg
 from taut.errors import Misuse
 
 if TYPE_CHECKING:
-    from taut.comparison.comparison import Comparison
-    from taut.comparison.job import Job
-    from taut.comparison.matrix import Matrix
-    from taut.comparison.record import RunRecord
+    from taut.comparison.runs.comparison import Comparison
+    from taut.comparison.runs.job import Job
+    from taut.comparison.runs.matrix import Matrix
+    from taut.comparison.runs.record import RunRecord
 
 Choices = list[str] | None
 Strategies = Annotated[
@@ -129,8 +129,8 @@ def compare(
     {seed} and {workers} in the script's arguments become the run's own. Ctrl-C leaves what is done; the same command goes
     on from there. The report is FOLDER/report.html, with pictures, tables and the commands of every run beside it.
     """
-    from taut.comparison.comparison import default_folder
-    from taut.comparison.job import Job
+    from taut.comparison.runs.comparison import default_folder
+    from taut.comparison.runs.job import Job
 
     matrix = wanted(strategies, codecs, topologies, workers, seeds, finish, None if simulate else config, not simulate)
     machines = Machines(
@@ -169,8 +169,8 @@ def wanted(
 ) -> Matrix:
     """The matrix that the flags describe."""
     from taut.codecs.registry import REGISTRY as CODECS
-    from taut.comparison.listing import split_all, whole_numbers
-    from taut.comparison.matrix import expand
+    from taut.comparison.runs.listing import split_all, whole_numbers
+    from taut.comparison.runs.matrix import expand
     from taut.strategies.registry import REGISTRY as STRATEGIES
     from taut.topologies.registry import REGISTRY as TOPOLOGIES
 
@@ -214,8 +214,8 @@ def conducted(
     job: Job, matrix: Matrix, folder: Path, target: str | None, resume: bool, silent: bool
 ) -> tuple[Comparison, int]:
     """All runs, and the exit code: an interrupted comparison still has a report on what there is."""
-    from taut.comparison.comparison import Interrupted, Unwatched, conduct
-    from taut.comparison.terminal import Progress
+    from taut.comparison.report.progress import Progress
+    from taut.comparison.runs.comparison import Interrupted, Unwatched, conduct
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt
@@ -253,10 +253,10 @@ def record(made: Comparison, page: Path) -> dict[str, Any]:
 def show(made: Comparison, page: Path) -> None:
     """The table, as wide as the terminal lets it be, the findings, and where the report is."""
     from taut.cli.tables import fitting_table
-    from taut.comparison.columns import columns
-    from taut.comparison.page import about
-    from taut.comparison.report import remarks
-    from taut.comparison.terminal import reason_of
+    from taut.comparison.report.columns import columns
+    from taut.comparison.report.files import remarks
+    from taut.comparison.report.page import about
+    from taut.comparison.report.progress import reason_of
 
     console = results()
     listed = columns(made.summary, made.metric, made.target is not None)

@@ -12,7 +12,7 @@ from taut.cli.machines import Machines
 from taut.cli.simulate import sized
 
 if TYPE_CHECKING:
-    from taut.comparison.job import Job
+    from taut.comparison.runs.job import Job
     from taut.simulator.scenario import Scenario
 
 
@@ -45,7 +45,7 @@ def simulated_job(
 def _measured_once(
     scenario: Scenario, step_s: float | None, parameters: int | None, timing_only: bool, folder: Path, silent: bool
 ) -> Scenario:
-    from taut.comparison.record import write
+    from taut.comparison.runs.record import write
 
     text = Path(scenario.script).read_bytes() + repr(scenario.args).encode()
     file = folder / "measured" / f"{blake2b(text, digest_size=8).hexdigest()}.json"

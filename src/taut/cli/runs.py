@@ -11,7 +11,7 @@ from taut.config import resolve
 from taut.supervisor.storage.store_reader import list_runs
 
 if TYPE_CHECKING:
-    from taut.comparison.columns import Column
+    from taut.comparison.report.columns import Column
 
 
 def runs(runs_dir: RunsDir = None, config: Config = None, as_json: Json = False) -> None:
@@ -31,7 +31,7 @@ def runs(runs_dir: RunsDir = None, config: Config = None, as_json: Json = False)
 
 
 def _columns() -> list[Column]:
-    from taut.comparison.columns import Column
+    from taut.comparison.report.columns import Column
 
     return [
         Column("run", lambda row: str(row["name"]), words=True),

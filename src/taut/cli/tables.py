@@ -11,8 +11,8 @@ from rich.table import Table
 from rich.text import Text
 
 if TYPE_CHECKING:
-    from taut.comparison.columns import Column
-    from taut.comparison.table import Row
+    from taut.comparison.report.columns import Column
+    from taut.comparison.report.table import Row
 
 
 def print_item(console: Console, text: str) -> None:
@@ -27,7 +27,7 @@ def print_item(console: Console, text: str) -> None:
 
 def fitting_table(rows: Sequence[Row], columns: Sequence[Column], width: int) -> Table:
     """Return the table with as many of ``columns`` as fit into ``width`` characters."""
-    from taut.comparison.columns import fitting
+    from taut.comparison.report.columns import fitting
 
     chosen = fitting(rows, columns, width)
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), collapse_padding=True)

@@ -12,7 +12,7 @@ curves.py, drawing.py, charts.py, bars.py, page.py, report.py    the report
 
 from __future__ import annotations
 
-from taut.comparison.comparison import Comparison, compare
-from taut.comparison.record import RunRecord
+from taut.comparison.runs.comparison import Comparison, compare
+from taut.comparison.runs.record import RunRecord
 
 __all__ = ["Comparison", "RunRecord", "compare"]

@@ -8,8 +8,8 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from taut.comparison.record import RunRecord
-from taut.comparison.target import Target, reached
+from taut.comparison.runs.record import RunRecord
+from taut.comparison.runs.target import Target, reached
 from taut.supervisor.metrics import PARTS
 
 Row = dict[str, Any]

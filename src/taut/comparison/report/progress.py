@@ -12,13 +12,13 @@ from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TextColu
 from rich.progress import Progress as Bar
 from rich.table import Column
 
-from taut.comparison.labels import figure, seconds
-from taut.comparison.matrix import Cell
-from taut.comparison.record import RunRecord
+from taut.comparison.report.labels import figure, seconds
+from taut.comparison.runs.matrix import Cell
+from taut.comparison.runs.record import RunRecord
 
 
 class Progress:
-    """A watcher of ``taut.comparison.comparison.conduct``, which writes to ``console`` unless it is ``silent``."""
+    """A watcher of ``taut.comparison.runs.comparison.conduct``, which writes to ``console`` unless it is ``silent``."""
 
     def __init__(self, console: Console, silent: bool = False) -> None:
         self.console, self.silent = console, silent

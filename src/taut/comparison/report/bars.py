@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from taut.comparison.curves import distance_curve
-from taut.comparison.drawing import FAINT, Chart, drawn, label_ends
-from taut.comparison.labels import seconds, workers
-from taut.comparison.record import RunRecord
-from taut.comparison.scene import Scene, Series
+from taut.comparison.report.chart_data import Scene, Series
+from taut.comparison.report.curves import distance_curve
+from taut.comparison.report.labels import seconds, workers
+from taut.comparison.report.style import FAINT, Chart, drawn, label_ends
+from taut.comparison.runs.record import RunRecord
 from taut.supervisor.metrics import PARTS
 
 PART_COLOURS = ("#0072B2", "#E69F00", "#CC79A7", "#D55E00", "#009E73", "#56B4E9", FAINT)

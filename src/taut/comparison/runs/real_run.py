@@ -13,10 +13,10 @@ from typing import Any
 
 import msgspec
 
-from taut.comparison.history import Reading, on_grid
-from taut.comparison.job import Job, Report
-from taut.comparison.matrix import Cell
-from taut.comparison.record import RunRecord, failed, known, of_cell, of_workers
+from taut.comparison.runs.history import Reading, on_grid
+from taut.comparison.runs.job import Job, Report
+from taut.comparison.runs.matrix import Cell
+from taut.comparison.runs.record import RunRecord, failed, known, of_cell, of_workers
 from taut.core.messages import Statistics
 from taut.errors import Misuse
 from taut.supervisor.storage.store_reader import RunRecord as StoredRun

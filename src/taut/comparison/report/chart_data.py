@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from taut.comparison.comparison import Comparison
-from taut.comparison.drawing import Look, look
-from taut.comparison.labels import names
-from taut.comparison.record import RunRecord
-from taut.comparison.table import Row, series
-from taut.comparison.target import Metric
+from taut.comparison.report.labels import names
+from taut.comparison.report.style import Look, look
+from taut.comparison.report.table import Row, series
+from taut.comparison.runs.comparison import Comparison
+from taut.comparison.runs.record import RunRecord
+from taut.comparison.runs.target import Metric
 
 MOST_PANELS = 4
 Series = tuple[str, str, str]

@@ -8,10 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from taut.comparison.history import Reading, on_grid
-from taut.comparison.job import Job, Report
-from taut.comparison.matrix import Cell, Matrix, Skipped
-from taut.comparison.record import RunRecord, failed, known, of_cell, of_workers
+from taut.comparison.runs.history import Reading, on_grid
+from taut.comparison.runs.job import Job, Report
+from taut.comparison.runs.matrix import Cell, Matrix, Skipped
+from taut.comparison.runs.record import RunRecord, failed, known, of_cell, of_workers
 from taut.errors import Misuse, TautError
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from taut.comparison.table import Row
+from taut.comparison.report.table import Row
 
 UNITS_OF_TIME = ((86_400.0, "d"), (3_600.0, "h"), (60.0, "min"))
 

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from taut.comparison.matrix import Cell
+from taut.comparison.runs.matrix import Cell
 from taut.errors import Misuse
 
 if TYPE_CHECKING:
-    from taut.comparison.record import RunRecord
+    from taut.comparison.runs.record import RunRecord
     from taut.simulator.scenario import Scenario
 
 Report = Callable[[str], None]  # told in words how far a run is, where that is known

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from taut.comparison.record import RunRecord
-from taut.comparison.target import Metric, loss_curve
+from taut.comparison.runs.record import RunRecord
+from taut.comparison.runs.target import Metric, loss_curve
 
 if TYPE_CHECKING:
     import numpy as np

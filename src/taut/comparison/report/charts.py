@@ -6,14 +6,14 @@ from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from typing import Any
 
-from taut.comparison.bars import consensus, staleness, time_split, to_target
-from taut.comparison.comparison import Comparison
-from taut.comparison.curves import Over, curve, has_curves
-from taut.comparison.drawing import FAINT, INCH_HEIGHT, INK, Chart, drawn, label_ends
-from taut.comparison.labels import workers
-from taut.comparison.scene import Scene
-from taut.comparison.table import series
-from taut.comparison.target import Metric
+from taut.comparison.report.bars import consensus, staleness, time_split, to_target
+from taut.comparison.report.chart_data import Scene
+from taut.comparison.report.curves import Over, curve, has_curves
+from taut.comparison.report.labels import workers
+from taut.comparison.report.style import FAINT, INCH_HEIGHT, INK, Chart, drawn, label_ends
+from taut.comparison.report.table import series
+from taut.comparison.runs.comparison import Comparison
+from taut.comparison.runs.target import Metric
 
 CALLED = {"score": "validation score", "loss": "training loss"}
 TIME_UNITS = ((7_200.0, 3_600.0, "hours"), (180.0, 60.0, "minutes"), (1.0, 1.0, "seconds"), (0.0, 1e-3, "milliseconds"))

@@ -5,12 +5,12 @@ from __future__ import annotations
 import platform
 from pathlib import Path
 
-from taut.comparison.charts import charts
-from taut.comparison.columns import columns, markdown
-from taut.comparison.comparison import Comparison
-from taut.comparison.labels import listed, workers
-from taut.comparison.page import about, page
-from taut.comparison.record import write
+from taut.comparison.report.charts import charts
+from taut.comparison.report.columns import columns, markdown
+from taut.comparison.report.labels import listed, workers
+from taut.comparison.report.page import about, page
+from taut.comparison.runs.comparison import Comparison
+from taut.comparison.runs.record import write
 from taut.config import cores
 
 PAGE = "report.html"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from taut.comparison.labels import seconds, size, with_spread
-from taut.comparison.table import Row
-from taut.comparison.target import Metric
+from taut.comparison.report.labels import seconds, size, with_spread
+from taut.comparison.report.table import Row
+from taut.comparison.runs.target import Metric
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from taut.comparison.history import smoothed
-from taut.comparison.record import RunRecord
+from taut.comparison.runs.history import smoothed
+from taut.comparison.runs.record import RunRecord
 from taut.errors import Misuse
 
 Metric = Literal["score", "loss"]

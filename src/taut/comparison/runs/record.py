@@ -13,9 +13,9 @@ from typing import Any, Literal
 
 import msgspec
 
-from taut.comparison.history import Moment, last_loss
-from taut.comparison.job import Job
-from taut.comparison.matrix import Cell
+from taut.comparison.runs.history import Moment, last_loss
+from taut.comparison.runs.job import Job
+from taut.comparison.runs.matrix import Cell
 from taut.core.messages import Statistics
 from taut.supervisor.metrics import PARTS, cluster_rate, compression, total
 

@@ -8,14 +8,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from taut.comparison.findings import findings
-from taut.comparison.job import Job, Runner
-from taut.comparison.matrix import Cell, Matrix, Skipped, expand
-from taut.comparison.one_run import run_really
-from taut.comparison.record import RunRecord, keep, kept
-from taut.comparison.simulated_run import fitting, run_simulated
-from taut.comparison.table import Table, summarise, tidy
-from taut.comparison.target import Metric, Target, check_target, metric_of, parse_target
+from taut.comparison.report.findings import findings
+from taut.comparison.report.table import Table, summarise, tidy
+from taut.comparison.runs.job import Job, Runner
+from taut.comparison.runs.matrix import Cell, Matrix, Skipped, expand
+from taut.comparison.runs.real_run import run_really
+from taut.comparison.runs.record import RunRecord, keep, kept
+from taut.comparison.runs.simulated_run import fitting, run_simulated
+from taut.comparison.runs.target import Metric, Target, check_target, metric_of, parse_target
 
 if TYPE_CHECKING:
     from taut.simulator.scenario import Scenario
@@ -91,7 +91,7 @@ class Comparison:
 
     def write(self) -> Path:
         """The report, into the folder; the page's path."""
-        from taut.comparison.report import write_report
+        from taut.comparison.report.files import write_report
 
         return write_report(self)
 
