@@ -18,7 +18,7 @@ from starlette.types import Message, Receive, Scope, Send
 from taut.dashboard.guard import HEADERS, Asked, Declined, check
 from taut.dashboard.history import History
 from taut.dashboard.limits import Limits
-from taut.dashboard.pulse import Pulse
+from taut.dashboard.poller import Pulse
 from taut.dashboard.records import Done, Drain, Problem
 from taut.dashboard.secret import Keeper, unmapped
 from taut.dashboard.sources import Source
