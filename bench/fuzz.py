@@ -32,21 +32,21 @@ def portion(what: str, seed: int, count: int) -> tuple[int, int, str]:
     try:
         if what == "payloads":
             from taut.testing import fuzz_payloads
-            from taut.testing.payload_samples import SIZE, payload_samples
+            from taut.testing.fuzz.payload_samples import SIZE, payload_samples
 
             fuzzed = fuzz_payloads(payload_samples(), SIZE, count, seed)
             return fuzzed.refused, fuzzed.taken, ""
         if what == "handlers":
-            from taut.testing.handler_fuzz import fuzz_handlers
+            from taut.testing.fuzz.handler_fuzz import fuzz_handlers
 
             return 0, fuzz_handlers(count, seed).kinds.total(), ""
         if what == "peers":
-            from taut.testing.peer_fuzz import fuzz_peers
+            from taut.testing.fuzz.peer_fuzz import fuzz_peers
 
             lies = fuzz_peers(count, seed)
             return lies.refused, lies.taken, ""
-        from taut.testing.frame_fuzz import fuzz_frames
-        from taut.testing.message_samples import message_samples
+        from taut.testing.fuzz.frame_fuzz import fuzz_frames
+        from taut.testing.fuzz.message_samples import message_samples
 
         decoded = fuzz_frames(message_samples(), count, seed)
         return decoded.refused, decoded.taken, ""

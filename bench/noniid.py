@@ -23,8 +23,8 @@ import numpy as np
 
 from report import Row, arguments, report, row
 from taut.strategies import parse
-from taut.testing.method_actor import Actor
-from taut.testing.method_world import MethodWorld
+from taut.testing.worlds.method_actor import Actor
+from taut.testing.worlds.method_world import MethodWorld
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 Slope = Callable[[np.ndarray, int], np.ndarray]  # the gradient at x of a worker's next batch

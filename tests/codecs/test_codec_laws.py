@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from taut.codecs import REGISTRY, Tether, Threshold, merge, parse, snap
 from taut.codecs.wire.payload import Kind, header
-from taut.testing.codec_check import check_codec, check_scenario
+from taut.testing.checks.codec_check import check_codec, check_scenario
 
 SPECS = [
     "tether",

@@ -13,7 +13,7 @@ from taut.codecs import REGISTRY, Compressor, Facts, Feedback, Int8, Memory, Sig
 from taut.codecs.algorithms.qsgd import QSGD
 from taut.codecs.registry import COMPRESSORS
 from taut.testing import check_codec, check_compressor
-from taut.testing.compressor_check import check_error, throws_dice
+from taut.testing.checks.compressor_check import check_error, throws_dice
 
 SPECS = [
     "topk:density=1",

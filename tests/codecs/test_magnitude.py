@@ -10,7 +10,7 @@ from taut.codecs.wire.magnitude import FAR, reach
 from taut.codecs.wire.merge import expand
 from taut.codecs.wire.payload import COUNTS, PAIRS, Header, Kind, build, header, index_type
 from taut.errors import MalformedMessage
-from taut.testing.payload_samples import SIZE, payload_samples
+from taut.testing.fuzz.payload_samples import SIZE, payload_samples
 
 ALLOWED = FAR * 8.0  # of weights that begin below 1/4
 

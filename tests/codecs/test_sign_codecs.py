@@ -16,7 +16,7 @@ from taut.codecs.wire.layouts import FORMS
 from taut.codecs.wire.layouts.onebit import preamble
 from taut.codecs.wire.payload import HEADER, Header, Kind, body_of, build, header
 from taut.errors import MalformedMessage, Misuse
-from taut.testing.codec_check import check_codec
+from taut.testing.checks.codec_check import check_codec
 
 special = st.sampled_from([0.0, -0.0, 1e-45, -1e-45, 1.0, -1.0])
 elements = st.floats(-(2.0**100), 2.0**100, width=32) | special

@@ -14,7 +14,7 @@ from taut.codecs.algorithms.randomk import progression
 from taut.codecs.math.topk_select import SAMPLE, largest
 from taut.codecs.wire.payload import HEADER, Header, Kind, build
 from taut.errors import MalformedMessage, Misuse
-from taut.testing.codec_check import check_codec
+from taut.testing.checks.codec_check import check_codec
 
 floats = st.floats(-(2.0**100), 2.0**100, width=32)
 with_ties = st.sampled_from([0.0, -0.0, 1.0, -1.0, 1e-45, -1e-45, 3.0, 3.0000002])

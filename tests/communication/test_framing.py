@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from taut.core import messages as m
 from taut.errors import MalformedMessage
-from taut.testing.frame_fuzz import fuzz_frames
-from taut.testing.message_samples import message_samples
+from taut.testing.fuzz.frame_fuzz import fuzz_frames
+from taut.testing.fuzz.message_samples import message_samples
 from taut.transport import framing
 from taut.transport.framing import LIMIT_NBYTES, MAGIC, decode, encode, nbytes, payload_count
 

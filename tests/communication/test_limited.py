@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from taut.core.messages import SUPERVISOR, Member
 from taut.quantities import LinkSpeed, parse_link
 from taut.testing import FakeClock
-from taut.testing.transport_check import CHECKS, Network
+from taut.testing.checks.transport_check import CHECKS, Network
 from taut.transport.keys import WorkerKeys
 from taut.transport.limited import LimitedTransport
 from taut.transport.memory import MemoryNetwork

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from taut.core.messages import Member
-from taut.testing.transport_check import CHECKS, Network, check_transport
+from taut.testing.checks.transport_check import CHECKS, Network, check_transport
 from taut.transport.keys import WorkerKeys
 from taut.transport.memory import MemoryNetwork
 from taut.transport.transport import Transport
@@ -54,6 +54,6 @@ def test_the_suite_catches_a_transport_that_swallows_messages() -> None:
         return lossy
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("taut.testing.transport_carrying.DEADLINE_S", 0.2)
+        patch.setattr("taut.testing.checks.transport_carrying.DEADLINE_S", 0.2)
         with pytest.raises(AssertionError):
             check_transport(network)

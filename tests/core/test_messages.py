@@ -15,7 +15,7 @@ from msgspec import inspect
 from taut.core import messages as m
 from taut.core.messages.base import Tidy
 from taut.errors import MalformedMessage
-from taut.testing.message_samples import message_samples
+from taut.testing.fuzz.message_samples import message_samples
 from taut.transport.framing import decode, encode, payload_count
 
 FAMILIES = (m.PeerMessage, m.WorkerMessage, m.SupervisorMessage)

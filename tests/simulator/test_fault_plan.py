@@ -21,7 +21,7 @@ from taut.simulator.script.fibers import NS
 from taut.simulator.script.network_faults import Disruption
 from taut.simulator.timing.simulation import simulate_timing
 from taut.testing import FaultPlan, run_with_faults
-from taut.testing.random_plans import random_plan
+from taut.testing.faults.random_plans import random_plan
 
 JOB = Path(__file__).with_name("tiny_job.py")
 

@@ -12,7 +12,7 @@ from taut.strategies.delivery.channels import Channels
 from taut.supervisor.run.admission import Roll
 from taut.supervisor.run.cluster import Cluster
 from taut.testing import FaultPlan, run_with_faults
-from taut.testing.soak_cases import JOB
+from taut.testing.soak.cases import JOB
 
 STEP_S = 0.05
 

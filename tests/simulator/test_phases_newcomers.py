@@ -10,8 +10,8 @@ from taut.simulator.models.links import Link, Links
 from taut.simulator.models.rng import Dice
 from taut.simulator.result import Simulated
 from taut.testing import FaultPlan, run_with_faults
-from taut.testing.soak_laws import broken_laws
-from taut.testing.soak_tally import TALLY
+from taut.testing.soak.laws import broken_laws
+from taut.testing.soak.tally import TALLY
 from taut.worker.admission import Admission
 
 JOB = Path(broken_laws.__code__.co_filename).with_name("soak_job.py")

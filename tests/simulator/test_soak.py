@@ -13,11 +13,11 @@ from taut.simulator.scenario import Scenario
 from taut.strategies import REGISTRY
 from taut.supervisor.view import Outcome
 from taut.testing.fault_plan import FaultPlan
-from taut.testing.random_plans import random_plan
-from taut.testing.soak import main, told
-from taut.testing.soak_cases import PHASES, STRATEGIES, TURNS, Case, case_of, check_case, check_seed
-from taut.testing.soak_laws import broken_laws
-from taut.testing.soak_tally import Tally
+from taut.testing.faults.random_plans import random_plan
+from taut.testing.soak.cases import PHASES, STRATEGIES, TURNS, Case, case_of, check_case, check_seed
+from taut.testing.soak.laws import broken_laws
+from taut.testing.soak.soak import main, told
+from taut.testing.soak.tally import Tally
 
 PLANS = 200
 AT_ONCE = 10
@@ -115,7 +115,7 @@ def test_two_ranks_at_once_and_one_who_is_not_back_are_seen() -> None:
 
 def test_a_run_that_cannot_end_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("taut.testing.soak_cases.LIMIT_S", 10.0)
+    monkeypatch.setattr("taut.testing.soak.cases.LIMIT_S", 10.0)
     apart = Case(0, "dpsgd", "", "", 4, FaultPlan().cut(0, 1).at(0.5))
     (broken,) = check_case(apart).broken
     assert "not over after 10 s of virtual time" in broken and "[0, 1, 2, 3]" in broken
@@ -131,7 +131,7 @@ def test_a_failing_seed_is_replayed_by_one_command(
     assert main(["--seed", "6", "--trace", "again.json"]) == 0
     assert Path("again.json").read_bytes() == first, "the same plan, to the byte"
     broken = replace(check_seed(6), broken=("a law",))
-    assert "python -m taut.testing.soak --seed 6 --trace soak-6.json" in told(broken)
+    assert "python -m taut.testing.soak.soak --seed 6 --trace soak-6.json" in told(broken)
 
 
 def test_misuse_of_the_command(capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,8 +10,8 @@ import numpy as np
 
 from taut.core.events import Ended
 from taut.strategies.api import Draining, HeldUp, Method, MethodEvent, Placed
-from taut.testing.method_actor import Actor
-from taut.testing.method_world import MethodWorld
+from taut.testing.worlds.method_actor import Actor
+from taut.testing.worlds.method_world import MethodWorld
 
 
 def starts(workers: int, size: int = 4, seed: int = 0) -> list[np.ndarray]:

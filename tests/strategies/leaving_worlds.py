@@ -11,8 +11,8 @@ import numpy as np
 from taut.codecs import expand
 from taut.strategies.api import Heard, Leaving, Method, MethodEvent, Placed, Tell
 from taut.strategies.delivery.residual_handoff import KINDS, Inheritance
-from taut.testing.codec_actor import CodecActor, CoderActor, with_codec, with_coder
-from taut.testing.method_world import MethodWorld
+from taut.testing.worlds.codec_actor import CodecActor, CoderActor, with_codec, with_coder
+from taut.testing.worlds.method_world import MethodWorld
 
 Sum = np.ndarray
 

@@ -21,8 +21,8 @@ from taut.strategies.periodic.fedavg import FedAvg
 from taut.strategies.registry import parse
 from taut.strategies.server.center import Centre
 from taut.strategies.server.easgd import EASGD
-from taut.testing.method_actor import Actor
-from taut.testing.method_world import MethodWorld
+from taut.testing.worlds.method_actor import Actor
+from taut.testing.worlds.method_world import MethodWorld
 from taut.topologies.registry import parse as parse_topology
 
 SEEDS = st.integers(0, 2**31)

@@ -6,7 +6,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from taut.strategies.broadcast.broadcast import Broadcast
-from taut.testing.strategy_check import check_strategy, merge_sets
+from taut.testing.checks.strategy_check import check_strategy, merge_sets
 
 
 @given(

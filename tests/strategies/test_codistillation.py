@@ -19,8 +19,8 @@ from taut.errors import MalformedMessage, Misuse
 from taut.strategies.api import Draining, Heard, Placed, Proceed, Stepped, Tell
 from taut.strategies.gossip.codistillation import Codistillation, Codistilling, Teacher
 from taut.strategies.registry import parse
-from taut.testing.method_actor import Actor
-from taut.testing.method_world import MethodWorld
+from taut.testing.worlds.method_actor import Actor
+from taut.testing.worlds.method_world import MethodWorld
 from taut.worker.exchange.distillation import Distillation, disagreement
 from taut.worker.model.flat_params import Arena
 

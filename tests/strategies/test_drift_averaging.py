@@ -16,8 +16,8 @@ from taut.strategies.periodic.dynamic import Dynamic
 from taut.strategies.periodic.fedavg import FedAvg
 from taut.strategies.registry import parse
 from taut.strategies.server.easgd import EASGD
-from taut.testing.method_actor import Actor, Vector
-from taut.testing.method_world import MethodWorld
+from taut.testing.worlds.method_actor import Actor, Vector
+from taut.testing.worlds.method_world import MethodWorld
 
 SEEDS = st.integers(0, 10**6)
 ROUNDS = [

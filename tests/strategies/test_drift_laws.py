@@ -15,8 +15,8 @@ from taut.strategies.gossip.gossipgrad import GossipGraD
 from taut.strategies.gossip.momentum import QuasiGlobalMomentum
 from taut.strategies.gossip.relaysgd import RelaySGD
 from taut.strategies.gossip.sgp import SGP, PushSum, debiased
-from taut.testing.method_actor import Actor
-from taut.testing.method_world import MethodWorld
+from taut.testing.worlds.method_actor import Actor
+from taut.testing.worlds.method_world import MethodWorld
 
 SEEDS = st.integers(0, 10**6)
 CONSERVING: list[tuple[Method, str]] = [

@@ -10,8 +10,8 @@ from taut.core.messages import Note
 from taut.errors import MalformedMessage
 from taut.strategies.allreduce.final_model import KIND
 from taut.strategies.registry import parse
-from taut.testing.method_actor import Actor
-from taut.testing.method_world import MethodWorld
+from taut.testing.worlds.method_actor import Actor
+from taut.testing.worlds.method_world import MethodWorld
 
 METHODS = (
     "averaging:every=2",

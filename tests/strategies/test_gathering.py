@@ -20,9 +20,9 @@ from taut.strategies.api import CODECS, COMPRESSORS, OWN_CODECS, Heard, Place
 from taut.strategies.compatibility import combine
 from taut.strategies.gossip.choco import Choco
 from taut.strategies.gossip.dpsgd import DPSGD
-from taut.testing.codec_actor import CoderActor, with_coder
-from taut.testing.method_actor import Actor
-from taut.testing.method_world import MethodWorld
+from taut.testing.worlds.codec_actor import CoderActor, with_coder
+from taut.testing.worlds.method_actor import Actor
+from taut.testing.worlds.method_world import MethodWorld
 from taut.topologies.registry import parse as parse_topology
 
 SIZE = 32

@@ -18,9 +18,9 @@ from taut.strategies.gossip.gossip import Gossip
 from taut.strategies.gossip.gossipgrad import GossipGraD, dealt, partners
 from taut.strategies.gossip.relaysgd import RelaySGD
 from taut.strategies.gossip.sgp import SGP, PushSum, limit_weights
-from taut.testing.codec_actor import with_codec
-from taut.testing.method_actor import Actor
-from taut.testing.method_world import MethodWorld
+from taut.testing.worlds.codec_actor import with_codec
+from taut.testing.worlds.method_actor import Actor
+from taut.testing.worlds.method_world import MethodWorld
 from taut.topologies.registry import parse
 
 UNEVEN = "edges:0>1,1>2,2>3,3>0,0>2,1>0"  # strongly connected; nobody's weights stay 1

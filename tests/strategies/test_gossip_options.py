@@ -9,8 +9,8 @@ from taut.errors import Misuse
 from taut.strategies import parse
 from taut.strategies.api import Method
 from taut.strategies.gossip.dpsgd import DPSGD
-from taut.testing.method_actor import Actor
-from taut.testing.method_world import MethodWorld
+from taut.testing.worlds.method_actor import Actor
+from taut.testing.worlds.method_world import MethodWorld
 from taut.topologies.registry import parse as parse_topology
 
 WORKERS, SIZE, RATE = 5, 3, 0.1

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from taut.strategies.api import Leaving
 from taut.strategies.compatibility import default_topology
 from taut.strategies.registry import METHODS, parse
-from taut.testing.codec_actor import with_codec, with_coder
-from taut.testing.method_world import MethodWorld
+from taut.testing.worlds.codec_actor import with_codec, with_coder
+from taut.testing.worlds.method_world import MethodWorld
 
 # Whose models are each worker's own; and one whose consensus is, by its definition, over those who are there.
 OWN = {"codistillation", "admm"}

@@ -16,9 +16,9 @@ from taut.strategies.broadcast.broadcast import Broadcast
 from taut.strategies.broadcast.log import Log
 from taut.strategies.compatibility import default_topology
 from taut.strategies.registry import parse
-from taut.testing.codec_actor import with_codec
-from taut.testing.method_world import MethodWorld
-from taut.testing.strategy_check import Replica, World
+from taut.testing.checks.strategy_check import Replica, World
+from taut.testing.worlds.codec_actor import with_codec
+from taut.testing.worlds.method_world import MethodWorld
 
 RANGE = struct.Struct("<III")
 BUDGET = 20 * RANGE.size

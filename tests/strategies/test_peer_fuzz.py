@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from taut.testing.peer_fuzz import fuzz_peers
+from taut.testing.fuzz.peer_fuzz import fuzz_peers
 
 
 @pytest.mark.parametrize("seed", range(3))

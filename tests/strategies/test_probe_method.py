@@ -26,9 +26,9 @@ from taut.strategies.probing.link_measurement import (
 from taut.strategies.probing.probe_method import MOST_CODECS, Probing
 from taut.strategies.probing.probe_state import CodecFigures, ProbeState
 from taut.strategies.registry import INTERNAL, REGISTRY, parse
-from taut.testing.method_actor import Actor
-from taut.testing.method_check import check_method
-from taut.testing.method_world import MethodWorld
+from taut.testing.checks.method_check import check_method
+from taut.testing.worlds.method_actor import Actor
+from taut.testing.worlds.method_world import MethodWorld
 from taut.worker.codec_costs.shadow import Shadow
 
 

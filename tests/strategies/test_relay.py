@@ -18,9 +18,9 @@ from taut.strategies.api import Draining, Heard, Stepped, Tell
 from taut.strategies.delivery.payload_batch import MANY, Sheaf, bind, unbind
 from taut.strategies.registry import on_topology, parse
 from taut.strategies.tree.relay import Relay
-from taut.testing.codec_actor import CodecActor, with_codec
-from taut.testing.method_actor import Actor
-from taut.testing.method_world import MethodWorld
+from taut.testing.worlds.codec_actor import CodecActor, with_codec
+from taut.testing.worlds.method_actor import Actor
+from taut.testing.worlds.method_world import MethodWorld
 
 SIZE = 96
 TOPOLOGIES = ("ring", "line", "star", "tree", "torus", "hypercube", "exponential", "complete")

@@ -16,9 +16,9 @@ from taut.strategies.gossip.dpsgd import DPSGD
 from taut.strategies.gossip.gossip import Gossip
 from taut.strategies.periodic.averaging import Averaging
 from taut.strategies.registry import parse
-from taut.testing.method_actor import Actor
-from taut.testing.method_check import check_method
-from taut.testing.method_world import MethodWorld
+from taut.testing.checks.method_check import check_method
+from taut.testing.worlds.method_actor import Actor
+from taut.testing.worlds.method_world import MethodWorld
 
 FINITE = st.floats(-(2.0**100), 2.0**100, width=32)
 WILD = st.floats(width=32, allow_nan=False, allow_infinity=False)

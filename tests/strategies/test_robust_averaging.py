@@ -23,8 +23,8 @@ from taut.strategies.allreduce.robust_group import RobustGroup
 from taut.strategies.allreduce.robust_mean import trimmed_count
 from taut.strategies.api import Draining, Heard, HeldUp, Place, Tell
 from taut.strategies.registry import parse
-from taut.testing.method_actor import Actor
-from taut.testing.method_world import MethodWorld
+from taut.testing.worlds.method_actor import Actor
+from taut.testing.worlds.method_world import MethodWorld
 from taut.topologies.registry import parse as parse_topology
 
 KINDS = ("median", "trimmed", "clip")

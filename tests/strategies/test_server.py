@@ -17,8 +17,8 @@ from taut.strategies.registry import parse
 from taut.strategies.server.server import Server
 from taut.strategies.server.shard import Shard, holder
 from taut.strategies.server.staleness import KINDS, Lateness, Remedy
-from taut.testing.method_actor import Actor
-from taut.testing.method_world import MethodWorld
+from taut.testing.worlds.method_actor import Actor
+from taut.testing.worlds.method_world import MethodWorld
 
 SIZE = 12
 

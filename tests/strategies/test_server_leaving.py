@@ -13,8 +13,8 @@ from taut.strategies.api import Draining, Leaving
 from taut.strategies.server.server import Server
 from taut.strategies.server.shard import Shard
 from taut.strategies.server.staleness import Remedy
-from taut.testing.method_actor import Actor
-from taut.testing.method_world import MethodWorld
+from taut.testing.worlds.method_actor import Actor
+from taut.testing.worlds.method_world import MethodWorld
 
 SIZE = 12
 

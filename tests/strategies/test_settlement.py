@@ -13,7 +13,7 @@ from taut.core.messages import Note
 from taut.errors import MalformedMessage
 from taut.strategies.allreduce.final_average import Settlement
 from taut.strategies.api import Draining, Heard
-from taut.testing.method_world import MethodWorld
+from taut.testing.worlds.method_world import MethodWorld
 
 
 def vectors(count: int, seed: int, size: int = 5) -> list[np.ndarray]:

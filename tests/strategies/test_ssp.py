@@ -15,7 +15,7 @@ from taut.strategies import parse
 from taut.strategies.broadcast.asynchronous import Asynchronous
 from taut.strategies.broadcast.broadcast import Broadcast
 from taut.strategies.broadcast.ssp import StaleSynchronous
-from taut.testing.strategy_check import World, check_strategy, merge_sets
+from taut.testing.checks.strategy_check import World, check_strategy, merge_sets
 
 
 class Paced(World):

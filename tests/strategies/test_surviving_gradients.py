@@ -13,8 +13,8 @@ from taut.core.events import PeerGone
 from taut.strategies.allreduce.sync import Sync
 from taut.strategies.allreduce.sync_state import Averaging
 from taut.strategies.api import Placed
-from taut.testing.method_actor import Actor
-from taut.testing.method_world import MethodWorld
+from taut.testing.worlds.method_actor import Actor
+from taut.testing.worlds.method_world import MethodWorld
 
 MOST, LANES, STEPS = 5, 3, 4
 

@@ -20,8 +20,8 @@ from taut.strategies.allreduce.sync import Sync
 from taut.strategies.allreduce.sync_state import Averaging, buckets
 from taut.strategies.api import Heard, Place, Stepped
 from taut.strategies.registry import parse
-from taut.testing.method_actor import Actor
-from taut.testing.method_world import MethodWorld
+from taut.testing.worlds.method_actor import Actor
+from taut.testing.worlds.method_world import MethodWorld
 from taut.topologies.registry import parse as parse_topology
 from taut.worker.model.flat_params import Arena
 from taut.worker.model.vector_views import Gradients

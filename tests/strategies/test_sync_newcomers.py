@@ -18,9 +18,9 @@ from taut.strategies.allreduce.state_transfer import Asked, Handover
 from taut.strategies.allreduce.sync import Sync
 from taut.strategies.allreduce.sync_state import Averaging
 from taut.strategies.api import Placed, Stepped
-from taut.testing.codec_actor import CoderActor
-from taut.testing.method_actor import Actor
-from taut.testing.method_world import MethodWorld
+from taut.testing.worlds.codec_actor import CoderActor
+from taut.testing.worlds.method_actor import Actor
+from taut.testing.worlds.method_world import MethodWorld
 
 MOST, SIZE, LANES, ROUNDS = 8, 4, 2, 8
 RATE, MOMENTUM = np.float32(0.1), np.float32(0.9)

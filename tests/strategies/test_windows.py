@@ -12,8 +12,8 @@ from taut.errors import MalformedMessage
 from taut.strategies.api import Heard, Refuse, Tell
 from taut.strategies.delivery.flow_control import MOST_UNSEEN, SEEN_EVERY, Windows
 from taut.strategies.gossip.gossip import Gossip
-from taut.testing.method_actor import Actor
-from taut.testing.method_world import MethodWorld
+from taut.testing.worlds.method_actor import Actor
+from taut.testing.worlds.method_world import MethodWorld
 
 SIZE, WORKERS = 8, 4
 

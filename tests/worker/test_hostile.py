@@ -25,9 +25,9 @@ from taut.strategies.compatibility import default_topology
 from taut.strategies.delivery.channels import Channels
 from taut.strategies.registry import METHODS, parse
 from taut.supervisor.service import Supervisor
-from taut.testing.codec_actor import with_codec, with_coder
 from taut.testing.hostile import HostileWorker
-from taut.testing.method_world import MethodWorld
+from taut.testing.worlds.codec_actor import with_codec, with_coder
+from taut.testing.worlds.method_world import MethodWorld
 from taut.transport.framing import encode
 from taut.transport.keys import WorkerKeys
 from taut.transport.memory import MemoryNetwork

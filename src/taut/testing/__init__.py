@@ -1,17 +1,17 @@
 """Public: what a user or a contributor needs to test codecs, transports, strategies and their own training.
 
-check_codec       a codec obeys its laws                      codec_check.py
-check_compressor  a compressor keeps what it states           compressor_check.py
-fuzz_payloads     broken payloads are refused                 codec_fuzz.py
-check_transport   a transport delivers as it must             transport_check.py
-check_strategy    any strategy survives a random history      conformance.py (streams: strategy_check.py,
+check_codec       a codec obeys its laws                      checks/codec_check.py
+check_compressor  a compressor keeps what it states           checks/compressor_check.py
+fuzz_payloads     broken payloads are refused                 fuzz/codec_fuzz.py
+check_transport   a transport delivers as it must             checks/transport_check.py
+check_strategy    any strategy survives a random history      checks/conformance.py (streams: strategy_check.py,
                                                               methods: method_check.py)
-MethodWorld       methods of many workers in one thread       method_world.py
+MethodWorld       methods of many workers in one thread       worlds/method_world.py
 LocalCluster      a supervisor and real worker processes      cluster.py
 HostileWorker     a worker that is let in and sends rubbish   hostile.py
 FakeClock         time that moves when told                   clock.py
 FaultPlan         what is to go wrong in a test, and when     fault_plan.py
-run_with_faults   a script under such a plan, in virtual time faulty_run.py
+run_with_faults   a script under such a plan, in virtual time faults/faulty_run.py
 Terminal          a command in a terminal: its screen, keys   terminal.py
 """
 
@@ -21,17 +21,17 @@ import importlib
 from typing import Any
 
 _HOMES = {
-    "check_codec": "codec_check",
-    "check_compressor": "compressor_check",
-    "fuzz_payloads": "codec_fuzz",
-    "check_transport": "transport_check",
-    "check_strategy": "conformance",
-    "MethodWorld": "method_world",
+    "check_codec": "checks.codec_check",
+    "check_compressor": "checks.compressor_check",
+    "fuzz_payloads": "fuzz.codec_fuzz",
+    "check_transport": "checks.transport_check",
+    "check_strategy": "checks.conformance",
+    "MethodWorld": "worlds.method_world",
     "LocalCluster": "cluster",
     "FakeClock": "clock",
     "HostileWorker": "hostile",
     "FaultPlan": "fault_plan",
-    "run_with_faults": "faulty_run",
+    "run_with_faults": "faults.faulty_run",
     "Terminal": "terminal",
 }
 

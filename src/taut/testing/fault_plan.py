@@ -34,7 +34,7 @@ from taut.simulator.faults import (
     mentioned,
     newcomers,
 )
-from taut.testing.fault_words import read_calls, told, written
+from taut.testing.faults.fault_words import read_calls, told, written
 from taut.written import did_you_mean
 
 
@@ -172,7 +172,7 @@ class FaultPlan:
     @classmethod
     def random(cls, seed: int, workers: int, duration_s: float, strategy: str = "async") -> FaultPlan:
         """Some faults that a run of ``workers`` for about ``duration_s`` must survive (see ``random_plans``)."""
-        from taut.testing.random_plans import random_plan
+        from taut.testing.faults.random_plans import random_plan
 
         return random_plan(seed, workers, duration_s, strategy)
 

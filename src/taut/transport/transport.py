@@ -2,7 +2,7 @@
 
 A link carries whole messages (lists of frames), in order. It may lose what was under way when a connection
 broke, and never says so: acknowledging and sending again is the strategy's log's work. Every transport must
-pass ``taut.testing.transport_check.check_transport``.
+pass ``taut.testing.checks.transport_check.check_transport``.
 """
 
 from __future__ import annotations

@@ -62,7 +62,7 @@ class Settling:
 class Settlement(Method):
     """Not a strategy to train with: ``--finish average`` runs it at the end. ``schedule``: of the all-reduce.
 
-    >>> from taut.testing.method_world import MethodWorld
+    >>> from taut.testing.worlds.method_world import MethodWorld
     >>> world = MethodWorld(Settlement(), [np.full(2, float(rank), np.float32) for rank in range(4)])
     >>> world.finish()
     >>> [x.tolist() for x in world.vectors()]

@@ -66,7 +66,7 @@ class ADPSGD(Method):
         seed: of the lots.
 
     >>> import numpy as np
-    >>> from taut.testing.method_world import MethodWorld
+    >>> from taut.testing.worlds.method_world import MethodWorld
     >>> world = MethodWorld(ADPSGD(), [np.full(1, float(rank), np.float32) for rank in range(4)], topology="ring")
     >>> world.run(60)
     >>> round(float(world.mean()[0]), 5)

@@ -74,7 +74,7 @@ class Codistillation(Method):
     columns, mse for others.
 
     >>> method = Codistillation(every=2, burn_in=4)
-    >>> from taut.testing.method_world import MethodWorld
+    >>> from taut.testing.worlds.method_world import MethodWorld
     >>> world = MethodWorld(method, [np.full(2, float(rank), np.float32) for rank in range(3)])
     >>> world.run(4)
     >>> state = world.actors[0].method_state

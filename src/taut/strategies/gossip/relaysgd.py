@@ -39,7 +39,7 @@ class RelaySGD(NeighbourRounds[Relays]):
     """``--strategy relaysgd --topology ring``: along a spanning tree of any connected graph.
 
     >>> import numpy as np
-    >>> from taut.testing.method_world import MethodWorld
+    >>> from taut.testing.worlds.method_world import MethodWorld
     >>> world = MethodWorld(RelaySGD(), [np.full(1, float(rank), np.float32) for rank in range(4)], topology="line")
     >>> world.run(40)
     >>> bool(world.spread() < 1e-3)

@@ -48,7 +48,7 @@ class ADMM(Periodic):
     ``schedule``: of the all-reduce.
 
     >>> import numpy as np
-    >>> from taut.testing.method_world import MethodWorld
+    >>> from taut.testing.worlds.method_world import MethodWorld
     >>> world = MethodWorld(ADMM(every=1), [np.full(1, float(rank), np.float32) for rank in range(3)])
     >>> world.run(1); world.finish()
     >>> [x.tolist() for x in world.vectors()]

@@ -41,7 +41,7 @@ class Averaging(Periodic):
     trains again. When nobody has trained, all x are equal already and stay.
 
     >>> import numpy as np
-    >>> from taut.testing.method_world import MethodWorld
+    >>> from taut.testing.worlds.method_world import MethodWorld
     >>> world = MethodWorld(Averaging(every=2), [np.full(1, float(rank), np.float32) for rank in range(3)])
     >>> world.run(2)
     >>> [x.tolist() for x in world.vectors()]

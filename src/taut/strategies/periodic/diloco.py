@@ -76,7 +76,7 @@ class DiLoCo(Periodic):
     of the mean, against workers whose weights are wrong: all count alike then, and send to all (robust_group.py).
 
     >>> import numpy as np
-    >>> from taut.testing.method_world import MethodWorld
+    >>> from taut.testing.worlds.method_world import MethodWorld
     >>> world = MethodWorld(DiLoCo(every=4, fragments=2), [np.zeros(5, np.float32) for _ in range(3)])
     >>> world.run(8); world.finish()
     >>> world.spread()

@@ -83,7 +83,7 @@ class Dynamic(Periodic):
     ``threshold``: D, on the squared distance; ``every``: b, steps between two checks; ``schedule``: of the all-reduce.
 
     >>> import numpy as np
-    >>> from taut.testing.method_world import MethodWorld
+    >>> from taut.testing.worlds.method_world import MethodWorld
     >>> world = MethodWorld(Dynamic(threshold=float("inf"), every=2), [np.zeros(1, np.float32) for _ in range(3)])
     >>> world.run(8)
     >>> world.messages

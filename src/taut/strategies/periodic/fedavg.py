@@ -59,7 +59,7 @@ class FedAvg(Periodic):
     ``clip`` of the chosen, at least three: all of them count alike then, and everybody sends to everybody.
 
     >>> import numpy as np
-    >>> from taut.testing.method_world import MethodWorld
+    >>> from taut.testing.worlds.method_world import MethodWorld
     >>> world = MethodWorld(FedAvg(fraction=0.5, steps=4), [np.zeros(1, np.float32) for _ in range(4)])
     >>> world.run(8, ends=True); world.finish()
     >>> world.spread()

@@ -53,7 +53,7 @@ class Probing(Method):
     ``codec_steps`` follow in which codecs are watched (0: they are not), fewer where that takes too long.
     ``watch``: their names, joined by +.
 
-    >>> from taut.testing.method_check import check_method
+    >>> from taut.testing.checks.method_check import check_method
     >>> world = check_method(Probing(steps=2, codec_steps=0, seconds=0.0), seed=3, workers=3)
     >>> all(actor.method_state.over for actor in world.actors.values())
     True

@@ -80,7 +80,7 @@ class Pushing(Orbit):
 class Delayed(Centred):
     """``--strategy diloco:delayed=true``, which makes one of these. ``every``: H; ``rate``: eta; ``decay``: mu.
 
-    >>> from taut.testing.method_world import MethodWorld
+    >>> from taut.testing.worlds.method_world import MethodWorld
     >>> world = MethodWorld(Delayed(every=2, rate=1.0, decay=0.0), [np.zeros(3, np.float32) for _ in range(2)])
     >>> world.run(4); world.finish()
     >>> world.spread()

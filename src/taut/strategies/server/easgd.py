@@ -68,7 +68,7 @@ class EASGD(Centred):
     ``shards``: the centre is cut into.
 
     >>> import numpy as np
-    >>> from taut.testing.method_world import MethodWorld
+    >>> from taut.testing.worlds.method_world import MethodWorld
     >>> world = MethodWorld(EASGD(every=1, alpha=0.5), [np.full(1, 4.0, np.float32), np.full(1, 4.0, np.float32)])
     >>> world.run(3); world.finish()
     >>> [x.tolist() for x in world.vectors()]

@@ -14,13 +14,13 @@ from taut.strategies.compatibility import combine
 from taut.strategies.phases import parse_schedule
 from taut.strategies.registry import REGISTRY
 from taut.testing.fault_plan import FaultPlan
-from taut.testing.soak_laws import broken_laws
-from taut.testing.soak_tally import TALLY
+from taut.testing.soak.laws import broken_laws
+from taut.testing.soak.tally import TALLY
 
 if TYPE_CHECKING:
     from taut.simulator.trace import Trace
 
-JOB = Path(__file__).with_name("soak_job.py")
+JOB = Path(__file__).with_name("job.py")
 STEP_S = 0.1
 LONG_STEP_S = 2.0  # in one of so many runs, which then last till somebody who was given up is back
 LONG_STEPS_OF = 6
@@ -99,7 +99,7 @@ def case_of(seed: int) -> Case:
 
 def check_case(case: Case, trace: Trace | None = None) -> Checked:
     """Run it, and see which laws it broke."""
-    from taut.testing.faulty_run import run_with_faults
+    from taut.testing.faults.faulty_run import run_with_faults
 
     samples = STEPS * BATCH * case.workers // EPOCHS
     TALLY.clear()

@@ -1,8 +1,8 @@
 """The soak: random faults over every strategy, in virtual time, and the laws after each. ``make soak``, or
 
-    python -m taut.testing.soak --plans 1000            as many plans, on all cores
-    python -m taut.testing.soak --seed 17               one of them again
-    python -m taut.testing.soak --seed 17 --trace f     with a timeline for ui.perfetto.dev
+    python -m taut.testing.soak.soak --plans 1000            as many plans, on all cores
+    python -m taut.testing.soak.soak --seed 17               one of them again
+    python -m taut.testing.soak.soak --seed 17 --trace f     with a timeline for ui.perfetto.dev
 
 Exit code 1 if a law was broken; the seeds are printed, each with the command that replays it.
 """
@@ -25,7 +25,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from taut.errors import Misuse, TautError
-from taut.testing.soak_cases import STRATEGIES, Checked, case_of, check_case, check_seed
+from taut.testing.soak.cases import STRATEGIES, Checked, case_of, check_case, check_seed
 
 PLANS = 1_000
 
@@ -51,9 +51,9 @@ def replay_command(seed: int) -> str:
     """What runs this plan again, exactly.
 
     >>> replay_command(17)
-    'python -m taut.testing.soak --seed 17 --trace soak-17.json'
+    'python -m taut.testing.soak.soak --seed 17 --trace soak-17.json'
     """
-    return f"python -m taut.testing.soak --seed {seed} --trace soak-{seed}.json"
+    return f"python -m taut.testing.soak.soak --seed {seed} --trace soak-{seed}.json"
 
 
 def told(one: Checked) -> str:
@@ -79,7 +79,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m taut.testing.soak", description="Random faults over every strategy.")
+    parser = argparse.ArgumentParser(
+        prog="python -m taut.testing.soak.soak", description="Random faults over every strategy."
+    )
     parser.add_argument("--plans", type=int, default=PLANS, help="how many (%(default)s)")
     parser.add_argument("--first", type=int, default=0, help="the first seed (%(default)s)")
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)), help="processes (%(default)s)")

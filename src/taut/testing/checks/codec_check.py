@@ -20,7 +20,7 @@ from taut.codecs import Codec, Feedback, State, expand, merge, parse, snap, spec
 from taut.codecs.compressor import Compressor
 from taut.codecs.wire.payload import HEADER, Kind
 from taut.errors import MalformedMessage
-from taut.testing.compressor_check import check_compressor
+from taut.testing.checks.compressor_check import check_compressor
 
 F32 = npt.NDArray[np.float32]
 

@@ -1,6 +1,6 @@
 """Fuzzing of the supervisor's handlers: whatever valid message comes, in whatever state the run is, none of them raises.
 
-from taut.testing.handler_fuzz import fuzz_handlers
+from taut.testing.fuzz.handler_fuzz import fuzz_handlers
 fuzz_handlers(count=100_000, seed=0)
 
 Random messages (``random_messages.py``) come between those of workers that behave well, so that the run gets somewhere.
@@ -51,7 +51,7 @@ from taut.supervisor.run.actions import Action, Save, SaveCheckpoint, SaveIndex,
 from taut.supervisor.run.cluster import Cluster
 from taut.supervisor.run.plan import RunPlan
 from taut.supervisor.storage.snapshot import keep, outline, recall
-from taut.testing.random_messages import MODEL, RandomMessages
+from taut.testing.fuzz.random_messages import MODEL, RandomMessages
 from taut.transport.framing import decode, encode, payload_count
 from taut.written import parse_interval
 

@@ -33,7 +33,7 @@ from taut.strategies.api import (
     Tell,
 )
 from taut.strategies.delivery.channels import Channels, ChannelsState
-from taut.testing.method_actor import Actor, Step, Vector
+from taut.testing.worlds.method_actor import Actor, Step, Vector
 from taut.topologies.registry import parse as parse_topology
 
 
@@ -41,7 +41,7 @@ def _with_own_codec(method: Method, workers: int) -> Callable[[int, Vector, Chan
     """Plain actors, unless the method compresses vectors whatever is asked for."""
     if method.streams or method.codecs[0] == "dense":
         return Actor
-    from taut.testing.codec_actor import with_coder
+    from taut.testing.worlds.codec_actor import with_coder
 
     return with_coder(method.codecs[0], workers)
 

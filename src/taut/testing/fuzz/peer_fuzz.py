@@ -5,7 +5,7 @@ with a field or some bytes changed. Every strategy of the registry is told so in
 step, in mid-run, after deaths and joins, while the run is drained. A message is taken or refused (``MalformedMessage``);
 anything else goes through, as a failure.
 
-    from taut.testing.peer_fuzz import fuzz_peers
+    from taut.testing.fuzz.peer_fuzz import fuzz_peers
     fuzz_peers(count=10_000, seed=0)
 """
 
@@ -40,11 +40,11 @@ from taut.strategies.api import Draining, HeldUp
 from taut.strategies.compatibility import default_topology
 from taut.strategies.delivery.channels import Channels
 from taut.strategies.registry import METHODS, STREAMS, Choice, parse
-from taut.testing.codec_actor import with_codec, with_coder
-from taut.testing.frame_fuzz import mutated
-from taut.testing.message_samples import message_samples
-from taut.testing.method_actor import Actor
-from taut.testing.method_world import MethodWorld
+from taut.testing.fuzz.frame_fuzz import mutated
+from taut.testing.fuzz.message_samples import message_samples
+from taut.testing.worlds.codec_actor import with_codec, with_coder
+from taut.testing.worlds.method_actor import Actor
+from taut.testing.worlds.method_world import MethodWorld
 from taut.transport.framing import encode, payload_count
 from taut.transport.memory import MemoryNetwork
 from taut.worker.comm.comm_thread import Node

@@ -8,9 +8,9 @@ from taut.strategies import parse
 from taut.strategies.api import Method
 from taut.strategies.broadcast.broadcast import Broadcast
 from taut.strategies.compatibility import default_topology
-from taut.testing.method_check import check_method
-from taut.testing.strategy_check import check_strategy as check_stream
-from taut.testing.strategy_check import merge_sets
+from taut.testing.checks.method_check import check_method
+from taut.testing.checks.strategy_check import check_strategy as check_stream
+from taut.testing.checks.strategy_check import merge_sets
 
 
 def check_strategy(strategy: str | Broadcast | Method, seed: int, **options: Any) -> None:

@@ -11,7 +11,7 @@ from taut.codecs import Codec, Grid, merge, parse, snap, validate
 from taut.codecs.vector_codec import Coder
 from taut.codecs.wire.residual import bequest, read_bequest
 from taut.strategies.delivery.channels import ChannelsState
-from taut.testing.method_actor import Actor, Vector
+from taut.testing.worlds.method_actor import Actor, Vector
 
 
 class CodecActor(Actor):

@@ -12,8 +12,8 @@ from taut.strategies.compatibility import agrees, codec_for, codec_name, combine
 from taut.strategies.phases import parse_schedule
 from taut.strategies.registry import on_topology
 from taut.supervisor.faults.follow_election import LEFT_OUT
-from taut.testing.random_plans import SHORT_S
-from taut.testing.soak_tally import Tally
+from taut.testing.faults.random_plans import SHORT_S
+from taut.testing.soak.tally import Tally
 
 BACK_S = 15.0  # after it was heard again, anybody is back by then
 

@@ -17,7 +17,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from taut.testing.transport_carrying import DEADLINE_S, Network, carry, check_waits, pair, send, until
+from taut.testing.checks.transport_carrying import DEADLINE_S, Network, carry, check_waits, pair, send, until
 from taut.transport.transport import Envelope
 
 __all__ = ["CHECKS", "Network", "check_transport"]

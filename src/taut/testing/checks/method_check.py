@@ -14,9 +14,9 @@ import numpy as np
 
 from taut.strategies.api import Method
 from taut.strategies.delivery.channels import ChannelsState
-from taut.testing.codec_actor import CodecActor, with_codec, with_coder
-from taut.testing.method_actor import Actor, Vector
-from taut.testing.method_world import MethodWorld
+from taut.testing.worlds.codec_actor import CodecActor, with_codec, with_coder
+from taut.testing.worlds.method_actor import Actor, Vector
+from taut.testing.worlds.method_world import MethodWorld
 
 SIZE = 24
 

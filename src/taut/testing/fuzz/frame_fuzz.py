@@ -1,6 +1,6 @@
 """Fuzzing of frames: whatever the bytes, they are a message of the family that was asked for, or ``MalformedMessage``.
 
-from taut.testing.frame_fuzz import fuzz_frames
+from taut.testing.fuzz.frame_fuzz import fuzz_frames
 fuzz_frames(messages, count=100_000, seed=0)
 """
 

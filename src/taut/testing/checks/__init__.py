@@ -1,0 +1,1 @@
+"""Conformance checks for codecs, strategies and transports."""

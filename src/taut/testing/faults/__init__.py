@@ -1,0 +1,1 @@
+"""Faults for tests: words, plans and runs."""

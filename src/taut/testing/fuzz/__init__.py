@@ -1,0 +1,1 @@
+"""Fuzzing of payloads, frames and messages."""

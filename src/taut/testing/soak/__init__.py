@@ -1,0 +1,1 @@
+"""The soak: random faults over every strategy, and the laws after each."""

@@ -1,0 +1,1 @@
+"""Worlds of many workers in one thread."""
