@@ -16,7 +16,7 @@ from probes import probe as made_up
 from typer.testing import CliRunner
 
 from taut.adviser.record import read_probe, write_probe
-from taut.cli import advise, probe
+from taut.cli.commands import advise, probe
 from taut.cli.options import PASS_ON
 from taut.errors import Misuse, TautError
 

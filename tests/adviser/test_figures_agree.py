@@ -14,8 +14,8 @@ from taut.adviser.machines import speeds_of
 from taut.adviser.ranking import rank
 from taut.adviser.reasons import machine_facts, quantity
 from taut.adviser.report import Report
-from taut.cli.advise import show_report
-from taut.cli.probe import show_probe
+from taut.cli.commands.advise import show_report
+from taut.cli.commands.probe import show_probe
 
 FOUND = probe(4, parameters=301_066, bytes_per_s=366.04e6, steps_s=[0.00572, 0.00389, 0.0041, 0.00402])
 

@@ -12,8 +12,8 @@ import pytest
 import typer.main
 from typer.testing import CliRunner
 
-from taut.cli import dashboard as command
-from taut.cli.dashboard import WithDashboard, with_value
+from taut.cli.commands import dashboard as command
+from taut.cli.commands.dashboard import WithDashboard, with_value
 from taut.cli.main import app
 from taut.config import resolve
 from taut.errors import Misuse

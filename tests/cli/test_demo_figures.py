@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from taut.cli.demo_comparison import Comparison, Scene
-from taut.cli.demo_figures import Notes, Point, Training, read_notes, sentences
+from taut.cli.commands.demo_comparison import Comparison, Scene
+from taut.cli.commands.demo_figures import Notes, Point, Training, read_notes, sentences
 from taut.config import resolve
 
 

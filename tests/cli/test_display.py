@@ -14,7 +14,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from taut.cli.display import Display, fitting, replicas_text, show_outcome
-from taut.cli.figures import outcome_record, size, time_split
+from taut.cli.format import outcome_record, size, time_split
 from taut.cli.main import app
 from taut.cli.options import plain
 from taut.core.messages import Statistics

@@ -32,7 +32,7 @@ def interrupted(folder: Path, words: list[str], at: str) -> tuple[int, str, str]
     return done.returncode, done.stdout, done.stderr
 
 
-@pytest.mark.parametrize("at", ["typer", "taut.cli.show", "rich.table", "taut.supervisor.storage.store_reader"])
+@pytest.mark.parametrize("at", ["typer", "taut.cli.commands.show", "rich.table", "taut.supervisor.storage.store_reader"])
 def test_a_command_ends_quietly(tmp_path: Path, at: str) -> None:
     code, out, err = interrupted(tmp_path, [*ENTRY, "runs"], at)
     assert (code, out) == (130, "")

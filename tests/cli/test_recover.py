@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from taut.cli.commands.supervisor import check_silent
 from taut.cli.main import main
-from taut.cli.supervisor import check_silent
 from taut.supervisor.service import Supervisor
 from taut.supervisor.standby import Standby
 from taut.supervisor.storage.previous_run import recall_former

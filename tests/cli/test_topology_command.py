@@ -10,7 +10,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from taut.cli import topology as command
+from taut.cli.commands import topology as command
 from taut.errors import Misuse
 
 Call = Callable[..., str]

@@ -12,8 +12,8 @@ import pytest
 import zmq
 from rich.console import Console
 
-from taut.cli import worker as command
-from taut.cli.worker import await_supervisor, unanswered
+from taut.cli.commands import worker as command
+from taut.cli.commands.worker import await_supervisor, unanswered
 from taut.errors import SupervisorLost
 
 

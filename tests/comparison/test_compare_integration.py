@@ -12,7 +12,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from taut.cli.compare import compare
+from taut.cli.commands.compare import compare
 from taut.cli.options import PASS_ON
 from taut.comparison.report.table import Table
 from taut.comparison.runs.job import Job
@@ -116,6 +116,6 @@ def test_misuse_is_told_before_anything_is_run(train: Path, flags: list[object],
 
 def test_the_command_is_light() -> None:
     """Torch and matplotlib are not imported before something is run or drawn."""
-    code = "import sys, taut.cli.compare; print(*{'torch', 'numba', 'matplotlib', 'numpy'} & set(sys.modules))"
+    code = "import sys, taut.cli.commands.compare; print(*{'torch', 'numba', 'matplotlib', 'numpy'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == []

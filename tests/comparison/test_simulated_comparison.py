@@ -12,7 +12,7 @@ import typer
 from typer.testing import CliRunner
 
 from taut.cli import compare_scenario
-from taut.cli.compare import compare
+from taut.cli.commands.compare import compare
 from taut.cli.machines import Machines
 from taut.cli.options import PASS_ON
 from taut.comparison.runs.job import Job

@@ -20,7 +20,7 @@ import pytest
 from played import Client, until
 from rich.console import Console
 
-from taut.cli.dashboard import opened, shown
+from taut.cli.commands.dashboard import opened, shown
 from taut.cli.display import Display
 from taut.config import resolve
 from taut.core.messages import TensorSpec

@@ -8,8 +8,8 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from taut.cli.commands.simulate import sized
 from taut.cli.machines import Machines
-from taut.cli.simulate import sized
 
 if TYPE_CHECKING:
     from taut.comparison.runs.job import Job

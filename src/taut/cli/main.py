@@ -14,7 +14,7 @@ from typer.core import TyperCommand
 
 from taut import __version__
 from taut.beginning import INTERRUPTED
-from taut.cli import (
+from taut.cli.commands import (
     advise,
     codecs,
     compare,

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from taut.cli.display import exchange_text, worker_table
-from taut.cli.figures import score_text, time_split, validation_record
+from taut.cli.format import score_text, time_split, validation_record
 from taut.cli.options import results
 from taut.simulator.faults import fault_text, kind_of
 from taut.supervisor.metrics import compression, rate, total

@@ -23,7 +23,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import taut
-from taut.cli.resume import continued as continued_settings
+from taut.cli.commands.resume import continued as continued_settings
 from taut.config import WorkerEnvironment, resolve
 from taut.core.checkpoint_names import FOLDER, MANIFEST
 from taut.errors import Expelled, Misuse, StorageFailed, SupervisorLost

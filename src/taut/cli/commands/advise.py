@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
+from taut.cli.commands.probe import OUT, ProbeDisplay, probe_here, show_probe
 from taut.cli.launch import check_script
 from taut.cli.options import (
     OUTPUT,
@@ -26,7 +27,6 @@ from taut.cli.options import (
     print_json,
     results,
 )
-from taut.cli.probe import OUT, ProbeDisplay, probe_here, show_probe
 from taut.cli.tables import fitting_table, print_item
 from taut.errors import Misuse, RunFailed
 

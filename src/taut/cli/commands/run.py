@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import typer
 
-from taut.cli.dashboard import opened, shown
+from taut.cli.commands.dashboard import opened, shown
 from taut.cli.display import Display, show_outcome
-from taut.cli.figures import outcome_record
+from taut.cli.format import outcome_record
 from taut.cli.launch import Ended, check_joined, conduct, report_failures, script_of, unseen_text
 from taut.cli.log import set_up_log
 from taut.cli.logs import Wanted, wanted_logs

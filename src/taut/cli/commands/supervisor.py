@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from taut.cli.commands.dashboard import opened, shown
 from taut.cli.completion import complete_run
-from taut.cli.dashboard import opened, shown
 from taut.cli.display import Display, show_outcome
-from taut.cli.figures import outcome_record
+from taut.cli.format import outcome_record
 from taut.cli.launch import conduct
 from taut.cli.log import set_up_log
 from taut.cli.options import (

@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from taut.cli.dashboard import opened, shown
+from taut.cli.commands.dashboard import opened, shown
+from taut.cli.commands.run import LocalRun, see_through
+from taut.cli.commands.supervisor import EVERYWHERE
 from taut.cli.display import Display, show_outcome
-from taut.cli.figures import outcome_record
+from taut.cli.format import outcome_record
 from taut.cli.launch import check_script, conduct
 from taut.cli.log import set_up_log
 from taut.cli.logs import wanted_logs
@@ -41,9 +43,7 @@ from taut.cli.options import (
     print_json,
     results,
 )
-from taut.cli.run import LocalRun, see_through
 from taut.cli.run_folder import find_run
-from taut.cli.supervisor import EVERYWHERE
 from taut.config import Settings, resolve
 from taut.core.checkpoint_names import FOLDER
 from taut.errors import Misuse, StorageFailed

@@ -14,12 +14,12 @@ import typer
 from rich.table import Table
 
 from taut.beginning import INTERRUPTED
-from taut.cli.demo_figures import Training, read_notes, sentences
+from taut.cli.commands.demo_figures import Training, read_notes, sentences
+from taut.cli.commands.run import LocalRun
 from taut.cli.display import Display
-from taut.cli.figures import size
+from taut.cli.format import size
 from taut.cli.launch import Ended, check_joined, report_failures
 from taut.cli.options import print_json, results
-from taut.cli.run import LocalRun
 from taut.config import Settings, cores
 from taut.errors import RunFailed
 from taut.supervisor.metrics import total

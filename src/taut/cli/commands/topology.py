@@ -12,7 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from taut.cli.completion import complete_topology
-from taut.cli.figures import size
+from taut.cli.format import size
 from taut.cli.options import OUTPUT, Json, notes, print_json, results
 from taut.errors import Misuse, StorageFailed
 from taut.topologies import Graph, Shape, check, parse, spec

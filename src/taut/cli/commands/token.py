@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from taut.cli.drain import going
+from taut.cli.commands.drain import going
 from taut.cli.examples import examples
 from taut.cli.options import RUN, Config, Json, RunName, RunsDir, notes, print_json, results
 from taut.config import resolve

@@ -12,6 +12,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from taut.cli.commands.run import LocalRun
+from taut.cli.commands.supervisor import EVERYWHERE
 from taut.cli.display import Display
 from taut.cli.launch import Ended, check_joined, check_script, conduct, report_failures
 from taut.cli.log import set_up_log
@@ -35,9 +37,7 @@ from taut.cli.options import (
     print_json,
     results,
 )
-from taut.cli.run import LocalRun
 from taut.cli.run_folder import new_supervisor
-from taut.cli.supervisor import EVERYWHERE
 from taut.config import Settings, resolve
 from taut.errors import Misuse, RunFailed
 from taut.supervisor.view import grouped

@@ -13,9 +13,10 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from taut.cli.demo_comparison import LINK, SECONDS, compare_on, default_workers, finished
+from taut.cli.commands.demo_comparison import LINK, SECONDS, compare_on, default_workers, finished
+from taut.cli.commands.run import LocalRun, check_start
 from taut.cli.display import Display, split_text
-from taut.cli.figures import compression, scores_text, size, time_split, times, validation_record
+from taut.cli.format import compression, scores_text, size, time_split, times, validation_record
 from taut.cli.launch import check_joined, report_failures
 from taut.cli.log import set_up_log
 from taut.cli.options import (
@@ -38,7 +39,6 @@ from taut.cli.options import (
     print_json,
     results,
 )
-from taut.cli.run import LocalRun, check_start
 from taut.config import Settings, resolve
 from taut.core.messages import Statistics
 from taut.errors import Misuse

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.markup import escape
 
 from taut.cli.display import worker_table
-from taut.cli.figures import duration_text, public, score_text, time_split, worker_record
+from taut.cli.format import duration_text, public, score_text, time_split, worker_record
 from taut.cli.options import Config, Json, RunName, RunsDir, plain, print_json, results
 from taut.cli.run_folder import find_run
 from taut.config import resolve
