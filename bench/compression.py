@@ -33,7 +33,7 @@ from compression_page import finish
 from processes import JOBS, ONE_THREAD
 from report import RESULTS, arguments
 from taut.codecs import REGISTRY
-from taut.written import did_you_mean
+from taut.specs import did_you_mean
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 FILES = {"mnist": Path("mnist"), "text": Path("tinyshakespeare", "input.txt")}

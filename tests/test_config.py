@@ -17,8 +17,8 @@ from taut.config import (
     worker_environment,
 )
 from taut.errors import Misuse
+from taut.specs import did_you_mean
 from taut.strategies import REGISTRY
-from taut.written import did_you_mean
 
 NOWHERE = Path("/nowhere")
 

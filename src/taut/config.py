@@ -43,7 +43,7 @@ from typing import Any
 
 from taut.errors import Misuse
 from taut.quantities import LINK_EXAMPLE, parse_link
-from taut.written import did_you_mean, parse_interval, parse_place
+from taut.specs import did_you_mean, parse_interval, parse_place
 
 LOG_LEVELS = ("debug", "info", "warning", "error")
 FILE_NAME = "taut.toml"

@@ -17,9 +17,9 @@ from taut.cli.commands.dashboard import WithDashboard, with_value
 from taut.cli.main import app
 from taut.config import resolve
 from taut.errors import Misuse
+from taut.specs import parse_place
 from taut.supervisor.storage.store_writer import RunStore
 from taut.supervisor.view import Outcome
-from taut.written import parse_place
 
 VALUED = {"--dashboard", "-n", "--workers"}
 

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from taut.core.failure_detector import Detector
 from taut.core.messages import Checkpoint, CheckpointBegun, CheckpointDone, Hello, Lease, Statistics
 from taut.core.sample_ranges import Span, joined
+from taut.specs import Interval
 from taut.supervisor.checkpoints.lease_cut import continued
 from taut.supervisor.checkpoints.schedule import Checkpointing
 from taut.supervisor.data.leases import Leases
 from taut.supervisor.run.actions import DropCheckpoint, Outbox, Record, SaveCheckpoint, Send
 from taut.supervisor.run.workers import Membership, Worker
-from taut.written import Interval
 
 LENGTH, BATCH, WORKERS = 100, 5, 3
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NoReturn
 
-from taut.beginning import Beginning
+from taut.early_sigint import Beginning
 
 
 def main() -> NoReturn:

@@ -13,9 +13,9 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from taut.beginning import INTERRUPTED
 from taut.cli.display import Display
 from taut.cli.logs import ALL, Logs, Wanted, failures
+from taut.early_sigint import INTERRUPTED
 from taut.engines.local import Exit, LocalEngine
 from taut.engines.script import MODULE, module_of
 from taut.errors import Misuse, RunFailed
@@ -269,7 +269,7 @@ def check_script(script: Path, folder: str = "") -> None:
         raise Misuse(f"script {str(script)!r}", "a Python file, not a folder")
     if not script.exists():
         near = sorted(path.name for path in script.parent.glob("*.py")) if script.parent.is_dir() else []
-        from taut.written import did_you_mean
+        from taut.specs import did_you_mean
 
         raise Misuse(f"script {str(script)!r}", "a file that exists", did_you_mean(script.name, near))
 

@@ -13,7 +13,6 @@ import typer
 from typer.core import TyperCommand
 
 from taut import __version__
-from taut.beginning import INTERRUPTED
 from taut.cli.commands import (
     advise,
     codecs,
@@ -35,6 +34,7 @@ from taut.cli.commands import (
 )
 from taut.cli.examples import examples
 from taut.cli.options import PASS_ON
+from taut.early_sigint import INTERRUPTED
 from taut.errors import TautError
 
 app = typer.Typer(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from taut.config import Settings
 from taut.errors import Misuse, StorageFailed
-from taut.written import did_you_mean
+from taut.specs import did_you_mean
 
 if TYPE_CHECKING:
     from taut.supervisor.checkpoints.folder import Launch

@@ -27,7 +27,7 @@ from taut.codecs.compressor import Compressor
 from taut.codecs.error_feedback import Feedback
 from taut.codecs.params import number, truth, whole, written
 from taut.errors import Misuse
-from taut.written import did_you_mean, named, pairs
+from taut.specs import did_you_mean, named, pairs
 
 CODECS: tuple[type[Codec], ...] = (Tether, Threshold, Dense)
 COMPRESSORS: tuple[type[Compressor], ...] = (

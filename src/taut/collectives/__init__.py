@@ -18,7 +18,7 @@ from taut.collectives.schedule import Program, Receive, Schedule, Send
 from taut.collectives.torus import Torus
 from taut.collectives.tree import Tree
 from taut.errors import Misuse
-from taut.written import did_you_mean
+from taut.specs import did_you_mean
 
 REGISTRY: dict[str, Schedule] = {each.name: each for each in (Ring(), HalvingDoubling(), Torus(), Tree(), Gather())}
 

@@ -12,7 +12,7 @@ from taut.simulator.faults import Churn, parse_fail, parse_join, parse_pause
 from taut.simulator.models.links import CONGESTION, Link, Links, Shared
 from taut.simulator.models.speeds import parse_draw
 from taut.simulator.models.units import parse_duration, parse_number, parse_rate, parse_size, parse_whole
-from taut.written import did_you_mean
+from taut.specs import did_you_mean
 
 __all__ = [
     "parse_duration",

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from taut.errors import Misuse
-from taut.written import did_you_mean
+from taut.specs import did_you_mean
 
 
 def table(record: object, what: str) -> Mapping[Any, Any]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from taut.errors import Misuse
 from taut.simulator.scenario import Scenario
-from taut.written import did_you_mean
+from taut.specs import did_you_mean
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from taut.simulator.json_tables import by_pair, by_rank, fields_of, table
 from taut.simulator.models.costs import Costs
 from taut.simulator.models.links import Link, Links
 from taut.simulator.models.speeds import Speeds
-from taut.written import did_you_mean
+from taut.specs import did_you_mean
 
 MOST_WORKERS = 65_536
 

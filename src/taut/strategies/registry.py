@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from taut.errors import Misuse
-from taut.written import did_you_mean, named, pairs
+from taut.specs import did_you_mean, named, pairs
 
 if TYPE_CHECKING:
     from taut.strategies.api import Method

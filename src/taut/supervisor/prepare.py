@@ -13,6 +13,7 @@ from importlib import metadata
 from pathlib import Path
 
 from taut.errors import Misuse, StorageFailed, Superseded
+from taut.specs import parse_interval
 from taut.supervisor.checkpoints.folder import Found, Launch
 from taut.supervisor.run.plan import PATIENCE_S, RunPlan
 from taut.supervisor.storage.journal import Journal
@@ -20,7 +21,6 @@ from taut.supervisor.storage.previous_run import KEYS_FILE, Former
 from taut.supervisor.storage.run_lock import RunLock
 from taut.supervisor.storage.store_writer import RunStore, plain
 from taut.transport.keys import RunKeys, write_token_file
-from taut.written import parse_interval
 
 TOKEN_FILE = "token"
 _PACKAGES = ("taut", "torch", "numpy", "pyzmq", "msgspec", "safetensors")

@@ -34,8 +34,8 @@ from taut.simulator.faults import (
     mentioned,
     newcomers,
 )
+from taut.specs import did_you_mean
 from taut.testing.faults.fault_words import read_calls, told, written
-from taut.written import did_you_mean
 
 
 @dataclass(frozen=True, repr=False)

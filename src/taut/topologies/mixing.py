@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 
 from taut.errors import Misuse
+from taut.specs import did_you_mean
 from taut.topologies.graph import Graph, Weights
-from taut.written import did_you_mean
 
 KINDS = ("metropolis", "uniform")
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from taut.errors import Misuse
+from taut.specs import did_you_mean, named, pairs
 from taut.topologies.shape import Shape
 from taut.topologies.shapes import edge_list as edge_lists
 from taut.topologies.shapes.basic import Complete, Line, Ring, Star
@@ -18,7 +19,6 @@ from taut.topologies.shapes.matcha import Matcha
 from taut.topologies.shapes.random_regular import RandomRegular
 from taut.topologies.shapes.torus import Torus
 from taut.topologies.shapes.tree import Tree
-from taut.written import did_you_mean, named, pairs
 
 SHAPES = (Complete, Ring, Torus, Star, Line, Tree, Hypercube, Exponential, OnePeer, RandomRegular, Matcha)
 REGISTRY: dict[str, type[Shape]] = {shape.name: shape for shape in SHAPES}

@@ -28,7 +28,7 @@ import zmq
 from zmq.utils import z85
 
 from taut.errors import Misuse, StorageFailed
-from taut.written import did_you_mean
+from taut.specs import did_you_mean
 
 FIRST = "first"  # the name of the token that a run begins with
 MOST_TOKENS = 255  # beside it

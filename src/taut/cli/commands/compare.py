@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from taut.beginning import INTERRUPTED
 from taut.cli.compare_scenario import flags_of, simulated_job
 from taut.cli.completion import complete_codec, complete_strategy, complete_topology
 from taut.cli.launch import check_script
@@ -32,6 +31,7 @@ from taut.cli.machines import (
     Straggler,
 )
 from taut.cli.options import OUTPUT, RUN, Config, Finish, Json, Quiet, ScriptArgs, Threads, notes, print_json, results
+from taut.early_sigint import INTERRUPTED
 from taut.errors import Misuse
 
 if TYPE_CHECKING:

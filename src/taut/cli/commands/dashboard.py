@@ -21,7 +21,7 @@ from taut.cli.options import Advertise, Config, RunName, RunsDir, notes
 from taut.cli.run_folder import find_run
 from taut.config import Settings, resolve
 from taut.errors import Misuse
-from taut.written import parse_place
+from taut.specs import parse_place
 
 if TYPE_CHECKING:
     from taut.dashboard.server import Listening

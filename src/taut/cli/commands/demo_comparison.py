@@ -13,7 +13,6 @@ from typing import Any
 import typer
 from rich.table import Table
 
-from taut.beginning import INTERRUPTED
 from taut.cli.commands.demo_figures import Training, read_notes, sentences
 from taut.cli.commands.run import LocalRun
 from taut.cli.display import Display
@@ -21,6 +20,7 @@ from taut.cli.format import size
 from taut.cli.launch import Ended, check_joined, report_failures
 from taut.cli.options import print_json, results
 from taut.config import Settings, cores
+from taut.early_sigint import INTERRUPTED
 from taut.errors import RunFailed
 from taut.supervisor.metrics import total
 from taut.supervisor.view import Outcome

@@ -40,8 +40,8 @@ from taut.cli.options import (
 from taut.cli.run_folder import new_supervisor
 from taut.config import Settings, resolve
 from taut.errors import Misuse, RunFailed
+from taut.specs import did_you_mean
 from taut.supervisor.view import grouped
-from taut.written import did_you_mean
 
 if TYPE_CHECKING:
     from taut.adviser.record import Probe

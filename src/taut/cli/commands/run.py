@@ -52,7 +52,7 @@ from taut.config import Settings, WorkerEnvironment, other_launcher, resolve
 from taut.engines.local import STARTS, LocalEngine
 from taut.engines.script import module_of
 from taut.errors import Misuse
-from taut.written import did_you_mean
+from taut.specs import did_you_mean
 
 if TYPE_CHECKING:
     from taut.dashboard.server import Listening

@@ -20,7 +20,7 @@ from typing import Any
 
 from taut.errors import Misuse, StorageFailed
 from taut.simulator.json_tables import fields_of, table
-from taut.written import did_you_mean
+from taut.specs import did_you_mean
 
 ORIGIN = "measured"  # of a file: where and when; no part of the costs
 

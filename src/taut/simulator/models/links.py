@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from taut.errors import Misuse
-from taut.written import did_you_mean
+from taut.specs import did_you_mean
 
 CONGESTION = ("cubic", "reno", "bbr")
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from taut.errors import Misuse
 from taut.simulator.models.portable_math import exp, exponential_quantile, normal_quantile
 from taut.simulator.models.rng import Dice
-from taut.written import did_you_mean
+from taut.specs import did_you_mean
 
 DRAWS = {"constant": None, "lognormal": 0.3, "uniform": 0.2, "exponential": None}  # with what an example has
 FORMS = "constant, lognormal:SIGMA, uniform:SHARE or exponential"

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from taut.errors import Misuse
-from taut.written import did_you_mean
+from taut.specs import did_you_mean
 
 if TYPE_CHECKING:
     from taut.strategies.api import Vector

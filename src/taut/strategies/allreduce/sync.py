@@ -33,6 +33,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from taut.core.events import Ended
 from taut.errors import MalformedMessage, Misuse
+from taut.specs import did_you_mean
 from taut.strategies.allreduce.backup_workers import Quorum
 from taut.strategies.allreduce.compressed_group import Gathering, VectorCoder, pays
 from taut.strategies.allreduce.group import Group
@@ -53,7 +54,6 @@ from taut.strategies.api import (
     Tell,
     check_whole,
 )
-from taut.written import did_you_mean
 
 if TYPE_CHECKING:
     from taut.strategies.api import Vector

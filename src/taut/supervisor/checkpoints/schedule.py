@@ -15,11 +15,11 @@ from typing import Any
 from taut.core.checkpoint_names import part_name
 from taut.core.messages import Checkpoint, CheckpointBegun, CheckpointDone
 from taut.core.sample_ranges import Span
+from taut.specs import Interval
 from taut.supervisor.checkpoints.lease_cut import continued, undone
 from taut.supervisor.data.leases import Leases
 from taut.supervisor.run.actions import DropCheckpoint, Outbox, SaveCheckpoint
 from taut.supervisor.run.workers import Membership, Worker
-from taut.written import Interval
 
 
 @dataclass(slots=True)

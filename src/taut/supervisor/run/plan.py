@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from taut.written import Interval
+from taut.specs import Interval
 
 PATIENCE_S = 120.0  # where the user says nothing else; workers have as much with a supervisor
 

@@ -45,6 +45,7 @@ from taut.core.messages import (
 )
 from taut.core.sample_ranges import count as places
 from taut.errors import Misuse
+from taut.specs import parse_interval
 from taut.supervisor.data.lease_wal import pack
 from taut.supervisor.metrics import cluster_rate, total
 from taut.supervisor.run.actions import Action, Save, SaveCheckpoint, SaveIndex, Send
@@ -53,7 +54,6 @@ from taut.supervisor.run.plan import RunPlan
 from taut.supervisor.storage.snapshot import keep, outline, recall
 from taut.testing.fuzz.random_messages import MODEL, RandomMessages
 from taut.transport.framing import decode, encode, payload_count
-from taut.written import parse_interval
 
 STATES = ("waiting", "training", "draining", "saving", "finished", "failed", "recovered")
 MESSAGES_PER_RUN = 60

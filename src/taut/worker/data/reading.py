@@ -11,9 +11,9 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from taut.errors import Misuse
+from taut.specs import did_you_mean
 from taut.worker.data.batches import Indices, Order, Share
 from taut.worker.data.sampling import sampled, whole
-from taut.written import did_you_mean
 
 Read = Callable[[Share, int], Iterator[Any]]  # the batches' indices, and the number of the first pass
 
