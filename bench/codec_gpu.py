@@ -35,7 +35,9 @@ from taut.codecs.algorithms.onebit import OneBit
 from taut.codecs.algorithms.topk import TopK
 from taut.codecs.compressor import Compressor, Memory
 from taut.codecs.kernels import torch_feedback, torch_ops
-from taut.codecs.kernels.triton import blocks, kernels, sparse
+from taut.codecs.kernels.triton import blocks as block_kernels
+from taut.codecs.kernels.triton import kernels
+from taut.codecs.kernels.triton import sparse as sparse_kernels
 from taut.codecs.kernels.triton.blocks import launch_levels8, launch_onebit
 from taut.codecs.kernels.triton.buffers import scratch
 from taut.codecs.kernels.triton.sparse import Tile, launch_words, room_for
@@ -149,7 +151,7 @@ def device_onebit(v: Vectors) -> object:
 
 
 def subjects() -> list[Subject]:
-    sparse, blocks = sparse.TILES, blocks.TILES
+    sparse, blocks = sparse_kernels.TILES, block_kernels.TILES
     onebit_tiles = [(COLUMN, warps) for warps in (1, 2, 4, 8)]
 
     def signs(name: str, nbytes: float, tile: str) -> Subject:

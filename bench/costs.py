@@ -2,10 +2,10 @@
 no probe of the user's own machines.
 
 CPU seconds of one thread (``time.thread_time``), medians. Codecs: every one of the registry, ``emit`` and ``absorb`` of
-made-up updates of 4 million float32, the fixed part from 1024 (``taut.simulator.models.cost_file``, as ``taut codecs --measure``
-does it, which takes the wall time). Messages: couriers over the ZeroMQ transport with its encryption, all in this thread,
-one worker telling three others of updates of 1 KB and of 8 MB: sending is publishing one, receiving is the pump of the
-other end that brings it. ``--write FILE`` writes them as JSON, which ``Costs.read`` takes.
+made-up updates of 4 million float32, the fixed part from 1024 (``taut.simulator.models.cost_file``, as ``taut codecs
+--measure`` does it, which takes the wall time). Messages: couriers over the ZeroMQ transport with its encryption, all in
+this thread, one worker telling three others of updates of 1 KB and of 8 MB: sending is publishing one, receiving is the
+pump of the other end that brings it. ``--write FILE`` writes them as JSON, which ``Costs.read`` takes.
 """
 
 from __future__ import annotations

@@ -15,8 +15,8 @@ HEIGHT = {
     "__main__": 4,
     **dict.fromkeys(("cli", "engines", "testing", "comparison", "adviser", "dashboard"), 3),
     **dict.fromkeys(("worker", "supervisor", "optim", "simulator"), 2),
-    **dict.fromkeys(("strategies", "codecs", "topologies", "collectives", "communication", "config"), 1),
-    **dict.fromkeys(("core", "errors", "written", "quantities", "beginning"), 0),
+    **dict.fromkeys(("strategies", "codecs", "topologies", "collectives", "transport", "config"), 1),
+    **dict.fromkeys(("core", "errors", "specs", "quantities", "early_sigint"), 0),
 }
 # Neighbours of one height do not know each other, but for these.
 SIDEWAYS = {
@@ -35,9 +35,9 @@ SIDEWAYS = {
     ("config", "strategies"),
     ("config", "topologies"),
     ("strategies", "collectives"),
-    ("written", "errors"),
+    ("specs", "errors"),
     ("quantities", "errors"),
-    ("quantities", "written"),
+    ("quantities", "specs"),
     ("strategies", "topologies"),
 }
 # The middle takes records and gives records: no socket, clock, file, environment, log or thread of its own.

@@ -70,7 +70,7 @@ def most(monkeypatch):
         seen["parts"] = max(seen["parts"], len(tasks))
         return plain(work, tasks)
 
-    for module in ("parallel", "signs"):
+    for module in ("parallel", "wire.sign_list"):
         monkeypatch.setattr(f"taut.codecs.{module}.together", together)
     return seen
 

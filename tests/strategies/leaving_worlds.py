@@ -1,5 +1,5 @@
-"""A ``MethodWorld`` whose workers leave in order, as ``worker/exchange/rounds.py`` has them, with an account of what codecs
-took in, sent and kept."""
+"""A ``MethodWorld`` whose workers leave in order, as ``worker/exchange/rounds.py`` has them, with an account of what
+codecs took in, sent and kept."""
 
 from __future__ import annotations
 

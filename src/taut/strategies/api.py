@@ -1,7 +1,8 @@
 """What a method that exchanges vectors is: events in, actions out, as for every strategy; its messages never get lost.
 
 A *method* sees its worker's vector x (weights after the local step, or gradients before it), which it changes in place
-while it handles an event, and nothing else of the world. The shell (``worker/exchange/rounds.py``, the simulator) tells it:
+while it handles an event, and nothing else of the world. The shell (``worker/exchange/rounds.py``, the simulator) tells
+it:
 
     Stepped    the worker made a local step and waits: x is the method's until it answers ``Proceed``
     Heard      a message came (once, in order per sender: ``channels.py`` sees to that)

@@ -57,7 +57,8 @@ class Graph:
 
     @cached_property
     def kept(self) -> dict[tuple[str, int], dict[int, float]]:
-        """Rows of mixing matrices by kind and member, for those who work them out (``strategies/gossip/mixing_rows.py``)."""
+        """Rows of mixing matrices by kind and member, for those who work them out
+        (``strategies/gossip/mixing_rows.py``)."""
         return {}
 
     @cached_property

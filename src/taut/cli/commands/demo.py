@@ -46,7 +46,7 @@ from taut.supervisor.metrics import cluster_rate, total
 from taut.supervisor.view import Outcome
 
 WORKERS, EPOCHS = 4, 40
-SCRIPT = Path(__file__).with_name("jobs") / "digits.py"
+SCRIPT = Path(__file__).parents[1] / "jobs" / "digits.py"
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ from taut.supervisor.view import Outcome
 SECONDS = 14.0  # of each of the three trainings
 LINK = "100mbit"
 SLOW_TIMES = 2.0
-SCRIPT = Path(__file__).with_name("jobs") / "timed_digits.py"
+SCRIPT = Path(__file__).parents[1] / "jobs" / "timed_digits.py"
 
 
 @dataclass(frozen=True)

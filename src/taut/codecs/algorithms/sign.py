@@ -2,9 +2,9 @@
 
     Q(v) = (|v|_1 / n) sign(v)        |Q(v) - v|^2 = |v|^2 - |v|_1^2 / n <= (1 - 1/n) |v|^2
 
-Zero counts as plus. The mean is over what is scanned; its sum is in float64, in a fixed order (``ordered_sums.py``). Without
-error feedback it does not converge on simple convex problems (Karimireddy's counter-example is a test of ours); with it,
-it does.
+Zero counts as plus. The mean is over what is scanned; its sum is in float64, in a fixed order (``ordered_sums.py``).
+Without error feedback it does not converge on simple convex problems (Karimireddy's counter-example is a test of ours);
+with it, it does.
 
 With ``vote`` synchronous rounds take the majority: every worker has one vote per element, and
 

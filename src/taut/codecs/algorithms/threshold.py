@@ -33,8 +33,8 @@ NEVER = 2.0**120  # a tau that nothing reaches
 @dataclass(frozen=True)
 class Threshold(Codec):
     """``tau`` fixes the threshold; ``density`` (the default) steers it. ``gain``: g, 1 by default. ``lead``: by how many
-    exchanges changes are taken ahead (``lookahead.py``), 0 by default; with one, another vector is kept. Extra memory: b, r
-    and 1/16. Exact on a grid.
+    exchanges changes are taken ahead (``lookahead.py``), 0 by default; with one, another vector is kept. Extra memory:
+    b, r and 1/16. Exact on a grid.
 
     >>> Threshold(tau=2**-8).tau
     0.00390625

@@ -76,7 +76,8 @@ def _splitmix(number: int) -> int:
 
 
 def _fill_torch(values: Any, counter: int, key: int, other: int) -> None:
-    """As ``kernels.cpu.counter_rng``: 32-bit numbers, which wrap. torch has signed ones only, so shifted-in signs are masked off."""
+    """As ``kernels.cpu.counter_rng``: 32-bit numbers, which wrap. torch has signed ones only, so shifted-in signs are
+    masked off."""
     import torch
 
     first, second, third = (_signed(number) for number in MULTIPLIERS)

@@ -33,7 +33,8 @@ NUMBER_NBYTES = 4
 
 
 class VectorCoder(Protocol):
-    """What a method knows of the run's codec (``taut.codecs.vector_codec.Coder``): ``local.coder``, where there is one."""
+    """What a method knows of the run's codec (``taut.codecs.vector_codec.Coder``): ``local.coder``, where there is
+    one."""
 
     workers: int
 

@@ -7,8 +7,8 @@ only the latest version counts, and what comes for a later one than ours is kept
 
 Where rounds change what a member carries with it (``since``: weights and the optimizer's state, under ``sync``), who
 comes in mid-run is *bare*: it has the state after no round, or after one that is not the last. It takes no part before it
-has been given that state by one of those who have it (``state_transfer.py``), and as no round is complete without it, they
-still have it when it asks.
+has been given that state by one of those who have it (``state_transfer.py``), and as no round is complete without it,
+they still have it when it asks.
 """
 
 from __future__ import annotations

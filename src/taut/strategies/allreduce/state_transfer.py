@@ -1,7 +1,7 @@
 """Giving a newcomer the state that all others have: how ``sync`` takes workers in mid-run, and takes back the given up.
 
-When the members of a version have told each other where they stand (``round_agreement.py``), all know the last round, r, that
-anybody has completed, and who has the state after it. Round r + 1 needs everybody, so until the newcomer takes part
+When the members of a version have told each other where they stand (``round_agreement.py``), all know the last round, r,
+that anybody has completed, and who has the state after it. Round r + 1 needs everybody, so until the newcomer takes part
 nobody's state changes. The newcomer asks the first of the *givers* (``want``); that one answers at its next turn, when
 its optimizer has made the step of round r and not that of r + 1, with all of it in pieces (``state``), over channels that
 lose nothing.

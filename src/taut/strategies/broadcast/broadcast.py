@@ -4,7 +4,8 @@ late joins and deaths. The ground under all complete strategies.
 Each worker numbers its updates 1, 2, 3, ... and keeps them in a log until all neighbours have them. A receiver takes
 them in order, per origin, so its knowledge is a version vector. ``Report`` carries it back: acknowledgement, request for
 what is missing and obituary in one. When an origin has died, whoever holds more of its stream than a neighbour does
-passes the rest on (``orphaned_updates.py``); ``Log.compact`` keeps every position at which somebody can stand, so it fits.
+passes the rest on (``orphaned_updates.py``); ``Log.compact`` keeps every position at which somebody can stand, so it
+fits.
 
 Joining: a newcomer is ``pending`` until it has a state. While it is, every neighbour holds its whole log for it. It
 asks its donor for the state only after all neighbours have reported to it (so they do hold), and then tells each the

@@ -1,10 +1,10 @@
 """Most workers agree among themselves on who is in the run, while no supervisor is heard: the majority of ``sync``.
 
 A *view* is a membership with a stamp; each worker goes through views in the order of stamps, and no round of a view is
-made before all its members have told each other that they are in it (``round_agreement.py``). So of two views that have a member
-in common, one at most makes rounds from then on. What is left to see to is that any two have one. ``views`` of a worker
-are those that may be in force as far as it knows: the last one of which it has heard from all members (``agreed``), and
-those it entered since.
+made before all its members have told each other that they are in it (``round_agreement.py``). So of two views that have
+a member in common, one at most makes rounds from then on. What is left to see to is that any two have one. ``views`` of
+a worker are those that may be in force as far as it knows: the last one of which it has heard from all members
+(``agreed``), and those it entered since.
 
 A worker that has lost sight of the supervisor and of a member asks for the members that it hears: an *election*, with a
 number that is higher than all it knows of. A worker votes once in each number, only while it hears no supervisor itself,
@@ -14,8 +14,8 @@ and its vote is void when it enters another view first. The members of the new v
 
 Why that is enough: let v be a view of which some members have heard from all. Each of them is in v, or beyond, so whoever
 elects a view after v with one of their votes has counted v. And nobody can elect without one: v itself was made by more
-than half of the views before it, and the supervisor counts them too (``supervisor/faults/memberships.py``). Two halves of an even
-number: none of them goes on.
+than half of the views before it, and the supervisor counts them too (``supervisor/faults/memberships.py``). Two halves
+of an even number: none of them goes on.
 
 A supervisor's roster is entered when it comes, but if it does not know of the election that made the present view; it
 learns of that from the heartbeats of those who are in it.

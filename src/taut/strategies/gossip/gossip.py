@@ -2,12 +2,12 @@
 
     u = what the codec says of the local step;   send u to the neighbours;   they include it, and do not pass it on
 
-Nobody waits, and little is kept for who cannot be heard (``flow_control.py``). Communication is incomplete: an update reaches
-those one hop away only, so replicas drift apart. Every ``mix`` steps each also sends its weights to the neighbours, who
-move towards them by their mixing weight: without that (``mix=0``, FAST's own form) nothing pulls replicas together, and
-on MNIST with momentum SGD they fell apart within an epoch. Traffic per worker depends on its number of neighbours, not on
-the size of the cluster. The codec is told that many workers (the neighbours and oneself): so many hear an update. Moments
-stay at home.
+Nobody waits, and little is kept for who cannot be heard (``flow_control.py``). Communication is incomplete: an update
+reaches those one hop away only, so replicas drift apart. Every ``mix`` steps each also sends its weights to the
+neighbours, who move towards them by their mixing weight: without that (``mix=0``, FAST's own form) nothing pulls
+replicas together, and on MNIST with momentum SGD they fell apart within an epoch. Traffic per worker depends on its
+number of neighbours, not on the size of the cluster. The codec is told that many workers (the neighbours and oneself):
+so many hear an update. Moments stay at home.
 Paper: FAST ("fast asynchronous training": ring or torus, one hop); no published figures.
 """
 
@@ -87,8 +87,8 @@ class Exchange:
 @dataclass(frozen=True)
 class Gossip(Method):
     """``--strategy gossip --topology torus --codec tether``. ``mix``: weights are mixed every so many steps; 0: never.
-    ``robust=clip``: no neighbour's weights draw further than the median of their distances (robust_mean.py). What the codec
-    says of a step is included as it comes, all the same.
+    ``robust=clip``: no neighbour's weights draw further than the median of their distances (robust_mean.py). What the
+    codec says of a step is included as it comes, all the same.
 
     >>> Gossip().codecs[:3]
     ('tether', 'threshold', 'dense')

@@ -5,9 +5,10 @@ nothing else. Rounds are counted from the last change of the members, and every 
 members and the round, so that all count alike, also where the wiring varies from round to round. When the members
 change, whoever waits goes on with what it has, all begin to count again, and what comes of an older version is dropped.
 
-A round may be held up, by a neighbour that has died or is cut off: then the worker trains on (``overlapped_round.py``), and takes
-part in no other round before that one is over, or the members have changed. Its own message of the round was sent: nobody
-waits for more of it than that. So all rounds are those that they would have been, and mixing conserves what it does.
+A round may be held up, by a neighbour that has died or is cut off: then the worker trains on (``overlapped_round.py``),
+and takes part in no other round before that one is over, or the members have changed. Its own message of the round was
+sent: nobody waits for more of it than that. So all rounds are those that they would have been, and mixing conserves what
+it does.
 """
 
 from __future__ import annotations

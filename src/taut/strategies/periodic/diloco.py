@@ -14,7 +14,8 @@ is under way and includes it t steps later: x <- a x + (1 - a) theta on that fra
 **Delayed Nesterov** (``delayed=true``): nobody waits for anybody; see ``diloco_delayed.py``.
 
 **Held up**, a worker trains on, and x <- theta + d (or, streaming, a x_then + (1 - a) theta + d) when the round is over,
-d = x - x_then being what it has moved by since it should have been (``overlapped_round.py``). The outer step is of what was given.
+d = x - x_then being what it has moved by since it should have been (``overlapped_round.py``). The outer step is of what
+was given.
 
 theta and m become common in somebody's first round, not before: such a round is a plain average (theta <- mean, m <- 0)
 for all. That is so at the start of a run, and whenever somebody joined.

@@ -10,8 +10,8 @@ than half of all, everybody averages with everybody (an all-reduce, weighted by 
 While training goes well and workers drift alike, that saves most of the traffic; D = 0 is ``averaging:every=b``.
 Exchanged: x. The optimizer's moments stay at home. One more vector per worker (ref), and one at the coordinator for each
 worker being balanced. When the coordinator dies, those who wait for its verdict call for an average of all. A worker
-whose verdict, or average of all, is held up trains on, and x <- mean + (x - x_then) when it comes (``overlapped_round.py``).
-Paper: Kamp et al. 2018, "Efficient Decentralized Deep Learning by Dynamic Model Averaging".
+whose verdict, or average of all, is held up trains on, and x <- mean + (x - x_then) when it comes
+(``overlapped_round.py``). Paper: Kamp et al. 2018, "Efficient Decentralized Deep Learning by Dynamic Model Averaging".
 """
 
 from __future__ import annotations

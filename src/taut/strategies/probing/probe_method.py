@@ -3,7 +3,8 @@
 No training strategy: nothing is exchanged but what is measured, so it is not in the list of those (``INTERNAL`` in
 ``registry.py``). A worker makes ``steps`` steps, whose times it notes, then some more in which codecs are watched
 (``worker/codec_costs/shadow.py``), and says that it is ready. When all are, the lowest rank asks them in turn to measure
-their links (``link_measurement.py``), so that no two measurements share a wire. Then all train on until the run is drained.
+their links (``link_measurement.py``), so that no two measurements share a wire. Then all train on until the run is
+drained.
 
 When the members change, whoever was measuring begins that link again, everybody says again what it has, and the lowest
 rank that is left goes on from there. Messages carry the version of the members: those of an older one are dropped.

@@ -10,8 +10,9 @@ Everybody has a ``view`` of the whole centre: the truth where it holds the shard
 - a holder died, its heir goes on from its own view: what others changed since then is lost, nothing else is;
 - two workers do not agree for a moment who holds a shard: whoever is asked answers from its view. Nobody is left waiting.
 
-A worker whose answer does not come (its holder has died, or is cut off) trains on (``overlapped_round.py``): what it asked with
-stays as it is, and the answer is taken at its next turn, as of what x was then; what it moved by since is added.
+A worker whose answer does not come (its holder has died, or is cut off) trains on (``overlapped_round.py``): what it
+asked with stays as it is, and the answer is taken at its next turn, as of what x was then; what it moved by since is
+added.
 
 At the end everybody says when it will ask no more. When all have, holders tell all others their shards, and a last round
 of a ``Group`` makes sure, even if holders die meanwhile, that all have the same bits.

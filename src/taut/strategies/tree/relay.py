@@ -8,9 +8,9 @@ makes messages rarer, not queues longer. Nobody waits. A worker relays while it 
 step is over.
 
 This is what ``--strategy async`` becomes on a topology that is not complete. When members change, so does the tree:
-messages carry the key of the tree that they belong to and go on along it, around those who are gone (``edge_messages.py``).
-A worker that leaves in order takes nothing with it. What a dead relay had not passed on is lost to those behind it; the
-replicas then differ, which the end finds out and mends (``relay_ending.py``).
+messages carry the key of the tree that they belong to and go on along it, around those who are gone
+(``edge_messages.py``). A worker that leaves in order takes nothing with it. What a dead relay had not passed on is lost
+to those behind it; the replicas then differ, which the end finds out and mends (``relay_ending.py``).
 Papers: Strom 2015 (the updates); the relaying is ours, cf. Vogels et al. 2021 (RelaySGD) for relays along trees.
 """
 

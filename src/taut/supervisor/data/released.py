@@ -1,7 +1,7 @@
 """What a worker that was given up trained on, once it is back and says so: corrects the count of samples trained twice.
 
-When a worker is given up, nobody knows what it has begun of its leases and of its reserve; that is guessed (``admission.py``).
-If it lives, it may go on with its reserve for as long as it does not know. Pure.
+When a worker is given up, nobody knows what it has begun of its leases and of its reserve; that is guessed
+(``admission.py``). If it lives, it may go on with its reserve for as long as it does not know. Pure.
 """
 
 from __future__ import annotations

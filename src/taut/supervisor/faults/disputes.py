@@ -1,8 +1,8 @@
 """Workers that hold different updates of one origin: who is sent away, and who takes the others' state. Pure.
 
-Workers compare hash chains of what each origin sent them (``strategies/broadcast/hash_chains.py``), and tell the supervisor of whom
-theirs differs. Either the origin sent different updates, or one of the two does not tell the truth. So, of the pairs
-that contradict each other about one origin,
+Workers compare hash chains of what each origin sent them (``strategies/broadcast/hash_chains.py``), and tell the
+supervisor of whom theirs differs. Either the origin sent different updates, or one of the two does not tell the truth.
+So, of the pairs that contradict each other about one origin,
 
     all have one worker in common    it takes the state of the others anew: it lied, or the origin did, nobody can tell
     they have not                    two workers that do not lie contradict each other: the origin is expelled, and all

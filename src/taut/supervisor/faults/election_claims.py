@@ -6,7 +6,8 @@ tells of a later election among them) or, some beats later, *against* it: calm, 
 made in a membership before all are in it, so one honest word against it is proof that none was. Believed is
 
     2 |for| > |named|        at once; else, when nobody who is heard has still to speak,
-    |for| > |against|   and   2 (|for| + 1) > |named| + 1        with the supervisor as one party, as in ``memberships.py``
+    |for| > |against|   and   2 (|for| + 1) > |named| + 1        with the supervisor as one party, as in
+    ``memberships.py``
 
 and only if there can have been such votes: the named, with those of a membership v they are all from who do not speak
 against it, are more than half of v. (An election after an election is of most of the first, which is of most of v.)

@@ -14,7 +14,6 @@ import logging
 import multiprocessing
 import os
 import signal
-import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -155,7 +154,3 @@ def _replay(seed: int, trace: Path | None, console: Console) -> int:
         return 1
     console.print(f"no law was broken; {one.virtual_s:.1f} s of virtual time", style="green", highlight=False)
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

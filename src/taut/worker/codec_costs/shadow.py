@@ -2,9 +2,9 @@
 
     encode = seconds of emit / elements;  absorb = seconds of absorb / bytes;  bits = 8 * bytes / elements
 
-Bits are those of one step. As in a real worker (``worker/model/replica.py``), where encoding would take more than 2% of a step
-only a fragment is encoded after each. Only the later half of the steps counts: kernels are compiled in the first, and
-codecs find their limits in those that follow; a warm-up that is set is left out. Of what they take the middle counts:
+Bits are those of one step. As in a real worker (``worker/model/replica.py``), where encoding would take more than 2% of
+a step only a fragment is encoded after each. Only the later half of the steps counts: kernels are compiled in the first,
+and codecs find their limits in those that follow; a warm-up that is set is left out. Of what they take the middle counts:
 some are interrupted. Codecs that see matrices see one here, as wide as it is high: the copy is a sample, without shapes.
 
 For ``taut probe``, whose method (``strategies/probing/probe_method.py``) decides when. The clock is handed in, for tests.

@@ -1,6 +1,7 @@
 """The communication thread's work: what comes is decoded and told to the protocols, what they answer is carried out.
 
-One thread at a time does it (``comm_thread.py`` says which). It never touches the model: what is to be included waits in queues.
+One thread at a time does it (``comm_thread.py`` says which). It never touches the model: what is to be included waits in
+queues.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""The shell of ``strategies/election/election.py``: words to the other workers, and a roster of our own where they agree on one.
+"""The shell of ``strategies/election/election.py``: words to the other workers, and a roster of our own where they agree
+on one.
 
 Belongs to the communication thread, but for ``agreed``, which the training thread sets.
 """

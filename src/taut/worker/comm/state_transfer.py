@@ -1,4 +1,5 @@
-"""A state from a donor to a newcomer, as the communication thread sees to it at either end; state_chunks.py has the rules."""
+"""A state from a donor to a newcomer, as the communication thread sees to it at either end; state_chunks.py has the
+rules."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The shell of ``strategies/allreduce/state_transfer.py``: giving this worker's state to a newcomer, and taking over another's.
+"""The shell of ``strategies/allreduce/state_transfer.py``: giving this worker's state to a newcomer, and taking over
+another's.
 
 Both happen in the training thread: a state is given while this worker waits in its turn, so that the weights and the
 optimizer are those after the last round; it is taken over before the first step, or in a turn.

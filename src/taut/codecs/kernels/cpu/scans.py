@@ -1,4 +1,5 @@
-"""The two scans that every step pays for, as Python that ``kernels.cpu.kernels`` compiles: one pass at the memory's speed.
+"""The two scans that every step pays for, as Python that ``kernels.cpu.kernels`` compiles: one pass at the memory's
+speed.
 
 A block of 64 elements is tested in vector operations that leave one bit per element, set where something is to be
 sent. Most blocks have none and cost their reads alone; in the others only the set bits are gone through. (LLVM does

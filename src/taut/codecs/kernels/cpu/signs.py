@@ -1,5 +1,5 @@
-"""The kernels of codecs that send one bit per element, in numba: sums in the order of ``ordered_sums.py``, the means of columns,
-and what bits stand for. All the same bits as the torch operations of ``sign.py`` and ``onebit.py``."""
+"""The kernels of codecs that send one bit per element, in numba: sums in the order of ``ordered_sums.py``, the means of
+columns, and what bits stand for. All the same bits as the torch operations of ``sign.py`` and ``onebit.py``."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """levels8 (int8) and onebit in Triton: one pass each, a block's sums and maxima taken while its elements are in
 registers. With v = r + (w - b) share: what is sent moves b, what is not stays in r, and w = b.
 
-Equations and bits are those of ``quantization.rounded`` and of ``onebit.py``. Sums are folded as in ``ordered_sums.py``, from the
-far ends of a block inwards; with one warp to a program, the first halvings stay inside a thread and the rest are
+Equations and bits are those of ``quantization.rounded`` and of ``onebit.py``. Sums are folded as in ``ordered_sums.py``,
+from the far ends of a block inwards; with one warp to a program, the first halvings stay inside a thread and the rest are
 exchanges within the warp. A block with an element that is not finite moves nothing but r, and its scale or one of its
 means is not finite, which shows on the host.
 """

@@ -1,5 +1,5 @@
-"""The kernels in Triton, for vectors on a GPU: drop-ins for ``kernels.torch_ops``, with the same bits; and the whole update
-of ``levels8`` (int8), ``onebit`` and ``topk``, error feedback included.
+"""The kernels in Triton, for vectors on a GPU: drop-ins for ``kernels.torch_ops``, with the same bits; and the whole
+update of ``levels8`` (int8), ``onebit`` and ``topk``, error feedback included.
 
 An update makes one pass over the vectors and waits for the device once; only the payload crosses to the host,
 through pinned memory. What is not hot comes from ``kernels.torch_ops``. Without a GPU the same kernels run in Triton's

@@ -17,7 +17,7 @@ from clients import PATIENCE_S, Client, end_together
 from taut.core.messages import Saved, Start
 
 LIMIT, STRANGERS = 1024, 2000
-SUPERVISOR = Path(__file__).with_name("limited_supervisor.py")
+SUPERVISOR = Path(__file__).parents[1] / "limited_supervisor.py"
 
 
 @contextmanager

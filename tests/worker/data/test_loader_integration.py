@@ -8,7 +8,7 @@ import pytest
 
 from taut.testing.cluster import LocalCluster
 
-JOB = Path(__file__).with_name("loader_job.py")
+JOB = Path(__file__).parents[1] / "loader_job.py"
 
 
 @pytest.mark.parametrize("strategy", ["async", "sync"])

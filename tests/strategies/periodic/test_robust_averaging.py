@@ -252,7 +252,7 @@ def test_what_was_done_without_being_chosen_counts_when_its_turn_comes() -> None
 
 
 def simulated(strategy: str) -> Simulated:
-    job = str(Path(__file__).parents[1] / "simulator" / "poisoned_job.py")
+    job = str(Path(__file__).parents[2] / "simulator" / "poisoned_job.py")
     links = Links(Link(1e9, 1e-4))
     return simulate_script(
         Scenario(script=job, args=("--epochs=2",), workers=5, strategy=strategy, speeds=Speeds(step_s=0.01), links=links)

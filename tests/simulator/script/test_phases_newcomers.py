@@ -14,7 +14,7 @@ from taut.testing.soak.laws import broken_laws
 from taut.testing.soak.tally import TALLY
 from taut.worker.admission import Admission
 
-JOB = Path(broken_laws.__code__.co_filename).with_name("soak_job.py")
+JOB = Path(broken_laws.__code__.co_filename).with_name("job.py")
 SLOW = Links(Link(1e9, 0.01))  # being admitted takes some round trips: time for a change
 SAMPLES, EPOCHS = 48, 2
 

@@ -13,7 +13,7 @@ from taut.simulator.result import Simulated
 from taut.simulator.scenario import Scenario
 from taut.simulator.script.run import simulate_script
 
-JOB = str(Path(__file__).with_name("adapters_job.py"))
+JOB = str(Path(__file__).parents[1] / "adapters_job.py")
 
 
 def trained(strategy: str, seed: int, begin: str) -> Simulated:

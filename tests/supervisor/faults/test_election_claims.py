@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scripted import Scripted
-from test_elected import beat, live, lockstep, stamp
+from test_follow_election import beat, live, lockstep, stamp
 
 from taut.core.messages import Roster, View
 from taut.supervisor.faults.follow_election import LEFT_OUT

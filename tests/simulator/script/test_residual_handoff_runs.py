@@ -11,7 +11,7 @@ import pytest
 from taut.codecs import Threshold
 from taut.testing import FaultPlan, run_with_faults
 
-JOB = Path(__file__).with_name("tiny_job.py")
+JOB = Path(__file__).parents[1] / "tiny_job.py"
 STRATEGIES = ["async", "ssp:2", "gossip on a ring", "async on a ring", "sync"]
 
 

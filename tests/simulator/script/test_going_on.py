@@ -11,7 +11,7 @@ import pytest
 from taut.simulator.trace import Trace
 from taut.testing import FaultPlan, run_with_faults
 
-JOB = Path(__file__).with_name("own_data_job.py")
+JOB = Path(__file__).parents[1] / "own_data_job.py"
 SUPERVISOR = -1
 STEP_S = 0.6
 CUT_S, HEALED_S = 6.0, 24.0

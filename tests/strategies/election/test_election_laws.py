@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 
 import pytest
-from assembly_world import BEAT_S, World
+from election_world import BEAT_S, World
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

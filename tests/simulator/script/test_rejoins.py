@@ -11,7 +11,7 @@ from taut.strategies import REGISTRY
 from taut.strategies.compatibility import combine
 from taut.testing import FaultPlan, run_with_faults
 
-JOB = Path(__file__).with_name("tiny_job.py")
+JOB = Path(__file__).parents[1] / "tiny_job.py"
 SUPERVISOR = -1
 RULES = {
     "sum": {"async", "ssp", "relay"},

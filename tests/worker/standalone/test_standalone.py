@@ -11,7 +11,7 @@ import pytest
 import taut
 from taut.errors import Misuse
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
+EXAMPLES = Path(__file__).parents[3] / "examples"
 
 
 class Adder(taut.Worker):

@@ -23,7 +23,7 @@ from taut.supervisor.standby import Standby
 from taut.supervisor.storage.journal import Journal
 from taut.supervisor.storage.previous_run import KEYS_FILE
 from taut.supervisor.storage.run_names import new_run, run_name
-from taut.supervisor.storage.store_reader import RunStore, list_runs, load_run
+from taut.supervisor.storage.store_reader import StoreWriter, list_runs, load_run
 from taut.supervisor.view import Outcome
 from taut.testing import FakeClock
 from taut.transport.keys import RunKeys, write_token_file
@@ -31,8 +31,8 @@ from taut.transport.keys import RunKeys, write_token_file
 OUTCOME = Outcome("finished", 0, True, True, "abc", Path("x/model.safetensors"), {}, ("worker 1: killed",), wall_s=3.5)
 
 
-def a_run(runs: Path, name: str = "20261115-031822-quiet-otter") -> RunStore:
-    store = RunStore(runs / name, name)
+def a_run(runs: Path, name: str = "20261115-031822-quiet-otter") -> StoreWriter:
+    store = StoreWriter(runs / name, name)
     store.begin(100.0, "taut run x.py", {"tau": 0.5}, {"python": "3.11"})
     return store
 
@@ -128,7 +128,7 @@ def test_a_damaged_run_does_not_hide_the_others(tmp_path: Path) -> None:
 def test_a_file_in_the_way_is_a_storage_failure(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(StorageFailed, match="file"):
-        RunStore(tmp_path / "file" / "run", "run")
+        StoreWriter(tmp_path / "file" / "run", "run")
     with pytest.raises(StorageFailed):
         new_run(tmp_path / "file")
 
@@ -138,9 +138,9 @@ FULL_DISK = """
     from pathlib import Path
     from taut.core.messages import Statistics
     from taut.supervisor.storage.journal import Journal
-    from taut.supervisor.storage.store_reader import RunStore
+    from taut.supervisor.storage.store_reader import StoreWriter
 
-    store = RunStore(Path(sys.argv[1]), "run")
+    store = StoreWriter(Path(sys.argv[1]), "run")
     store.begin(100.0, "", {}, {})
     journal = Journal(store, 0.0, 100.0)
     resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))
@@ -167,7 +167,7 @@ def test_a_full_disk_stops_the_statistics_but_nothing_else(tmp_path: Path) -> No
     assert 0 < len(load_run(tmp_path, "run").statistics) < 3000, "what was written before is whole"
 
 
-class FailingStore(RunStore):
+class FailingStore(StoreWriter):
     """A store whose disk is full for a while."""
 
     full = False
@@ -213,7 +213,7 @@ def test_the_file_is_in_write_ahead_mode(tmp_path: Path) -> None:
 def test_of_all_who_take_over_at_once_one_does(tmp_path: Path) -> None:
     a_run(tmp_path).close()
     folder = tmp_path / "20261115-031822-quiet-otter"
-    former = RunStore(folder, folder.name)
+    former = StoreWriter(folder, folder.name)
     former.remember(101.0, 3, ("tcp://127.0.0.1:1", "127.0.0.1", ""), b"all")
     former.flush()
     with sqlite3.connect(folder / "run.sqlite") as database:
@@ -221,7 +221,7 @@ def test_of_all_who_take_over_at_once_one_does(tmp_path: Path) -> None:
     together = threading.Barrier(8)
 
     def take_over(_: int) -> bool:
-        store = RunStore(folder, folder.name)
+        store = StoreWriter(folder, folder.name)
         together.wait(30)
         try:
             store.claim(3)
@@ -245,7 +245,7 @@ def test_of_all_who_take_over_at_once_one_does(tmp_path: Path) -> None:
 
 def test_a_supervisor_on_a_machine_that_is_gone_beats_no_more_and_one_that_writes_does(tmp_path: Path) -> None:
     folder = tmp_path / "owl"
-    store = RunStore(folder, folder.name)
+    store = StoreWriter(folder, folder.name)
     store.begin(1.0, "", {}, {})
     assert not Standby(folder, FakeClock()).beats(), "it never wrote"
     place = ("tcp://127.0.0.1:1", "127.0.0.1", "")

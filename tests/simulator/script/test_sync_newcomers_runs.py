@@ -9,7 +9,7 @@ import pytest
 from taut.simulator.result import Simulated
 from taut.testing import FaultPlan, run_with_faults
 
-JOB = Path(__file__).with_name("scheduled_job.py")
+JOB = Path(__file__).parents[1] / "scheduled_job.py"
 
 
 def run(told: Path, *args: str, strategy: str = "sync") -> Simulated:

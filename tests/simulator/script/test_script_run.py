@@ -22,7 +22,7 @@ from taut.simulator.script.run import simulate_script
 from taut.simulator.trace import Trace
 from taut.strategies import REGISTRY
 
-JOB = str(Path(__file__).with_name("tiny_job.py"))
+JOB = str(Path(__file__).parents[1] / "tiny_job.py")
 PLAIN = Scenario(script=JOB, speeds=Speeds(step_s=0.01), links=Links(Link(1e9, 1e-4)))
 SHORTER = {"diloco": "diloco:every=5", "easgd": "easgd:every=4", "codistillation": "codistillation:every=5"}
 
@@ -63,7 +63,7 @@ def test_same_seed_same_trace(strategy: str) -> None:
 
 
 def test_the_same_trace_in_another_process(tmp_path: Path) -> None:
-    code = "import sys; from test_numeric import PLAIN, traced; sys.stdout.write('\\n'.join(traced(PLAIN)))"
+    code = "import sys; from test_script_run import PLAIN, traced; sys.stdout.write('\\n'.join(traced(PLAIN)))"
     outputs = []
     for hash_seed in ("1", "2"):
         environment = os.environ | {"PYTHONHASHSEED": hash_seed, "PYTHONPATH": str(Path(__file__).parent)}
