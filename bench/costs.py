@@ -27,7 +27,7 @@ from taut.simulator.models.costs import Costs
 from taut.strategies.broadcast.asynchronous import Asynchronous
 from taut.transport.keys import WorkerKeys
 from taut.transport.zmq.transport import ZmqTransport
-from taut.worker.comm.dispatcher import Courier
+from taut.worker.comm.dispatcher import Dispatcher
 
 SIZE = 10_000_000  # elements that are copied
 SHORT_NBYTES, LONG_NBYTES = 1_000, 8_000_000
@@ -56,7 +56,7 @@ class Some:
         members = [
             Member(i, t.address, k.public_key, True) for i, (t, k) in enumerate(zip(transports, keys, strict=True))
         ]
-        self.couriers = [Courier(transport, lambda _: Asynchronous(merge=merge)) for transport in transports]
+        self.couriers = [Dispatcher(transport, lambda _: Asynchronous(merge=merge)) for transport in transports]
         for rank, courier in enumerate(self.couriers):
             courier.facts.roster = roster = Roster(1, members, [])
             courier._on_supervisor(Welcome(rank, "costs", 0, len(keys), "{}"), [])

@@ -46,7 +46,7 @@ from taut.core.messages import (
 from taut.transport.frame_packing import bundle, opened
 from taut.transport.framing import LIMIT_NBYTES, decode, encode
 from taut.transport.keys import Token, WorkerKeys
-from taut.transport.zmq.supervisor_client import SupervisorLink
+from taut.transport.zmq.supervisor_client import ZmqSupervisorClient
 
 MODEL = [TensorSpec("weight", [10, 10], "float32", "trained")]
 HEARTBEAT_S = 0.5
@@ -76,7 +76,7 @@ class Light:
     """A worker that trains nothing. ``asked_s``, ``beat_s``: when it last asked for a lease, or sent a heartbeat, that
     was not answered yet."""
 
-    link: SupervisorLink
+    link: ZmqSupervisorClient
     keys: WorkerKeys
     number: int
     asked_s: float | None = None
@@ -164,7 +164,9 @@ def measure(workers: int, seconds: float) -> dict[str, float]:
         context: zmq.Context[Any] = zmq.Context(io_threads=1)
         context.max_sockets = 4 * workers + 64
         parsed, keys = Token.parse(token), WorkerKeys.generate()
-        crowd = Crowd([Light(SupervisorLink(context, address, parsed, LIMIT_NBYTES), keys, n) for n in range(workers)])
+        crowd = Crowd(
+            [Light(ZmqSupervisorClient(context, address, parsed, LIMIT_NBYTES), keys, n) for n in range(workers)]
+        )
         poller, by_socket = zmq.Poller(), {}
         for one in crowd.workers:
             poller.register(one.link.socket, zmq.POLLIN)

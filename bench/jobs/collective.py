@@ -26,12 +26,12 @@ from torch import distributed
 from taut.core.events import Deliver
 from taut.core.messages import Member
 from taut.strategies.allreduce.group import Group
-from taut.strategies.api import Place, Tell
+from taut.strategies.api import MemberPlace, Tell
 from taut.strategies.delivery.channels import Channels
 from taut.topologies.registry import parse
 from taut.transport.keys import WorkerKeys
 from taut.transport.zmq.transport import ZmqTransport
-from taut.worker.comm.comm_thread import Node
+from taut.worker.comm.comm_thread import CommThread
 
 WEIGHTED = "gloo with weighting"
 RANK, SIZE = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
@@ -48,10 +48,10 @@ class Ours:
         for rank in range(SIZE):
             address, _, key = store.get(f"worker-{rank}").decode().partition(" ")
             members.append(Member(rank, address, key, True))
-        self.node = Node(transport, lambda _: Channels(window_nbytes=max(8 << 20, elements // 2)))
+        self.node = CommThread(transport, lambda _: Channels(window_nbytes=max(8 << 20, elements // 2)))
         self.node.seat(RANK, [member for member in members if member.rank != RANK])
         self.node.stage.on_deliver = self._deliver
-        place = Place(RANK, tuple(range(SIZE)), parse("complete"), 1)
+        place = MemberPlace(RANK, tuple(range(SIZE)), parse("complete"), 1)
         self.groups = [Group(place, elements, schedule, lane) for lane, schedule in enumerate(schedules)]
         self.lock, self.over = threading.Lock(), threading.Event()
         self.node.start()

@@ -18,7 +18,7 @@ from taut.cli.main import app
 from taut.config import resolve
 from taut.errors import Misuse
 from taut.specs import parse_place
-from taut.supervisor.storage.store_writer import RunStore
+from taut.supervisor.storage.store_writer import StoreWriter
 from taut.supervisor.view import Outcome
 
 VALUED = {"--dashboard", "-n", "--workers"}
@@ -101,7 +101,7 @@ def test_without_the_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 def a_run(folder: Path) -> Path:
-    store = RunStore(folder / "taut-runs" / "owl", "owl")
+    store = StoreWriter(folder / "taut-runs" / "owl", "owl")
     store.begin(100.0, "taut run x.py", {}, {})
     store.finished(104.0, Outcome("finished", 0, True, True, "abc", Path("m")))
     store.close()

@@ -19,7 +19,7 @@ from taut.cli.main import app
 from taut.cli.options import plain
 from taut.core.messages import Statistics
 from taut.supervisor.metrics import PARTS, cluster_rate, compression, total
-from taut.supervisor.storage.store_writer import RunStore
+from taut.supervisor.storage.store_writer import StoreWriter
 from taut.supervisor.view import ClusterView, Event, Outcome, Validation, WorkerRow
 
 seconds = st.just(0.0) | st.floats(1e-3, 1e6)
@@ -231,7 +231,7 @@ def test_no_text_of_a_worker_controls_the_terminal_or_begins_a_line(tmp_path: Pa
     with Display(console) as display:
         display.update(view([liar], events=(event,)))
     show_outcome(console, "r", replace(outcome([liar], identical=None), failures=(HARM,), error=HARM))
-    store = RunStore(tmp_path / "r", "r")
+    store = StoreWriter(tmp_path / "r", "r")
     store.begin(100.0, "taut run", {}, {})
     store.joined(101.0, 0, HARM, 7)
     store.departed(102.0, 0, HARM)

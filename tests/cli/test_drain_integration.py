@@ -17,7 +17,7 @@ from taut.core.messages import TensorSpec
 from taut.errors import Misuse, Refused, SupervisorLost
 from taut.supervisor.control import DrainRun, order
 from taut.supervisor.service import Supervisor
-from taut.supervisor.storage.previous_run import KEYS_FILE, Former, recall_former
+from taut.supervisor.storage.previous_run import KEYS_FILE, PreviousRun, recall_former
 from taut.testing.cluster import LocalCluster
 from taut.testing.hostile import HostileWorker
 from taut.transport.keys import RunKeys, Token, read_token_file
@@ -156,15 +156,15 @@ def _cannot_join(address: str, token: str) -> None:
     import torch
 
     from taut.config import WorkerEnvironment
-    from taut.worker.connection import Sockets
-    from taut.worker.model.flat_params import Arena
-    from taut.worker.session import Seat
+    from taut.worker.connection import SocketConnector
+    from taut.worker.model.flat_params import FlatParams
+    from taut.worker.session import WorkerSession
 
     with pytest.raises(Refused, match="expired or was revoked: ask for a new one"):
-        Seat(Sockets(WorkerEnvironment(address, token=token)), Arena(torch.nn.Linear(1, 1)))
+        WorkerSession(SocketConnector(WorkerEnvironment(address, token=token)), FlatParams(torch.nn.Linear(1, 1)))
 
 
 def test_a_supervisor_that_does_not_answer_can_be_brought_back() -> None:
-    former = Former("otter", {}, "", 0.0, 0, "tcp://127.0.0.1:1", "127.0.0.1", None, 0.0, b"", RunKeys.generate())
+    former = PreviousRun("otter", {}, "", 0.0, 0, "tcp://127.0.0.1:1", "127.0.0.1", None, 0.0, b"", RunKeys.generate())
     with pytest.raises(SupervisorLost, match="taut supervisor --recover otter"):
         order(former, DrainRun("enough"), patience_s=0.2)

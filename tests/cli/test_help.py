@@ -15,7 +15,7 @@ import typer
 from taut import __version__
 from taut.cli.examples import EXAMPLES
 from taut.cli.main import app, main
-from taut.supervisor.storage.store_reader import RunStore
+from taut.supervisor.storage.store_reader import StoreWriter
 
 ROOT: Any = typer.main.get_command(app)
 
@@ -77,7 +77,7 @@ def complete(
 
 
 def test_the_shell_completes_commands_names_and_runs(tmp_path: Path, complete: Callable[[str], list[str]]) -> None:
-    store = RunStore(tmp_path / "quiet-otter", "quiet-otter")
+    store = StoreWriter(tmp_path / "quiet-otter", "quiet-otter")
     store.begin(1.0, "taut run x.py", {}, {})
     store.close()
     assert complete("taut si") == ["simulate"]

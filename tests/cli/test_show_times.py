@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from taut.cli.main import main
-from taut.supervisor.storage.store_reader import RunStore
+from taut.supervisor.storage.store_reader import StoreWriter
 
 
 def test_no_event_of_a_resumed_run_has_a_time_below_zero(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    store = RunStore(tmp_path / "20261115-031822-quiet-otter", "20261115-031822-quiet-otter")
+    store = StoreWriter(tmp_path / "20261115-031822-quiet-otter", "20261115-031822-quiet-otter")
     for began in (100.0, 500.0):
         store.begin(began, "taut run x.py", {}, {})
         store.event(began + 1.0, "ready", "worker 0")

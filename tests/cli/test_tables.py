@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from taut.cli.main import main
-from taut.supervisor.storage.store_reader import RunStore
+from taut.supervisor.storage.store_reader import StoreWriter
 from taut.supervisor.view import Outcome
 
 NAMES = ("20261115-031822-quiet-otter", "20261115-031901-polite-albatross", "mine")
@@ -23,7 +23,7 @@ def said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.Capture
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TAUT_RUNS_DIR", str(tmp_path))
     for at, name in enumerate(NAMES):
-        store = RunStore(tmp_path / name, name)
+        store = StoreWriter(tmp_path / name, name)
         store.begin(100.0 * at, "taut run -n 2 train.py", SETTINGS, {"taut": "0.1.0", "torch": "2.13.0"})
         model = tmp_path / name / "model.safetensors"
         if at:

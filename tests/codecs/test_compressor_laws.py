@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from taut.codecs import REGISTRY, Compressor, Facts, Feedback, Int8, Memory, Sign, TopK, parse
+from taut.codecs import REGISTRY, CodecInfo, Compressor, Feedback, Int8, Memory, Sign, TopK, parse
 from taut.codecs.algorithms.qsgd import QSGD
 from taut.codecs.registry import COMPRESSORS
 from taut.testing import check_codec, check_compressor
@@ -75,14 +75,14 @@ class Halving(Sign):
     name: ClassVar[str] = "halving"
 
     @property
-    def facts(self) -> Facts:
+    def facts(self) -> CodecInfo:
         return replace(super().facts, error=0.25)
 
 
 @dataclass(frozen=True)
 class Spendthrift(Int8):
     @property
-    def facts(self) -> Facts:
+    def facts(self) -> CodecInfo:
         return replace(super().facts, bits=4.0)
 
 

@@ -10,18 +10,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from taut.dashboard.limits import Limits
-from taut.dashboard.secret import SECRET_FILE, Keeper, neighbourhood, new_secret, read_secret
+from taut.dashboard.secret import SECRET_FILE, SecretKeeper, neighbourhood, new_secret, read_secret
 from taut.testing.clock import FakeClock
 from taut.transport.keys import RunKeys
 
 LIMITS = Limits(attempts=3, attempt_every_s=10.0, addresses=4)
 
 
-def keeper(folder: Path) -> tuple[Keeper, FakeClock, str]:
+def keeper(folder: Path) -> tuple[SecretKeeper, FakeClock, str]:
     new_secret(folder)
     clock, secret = FakeClock(), read_secret(folder)
     assert secret is not None
-    return Keeper(folder, LIMITS, clock), clock, f"Bearer {secret}"
+    return SecretKeeper(folder, LIMITS, clock), clock, f"Bearer {secret}"
 
 
 def test_the_file_is_for_its_user_alone(tmp_path: Path) -> None:
@@ -91,7 +91,7 @@ def test_attempts_of_an_address_are_few(tmp_path: Path) -> None:
 @settings(max_examples=40)
 @given(st.lists(st.floats(0.0, 30.0), max_size=40))
 def test_no_more_wrong_ones_are_compared_than_the_limit_allows(pauses_s: list[float]) -> None:
-    keep, clock = Keeper(Path("/nowhere"), LIMITS, FakeClock()), FakeClock()
+    keep, clock = SecretKeeper(Path("/nowhere"), LIMITS, FakeClock()), FakeClock()
     keep._clock = clock
     compared = 0
     for pause_s in pauses_s:

@@ -16,7 +16,7 @@ from taut.core.messages import Statistics
 from taut.dashboard.records import Look, RunLine, WorkerLine
 from taut.dashboard.stored import StoreSource
 from taut.dashboard.view_model import MOST_CHARACTERS, MOST_EVENTS, MOST_WORKERS, from_view, worker_lines
-from taut.supervisor.storage.store_reader import RunStore, load_run
+from taut.supervisor.storage.store_reader import StoreWriter, load_run
 from taut.supervisor.view import Outcome
 
 anything = st.floats(allow_nan=True, allow_infinity=True)
@@ -90,7 +90,7 @@ def test_the_run_line() -> None:
 
 
 def test_a_run_is_followed_through_its_store(tmp_path: Path) -> None:
-    store = RunStore(tmp_path / "otter", "otter")
+    store = StoreWriter(tmp_path / "otter", "otter")
     store.begin(100.0, "taut run x.py", SETTINGS, {})
     for rank in (0, 1):
         store.joined(101.0, rank, "host", 40 + rank)

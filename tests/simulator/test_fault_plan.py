@@ -14,7 +14,7 @@ from taut.errors import Misuse, RunFailed
 from taut.simulator.faults import Fail, KillSupervisor, Loss, Partition, Reorder, Repeat, Slow
 from taut.simulator.models.links import Link, Links
 from taut.simulator.models.network import Network
-from taut.simulator.models.rng import Dice
+from taut.simulator.models.rng import Rng
 from taut.simulator.result import Simulated
 from taut.simulator.scenario import Scenario
 from taut.simulator.script.fibers import NS
@@ -126,7 +126,7 @@ def test_a_partition_puts_the_others_with_worker_0() -> None:
 
 def test_messages_are_lost_repeated_and_delayed_as_often_as_said() -> None:
     often = 4000
-    disruption = Disruption([Loss(0, 1, 0.25), Repeat(2, 3, 0.5, 0.01), Reorder(4, 5, 0.75, 0.01)], Dice(3))
+    disruption = Disruption([Loss(0, 1, 0.25), Repeat(2, 3, 0.5, 0.01), Reorder(4, 5, 0.75, 0.01)], Rng(3))
     lost = sum(disruption.fate(0, 1, 0) == () for _ in range(often))
     twice = sum(len(disruption.fate(3, 2, 0)) == 2 for _ in range(often))
     late = [fate[0] for fate in (disruption.fate(4, 5, 0) for _ in range(often)) if fate[0]]
@@ -137,14 +137,14 @@ def test_messages_are_lost_repeated_and_delayed_as_often_as_said() -> None:
 
 
 def test_one_way_is_one_way_and_the_supervisor_is_no_worker() -> None:
-    disruption = Disruption([Loss(0, 1, one_way=True), Loss(None, 5)], Dice(0))
+    disruption = Disruption([Loss(0, 1, one_way=True), Loss(None, 5)], Rng(0))
     assert disruption.fate(0, 1, 0) == () and disruption.fate(1, 0, 0) == (0,)
     assert disruption.fate(3, 5, 0) == () and disruption.fate(5, 3, 0) == ()
     assert disruption.fate(SUPERVISOR, 5, 0) == (0,)
 
 
 def test_a_throttled_link_carries_its_share() -> None:
-    network = Network(Links(Link(1e9)), Dice(0))
+    network = Network(Links(Link(1e9)), Rng(0))
     usual_ns = network.arrival(0, 1, 1_000_000, 0)
     network.throttle(0, 1, 0.01)
     slow_ns = network.arrival(1, 0, 1_000_000, 10 * NS) - 10 * NS

@@ -1,8 +1,8 @@
 """Workers that elect views, a supervisor that gives workers up and takes newcomers in, and a network without any manners.
 
-Everything that protects a run is the real thing (``Assembly``, ``Agreement``, ``Claims``); everything that only makes
-trouble less likely is left to chance: who hears the supervisor, whom it believes to be dead, what arrives and when. A
-round is made in one instant, by all members of a view who have heard from all that they are in it.
+Everything that protects a run is the real thing (``Election``, ``LiveMemberships``, ``ElectionClaims``); everything that
+only makes trouble less likely is left to chance: who hears the supervisor, whom it believes to be dead, what arrives and
+when. A round is made in one instant, by all members of a view who have heard from all that they are in it.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from random import Random
 
 from taut.core.messages import Presence, View
 from taut.strategies.allreduce.round_agreement import NEW
-from taut.strategies.election.election import Answer, Assembly
-from taut.supervisor.faults.election_claims import Claims, Fate
-from taut.supervisor.faults.memberships import Agreement
+from taut.strategies.election.election import Answer, Election
+from taut.supervisor.faults.election_claims import ElectionClaims, Fate
+from taut.supervisor.faults.memberships import LiveMemberships
 
 RHYTHM = [100] * 64  # of words: who is not heard for a second is lost
 BEAT_S = 0.5
@@ -26,7 +26,7 @@ class Worker:
     """``stands``: by stamp, which members told that they are in that view, and after which round."""
 
     rank: int
-    assembly: Assembly
+    assembly: Election
     round: int = 0
     alone: bool = False  # it hears no supervisor
     stands: dict[int, dict[int, int]] = field(default_factory=dict)
@@ -46,8 +46,8 @@ class Supervisor:
     members: set[int]
     version: int = 1
     view: int = 0
-    agreement: Agreement = field(default_factory=Agreement)
-    claims: Claims = field(default_factory=Claims)
+    agreement: LiveMemberships = field(default_factory=LiveMemberships)
+    claims: ElectionClaims = field(default_factory=ElectionClaims)
 
     def roster(self) -> View:
         view = View(self.view, self.version, sorted(self.members))
@@ -70,7 +70,7 @@ class World:
         self.findings: Counter[str] = Counter()  # what the supervisor made of elections
         self.supervisor = Supervisor(set(range(workers)))
         for rank in range(workers):
-            self.workers[rank] = Worker(rank, Assembly(rank))
+            self.workers[rank] = Worker(rank, Election(rank))
         first = self.supervisor.roster()
         for rank in range(workers):
             self.enter(self.workers[rank], first)
@@ -229,7 +229,7 @@ class World:
 
     def admit(self) -> None:
         rank = len(self.workers)
-        self.workers[rank] = Worker(rank, Assembly(rank), NEW)
+        self.workers[rank] = Worker(rank, Election(rank), NEW)
         self.supervisor.members.add(rank)
         self.supervisor.version += 1
         self.tell()

@@ -10,7 +10,7 @@ import numpy as np
 
 from taut.codecs import expand
 from taut.strategies.api import Heard, Leaving, Method, MethodEvent, Placed, Tell
-from taut.strategies.delivery.residual_handoff import KINDS, Inheritance
+from taut.strategies.delivery.residual_handoff import KINDS, ResidualHandoff
 from taut.testing.worlds.codec_actor import CodecActor, CoderActor, with_codec, with_coder
 from taut.testing.worlds.method_world import MethodWorld
 
@@ -64,13 +64,13 @@ class LeavingWorld(MethodWorld):
 
     def __init__(self, method: Method, workers: int, size: int, codec: str, **given: Any) -> None:
         self.account = Account(size)
-        self.estates: dict[int, Inheritance] = {}
+        self.estates: dict[int, ResidualHandoff] = {}
         actors = with_codec(codec, workers) if method.streams else with_coder(codec, workers)
         super().__init__(method, [np.zeros(size, np.float32)] * workers, actor=actors, **given)
         for rank, actor in self.actors.items():
             assert isinstance(actor, CodecActor | CoderActor)
             self.account.watch(actor)
-            self.estates[rank] = Inheritance(actor.inherit)
+            self.estates[rank] = ResidualHandoff(actor.inherit)
         self.leaving: set[int] = set()
 
     def tell(self, rank: int, event: MethodEvent) -> None:

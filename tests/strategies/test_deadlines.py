@@ -7,7 +7,7 @@ import random
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from taut.strategies.delivery.retransmission import INITIAL_RTO_S, MOST_PATIENCE, MOST_WAIT_S, Link, deadline_s
+from taut.strategies.delivery.retransmission import INITIAL_RTO_S, MOST_PATIENCE, MOST_WAIT_S, PeerLink, deadline_s
 
 seconds = st.floats(0.001, 500.0)
 
@@ -15,7 +15,7 @@ seconds = st.floats(0.001, 500.0)
 @given(st.lists(seconds, max_size=20), seconds)
 @example([3.66], 0.3)  # the plain mean deviation moves the deadline from 11 s to 12
 def test_a_deadline_comes_down_with_the_round_trip_and_never_goes_up_for_it(before: list[float], now_s: float) -> None:
-    link = Link()
+    link = PeerLink()
     for rtt_s in before:
         link.measure(rtt_s)
     for _ in range(100):
@@ -28,7 +28,7 @@ def test_a_deadline_comes_down_with_the_round_trip_and_never_goes_up_for_it(befo
 @given(st.floats(0.0, 1.0), st.floats(1.0, 100.0), st.integers(0, 2**32))
 def test_few_round_trips_miss_a_deadline(slow: float, times: float, seed: int) -> None:
     """What comes later than the deadline is sent twice for nothing: most do not, on a path of two speeds."""
-    link, late, dice = Link(), 0, random.Random(seed)
+    link, late, dice = PeerLink(), 0, random.Random(seed)
     for _ in range(400):
         rtt_s = (times if dice.random() < slow else 1.0) * dice.uniform(1.0, 2.0)
         late += link.rtt_s is not None and rtt_s > link.rto_s

@@ -12,7 +12,7 @@ from taut.core.messages import Note
 from taut.errors import MalformedMessage
 from taut.strategies.allreduce.sync import Sync
 from taut.strategies.api import Method
-from taut.strategies.delivery.residual_handoff import DECLINED, INHERITED, RESIDUAL, Inheritance
+from taut.strategies.delivery.residual_handoff import DECLINED, INHERITED, RESIDUAL, ResidualHandoff
 from taut.strategies.gossip.gossip import Gossip
 from taut.strategies.tree.relay import Relay
 
@@ -79,9 +79,9 @@ def test_all_but_one_leave_at_once(method, topology, codec):
 # ---------------------------------------------------------------------------------------------------- the protocol
 
 
-def taking() -> tuple[Inheritance, list[bytes]]:
+def taking() -> tuple[ResidualHandoff, list[bytes]]:
     taken: list[bytes] = []
-    return Inheritance(taken.append), taken
+    return ResidualHandoff(taken.append), taken
 
 
 def test_an_heir_that_is_gone_without_an_answer_is_followed_by_the_next():
@@ -128,4 +128,4 @@ def test_a_part_that_cannot_be_taken_is_not_answered():
         raise MalformedMessage("not one of ours")
 
     with pytest.raises(MalformedMessage):
-        Inheritance(refuse).heard(0, Note(RESIDUAL, 0), b"junk")
+        ResidualHandoff(refuse).heard(0, Note(RESIDUAL, 0), b"junk")

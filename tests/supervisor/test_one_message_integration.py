@@ -26,7 +26,7 @@ from taut.core.messages import (
     Statistics,
 )
 from taut.supervisor.faults.complaints import MOST_REFUSED
-from taut.supervisor.run.handlers import Hearing
+from taut.supervisor.run.handlers import MessageHandlers
 from taut.transport.framing import encode, payload_count
 
 
@@ -113,14 +113,14 @@ def test_a_request_with_another_length_costs_its_sender_the_place_and_the_others
 def test_a_bug_in_a_handler_costs_the_sender_its_place_and_nobody_else_anything(
     harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    handle = Hearing.said
+    handle = MessageHandlers.said
 
     def broken(self, worker, message, payloads, now) -> None:
         if isinstance(message, LeaseRequest) and message.length == 13:
             raise ZeroDivisionError("a bug")
         handle(self, worker, message, payloads, now)
 
-    monkeypatch.setattr(Hearing, "said", broken)
+    monkeypatch.setattr(MessageHandlers, "said", broken)
     supervisor = harness.supervise(workers=3)
     honest, hostile = [harness.client(11), harness.client(12)], harness.client(13)
     for client in (*honest, hostile):

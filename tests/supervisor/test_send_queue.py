@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from taut.core.messages import Drain, Pulse, Start, SupervisorMessage
-from taut.supervisor.send_queue import Outlet
+from taut.supervisor.send_queue import SendQueue
 from taut.transport.framing import decode
 
 
@@ -33,7 +33,7 @@ class Door:
 
 def test_what_waits_is_sent_in_order_and_not_overtaken() -> None:
     door = Door()
-    outlet = Outlet(door)
+    outlet = SendQueue(door)
     assert not outlet.send(b"1", Start(), ())
     assert not outlet.send(b"1", Pulse(), ())
     door.open = True
@@ -46,7 +46,7 @@ def test_what_waits_is_sent_in_order_and_not_overtaken() -> None:
 
 def test_what_waits_for_the_gone_is_dropped() -> None:
     door = Door()
-    outlet = Outlet(door)
+    outlet = SendQueue(door)
     outlet.send(b"1", Start(), ())
     outlet.retry(lambda connection: False)
     door.open = True

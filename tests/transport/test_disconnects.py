@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from taut.core.messages import SUPERVISOR
 from taut.transport.keys import RunKeys, Token
-from taut.transport.zmq.disconnects import Closures
+from taut.transport.zmq.disconnects import Disconnects
 from taut.transport.zmq.server import SupervisorSocket
 
 
@@ -52,7 +52,7 @@ def test_who_comes_back_after_a_broken_connection_is_heard_after_its_closure(par
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 3), st.integers(0, 2)), max_size=60))
 def test_only_the_last_connection_of_a_name_counts(history: list[tuple[bool, int, int]]) -> None:
     """Against a plain model: whom a name's last message came by, and whether that one was lost since."""
-    closures, last, closed = Closures(), {}, set()
+    closures, last, closed = Disconnects(), {}, set()
     for came, descriptor, number in history:
         name = b"%d" % number
         if came:

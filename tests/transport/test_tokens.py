@@ -15,7 +15,7 @@ from taut.errors import Misuse, SupervisorLost
 from taut.supervisor.control import Dismiss, DrainRun
 from taut.transport.framing import encode
 from taut.transport.keys import MOST_TOKENS, RunKeys, Token
-from taut.transport.zmq.access import Door
+from taut.transport.zmq.access import AccessControl
 from taut.transport.zmq.owner_client import ask
 from taut.transport.zmq.server import SupervisorSocket
 
@@ -83,7 +83,7 @@ def test_unknown_names_and_too_many_tokens() -> None:
 def test_a_token_is_good_until_it_expires_or_is_revoked(expires_at, late_s, revoked) -> None:
     keys = KEYS.issue("guests", expires_at)
     keys = keys.revoke("guests") if revoked else keys
-    door = Door(keys, clock=lambda: expires_at + late_s)
+    door = AccessControl(keys, clock=lambda: expires_at + late_s)
     guest = Token.parse(keys.token_of("guests")).client_public.decode()
     good = not revoked and expires_at + late_s < expires_at
     assert door.standing(guest) == ("joiner" if good else "void")

@@ -33,9 +33,9 @@ from taut.transport.keys import WorkerKeys
 from taut.transport.memory import MemoryNetwork
 from taut.transport.transport import Transport
 from taut.transport.zmq.transport import ZmqTransport
-from taut.worker.comm.comm_thread import Node
-from taut.worker.connection import ENTRANCE, Sockets
-from taut.worker.model.flat_params import Arena
+from taut.worker.comm.comm_thread import CommThread
+from taut.worker.connection import ENTRANCE, SocketConnector
+from taut.worker.model.flat_params import FlatParams
 
 # ------------------------------------------------------------------------------------------- in a run, over sockets
 
@@ -50,7 +50,7 @@ class Threads:
             thread.start()
 
     def _work(self) -> None:
-        ENTRANCE.set(Sockets(WorkerEnvironment(self.supervisor.address, token=self.supervisor.token)))
+        ENTRANCE.set(SocketConnector(WorkerEnvironment(self.supervisor.address, token=self.supervisor.token)))
         model = new_model()
         optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
         x = torch.linspace(-1, 1, 64 * 4).reshape(64, 4)
@@ -89,7 +89,7 @@ def test_rubbish_is_refused_counted_shown_and_its_sender_expelled(tmp_path: Path
     settings: dict[str, object] = {"strategy": "async", "topology": "complete", "codec": "tether"}
     supervisor = Supervisor(settings, tmp_path, run="r", workers=3, seed=0)
     supervisor.start()
-    specs = Arena(new_model()).specs()
+    specs = FlatParams(new_model()).specs()
     honest = Threads(supervisor, 2)
     while sum(row.state == "ready" for row in supervisor.view().workers) < 2:
         assert supervisor.wait(0.02) is None
@@ -172,7 +172,7 @@ def test_rubbish_to_the_supervisor_needs_no_witness(tmp_path: Path) -> None:
     settings: dict[str, object] = {"strategy": "async", "topology": "complete", "codec": "tether"}
     supervisor = Supervisor(settings, tmp_path, run="r", workers=2, seed=0)
     supervisor.start()
-    hostile = HostileWorker(supervisor.address, supervisor.token, Arena(new_model()).specs())
+    hostile = HostileWorker(supervisor.address, supervisor.token, FlatParams(new_model()).specs())
     try:
         hostile.join()
         for _ in range(101):
@@ -187,12 +187,12 @@ def test_rubbish_to_the_supervisor_needs_no_witness(tmp_path: Path) -> None:
 # ------------------------------------------------------------------------------------------ what waits is bounded
 
 
-def seated(protocol: object, limit_nbytes: int) -> tuple[Node, Transport]:
+def seated(protocol: object, limit_nbytes: int) -> tuple[CommThread, Transport]:
     """A worker without a supervisor, and the other end of its only link."""
     wire = MemoryNetwork()
     mine, theirs = wire.transport(0), wire.transport(1)
     theirs.admit(wire.member(0))
-    node = Node(mine, lambda _: protocol, state_limit_nbytes=limit_nbytes)  # type: ignore[arg-type,return-value]
+    node = CommThread(mine, lambda _: protocol, state_limit_nbytes=limit_nbytes)  # type: ignore[arg-type,return-value]
     node.seat(0, [wire.member(1)])
     node.work(None)
     return node, theirs

@@ -19,7 +19,7 @@ from taut.strategies.allreduce.final_model import KIND
 from taut.strategies.registry import STREAMS, parse
 from taut.supervisor.service import Supervisor
 from taut.testing.hostile import HostileWorker
-from taut.worker.model.flat_params import Arena
+from taut.worker.model.flat_params import FlatParams
 
 FORGED = np.full(5, 1000.0, np.float32)
 
@@ -33,7 +33,7 @@ class Run:
         self.supervisor.start()
         self.honest = Threads(self.supervisor, honest)
         self.until(lambda: sum(row.statistics.steps > 0 for row in self.rows()) == honest)
-        self.hostile = HostileWorker(self.supervisor.address, self.supervisor.token, Arena(new_model()).specs())
+        self.hostile = HostileWorker(self.supervisor.address, self.supervisor.token, FlatParams(new_model()).specs())
         streams = parse(strategy).name in STREAMS
         self.hostile.join(ready=streams)
         if not streams:

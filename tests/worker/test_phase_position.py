@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from taut.core.messages import Message, PhaseDone
 from taut.errors import MalformedMessage
-from taut.worker.model.flat_params import Arena
+from taut.worker.model.flat_params import FlatParams
 from taut.worker.model.optimizer_moments import Moments
-from taut.worker.model.snapshot import State, pack, unpack
+from taut.worker.model.snapshot import Snapshot, pack, unpack
 from taut.worker.phases import Phases
 from taut.worker.time_split import Stopwatch
 
@@ -26,7 +26,7 @@ class Here:
         self.said: list[Message] = []
         self.model = torch.nn.Linear(2, 1)
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1, momentum=0.9)
-        self.phases = Phases({"strategy": strategy}, Arena(self.model), None)
+        self.phases = Phases({"strategy": strategy}, FlatParams(self.model), None)
         self.phases.enter(number)
         self.node: Any = SimpleNamespace(rank=0, say=self.said.append, stage=None, facts=SimpleNamespace(phase=0))
         self.phases.begin(self.node, Stopwatch())
@@ -38,7 +38,7 @@ class Here:
         self.optimizer.step()
         self.phases.stepped(self.optimizer)
 
-    def given(self) -> State:
+    def given(self) -> Snapshot:
         return unpack(pack(self.node.complement(self.phases.replica.state())))
 
 
@@ -86,4 +86,4 @@ def test_a_phase_that_is_none_is_refused() -> None:
     with pytest.raises(MalformedMessage, match="phase 2 of a run of 2"):
         Here("sync for 5 steps, then async", number=2)
     with pytest.raises(MalformedMessage):
-        unpack(pack(State(b"abcd", steps=-1)))
+        unpack(pack(Snapshot(b"abcd", steps=-1)))

@@ -14,13 +14,13 @@ from taut.codecs import parse
 from taut.core.messages import Lease, Statistics
 from taut.errors import Expelled, GivenUp
 from taut.strategies.broadcast.state import BroadcastState
-from taut.worker.comm.run_status import Facts
-from taut.worker.data.batches import Dealer, Plan
+from taut.worker.comm.run_status import RunStatus
+from taut.worker.data.batches import BatchPlan, Dealer
 from taut.worker.data.sampling import whole
-from taut.worker.model.flat_params import Arena
+from taut.worker.model.flat_params import FlatParams
 from taut.worker.model.replica import Replica
-from taut.worker.model.snapshot import State
-from taut.worker.rejoin import Carried, SeatLeases, less, together
+from taut.worker.model.snapshot import Snapshot
+from taut.worker.rejoin import RejoinState, SessionLeases, less, together
 
 EXACT = ["tether:slack=2^-6", "threshold:tau=2^-6"]
 CODECS = [*EXACT, "topk:density=0.1", "int8", "dense"]
@@ -28,7 +28,7 @@ CODECS = [*EXACT, "topk:density=0.1", "int8", "dense"]
 
 def replica(codec: str, workers: int = 4) -> Replica:
     torch.manual_seed(0)
-    made = Replica(Arena(nn.Sequential(nn.Linear(7, 9), nn.Linear(9, 3))), parse(codec))
+    made = Replica(FlatParams(nn.Sequential(nn.Linear(7, 9), nn.Linear(9, 3))), parse(codec))
     made.found(workers)
     return made
 
@@ -45,8 +45,8 @@ def left(one: Replica) -> Any:
     return stray + (0.0 if state.r is None else state.r)
 
 
-def copy(state: State) -> State:
-    return State(bytes(state.vector), bytes(state.still), state.grid)
+def copy(state: Snapshot) -> Snapshot:
+    return Snapshot(bytes(state.vector), bytes(state.still), state.grid)
 
 
 @pytest.mark.parametrize("codec", CODECS)
@@ -69,7 +69,7 @@ def test_what_was_made_while_cut_off_is_in_everybodys_weights_once(codec: str) -
         stepped(donor, seq)
     before = left(away)
     back = Replica(away.arena, away.codec)
-    carried = Carried("sum", away, None, log)  # type: ignore[arg-type]
+    carried = RejoinState("sum", away, None, log)  # type: ignore[arg-type]
     added = carried.merge(back, copy(donor.state()), {2: 3, 0: 3}, gone=[2, 3])
     assert [(item.origin, item.lo) for item in added] == [(2, seq) for seq in range(4, 9)] + [(3, 1), (3, 2)]
     for item in added:
@@ -90,7 +90,7 @@ def test_of_the_living_nothing_is_taken_from_an_old_log() -> None:
     log.log_of(0).append(1, 1, payload)
     away.absorb(payload, 0)
     back = Replica(away.arena, away.codec)
-    assert Carried("sum", away, None, log).merge(back, copy(donor.state()), {}, gone=[2]) == []  # type: ignore[arg-type]
+    assert RejoinState("sum", away, None, log).merge(back, copy(donor.state()), {}, gone=[2]) == []  # type: ignore[arg-type]
     assert back.digest() == donor.digest()
 
 
@@ -101,7 +101,7 @@ def test_where_replicas_are_averaged_it_keeps_its_weights_else_it_takes_the_dono
     away.arena.vector += np.float32(1.0)
     own = away.arena.vector.copy()
     back = Replica(away.arena, away.codec, talks=False)
-    assert Carried(rule, away, None).merge(back, copy(donor.state()), {}, gone=[2]) == []  # type: ignore[arg-type]
+    assert RejoinState(rule, away, None).merge(back, copy(donor.state()), {}, gone=[2]) == []  # type: ignore[arg-type]
     np.testing.assert_array_equal(back.arena.vector, own if kept else donor.arena.vector)
 
 
@@ -109,7 +109,7 @@ def test_only_a_welcome_expulsion_is_one_to_come_back_from() -> None:
     from taut.core.messages import Expulsion
 
     for welcome in (True, False):
-        facts = Facts()
+        facts = RunStatus()
         facts.learn(Expulsion("silent for 9.0 s", welcome), [])
         assert isinstance(facts.failure, Expelled) and isinstance(facts.failure, GivenUp) is welcome
 
@@ -118,7 +118,7 @@ class Leases:
     def __init__(self, *ids: int, given_up: bool = False) -> None:
         self.ids, self.given_up, self.reported = list(ids), given_up, list[int]()
 
-    def take(self, plan: Plan, ahead: bool = False) -> Lease | None:
+    def take(self, plan: BatchPlan, ahead: bool = False) -> Lease | None:
         if self.given_up:
             raise GivenUp("silent")
         return Lease(self.ids[0], 0, 4 * self.ids[0], 4 * self.ids.pop(0) + 4) if self.ids else None
@@ -131,8 +131,8 @@ def test_leases_of_the_former_place_are_neither_trained_on_nor_reported() -> Non
     first, then = Leases(0), Leases(2, 3)
     seat = SimpleNamespace(leases=first, enter=lambda: False)
     seat.come_back = lambda _: setattr(seat, "leases", then)
-    dealer = Dealer(SeatLeases(seat), seed=0)  # type: ignore[arg-type]
-    plan = Plan(16, 2, 0, 1, last=True, order=whole(16, False)[1], drop_last=False)
+    dealer = Dealer(SessionLeases(seat), seed=0)  # type: ignore[arg-type]
+    plan = BatchPlan(16, 2, 0, 1, last=True, order=whole(16, False)[1], drop_last=False)
     batches = dealer.indices(plan)
     assert next(batches).tolist() == [0, 1]
     first.given_up = True
@@ -150,8 +150,8 @@ def test_to_be_given_up_while_it_waits_for_data_is_to_come_back_and_ask_again() 
     then = Leases(5)
     seat = SimpleNamespace(leases=Leases(given_up=True), enter=lambda: False)
     seat.come_back = lambda _: setattr(seat, "leases", then)
-    plan = Plan(40, 4, 0, 1, last=True, order=whole(40, False)[1], drop_last=False)
-    assert [batch.tolist() for batch in Dealer(SeatLeases(seat), seed=0).indices(plan)] == [[20, 21, 22, 23]]  # type: ignore[arg-type]
+    plan = BatchPlan(40, 4, 0, 1, last=True, order=whole(40, False)[1], drop_last=False)
+    assert [batch.tolist() for batch in Dealer(SessionLeases(seat), seed=0).indices(plan)] == [[20, 21, 22, 23]]  # type: ignore[arg-type]
 
 
 def test_each_place_counts_its_own_work() -> None:

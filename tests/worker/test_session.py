@@ -16,10 +16,10 @@ from taut.core.messages import SUPERVISOR, Donor, Expulsion, Hello, Member, Mess
 from taut.errors import GivenUp, SupervisorLost
 from taut.transport.framing import decode, encode
 from taut.transport.transport import Envelope
-from taut.worker.comm.comm_thread import Node
-from taut.worker.connection import Entrance
-from taut.worker.model.flat_params import Arena
-from taut.worker.session import Seat
+from taut.worker.comm.comm_thread import CommThread
+from taut.worker.connection import Connector
+from taut.worker.model.flat_params import FlatParams
+from taut.worker.session import WorkerSession
 from taut.worker.time_split import Stopwatch
 
 
@@ -58,15 +58,15 @@ class Line:
     def close(self, linger_s: float = 0.0) -> None: ...
 
 
-class Lines(Entrance):
+class Lines(Connector):
     """One line for each place that the worker takes."""
 
     def __init__(self, *lines: Line) -> None:
         self.watch, self.address, self.public_key, self.host, self.pid = Stopwatch(), "memory://line", "", "here", 1
         self.lines = list(lines)
 
-    def node(self, make_strategy: Any, **options: Any) -> Node:
-        return Node(self.lines.pop(0), make_strategy, **options)
+    def node(self, make_strategy: Any, **options: Any) -> CommThread:
+        return CommThread(self.lines.pop(0), make_strategy, **options)
 
     def renew(self) -> None: ...
 
@@ -76,7 +76,7 @@ def test_who_is_given_up_and_finds_no_supervisor_keeps_its_model(tmp_path: Path,
     settings = json.dumps({"strategy": "async", "patience_s": 0.05})
     here = Line([Welcome(3, "otter", 0, 1, settings), Roster(1, [Member(3, "", "", False)], []), Donor(-1), Start()])
     model = torch.nn.Linear(2, 1)
-    seat = Seat(Lines(here, Line([])), Arena(model))
+    seat = WorkerSession(Lines(here, Line([])), FlatParams(model))
     seat.train()
     here.say(Expulsion("silent for 9.0 s", True))
     with pytest.raises(GivenUp) as given_up:

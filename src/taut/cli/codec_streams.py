@@ -14,7 +14,7 @@ from taut.worker.codec_costs.measuring import Measured, Trial, receiver
 from taut.worker.codec_costs.update_file import first_rows, read_update
 
 if TYPE_CHECKING:
-    from taut.worker.model.flat_params import Arena
+    from taut.worker.model.flat_params import FlatParams
 
 MADE_UP = 1_000_000  # elements
 MOST_OWN = 4_000_000  # of the user's own updates; of more, the first rows of every tensor
@@ -68,7 +68,7 @@ class Watching:
         self.trials: list[Trial] = []
         self.turns = self.size = 0
 
-    def __call__(self, arena: Arena, x: Any) -> None:
+    def __call__(self, arena: FlatParams, x: Any) -> None:
         """A step was made, to x."""
         if not self.trials:
             self.parts, self.size = first_rows(arena.shapes, self.most), len(x)

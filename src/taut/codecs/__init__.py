@@ -33,7 +33,7 @@ from taut.codecs.codec import Codec, State
 from taut.codecs.compressor import Compressor, Memory
 from taut.codecs.error_feedback import Feedback
 from taut.codecs.exact_grid import Grid, snap
-from taut.codecs.info import Facts
+from taut.codecs.info import CodecInfo
 from taut.codecs.registry import REGISTRY, parse, spec
 from taut.codecs.sketch import sketch, squared_distance
 from taut.codecs.wire.merge import expand, merge
@@ -46,10 +46,10 @@ __all__ = [
     "REGISTRY",
     "Bf16",
     "Codec",
+    "CodecInfo",
     "Compressor",
     "DeMo",
     "Dense",
-    "Facts",
     "Feedback",
     "Fp8",
     "Fp16",

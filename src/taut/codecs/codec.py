@@ -23,7 +23,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from taut.codecs.exact_grid import Grid
-from taut.codecs.info import Facts
+from taut.codecs.info import CodecInfo
 from taut.codecs.wire.apply import apply
 from taut.codecs.wire.layouts import FORMS
 from taut.codecs.wire.magnitude import check_reach
@@ -119,7 +119,7 @@ class Codec(ABC):
 
     @property
     @abstractmethod
-    def facts(self) -> Facts:
+    def facts(self) -> CodecInfo:
         """What it says of itself."""
 
     @abstractmethod

@@ -19,7 +19,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from taut.codecs.info import Facts
+from taut.codecs.info import CodecInfo
 from taut.codecs.parallel import HEAVY, over
 from taut.codecs.wire.payload import Header, Kind, build
 
@@ -80,7 +80,7 @@ class Compressor(ABC):
 
     @property
     @abstractmethod
-    def facts(self) -> Facts:
+    def facts(self) -> CodecInfo:
         """What it says of itself."""
 
     @abstractmethod

@@ -20,7 +20,7 @@ import numpy as np
 from taut.codecs.codec import Codec, State, Vector, arithmetic, check_range, check_workers, new_state
 from taut.codecs.compressor import Compressor, Memory, Piece, in_pieces
 from taut.codecs.exact_grid import Grid
-from taut.codecs.info import Facts
+from taut.codecs.info import CodecInfo
 from taut.codecs.wire.merge import add_values_to
 from taut.codecs.wire.payload import HEADER, Header, Kind, build, header
 from taut.errors import NonFiniteUpdate
@@ -61,7 +61,7 @@ class Feedback(Codec):
         return self.compressor.kernels
 
     @property
-    def facts(self) -> Facts:
+    def facts(self) -> CodecInfo:
         return self.compressor.facts
 
     def start(

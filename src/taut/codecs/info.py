@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Facts:
+class CodecInfo:
     """``title``: one line. ``bits``: per element of an update that touches all, as it is set. ``error``: a bound of the
     relative squared error of one update, E|Q(v) - v|^2 <= error |v|^2 (None: another bound, in ``bound``).
     ``bound``: the bound in words. ``unbiased``: E Q(v) = v. ``summable``: payloads can be added without decoding

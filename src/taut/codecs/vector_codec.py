@@ -31,12 +31,12 @@ F32 = npt.NDArray[np.float32]
 PROBE_ELEMENTS = 65521  # a prime, so that the rows of a matrix do not repeat where the probe does
 
 
-class Coder:
+class VectorCodec:
     """Writes vectors of ``size`` elements down with ``codec``, and reads others'. ``shapes``: of the tensors in them;
     ``seed``: of random numbers, another for each worker; ``workers``: how many start together.
 
     >>> from taut.codecs import parse
-    >>> coder, v = Coder(parse("topk:density=0.25"), 4), np.array([0.0, 3.0, -1.0, 2.0], np.float32)
+    >>> coder, v = VectorCodec(parse("topk:density=0.25"), 4), np.array([0.0, 3.0, -1.0, 2.0], np.float32)
     >>> first, second, out = coder.encode(v), coder.encode(v), np.zeros(4, np.float32)
     >>> coder.total([first, second], [1.0, 1.0], out); out.tolist()  # the 2 waited, and went as 4
     [0.0, 3.0, 0.0, 4.0]
@@ -167,7 +167,7 @@ class Coder:
         counts, since differences get flat; where nothing below 1 is stated (signs, low rank), the second.
 
         >>> from taut.codecs import parse
-        >>> Coder(parse("topk:density=0.25"), 4000).pace
+        >>> VectorCodec(parse("topk:density=0.25"), 4000).pace
         0.5
         """
         facts = self.codec.facts

@@ -18,9 +18,9 @@ from starlette.types import Message, Receive, Scope, Send
 from taut.dashboard.guard import HEADERS, Asked, Declined, check
 from taut.dashboard.history import History
 from taut.dashboard.limits import Limits
-from taut.dashboard.poller import Pulse
+from taut.dashboard.poller import Poller
 from taut.dashboard.records import Done, Drain, Problem
-from taut.dashboard.secret import Keeper, unmapped
+from taut.dashboard.secret import SecretKeeper, unmapped
 from taut.dashboard.sources import Source
 from taut.errors import Misuse, NetworkError
 
@@ -40,7 +40,7 @@ class App:
     def __init__(
         self,
         source: Source,
-        keeper: Keeper,
+        keeper: SecretKeeper,
         *,
         hosts: frozenset[str],
         secret_for_all: bool,
@@ -52,7 +52,7 @@ class App:
         self._secret_for_all = secret_for_all
         self._files = {path: (read_page(name), kind) for path, (name, kind) in _FILES.items()}
         self._seats, self._orders = _Seats(limits.streams), 0
-        self.pulse = Pulse(source, history, every_s, limits.idle_s)
+        self.pulse = Poller(source, history, every_s, limits.idle_s)
         routes = [Route(path, self._page) for path in _FILES]
         routes += [
             Route("/api/run", self._run),

@@ -19,7 +19,7 @@ _LOG = logging.getLogger("taut.dashboard")
 COMMENT = b": nothing new\n\n"  # keeps the connection known to be alive
 
 
-class Pulse:
+class Poller:
     """``source`` at a rhythm. ``history``: what is known of the time before."""
 
     def __init__(self, source: Source, history: History, every_s: float, idle_s: float) -> None:

@@ -47,7 +47,7 @@ class _Allowance:
     since_s: float
 
 
-class Keeper:
+class SecretKeeper:
     """Compares what requests carry with the secret in the file: what the file says now counts, so that a secret is void
     the moment its file is replaced or removed.
 

@@ -25,7 +25,7 @@ from taut.dashboard.connection import bounded
 from taut.dashboard.guard import LOOPBACK
 from taut.dashboard.history import History
 from taut.dashboard.limits import Limits
-from taut.dashboard.secret import Keeper
+from taut.dashboard.secret import SecretKeeper
 from taut.dashboard.sources import Source
 from taut.errors import Misuse
 from taut.transport.endpoint import own_address, split
@@ -94,7 +94,7 @@ class Dashboard:
         self.url, self._socket, self._folder = listening.url, listening.socket, folder
         self._app = App(
             source,
-            Keeper(folder, limits, MonotonicClock()),
+            SecretKeeper(folder, limits, MonotonicClock()),
             hosts=listening.hosts,
             secret_for_all=not listening.loopback,
             limits=limits,

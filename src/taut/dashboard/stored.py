@@ -10,7 +10,7 @@ from taut.dashboard.history import History, Mark
 from taut.dashboard.sources import dismiss_by_order
 from taut.dashboard.view_model import Kept, Seen, finite, from_store
 from taut.supervisor.metrics import total
-from taut.supervisor.storage.store_follower import Fresh, StoreTail
+from taut.supervisor.storage.store_follower import Fresh, StoreFollower
 from taut.supervisor.storage.store_reader import EventRecord, StatisticRecord
 
 KEPT_EVENTS = 500
@@ -20,7 +20,7 @@ class StoreSource:
     """Follows the store of the run in ``run_dir``. ``history``: its curves up to now, from the statistics."""
 
     def __init__(self, run_dir: Path, secret_for_all: bool) -> None:
-        self._tail, self._secret_for_all = StoreTail(run_dir), secret_for_all
+        self._tail, self._secret_for_all = StoreFollower(run_dir), secret_for_all
         self._latest: dict[int, Statistics] = {}
         self._events: deque[tuple[int, EventRecord]] = deque(maxlen=KEPT_EVENTS)
         self._last_s = 0.0

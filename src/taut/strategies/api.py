@@ -39,7 +39,7 @@ from taut.strategies.api_events import (
     Stepped,
     Tell,
 )
-from taut.strategies.member_place import Place
+from taut.strategies.member_place import MemberPlace
 
 if TYPE_CHECKING:
     import numpy as np
@@ -61,10 +61,10 @@ __all__ = [
     "HeldUp",
     "Leaving",
     "Local",
+    "MemberPlace",
     "Method",
     "MethodAction",
     "MethodEvent",
-    "Place",
     "Placed",
     "Proceed",
     "Refuse",
@@ -146,7 +146,7 @@ class Method(ABC):
     keeps_own: ClassVar[tuple[str, ...]] = ()
 
     @abstractmethod
-    def start(self, place: Place, local: Local) -> Any:
+    def start(self, place: MemberPlace, local: Local) -> Any:
         """The state of a worker at ``place`` whose x is the run's initial state (or a donor's)."""
 
     @abstractmethod

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from taut.core.events import Ended
 from taut.core.messages import Note
-from taut.strategies.member_place import Place
+from taut.strategies.member_place import MemberPlace
 
 # ------------------------------------------------------------------------------------------------------- events
 
@@ -32,7 +32,7 @@ class Heard:
 class Placed:
     """The members changed. Who is missing from ``place`` is gone and will say nothing more."""
 
-    place: Place
+    place: MemberPlace
 
 
 @dataclass(frozen=True, slots=True)

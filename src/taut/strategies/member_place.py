@@ -17,7 +17,7 @@ def _wired(shape: Shape, members: tuple[int, ...], round: int) -> Graph:
 
 
 @dataclass(frozen=True)
-class Place:
+class MemberPlace:
     """Where a worker stands: its rank, the members (sorted, itself among them) and the topology over them. Everybody who
     has the same ``version`` has the same members."""
 

@@ -18,7 +18,7 @@ from msgspec import Meta, Struct
 from taut.core.messages.base import Count, Message, Name, Rank, Text
 from taut.errors import MalformedMessage, Misuse, StorageFailed, SupervisorLost
 from taut.supervisor.run.actions import Action
-from taut.supervisor.storage.previous_run import Former
+from taut.supervisor.storage.previous_run import PreviousRun
 from taut.transport.framing import decode, encode
 from taut.transport.keys import RunKeys, write_token_file
 from taut.transport.zmq.owner_client import LIMIT_NBYTES, PATIENCE_S, ask
@@ -26,7 +26,7 @@ from taut.transport.zmq.owner_client import LIMIT_NBYTES, PATIENCE_S, ask
 if TYPE_CHECKING:
     from taut.supervisor.run.cluster import Cluster
     from taut.supervisor.run.workers import Worker
-    from taut.transport.zmq.access import Door
+    from taut.transport.zmq.access import AccessControl
 
 LONGEST_S = 10 * 365.25 * 86400.0
 
@@ -101,7 +101,7 @@ class Control:
     def __init__(
         self,
         cluster: Cluster,
-        door: Door,
+        door: AccessControl,
         keys_file: Path,
         came_with: Callable[[bytes], str | None],
         clock: Callable[[], float] = time.time,
@@ -191,7 +191,7 @@ def _names(keys: RunKeys) -> set[str]:
     return {one.name for one in keys.join_secrets}
 
 
-def order(former: Former, given: Order, patience_s: float = PATIENCE_S) -> Obeyed:
+def order(former: PreviousRun, given: Order, patience_s: float = PATIENCE_S) -> Obeyed:
     """Have the supervisor of a run, of which ``former`` was read from its folder, do this. ``Misuse`` as it says, or
     ``SupervisorLost`` where it does not answer."""
     try:

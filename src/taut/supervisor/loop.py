@@ -27,15 +27,15 @@ from taut.supervisor.run.actions import (
     Send,
 )
 from taut.supervisor.run.cluster import Cluster
-from taut.supervisor.send_queue import Outlet
-from taut.supervisor.storage.background_files import Files
+from taut.supervisor.send_queue import SendQueue
+from taut.supervisor.storage.background_files import BackgroundFiles
 from taut.supervisor.storage.journal import Journal
-from taut.supervisor.storage.persistence import Remembering
+from taut.supervisor.storage.persistence import Persistence
 from taut.supervisor.storage.run_lock import RunLock
-from taut.supervisor.thread_calls import Orders
+from taut.supervisor.thread_calls import ThreadCalls
 from taut.supervisor.view import ClusterView
 from taut.transport.framing import decode
-from taut.transport.zmq.announce import Knocking
+from taut.transport.zmq.announce import AddressAnnouncer
 from taut.transport.zmq.server import SupervisorSocket
 
 TICK_S = 0.1
@@ -52,12 +52,12 @@ class Loop:
     socket: SupervisorSocket
     cluster: Cluster
     journal: Journal
-    remembering: Remembering
-    files: Files
-    orders: Orders
+    remembering: Persistence
+    files: BackgroundFiles
+    orders: ThreadCalls
     control: Control
     lock: RunLock
-    knocking: Knocking | None = None
+    knocking: AddressAnnouncer | None = None
     over: threading.Event = field(default_factory=threading.Event)
     stopping: bool = False
     closed: bool = False
@@ -65,7 +65,7 @@ class Loop:
 
     def __post_init__(self) -> None:
         now = self.clock.now()
-        self._outlet = Outlet(self.socket)
+        self._outlet = SendQueue(self.socket)
         self._letters: deque[Send] = deque()  # to be sent at the end of the round
         self._ticked_s = self._viewed_s = now
         self._compared_s, self._distance = now, 0.0

@@ -17,9 +17,9 @@ from taut.specs import parse_interval
 from taut.supervisor.checkpoints.folder import Found, Launch
 from taut.supervisor.run.plan import PATIENCE_S, RunPlan
 from taut.supervisor.storage.journal import Journal
-from taut.supervisor.storage.previous_run import KEYS_FILE, Former
+from taut.supervisor.storage.previous_run import KEYS_FILE, PreviousRun
 from taut.supervisor.storage.run_lock import RunLock
-from taut.supervisor.storage.store_writer import RunStore, plain
+from taut.supervisor.storage.store_writer import StoreWriter, plain
 from taut.transport.keys import RunKeys, write_token_file
 
 TOKEN_FILE = "token"
@@ -44,7 +44,7 @@ class Origin:
     command: str = ""
     launch: Launch | None = None
     resume: Found | None = None
-    former: Former | None = None
+    former: PreviousRun | None = None
     lock: RunLock | None = None
 
 
@@ -131,7 +131,7 @@ def open_journal(
     began_at = time.time() if former is None else former.began_at
     term = 0
     try:
-        store = RunStore(run_dir, run)
+        store = StoreWriter(run_dir, run)
     except StorageFailed as error:
         return Journal(None, now, began_at, str(error)), term
     try:

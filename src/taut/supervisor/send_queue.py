@@ -13,7 +13,7 @@ from taut.transport.transport import ServerSocket
 MOST_WAITING = 1_000  # of one worker; one that takes none of so many is being given up anyway
 
 
-class Outlet:
+class SendQueue:
     """Sends over ``socket``; what is refused is tried again by `retry`, and nothing overtakes it."""
 
     def __init__(self, socket: ServerSocket) -> None:

@@ -17,15 +17,15 @@ from taut.supervisor.loop import Loop
 from taut.supervisor.prepare import TOKEN_FILE, Listen, Origin, held, open_journal, plan_of, told, write_keys
 from taut.supervisor.run.cluster import Cluster
 from taut.supervisor.run.plan import RunPlan
-from taut.supervisor.storage.background_files import Files
+from taut.supervisor.storage.background_files import BackgroundFiles
 from taut.supervisor.storage.journal import Journal
-from taut.supervisor.storage.persistence import Remembering
-from taut.supervisor.storage.previous_run import KEYS_FILE, Former, port_of, recall_former
+from taut.supervisor.storage.persistence import Persistence
+from taut.supervisor.storage.previous_run import KEYS_FILE, PreviousRun, port_of, recall_former
 from taut.supervisor.storage.snapshot import recall
-from taut.supervisor.thread_calls import Orders
+from taut.supervisor.thread_calls import ThreadCalls
 from taut.supervisor.view import ClusterView, Outcome
 from taut.transport.keys import RunKeys
-from taut.transport.zmq.announce import Knocking
+from taut.transport.zmq.announce import AddressAnnouncer
 from taut.transport.zmq.server import SupervisorSocket
 
 _CLOCK, _LOOPBACK, _NEW = MonotonicClock(), Listen(), Origin()
@@ -67,19 +67,19 @@ class Supervisor:
         socket.door.knows = cluster.members.has_key
         self.address = socket.address
         moved = origin.former is not None and self.address != origin.former.address
-        orders = Orders(socket.wake)
+        orders = ThreadCalls(socket.wake)
         self._cluster, self._orders = cluster, orders
         self._loop = Loop(
             clock=clock,
             socket=socket,
             cluster=cluster,
             journal=journal,
-            remembering=Remembering(cluster, journal, (self.address, listen.bind, listen.advertise or "")),
-            files=Files(self.run_dir, settings, remember_launch(self.run_dir, origin.launch), cluster, orders),
+            remembering=Persistence(cluster, journal, (self.address, listen.bind, listen.advertise or "")),
+            files=BackgroundFiles(self.run_dir, settings, remember_launch(self.run_dir, origin.launch), cluster, orders),
             orders=orders,
             control=Control(cluster, socket.door, self.run_dir / KEYS_FILE, socket.came_with),
             lock=lock,
-            knocking=Knocking(keys, cluster.members.roster().members) if moved else None,
+            knocking=AddressAnnouncer(keys, cluster.members.roster().members) if moved else None,
         )
         self._thread: threading.Thread | None = None
 
@@ -170,7 +170,7 @@ def _begun(
     return cluster, journal
 
 
-def _recalled(plan: RunPlan, former: Former, journal: Journal, now: float) -> Cluster:
+def _recalled(plan: RunPlan, former: PreviousRun, journal: Journal, now: float) -> Cluster:
     """The run as the supervisor knew it in its life before."""
     away_s = max(0.0, time.time() - former.beat)
     cluster = recall(plan, former.data, former.term + 1, now, former.ahead, away_s)

@@ -10,10 +10,10 @@ from taut.supervisor.run.actions import Action
 Order = Callable[[float], list[Action]]  # of the time: what is to be carried out
 
 
-class Orders:
+class ThreadCalls:
     """``wake`` ends the wait of the thread that takes them.
 
-    >>> orders = Orders(wake=lambda: None)
+    >>> orders = ThreadCalls(wake=lambda: None)
     >>> orders.give(lambda now: [])
     >>> [order(0.0) for order in orders.take()]
     [[]]

@@ -17,31 +17,33 @@ from typing import Any
 from taut.codecs.kernels.cpu.compilation import compile_missing
 from taut.core.messages import PROTOCOL_VERSION, Hello, Ready, Statistics, Welcome
 from taut.worker.checkpoints.resume import Resumption
-from taut.worker.comm.comm_thread import Node
-from taut.worker.comm.phase_protocol import Protocol, Stage
-from taut.worker.connection import Entrance
-from taut.worker.model.flat_params import Arena
+from taut.worker.comm.comm_thread import CommThread
+from taut.worker.comm.phase_protocol import PhaseProtocol, Protocol
+from taut.worker.connection import Connector
+from taut.worker.model.flat_params import FlatParams
 from taut.worker.model.snapshot import unpack
 from taut.worker.phases import Phases
-from taut.worker.rejoin import Carried
+from taut.worker.rejoin import RejoinState
 
 
-class Admission:
+class JoinHandshake:
     """``node`` and ``phases`` belong to this place, and end with it. ``state`` is as the supervisor knows it; ``merged``:
     the run's state is in the model. ``codec``: the script's wish; ``statistics``: what was done here."""
 
     phases: Phases
     welcome: Welcome
-    _stage: Stage  # in which it takes the run's state
+    _stage: PhaseProtocol  # in which it takes the run's state
     resumption: Resumption | None = None  # the checkpoint that the run continues, if it does
     late = False  # it comes in mid-run, and the strategy gives it the state when it starts
 
-    def __init__(self, entrance: Entrance, arena: Arena, codec: str | None, statistics: Callable[[], Statistics]) -> None:
+    def __init__(
+        self, entrance: Connector, arena: FlatParams, codec: str | None, statistics: Callable[[], Statistics]
+    ) -> None:
         self._entrance, self.arena, self._codec, self._statistics = entrance, arena, codec, statistics
         self.settings: dict[str, Any] = {}
         self.state, self.merged = "joining", False
         state_nbytes = 4 * arena.size + len(arena.still_bytes())
-        self.node: Node = entrance.node(
+        self.node: CommThread = entrance.node(
             self._strategy,
             statistics=self._count,
             sketch=self._sketch,
@@ -63,7 +65,7 @@ class Admission:
         self._begin()
         self.resumption = self._resumed()
 
-    def take_over(self, carried: Carried | None) -> None:
+    def take_over(self, carried: RejoinState | None) -> None:
         """The run's state: a donor's, with what was ``carried`` from another place, or, of the founder, its own."""
         node = self.node
         while True:
@@ -87,7 +89,7 @@ class Admission:
         self.merged = True
         self.get_ready()
 
-    def _join(self, data: memoryview, have: dict[int, int], carried: Carried | None) -> None:
+    def _join(self, data: memoryview, have: dict[int, int], carried: RejoinState | None) -> None:
         replica, state = self.phases.replica, unpack(data)
         tail = list(state.tail)
         if carried is not None and carried.phase == self.phases.number:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from taut.core.messages import Statistics
 
 if TYPE_CHECKING:
-    from taut.worker.comm.comm_thread import Node
-    from taut.worker.session import Seat
+    from taut.worker.comm.comm_thread import CommThread
+    from taut.worker.session import WorkerSession
 
 UNANSWERED_S = 3.0  # after this time without an answer the user is told
 EVERY_S, LATER_EVERY_S, OFTEN_S = 1.5, 10.0, 20.0  # progress: often in the first seconds, then rarely
@@ -39,14 +39,14 @@ class Announcer:
 
     def __init__(self, supervisor: str, say: Callable[[str], None] | None = None) -> None:
         self.supervisor = supervisor
-        self.node: Node | None = None  # the worker's connection, as soon as there is one
+        self.node: CommThread | None = None  # the worker's connection, as soon as there is one
         self._say = say or _to_standard_error
-        self._seat: Seat | None = None
+        self._seat: WorkerSession | None = None
         self._over = threading.Event()
         self._began_s = time.monotonic()
         threading.Thread(target=self._run, name="taut-announcer", daemon=True).start()
 
-    def joined(self, seat: Seat) -> None:
+    def joined(self, seat: WorkerSession) -> None:
         """Tell that the worker is in the run; or that it is back, if it was before."""
         came = "back in" if self._seat is not None else "joined"
         self._seat = seat

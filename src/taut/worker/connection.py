@@ -15,11 +15,11 @@ from taut.transport.keys import Token, WorkerKeys, read_token_file
 from taut.transport.limited import LimitedTransport
 from taut.transport.zmq.transport import ZmqTransport
 from taut.worker.announcer import Announcer
-from taut.worker.comm.comm_thread import Node
+from taut.worker.comm.comm_thread import CommThread
 from taut.worker.time_split import Stopwatch
 
 
-class Entrance(ABC):
+class Connector(ABC):
     """``address`` and ``public_key``: where and how peers reach this worker; ``host`` and ``pid``: who it is."""
 
     watch: Stopwatch
@@ -29,14 +29,14 @@ class Entrance(ABC):
     pid: int
 
     @abstractmethod
-    def node(self, make_strategy: Any, **options: Any) -> Node:
-        """The worker's end of the cluster; ``options`` as ``Node`` takes them."""
+    def node(self, make_strategy: Any, **options: Any) -> CommThread:
+        """The worker's end of the cluster; ``options`` as ``CommThread`` takes them."""
 
     def renew(self) -> None:
         """Be ready for another seat: what the last one was reached at is closed. Only for who is in the run already."""
         raise AssertionError("this worker cannot come back")
 
-    def limit(self, node: Node, link: str) -> None:  # noqa: B027
+    def limit(self, node: CommThread, link: str) -> None:  # noqa: B027
         """Let the node's links to other workers be no faster than ``link`` says. In virtual time the simulator's are."""
 
     def seated(self, seat: Any) -> None:  # noqa: B027
@@ -46,7 +46,7 @@ class Entrance(ABC):
         """The worker has left the run in order, as ``how`` says."""
 
 
-class Sockets(Entrance):
+class SocketConnector(Connector):
     """Encrypted sockets to the run that ``environment`` names."""
 
     def __init__(self, environment: WorkerEnvironment) -> None:
@@ -73,11 +73,11 @@ class Sockets(Entrance):
         self._open(self._transport.supervisor_address)
         self._transport.known_as(former)
 
-    def limit(self, node: Node, link: str) -> None:
+    def limit(self, node: CommThread, link: str) -> None:
         node.transport = LimitedTransport(node.transport, parse_link(link))
 
-    def node(self, make_strategy: Any, **options: Any) -> Node:
-        node = Node(self._transport, make_strategy, **options)
+    def node(self, make_strategy: Any, **options: Any) -> CommThread:
+        node = CommThread(self._transport, make_strategy, **options)
         if self._announcer is not None:
             self._announcer.node = node
         return node
@@ -91,7 +91,7 @@ class Sockets(Entrance):
             self._announcer.left(how)
 
 
-ENTRANCE: ContextVar[Entrance | None] = ContextVar("taut_entrance", default=None)
+ENTRANCE: ContextVar[Connector | None] = ContextVar("taut_entrance", default=None)
 
 
 def launched_run() -> object:
@@ -100,10 +100,10 @@ def launched_run() -> object:
     return ENTRANCE.get() or (None if environment is None else environment.supervisor)
 
 
-def entrance() -> Entrance | None:
+def entrance() -> Connector | None:
     """This thread's own, or the launcher's; None where the script was started by itself, to be a run of one."""
     given = ENTRANCE.get()
     if given is not None:
         return given
     environment = worker_environment()
-    return None if environment is None else Sockets(environment)
+    return None if environment is None else SocketConnector(environment)

@@ -13,14 +13,14 @@ import numpy as np
 from taut.codecs import sketch
 from taut.core.messages import UPLOAD_NBYTES, Digest, Statistics, Upload
 from taut.errors import MalformedMessage, Misuse, ReplicasDiffer, RunFailed
-from taut.strategies.allreduce.final_average import Settlement
+from taut.strategies.allreduce.final_average import FinalAverage
 from taut.strategies.api import Draining, Finished, Heard, Local, MethodEvent, Placed, Tell
 from taut.strategies.compatibility import default_finish
 from taut.strategies.registry import Choice
 from taut.topologies.shapes.basic import Complete
-from taut.worker.comm.comm_thread import Node
-from taut.worker.comm.run_status import Facts
-from taut.worker.exchange.base import Talk
+from taut.worker.comm.comm_thread import CommThread
+from taut.worker.comm.run_status import RunStatus
+from taut.worker.exchange.base import Exchange
 from taut.worker.model.optimizer_moments import Moments
 from taut.worker.model.replica import Replica
 from taut.worker.model.vector_views import Weights
@@ -50,13 +50,13 @@ class Averaged:
 
 
 class Settler:
-    """Drives a ``Settlement`` on ``node``: the replica takes the mean of all. Belongs to the training thread. It must be
-    asked to ``catch_up`` until everybody is through: somebody may be behind."""
+    """Drives a ``FinalAverage`` on ``node``: the replica takes the mean of all. Belongs to the training thread. It must
+    be asked to ``catch_up`` until everybody is through: somebody may be behind."""
 
-    def __init__(self, local: Averaged, node: Node) -> None:
+    def __init__(self, local: Averaged, node: CommThread) -> None:
         self.node, self.stage = node, node.stage
         self.local = local
-        self.method = Settlement()
+        self.method = FinalAverage()
         self.finished = False
         place = node.place(Complete(), self.stage.phase)
         self._version = place.version
@@ -100,9 +100,9 @@ class Settler:
 class Finishing:
     """``averages``: the replicas may differ, and their average is wanted. ``score``: of the replica as it was trained."""
 
-    node: Node
+    node: CommThread
     replica: Replica
-    talk: Talk
+    talk: Exchange
     validation: Validation
     statistics: Callable[[], Statistics]
     averages: bool
@@ -171,7 +171,7 @@ class Finishing:
         node = self.node
         answered: object = None
 
-        def asked(facts: Facts) -> bool:
+        def asked(facts: RunStatus) -> bool:
             return facts.finish is not None and facts.finish[0].writer == node.rank and facts.finish is not answered
 
         while True:

@@ -90,11 +90,13 @@ def join(
     import torch
 
     from taut.codecs.parallel import set_threads
-    from taut.worker.model.flat_params import Arena
-    from taut.worker.session import Seat
+    from taut.worker.model.flat_params import FlatParams
+    from taut.worker.session import WorkerSession
 
     set_threads(torch.get_num_threads())  # large models are scanned by as many as compute
-    worker = TorchWorker(model, trainer, Seat(way, Arena(model, trained), written, validation), seed, validation, also)
+    worker = TorchWorker(
+        model, trainer, WorkerSession(way, FlatParams(model, trained), written, validation), seed, validation, also
+    )
     note_joined(worker, run)
     return worker
 

@@ -27,20 +27,20 @@ from taut.strategies.delivery.channels import Channels
 from taut.strategies.phases import Phase, parse_schedule
 from taut.strategies.registry import Choice, on_topology
 from taut.topologies.registry import parse as parse_topology
-from taut.worker.comm.comm_thread import Node
+from taut.worker.comm.comm_thread import CommThread
 from taut.worker.comm.phase_protocol import Protocol
-from taut.worker.exchange.base import Talk
+from taut.worker.exchange.base import Exchange
 from taut.worker.exchange.gradients import gradient_rounds
-from taut.worker.exchange.rounds import Rounds
-from taut.worker.exchange.stream import Streaming
+from taut.worker.exchange.rounds import RoundExchange
+from taut.worker.exchange.stream import StreamExchange
 from taut.worker.finish import Averaged, Settler
-from taut.worker.model.flat_params import Arena
+from taut.worker.model.flat_params import FlatParams
 from taut.worker.model.model_checks import check_shareable
 from taut.worker.model.optimizer_moments import Moments, begin_moments
 from taut.worker.model.replica import Replica
-from taut.worker.model.snapshot import State
+from taut.worker.model.snapshot import Snapshot
 from taut.worker.model.training_state import load_training, pack_training
-from taut.worker.model.vector_views import ArenaCoder
+from taut.worker.model.vector_views import FlatParamsCodec
 from taut.worker.time_split import Stopwatch
 
 if TYPE_CHECKING:
@@ -54,16 +54,16 @@ class Phases:
     """``settings`` are the run's, as the supervisor sent them; ``replica`` and ``talk`` those of the present phase."""
 
     replica: Replica
-    talk: Talk
+    talk: Exchange
 
-    def __init__(self, settings: Mapping[str, Any], arena: Arena, codec_of_script: str | None) -> None:
+    def __init__(self, settings: Mapping[str, Any], arena: FlatParams, codec_of_script: str | None) -> None:
         self.settings, self.arena, self._codec_of_script = settings, arena, codec_of_script
         self.schedule = parse_schedule(settings.get("strategy", "async"))
         self.number = 0
         self.changed: Callable[[], None] = _nothing  # called after a change
         self.taken_over: Callable[[], None] = _nothing  # called when the weights are those of another worker
         self.steps = 0  # in this phase, of this worker or of the one whose state it was given
-        self._given: State | None = None  # by a donor, until the optimizer is known
+        self._given: Snapshot | None = None  # by a donor, until the optimizer is known
         self.also: Mapping[str, Any] = {}  # that the script has, beside model and optimizer
         self._optimizer: torch.optim.Optimizer | None = None
         self._former: list[Callable[[], None]] = []  # what somebody who is behind may still need of us
@@ -116,7 +116,7 @@ class Phases:
         replica = getattr(self, "replica", None)
         return replica.check(payload) if replica is not None and number == self.number else None
 
-    def begin(self, node: Node, watch: Stopwatch) -> None:
+    def begin(self, node: CommThread, watch: Stopwatch) -> None:
         """Make the replica and the talk of the present phase."""
         self.node, self.watch = node, watch
         node.complement, node.aside = self._complemented, self._look_back
@@ -124,14 +124,14 @@ class Phases:
         if not choice.is_method:
             self.replica = Replica(self.arena, self._codec(self.number), choice.kind.complete, watch)
             self.replica.seed = node.rank
-            self.talk = Streaming(self.replica, node, watch)
+            self.talk = StreamExchange(self.replica, node, watch)
             return
         method = choice.method()
         self.replica = Replica(self.arena, self._codec(self.number), method.streams, watch)
         self.replica.seed = node.rank
         shape = parse_topology(self.settings.get("topology", "complete"))
-        driver = gradient_rounds if isinstance(method, Sync) else Rounds
-        talk: Rounds = driver(method, self.replica, node, shape, watch)  # type: ignore[arg-type]
+        driver = gradient_rounds if isinstance(method, Sync) else RoundExchange
+        talk: RoundExchange = driver(method, self.replica, node, shape, watch)  # type: ignore[arg-type]
         if not method.streams and self.replica.codec.name != DENSE:
             talk.local.coder = self._coder()
         talk.took_over = self.joined
@@ -139,18 +139,18 @@ class Phases:
             node.assemble()
         self.talk = talk
 
-    def _coder(self) -> ArenaCoder:
+    def _coder(self) -> FlatParamsCodec:
         """The codec, for a method that exchanges vectors. All must know the same number of workers, whoever is gone."""
         welcome = self.node.facts.welcome
         workers = 1 if welcome is None else max(1, welcome.workers)
-        return ArenaCoder(self.replica.codec, self.arena, self.watch, self.replica.seed, workers)
+        return FlatParamsCodec(self.replica.codec, self.arena, self.watch, self.replica.seed, workers)
 
     @property
     def reached(self) -> int:
         """The steps of all phases before this one are made."""
         return self.number + (self.phase.steps is not None and self.steps >= self.phase.steps)
 
-    def _complemented(self, state: State) -> State:
+    def _complemented(self, state: Snapshot) -> Snapshot:
         """How far this worker is goes with its state; and its optimizer's, where that will be averaged with the others'
         before a phase in which all must make the same steps: who joins has made none, and has nothing to average."""
         later = range(self.number + 1, len(self.schedule.phases))
@@ -158,7 +158,7 @@ class Phases:
         training = pack_training(self._optimizer, {}) if averaged and self._optimizer is not None else b""
         return replace(state, steps=self.steps, training=training)
 
-    def joined(self, state: State) -> None:
+    def joined(self, state: Snapshot) -> None:
         """This state was given to this worker: it is as far in the phase as who gave it."""
         self.steps = state.steps
         if self.reached > self.number:

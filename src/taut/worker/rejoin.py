@@ -25,31 +25,31 @@ from taut.core.events import Include
 from taut.core.messages import Lease, Statistics
 from taut.errors import GivenUp, MalformedMessage
 from taut.strategies.broadcast.state import BroadcastState
-from taut.worker.data.batches import LeaseSource, Plan
-from taut.worker.exchange.base import Talk
+from taut.worker.data.batches import BatchPlan, LeaseSource
+from taut.worker.exchange.base import Exchange
 from taut.worker.model.replica import Replica
-from taut.worker.model.snapshot import State
+from taut.worker.model.snapshot import Snapshot
 
 if TYPE_CHECKING:
     from taut.worker.data.leases import SupervisorLeases
-    from taut.worker.session import Seat
+    from taut.worker.session import WorkerSession
 
 SPENT = ("steps", "samples", "wall_s", "compute_s", "encode_s", "send_s", "wait_s", "merge_s", "data_s")
 
 
 @dataclass(frozen=True)
-class Carried:
+class RejoinState:
     """From ``phase`` of the run. ``talk``: as it was left; it knows what a relay has not passed on. ``stream``: its side
     of the broadcast; None for methods."""
 
     returns: str
     replica: Replica
-    talk: Talk
+    talk: Exchange
     stream: BroadcastState | None = None
     phase: int = 0
     without: Collection[int] = ()  # these lied: nothing that the others lack of theirs is brought along
 
-    def merge(self, replica: Replica, state: State, have: dict[int, int], gone: Iterable[int]) -> list[Include]:
+    def merge(self, replica: Replica, state: Snapshot, have: dict[int, int], gone: Iterable[int]) -> list[Include]:
         """Give ``replica`` the donor's ``state``, which contains the updates ``have``, with what is brought along. The
         updates that it contains beyond those; ``gone``: whose updates come from nobody else."""
         replica.succeed(self.replica, state, self.returns)
@@ -62,16 +62,16 @@ class Carried:
         return added
 
 
-def carried(seat: Seat, without: Collection[int] = ()) -> Carried:
+def carried(seat: WorkerSession, without: Collection[int] = ()) -> RejoinState:
     """What the worker at ``seat`` has, when it was given up. Its node is closed."""
     phases, node = seat.phases, seat.node
     replica, talk = seat.replica, seat.talk
     stage = node.retire()
     if not seat.merged:  # nothing of its phase was here yet
-        return Carried("take", replica, talk, phase=phases.number)
+        return RejoinState("take", replica, talk, phase=phases.number)
     ended = stage.phase != phases.number  # it was about to go to the next phase
     stream = stage.state if isinstance(stage.state, BroadcastState) and not ended else None
-    return Carried(str(phases.choice.kind.returns), replica, talk, stream, phases.number, without)
+    return RejoinState(str(phases.choice.kind.returns), replica, talk, stream, phases.number, without)
 
 
 def less(made: Statistics, before: Statistics) -> Statistics:
@@ -89,15 +89,15 @@ def together(one: Statistics, other: Statistics) -> Statistics:
     return Statistics(**{name: getattr(one, name) + getattr(other, name) for name in SPENT})
 
 
-class SeatLeases(LeaseSource):
+class SessionLeases(LeaseSource):
     """The leases of a seat that may change its place: those of the former place are no longer this worker's to train on,
     nor to report; the supervisor has dealt them again."""
 
-    def __init__(self, seat: Seat) -> None:
+    def __init__(self, seat: WorkerSession) -> None:
         self._seat = seat
         self._of: dict[int, SupervisorLeases] = {}  # by lease: at which place it was taken
 
-    def take(self, plan: Plan, ahead: bool = False) -> Lease | Literal["later"] | None:
+    def take(self, plan: BatchPlan, ahead: bool = False) -> Lease | Literal["later"] | None:
         while True:
             try:
                 self._seat.enter()

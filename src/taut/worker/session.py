@@ -12,36 +12,36 @@ import msgspec
 from taut.collectives.ring import dense_ring_nbytes
 from taut.core.messages import Done, Failed, Returned, Statistics
 from taut.errors import Expelled, GivenUp, NetworkError, PeerLost, Refused, SupervisorLost
-from taut.worker.admission import Admission
+from taut.worker.admission import JoinHandshake
 from taut.worker.checkpoints.resume import Resumption
-from taut.worker.comm.comm_thread import Node
-from taut.worker.connection import Entrance
+from taut.worker.comm.comm_thread import CommThread
+from taut.worker.connection import Connector
 from taut.worker.data.leases import SupervisorLeases
-from taut.worker.exchange.base import Talk
+from taut.worker.exchange.base import Exchange
 from taut.worker.finish import Finishing, finish_policy, save_here
-from taut.worker.model.flat_params import Arena
+from taut.worker.model.flat_params import FlatParams
 from taut.worker.model.replica import Replica
 from taut.worker.phases import Phases
-from taut.worker.rejoin import Carried, carried, less, together
+from taut.worker.rejoin import RejoinState, carried, less, together
 from taut.worker.validation import Validation
 
 if TYPE_CHECKING:
     import torch
 
-    from taut.worker.checkpoints.checkpointer import Keeper
+    from taut.worker.checkpoints.checkpointer import Checkpointer
 
 
 log = logging.getLogger("taut")
 
 
-class Seat:
+class WorkerSession:
     """Takes a place in the run that ``entrance`` leads to, for the model in ``arena``. When the constructor returns, the
     worker is admitted and has the run's state; ``train`` waits for the start."""
 
     def __init__(
         self,
-        entrance: Entrance,
-        arena: Arena,
+        entrance: Connector,
+        arena: FlatParams,
         codec: str | None = None,
         validation: Validation | None = None,
     ) -> None:
@@ -51,12 +51,12 @@ class Seat:
         self.statistics: Callable[[], Statistics] = Statistics
         self.bytes_dense = 0
         self.settings: dict[str, Any] = {}
-        self.keeper: Keeper | None = None  # of this worker's part of the checkpoints
+        self.keeper: Checkpointer | None = None  # of this worker's part of the checkpoints
         self._optimizer: torch.optim.Optimizer | None = None
         self.watch = entrance.watch
         self._entrance = entrance
         self.leases: SupervisorLeases
-        self._home: Admission  # the last place at which the model had the run's state
+        self._home: JoinHandshake  # the last place at which the model had the run's state
         self._before = Statistics()  # what was counted at former places
         self.started = False
         self.also: Mapping[str, Any] = {}  # that the script has, beside model and optimizer
@@ -70,9 +70,9 @@ class Seat:
                 was = self.node.rank
                 entrance.renew()
 
-    def _sit(self, carried: Carried | None, was: int) -> None:
+    def _sit(self, carried: RejoinState | None, was: int) -> None:
         """Take a place; another one, with what it ``carried`` from there, if it ``was`` in the run before."""
-        place = self._place = Admission(self._entrance, self.arena, self._codec, self._count)
+        place = self._place = JoinHandshake(self._entrance, self.arena, self._codec, self._count)
         if carried is not None:  # it knows the supervisor, which may be coming back itself
             supervisor = place.node.supervisor
             supervisor.admission_s = float(self.settings.get("patience_s", supervisor.patience_s))
@@ -94,7 +94,7 @@ class Seat:
             raise
 
     @property
-    def node(self) -> Node:
+    def node(self) -> CommThread:
         return self._place.node
 
     @property
@@ -116,7 +116,7 @@ class Seat:
         return self._place.resumption
 
     @property
-    def talk(self) -> Talk:
+    def talk(self) -> Exchange:
         return self.phases.talk
 
     @property
@@ -161,7 +161,7 @@ class Seat:
             self.resumption.restore_phase(self.phases)
             self.resumption.restore_talk(self.talk)
 
-    def _start(self, defers: bool = False, carried: Carried | None = None) -> None:
+    def _start(self, defers: bool = False, carried: RejoinState | None = None) -> None:
         """``defers``: not yet, where the run has gone on to a phase in which this worker would hold up the others."""
         place = self._place
         while True:

@@ -12,15 +12,15 @@ import msgspec
 
 from taut.core.messages import Failed, Statistics
 from taut.errors import Misuse, NonFiniteLoss, PeerLost, Stopping, SupervisorLost
-from taut.worker.data.batches import Batches, Dealer, OwnLeases, Plan, Share
+from taut.worker.data.batches import Batches, BatchPlan, Dealer, OwnLeases, Share
 from taut.worker.data.reading import data_of
 from taut.worker.exchange.distillation import Distillation, distillation_of
 from taut.worker.model.local_step import LastLoss, check_gradient, device_of, take_step
 from taut.worker.model.model_checks import ModelGuard, check_model
 from taut.worker.model.optimizer_steps import OptimizerSteps
 from taut.worker.model.optimizers import members_of
-from taut.worker.rejoin import SeatLeases
-from taut.worker.session import Seat
+from taut.worker.rejoin import SessionLeases
+from taut.worker.session import WorkerSession
 from taut.worker.time_split import Stopwatch
 from taut.worker.validation import Validation
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
-    from taut.worker.checkpoints.checkpointer import Keeper
+    from taut.worker.checkpoints.checkpointer import Checkpointer
 
 _NO_MORE: Any = object()
 
@@ -45,7 +45,7 @@ class TorchWorker:
         self,
         model: nn.Module,
         optimizer: torch.optim.Optimizer,
-        seat: Seat | None,
+        seat: WorkerSession | None,
         seed: int,
         validation: Validation | None = None,
         also: Mapping[str, Any] | None = None,
@@ -54,11 +54,11 @@ class TorchWorker:
         self._validation = validation or Validation()
         self.score: float | None = None
         self._seat = seat  # None: a run of one, without any ceremony
-        self._dealer = Dealer(SeatLeases(seat) if seat else OwnLeases(), seat.seed if seat else seed)
+        self._dealer = Dealer(SessionLeases(seat) if seat else OwnLeases(), seat.seed if seat else seed)
         self._batches_used = False
         self._exchanged = False  # the gradients of the steps that are being made
         self._closed = False
-        self._keeper: Keeper | None = None
+        self._keeper: Checkpointer | None = None
         self._passes_refused = 0  # calls of batches() that found the run stopping
         self.steps = self.samples = 0
         self._loss = LastLoss(self)
@@ -83,16 +83,16 @@ class TorchWorker:
         self._meet_talk()
         self._keeper = self._keep(seat, also or {}) if seat else None
 
-    def _keep(self, seat: Seat, also: Mapping[str, Any]) -> Keeper | None:
+    def _keep(self, seat: WorkerSession, also: Mapping[str, Any]) -> Checkpointer | None:
         """Where the run has checkpoints, or continues one."""
         settings = getattr(seat, "settings", {})
         folder, resumed = settings.get("checkpoints"), settings.get("resume")
         if not folder and not resumed:
             return None
-        from taut.worker.checkpoints.checkpointer import Keeper
+        from taut.worker.checkpoints.checkpointer import Checkpointer
 
         try:
-            seat.keeper = Keeper(self, seat, Path(folder) if folder else None, also)
+            seat.keeper = Checkpointer(self, seat, Path(folder) if folder else None, also)
         except BaseException as error:
             self.fail(error)
             raise
@@ -115,7 +115,7 @@ class TorchWorker:
         self._follow(self._seat)
         self._meet_talk()
 
-    def _follow(self, seat: Seat) -> None:
+    def _follow(self, seat: WorkerSession) -> None:
         seat.phases.changed, seat.phases.taken_over = self._meet_talk, self._hooks.renew
 
     def _meet_talk(self) -> None:
@@ -199,7 +199,7 @@ class TorchWorker:
         """
         data = data_of(dataset, batch_size, shuffle, drop_last, **loader)
         first, until = self._dealer.passes(1 if epochs is None else epochs)
-        plan = Plan(
+        plan = BatchPlan(
             data.length, data.batch_size, first, until, epochs is not None, data.order, data.drop_last, data.samples
         )
         share = self._dealer.indices(plan)
@@ -219,7 +219,7 @@ class TorchWorker:
         """Return how many batches this worker will get of ``epochs`` passes, if all workers are equally fast: for the
         length of a learning-rate schedule. A faster worker gets more, and workers may come and go."""
         data = data_of(dataset, batch_size, None, drop_last, **loader)
-        return self._share(Plan(data.length, data.batch_size, 0, epochs, True, data.order, data.drop_last).batches())
+        return self._share(BatchPlan(data.length, data.batch_size, 0, epochs, True, data.order, data.drop_last).batches())
 
     def _share(self, batches: int) -> int:
         """Return this worker's part of the batches of all, rounded up."""

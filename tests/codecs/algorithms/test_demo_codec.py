@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from taut.codecs import DeMo, Feedback, Header, Kind, Memory, expand, parse, validate
 from taut.codecs.math.dct import CHUNK, keep_chunks, keep_lines
-from taut.codecs.vector_codec import Coder
+from taut.codecs.vector_codec import VectorCodec
 from taut.codecs.wire.payload import build, header
 from taut.errors import MalformedMessage, Misuse
 
@@ -152,7 +152,7 @@ def test_misuse(given):
 
 
 def test_in_a_round_a_model_of_a_few_elements_falls_back_to_dense_and_is_summed_too():
-    coder, out = Coder(parse("demo"), 3), np.zeros(3, np.float32)
+    coder, out = VectorCodec(parse("demo"), 3), np.zeros(3, np.float32)
     payloads = [coder.encode(np.array([0.5, -2.0, 0.0], np.float32)) for _ in range(2)]
     for payload in payloads:
         assert header(payload).kind is Kind.DENSE

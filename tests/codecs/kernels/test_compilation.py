@@ -12,7 +12,7 @@ from taut.codecs import merge, parse, snap
 from taut.codecs.kernels.cpu import compilation
 from taut.codecs.kernels.cpu.compilation import Kernel, find
 from taut.codecs.registry import REGISTRY
-from taut.codecs.vector_codec import Coder
+from taut.codecs.vector_codec import VectorCodec
 from taut.codecs.wire.residual import bequest, read_bequest
 from taut.errors import Misuse
 
@@ -59,7 +59,7 @@ def rehearse(spec):
     for payload in bequest(codec, states[0]):
         codec.inherit(states[1], *read_bequest(payload, SIZE))
     codec.emit(states[1], 0, SIZE)
-    coder, out = Coder(codec, SIZE, SHAPES, 0, 2), np.zeros(SIZE, np.float32)
+    coder, out = VectorCodec(codec, SIZE, SHAPES, 0, 2), np.zeros(SIZE, np.float32)
     coder.total([coder.encode(first), coder.encode(-first)], [1.0, 1.0], out)
     try:
         coder.difference(first)

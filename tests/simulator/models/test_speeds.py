@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from taut.errors import Misuse
-from taut.simulator.models.rng import Dice
+from taut.simulator.models.rng import Rng
 from taut.simulator.models.speeds import Pace, Speeds, parse_draw
 
 DRAWS = ("constant", "lognormal:0.3", "uniform:0.2", "exponential")
@@ -23,34 +23,34 @@ GOLDEN = {
 
 @pytest.mark.parametrize("draw", DRAWS)
 def test_golden_values(draw: str) -> None:
-    pace = Pace(Speeds(0.01, draw, spread=0.1, stragglers={1: 4.0}), Dice(5))
+    pace = Pace(Speeds(0.01, draw, spread=0.1, stragglers={1: 4.0}), Rng(5))
     assert [pace.step_ns(rank, step) for rank in (0, 1) for step in (0, 1)] == GOLDEN[draw]
 
 
 @pytest.mark.parametrize("draw", DRAWS)
 def test_the_mean_is_the_steps_own(draw: str) -> None:
-    pace = Pace(Speeds(0.01, draw, stragglers={2: 3.0}), Dice(1))
+    pace = Pace(Speeds(0.01, draw, stragglers={2: 3.0}), Rng(1))
     for rank, mean_s in ((0, 0.01), (2, 0.03)):
         mean_ns = sum(pace.step_ns(rank, step) for step in range(10_000)) / 10_000
         assert mean_ns == pytest.approx(mean_s * 1e9, rel=0.04)
 
 
 def test_uniform_stays_within_its_share() -> None:
-    pace = Pace(Speeds(0.01, "uniform:0.2"), Dice(1))
+    pace = Pace(Speeds(0.01, "uniform:0.2"), Rng(1))
     drawn = [pace.step_ns(0, step) for step in range(2000)]
     assert 0.008e9 <= min(drawn) < 0.0085e9
     assert 0.0115e9 < max(drawn) <= 0.012e9
 
 
 def test_lognormal_has_its_sigma() -> None:
-    pace = Pace(Speeds(0.01, "lognormal:0.3"), Dice(1))
+    pace = Pace(Speeds(0.01, "lognormal:0.3"), Rng(1))
     logs = [math.log(pace.step_ns(0, step)) for step in range(5000)]
     mean = sum(logs) / len(logs)
     assert math.sqrt(sum((each - mean) ** 2 for each in logs) / len(logs)) == pytest.approx(0.3, rel=0.05)
 
 
 def test_spread_is_a_workers_own_for_the_whole_run() -> None:
-    pace = Pace(Speeds(0.01, spread=0.2), Dice(3))
+    pace = Pace(Speeds(0.01, spread=0.2), Rng(3))
     assert pace.step_ns(0, 0) == pace.step_ns(0, 99)
     logs = [math.log(pace.factor(rank)) for rank in range(2000)]
     assert abs(sum(logs) / len(logs)) < 0.02
@@ -64,7 +64,7 @@ def test_spread_is_a_workers_own_for_the_whole_run() -> None:
 )
 def test_the_order_of_asking_does_not_matter(draw: str, asked: list[tuple[int, int]], seed: int) -> None:
     speeds = Speeds(0.01, draw, spread=0.3)
-    forth, back = Pace(speeds, Dice(seed)), Pace(speeds, Dice(seed))
+    forth, back = Pace(speeds, Rng(seed)), Pace(speeds, Rng(seed))
     there = {each: forth.step_ns(*each) for each in asked}
     assert there == {each: back.step_ns(*each) for each in reversed(asked)}
     assert all(duration >= 1 for duration in there.values())

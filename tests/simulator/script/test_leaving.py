@@ -9,7 +9,7 @@ import pytest
 from taut.core.events import Arrived, Deliver, PeerJoined, Post, Send
 from taut.core.messages import Note, Receipt
 from taut.strategies.delivery.channels import Channels
-from taut.supervisor.run.admission import Roll
+from taut.supervisor.run.admission import Admission
 from taut.supervisor.run.cluster import Cluster
 from taut.testing import FaultPlan, run_with_faults
 from taut.testing.soak.cases import JOB
@@ -29,18 +29,18 @@ STEP_S = 0.05
 )
 def test_it_takes_a_few_steps_at_most(strategy: str, rank: int, monkeypatch: pytest.MonkeyPatch) -> None:
     asked_s, gone_s = [], []
-    dismiss, gone = Cluster.dismiss, Roll.gone
+    dismiss, gone = Cluster.dismiss, Admission.gone
 
     def noted_dismiss(self: Cluster, rank: int, reason: str, now: float, expel: bool = False) -> Any:
         asked_s.append(now)
         return dismiss(self, rank, reason, now, expel)
 
-    def noted_gone(self: Roll, worker: Any, reason: str, now: float, **more: Any) -> None:
+    def noted_gone(self: Admission, worker: Any, reason: str, now: float, **more: Any) -> None:
         gone_s.append((now, worker.rank, reason))
         gone(self, worker, reason, now, **more)
 
     monkeypatch.setattr(Cluster, "dismiss", noted_dismiss)
-    monkeypatch.setattr(Roll, "gone", noted_gone)
+    monkeypatch.setattr(Admission, "gone", noted_gone)
     plan = FaultPlan(seed=1).leave(rank).at(0.72)
     samples = ("--samples", "768", "--epochs", "1")
     found = run_with_faults(JOB, plan, workers=4, strategy=strategy, args=samples, step_s=STEP_S, limit_s=60.0)

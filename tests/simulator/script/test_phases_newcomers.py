@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from taut.simulator.models.links import Link, Links
-from taut.simulator.models.rng import Dice
+from taut.simulator.models.rng import Rng
 from taut.simulator.result import Simulated
 from taut.testing import FaultPlan, run_with_faults
 from taut.testing.soak.laws import broken_laws
 from taut.testing.soak.tally import TALLY
-from taut.worker.admission import Admission
+from taut.worker.admission import JoinHandshake
 
 JOB = Path(broken_laws.__code__.co_filename).with_name("job.py")
 SLOW = Links(Link(1e9, 0.01))  # being admitted takes some round trips: time for a change
@@ -30,13 +30,13 @@ def run(plan: FaultPlan, strategy: str, workers: int = 3, samples: int = SAMPLES
 def begun_anew(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The phases in which somebody begins who was about to in the one before."""
     phases: list[int] = []
-    move_on = Admission._move_on
+    move_on = JoinHandshake._move_on
 
-    def moved(self: Admission) -> None:
+    def moved(self: JoinHandshake) -> None:
         move_on(self)
         phases.append(self.phases.number)
 
-    monkeypatch.setattr(Admission, "_move_on", moved)
+    monkeypatch.setattr(JoinHandshake, "_move_on", moved)
     return phases
 
 
@@ -71,7 +71,7 @@ def test_comings_and_goings_in_any_order_break_no_law(seed: int) -> None:
         "gossip for 3 steps, then relay",
         "sync for 2 steps, then sync for 2 steps, then sync",
     )
-    dice, plan = Dice(seed, "comings"), FaultPlan(seed)
+    dice, plan = Rng(seed, "comings"), FaultPlan(seed)
     for _ in range(3):
         plan = plan.join(1).at(round(0.2 + 0.6 * dice.random(), 4))
     plan = plan.restart(1, after_s=0.2).at(round(0.2 + 0.5 * dice.random(), 4))

@@ -9,14 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from taut.codecs import REGISTRY, expand, parse
-from taut.codecs.vector_codec import Coder
+from taut.codecs.vector_codec import VectorCodec
 from taut.core.messages import Note
 from taut.errors import MalformedMessage, Misuse, NonFiniteUpdate
-from taut.strategies.allreduce.compressed_group import Gathering, pays
+from taut.strategies.allreduce.compressed_group import CompressedGroup, pays
 from taut.strategies.allreduce.group import Group
 from taut.strategies.allreduce.sync import Sync
-from taut.strategies.allreduce.sync_state import Averaging
-from taut.strategies.api import CODECS, COMPRESSORS, OWN_CODECS, Heard, Place
+from taut.strategies.allreduce.sync_state import SyncState
+from taut.strategies.api import CODECS, COMPRESSORS, OWN_CODECS, Heard, MemberPlace
 from taut.strategies.compatibility import combine
 from taut.strategies.gossip.choco import Choco
 from taut.strategies.gossip.dpsgd import DPSGD
@@ -48,7 +48,7 @@ class Walker(CoderActor):
     weights: np.ndarray
 
     def proceeded(self) -> None:
-        state: Averaging = self.method_state
+        state: SyncState = self.method_state
         if state.rate is not None:
             assert state.rate == pytest.approx(0.1, rel=1e-6)
             self.weights = self.weights - np.float32(state.rate) * self.x
@@ -96,7 +96,7 @@ def test_replicas_are_equal_to_the_last_bit_whoever_dies(
     assert len({weights.tobytes() for weights in walked}) == 1
     assert np.isfinite(walked[0]).all()
     machines = {type(actor.method_state.lanes[0].machine) for actor in world.actors.values()}
-    assert machines == {Gathering}
+    assert machines == {CompressedGroup}
 
 
 @given(seed=st.integers(0, 2**32), workers=st.integers(1, 5))
@@ -110,8 +110,10 @@ def test_gathered_dense_payloads_are_the_sum_that_a_ring_makes(seed: int, worker
         ranks = tuple(range(workers))
         machines: list[Group] = []
         for rank in ranks:
-            place = Place(rank, ranks, parse_topology("complete"), 1)
-            machines.append(Gathering(place, SIZE, Coder(parse("dense"), SIZE)) if gathers else Group(place, SIZE))
+            place = MemberPlace(rank, ranks, parse_topology("complete"), 1)
+            machines.append(
+                CompressedGroup(place, SIZE, VectorCodec(parse("dense"), SIZE)) if gathers else Group(place, SIZE)
+            )
         under_way = []
         for rank, machine in enumerate(machines):
             under_way += [(rank, tell) for tell in machine.begin(vectors[rank], samples[rank], extra=(rank,))]
@@ -131,7 +133,7 @@ def test_one_worker_with_a_codec_is_error_feedback_alone(codec: str) -> None:
     world = walkers(codec, 1, 0)
     world.run(20)
     weights, left, rate = np.zeros(SIZE), np.zeros(SIZE), 0.1
-    compressor = Coder(parse(codec), SIZE)
+    compressor = VectorCodec(parse(codec), SIZE)
     for step in range(20):
         dice = np.random.default_rng([0, step])
         gradient, samples = dice.normal(size=SIZE).astype(np.float32), int(dice.integers(1, 5))
@@ -150,7 +152,7 @@ def test_one_worker_with_a_codec_is_error_feedback_alone(codec: str) -> None:
 @settings(max_examples=5, deadline=None)
 def test_what_was_given_was_sent_or_is_left(codec: str, seed: int) -> None:
     """In units of samples times gradient; a turn without data changes nothing of it."""
-    dice, coder = np.random.default_rng(seed), Coder(parse(written(codec)), SIZE)
+    dice, coder = np.random.default_rng(seed), VectorCodec(parse(written(codec)), SIZE)
     given_, sent = np.zeros(SIZE), np.zeros(SIZE)
     for _ in range(12):
         weight = int(dice.integers(0, 4))
@@ -168,9 +170,9 @@ def test_what_was_given_was_sent_or_is_left(codec: str, seed: int) -> None:
 
 def test_a_round_that_is_run_again_is_not_encoded_again() -> None:
     """Else what was left out would be counted twice: the payload is kept."""
-    place = [Place(rank, (0, 1, 2), parse_topology("complete"), 1) for rank in range(3)]
-    coders = [Coder(parse("topk:density=0.25"), 4) for _ in range(3)]
-    machines = [Gathering(place[rank], 4, coders[rank]) for rank in range(3)]
+    place = [MemberPlace(rank, (0, 1, 2), parse_topology("complete"), 1) for rank in range(3)]
+    coders = [VectorCodec(parse("topk:density=0.25"), 4) for _ in range(3)]
+    machines = [CompressedGroup(place[rank], 4, coders[rank]) for rank in range(3)]
     v = np.array([1.0, 2.0, 3.0, 4.0], np.float32)
     under_way = [(rank, tell) for rank in (0, 1) for tell in machines[rank].begin(v, 1.0)]
     under_way += [(2, tell) for tell in machines[2]._take_stand()]  # it dies before it contributes
@@ -186,7 +188,7 @@ def test_a_round_that_is_run_again_is_not_encoded_again() -> None:
     deliver()
     assert not machines[0].done
     for rank in (0, 1):
-        fresh = Place(rank, (0, 1), parse_topology("complete"), 2)
+        fresh = MemberPlace(rank, (0, 1), parse_topology("complete"), 2)
         under_way.extend((rank, tell) for tell in machines[rank].placed(fresh))
     deliver()
     out = np.zeros(4, np.float32)
@@ -197,7 +199,7 @@ def test_a_round_that_is_run_again_is_not_encoded_again() -> None:
 
 
 def test_a_vote_follows_the_majority_by_samples() -> None:
-    coders = [Coder(parse("sign:vote=yes"), 2) for _ in range(3)]
+    coders = [VectorCodec(parse("sign:vote=yes"), 2) for _ in range(3)]
     gradients = np.float32([[1.0, 1.0], [2.0, -2.0], [-3.0, -3.0]])
     samples = [1.0, 1.0, 4.0]
     payloads = [coder.encode(v, weight) for coder, v, weight in zip(coders, gradients, samples, strict=True)]
@@ -207,7 +209,7 @@ def test_a_vote_follows_the_majority_by_samples() -> None:
     coders[0].total(payloads[:2], samples[:2], out)
     assert out.tolist() == [3.0, 0.0]
     with pytest.raises(MalformedMessage, match="voted"):
-        coders[0].check(Coder(parse("dense"), 2).encode(gradients[0]), 2)
+        coders[0].check(VectorCodec(parse("dense"), 2).encode(gradients[0]), 2)
 
 
 # ----------------------------------------------------------------------------------------------- when it pays
@@ -225,7 +227,7 @@ def test_where_it_would_not_pay_a_ring_is_used(codec: str, workers: int, gathers
     """By the number that the run starts with, which all know alike: who is there may differ when they start."""
     actor = with_coder(codec, workers)
     world = MethodWorld(Sync(), [np.zeros(4, np.float32)] * 3, actor=actor, step=lambda actor: 1)
-    assert isinstance(world.actors[0].method_state.lanes[0].machine, Gathering) == gathers
+    assert isinstance(world.actors[0].method_state.lanes[0].machine, CompressedGroup) == gathers
     world.run(3)
     world.finish()
 
@@ -254,9 +256,9 @@ def test_codecs_that_were_not_asked_for() -> None:
 
 def test_no_compressor_no_difference() -> None:
     with pytest.raises(Misuse, match="codec 'dense' for differences: expected a compressor"):
-        Coder(parse("dense"), 4).difference(np.zeros(4, np.float32))
+        VectorCodec(parse("dense"), 4).difference(np.zeros(4, np.float32))
     with pytest.raises(NonFiniteUpdate, match="element 2"):
-        Coder(parse("topk"), 4).difference(np.float32([0.0, 1.0, np.nan, 0.0]))
+        VectorCodec(parse("topk"), 4).difference(np.float32([0.0, 1.0, np.nan, 0.0]))
 
 
 # ------------------------------------------------------------------------------------------------- bad messages

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from taut.core.messages import Note
 from taut.errors import MalformedMessage
-from taut.strategies.allreduce.final_average import Settlement
+from taut.strategies.allreduce.final_average import FinalAverage
 from taut.strategies.api import Draining, Heard
 from taut.testing.worlds.method_world import MethodWorld
 
@@ -29,7 +29,7 @@ def same_bits(world: MethodWorld) -> bool:
 @pytest.mark.parametrize("lossy", [False, True])
 def test_everybody_ends_with_the_mean_to_the_bit(workers: int, lossy: bool) -> None:
     given_vectors = vectors(workers, workers)
-    world = MethodWorld(Settlement(), given_vectors, seed=workers, lossy=lossy)
+    world = MethodWorld(FinalAverage(), given_vectors, seed=workers, lossy=lossy)
     world.finish()
     assert same_bits(world)
     np.testing.assert_allclose(world.vectors()[0], np.mean(given_vectors, axis=0), rtol=1e-5, atol=1e-6)
@@ -37,7 +37,7 @@ def test_everybody_ends_with_the_mean_to_the_bit(workers: int, lossy: bool) -> N
 
 def test_the_distance_is_measured_exactly_and_relative() -> None:
     given_vectors = vectors(3, 1)
-    world = MethodWorld(Settlement(), given_vectors)
+    world = MethodWorld(FinalAverage(), given_vectors)
     world.finish()
     mean = np.mean(np.stack(given_vectors).astype(np.float64), axis=0)
     for rank, x in enumerate(given_vectors):
@@ -48,7 +48,7 @@ def test_the_distance_is_measured_exactly_and_relative() -> None:
 def test_a_broken_replica_does_not_break_the_others() -> None:
     broken = np.full(5, np.nan, np.float32)
     sound = vectors(2, 2)
-    world = MethodWorld(Settlement(), [broken, *sound])
+    world = MethodWorld(FinalAverage(), [broken, *sound])
     world.finish()
     assert same_bits(world)
     np.testing.assert_allclose(world.vectors()[0], np.mean(sound, axis=0), rtol=1e-5)
@@ -56,14 +56,14 @@ def test_a_broken_replica_does_not_break_the_others() -> None:
 
 
 def test_where_all_are_broken_nothing_is_claimed() -> None:
-    world = MethodWorld(Settlement(), [np.full(2, np.inf, np.float32), np.full(2, np.nan, np.float32)])
+    world = MethodWorld(FinalAverage(), [np.full(2, np.inf, np.float32), np.full(2, np.nan, np.float32)])
     world.finish()
     assert not any(actor.method_state.agreed for actor in world.actors.values())
     assert np.isinf(world.vectors()[0]).all()
 
 
 def test_a_mean_of_another_length_is_refused() -> None:
-    world = MethodWorld(Settlement(), vectors(2, 3))
+    world = MethodWorld(FinalAverage(), vectors(2, 3))
     world.tell(0, Draining())
     world.tell(0, Heard(1, Note("settled", 0, 1 << 30)))
     with pytest.raises(MalformedMessage, match="3 bytes"):
@@ -76,7 +76,7 @@ def test_deaths_and_latecomers_at_any_moment(seed: int, workers: int, lossy: boo
     """Everybody who is left comes to an end with the same bits, inside the span of the replicas that were there."""
     chance = random.Random(seed)
     given_vectors = vectors(workers, seed % 1000)
-    world = MethodWorld(Settlement(), given_vectors, seed=seed, lossy=lossy)
+    world = MethodWorld(FinalAverage(), given_vectors, seed=seed, lossy=lossy)
     draining: set[int] = set()
     changes = 4
     for _ in range(5000):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from taut.core.events import PeerGone
 from taut.strategies.allreduce.sync import Sync
-from taut.strategies.allreduce.sync_state import Averaging
+from taut.strategies.allreduce.sync_state import SyncState
 from taut.strategies.api import Placed
 from taut.testing.worlds.method_actor import Actor
 from taut.testing.worlds.method_world import MethodWorld
@@ -28,7 +28,7 @@ class Witness(Actor):
     finished_steps: dict[int, tuple[bytes, frozenset[int]]] = field(default_factory=dict)
 
     def proceeded(self) -> None:
-        state: Averaging = self.method_state
+        state: SyncState = self.method_state
         parties = set()
         for lane in state.lanes:
             sums = np.rint(self.x[lane.lo : lane.hi] * lane.machine.contributors).reshape(-1, MOST)

@@ -17,13 +17,13 @@ from torch.nn import functional as F
 from taut.core.messages import Note
 from taut.errors import MalformedMessage, Misuse
 from taut.strategies.allreduce.sync import Sync
-from taut.strategies.allreduce.sync_state import Averaging, buckets
-from taut.strategies.api import Heard, Place, Stepped
+from taut.strategies.allreduce.sync_state import SyncState, buckets
+from taut.strategies.api import Heard, MemberPlace, Stepped
 from taut.strategies.registry import parse
 from taut.testing.worlds.method_actor import Actor
 from taut.testing.worlds.method_world import MethodWorld
 from taut.topologies.registry import parse as parse_topology
-from taut.worker.model.flat_params import Arena
+from taut.worker.model.flat_params import FlatParams
 from taut.worker.model.vector_views import Gradients
 
 OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
@@ -44,7 +44,7 @@ class Trainee(Actor):
 
     def prepare(self, optimizer: str) -> None:
         self.model = network()
-        self.arena = Arena(self.model)
+        self.arena = FlatParams(self.model)
         self.gradients = Gradients(self.arena)
         self.optimizer = OPTIMIZERS[optimizer](self.model.parameters())
         self.sizes, self.present, self.x = self.gradients.sizes, self.gradients.present, self.gradients.x
@@ -110,7 +110,7 @@ class Walker(Actor):
     sizes: tuple[int, ...] = (5, 3, 4)
 
     def proceeded(self) -> None:
-        state: Averaging = self.method_state
+        state: SyncState = self.method_state
         if state.rate is None:
             return  # nobody had data
         assert state.rate == pytest.approx(0.1, rel=1e-6)
@@ -222,7 +222,7 @@ def test_who_has_no_data_is_not_counted_as_one_of_the_first() -> None:
 def test_a_parameter_that_only_one_worker_used_moves_everywhere() -> None:
     """Also if its gradient is zero: momentum and weight decay move it all the same, as they would in one large batch."""
     model = network()
-    gradients = Gradients(Arena(model))
+    gradients = Gradients(FlatParams(model))
     next(model.parameters()).grad = torch.zeros(8, 6)
     gradients.fetch()
     assert gradients.present.tolist() == [1, 0, 0, 0]
@@ -257,7 +257,7 @@ def test_misuse(spec: str, says: str) -> None:
 
 
 def test_what_is_not_its_own_is_refused() -> None:
-    place = Place(0, (0, 1), parse_topology("complete"), 1)
+    place = MemberPlace(0, (0, 1), parse_topology("complete"), 1)
     for method in (Sync(), Sync(backup=1)):
         state = method.start(place, walkers(method, 1, 0).actors[0])
         with pytest.raises(MalformedMessage):

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from taut.core.events import PeerGone, PeerJoined
 from taut.core.messages import Note
 from taut.errors import MalformedMessage
-from taut.strategies.allreduce.state_transfer import Asked, Handover
+from taut.strategies.allreduce.state_transfer import NewcomerTransfer, TransferRequest
 from taut.strategies.allreduce.sync import Sync
-from taut.strategies.allreduce.sync_state import Averaging
+from taut.strategies.allreduce.sync_state import SyncState
 from taut.strategies.api import Placed, Stepped
 from taut.testing.worlds.codec_actor import CoderActor
 from taut.testing.worlds.method_actor import Actor
@@ -40,7 +40,7 @@ class Learner:
 
     rank: int
     x: np.ndarray
-    method_state: Averaging
+    method_state: SyncState
 
     def begin(self) -> None:
         self.w = np.zeros(SIZE * LANES, np.float32)
@@ -245,7 +245,7 @@ def test_rates_of_newcomers_do_not_count_beside_others() -> None:
             actor.proceed = False
             world.tell(rank, Stepped(step(actor), rate))
         world._quiet()
-        state: Averaging = world.actors[late].method_state
+        state: SyncState = world.actors[late].method_state
         return state.rate
 
     assert rated({0: 0.1, 1: 0.1, 2: 0.9}) == pytest.approx(0.1)
@@ -258,12 +258,12 @@ def test_rates_of_newcomers_do_not_count_beside_others() -> None:
 )
 def test_a_state_that_nobody_asked_for_is_refused(note: Note) -> None:
     with pytest.raises(MalformedMessage):
-        Handover().heard(1, note, b"")
+        NewcomerTransfer().heard(1, note, b"")
 
 
 @pytest.mark.parametrize("numbers", [[1, 2, 0], [0, 0, 0], [0, 2**40, 0], [0, 1, 0]])
 def test_pieces_come_in_order_and_within_bounds(numbers: list[float]) -> None:
-    taker = Handover(limit_nbytes=4, asked=Asked(1, 3, 9), asks=1)
+    taker = NewcomerTransfer(limit_nbytes=4, asked=TransferRequest(1, 3, 9), asks=1)
     with pytest.raises(MalformedMessage):
         taker.heard(1, Note("state", 3, 0, numbers), b"12345" if numbers == [0, 1, 0] else b"1")
     assert taker.asked is None and taker.came is None

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from taut.core.messages import Note
 from taut.errors import MalformedMessage
 from taut.strategies.api import Heard, Refuse, Tell
-from taut.strategies.delivery.flow_control import MOST_UNSEEN, SEEN_EVERY, Windows
+from taut.strategies.delivery.flow_control import MOST_UNSEEN, SEEN_EVERY, FlowControl
 from taut.strategies.gossip.gossip import Gossip
 from taut.testing.worlds.method_actor import Actor
 from taut.testing.worlds.method_world import MethodWorld
@@ -71,8 +71,8 @@ def test_what_is_kept_for_a_silent_one_does_not_grow_with_its_silence(mix: int) 
 
 @given(st.lists(st.sampled_from(["update", "weights", "deliver"]), max_size=80))
 def test_updates_add_up_and_the_newest_weights_replace_older_ones(history: list[str]) -> None:
-    sender = Windows(lambda payloads: bytes([sum(map(sum, payloads)) % 256]), limit_nbytes=4)
-    receiver = Windows(b"".join, limit_nbytes=4)
+    sender = FlowControl(lambda payloads: bytes([sum(map(sum, payloads)) % 256]), limit_nbytes=4)
+    receiver = FlowControl(b"".join, limit_nbytes=4)
     under_way: list[Tell] = []
     made = included = newest = 0
     last = b""
@@ -101,7 +101,7 @@ def test_updates_add_up_and_the_newest_weights_replace_older_ones(history: list[
 
 
 def test_nobody_has_seen_what_was_not_sent() -> None:
-    windows = Windows(b"".join, 4)
+    windows = FlowControl(b"".join, 4)
     windows.update(1, b"u")
     with pytest.raises(MalformedMessage, match="seen 2 messages, of 1"):
         windows.seen(1, 2)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from taut.core.messages import MOST_VIEWS, Presence, View
 from taut.errors import MalformedMessage
-from taut.strategies.election.election import Assembly
+from taut.strategies.election.election import Election
 
 PHASES = 16
 
@@ -104,9 +104,9 @@ def test_a_majority_that_is_together_goes_on_and_a_minority_does_not(workers: in
         together = stay
 
 
-def _asked(rank: int, members: list[int]) -> Assembly:
+def _asked(rank: int, members: list[int]) -> Election:
     """A worker that has agreed on these members with all, and has lost the supervisor."""
-    assembly = Assembly(rank)
+    assembly = Election(rank)
     assembly.placed(View(0, 1, members))
     assembly.agreed(1)
     assembly.tick(0.0, True, True, [500] * 64)
@@ -192,7 +192,7 @@ def test_a_supervisor_that_is_heard_is_left_to_decide() -> None:
 
 
 def test_a_worker_with_more_views_than_it_can_tell_does_not_vote() -> None:
-    assembly = Assembly(0)
+    assembly = Election(0)
     for version in range(1, MOST_VIEWS + 3):
         assembly.placed(View(0, version, [0, 1, 2, version + 10]))
     assert len(assembly.word().views) == MOST_VIEWS
@@ -212,7 +212,7 @@ def test_a_worker_with_more_views_than_it_can_tell_does_not_vote() -> None:
     ],
 )
 def test_words_that_make_no_sense_are_refused(word: Presence) -> None:
-    assembly = Assembly(0)
+    assembly = Election(0)
     assembly.placed(View(0, 3, [0, 1, 2]))
     with pytest.raises(MalformedMessage):
         assembly.heard(1, word, 0.0)

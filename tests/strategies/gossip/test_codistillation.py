@@ -22,7 +22,7 @@ from taut.strategies.registry import parse
 from taut.testing.worlds.method_actor import Actor
 from taut.testing.worlds.method_world import MethodWorld
 from taut.worker.exchange.distillation import Distillation, disagreement
-from taut.worker.model.flat_params import Arena
+from taut.worker.model.flat_params import FlatParams
 
 
 def count(actor: Actor) -> int:
@@ -87,7 +87,7 @@ class Student:
     def __init__(self, seed: int, method: Codistillation, model: nn.Module | None = None) -> None:
         torch.manual_seed(seed)
         self.model = model or nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 3))
-        self.arena = Arena(self.model)
+        self.arena = FlatParams(self.model)
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1, momentum=0.9)
         self.method = method
         self.place = MethodWorld(method, [np.zeros(1, np.float32)] * 2).place

@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 
 from taut.core.messages import Note
 from taut.errors import MalformedMessage, Misuse
-from taut.strategies.api import Heard, HeldUp, Method, Place
+from taut.strategies.api import Heard, HeldUp, MemberPlace, Method
 from taut.strategies.periodic.admm import ADMM
 from taut.strategies.periodic.averaging import Averaging
 from taut.strategies.periodic.diloco import DiLoCo
 from taut.strategies.periodic.dynamic import Dynamic
 from taut.strategies.periodic.fedavg import FedAvg
 from taut.strategies.registry import parse
-from taut.strategies.server.center import Centre
+from taut.strategies.server.center import Center
 from taut.strategies.server.easgd import EASGD
 from taut.testing.worlds.method_actor import Actor
 from taut.testing.worlds.method_world import MethodWorld
@@ -264,7 +264,7 @@ def test_shards_cover_the_vector() -> None:
     for length in (0, 1, 5, 16, 17, 100):
         for shards in (1, 7, 16):
             vector = np.zeros(length, np.float32)
-            centre = Centre(None, Place(0, (0,), parse_topology("complete")), None, vector, shards)  # type: ignore[arg-type]
+            centre = Center(None, MemberPlace(0, (0,), parse_topology("complete")), None, vector, shards)  # type: ignore[arg-type]
             for shard in range(centre.shards):
                 assert len(vector[centre.part(shard)])
                 vector[centre.part(shard)] += 1

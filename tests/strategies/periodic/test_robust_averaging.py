@@ -21,7 +21,7 @@ from taut.simulator.script.run import simulate_script
 from taut.strategies.allreduce.final_model import KIND
 from taut.strategies.allreduce.robust_group import RobustGroup
 from taut.strategies.allreduce.robust_mean import trimmed_count
-from taut.strategies.api import Draining, Heard, HeldUp, Place, Tell
+from taut.strategies.api import Draining, Heard, HeldUp, MemberPlace, Tell
 from taut.strategies.registry import parse
 from taut.testing.worlds.method_actor import Actor
 from taut.testing.worlds.method_world import MethodWorld
@@ -36,7 +36,7 @@ WILD = st.lists(st.floats(width=32), min_size=SIZE, max_size=SIZE)
 
 def members(kind: str, count: int) -> list[RobustGroup]:
     ranks = tuple(range(count))
-    return [RobustGroup(Place(rank, ranks, SHAPE, 1), SIZE, kind) for rank in ranks]
+    return [RobustGroup(MemberPlace(rank, ranks, SHAPE, 1), SIZE, kind) for rank in ranks]
 
 
 def deliver(groups: list[RobustGroup], under_way: list[tuple[int, Tell]], seed: int = 0) -> None:
@@ -156,14 +156,14 @@ def test_a_lie_about_where_one_stands_brings_no_result_and_no_harm() -> None:
     tells = {rank: groups[rank].begin(np.float32([rank] * SIZE)) for rank in (1, 2, 3)}
     assert all(tells.values())  # under way when the members change, and then void
     for rank in (1, 2, 3):
-        place = Place(rank, (0, 1, 2, 3), SHAPE, 2)
+        place = MemberPlace(rank, (0, 1, 2, 3), SHAPE, 2)
         under_way += [(rank, tell) for tell in groups[rank].placed(place) if tell.to]
         under_way.append((0, Tell(rank, Note("stand", 2, 0, [2, 0.0]))))
     deliver(groups, under_way)
     assert not any(group.done for group in groups)
     assert not groups[1].hears(Note("result", 1, 0, [2]))
     for rank in (1, 2, 3):
-        under_way += [(rank, tell) for tell in groups[rank].placed(Place(rank, (1, 2, 3), SHAPE, 3))]
+        under_way += [(rank, tell) for tell in groups[rank].placed(MemberPlace(rank, (1, 2, 3), SHAPE, 3))]
     deliver(groups, under_way)
     out = np.zeros(SIZE, np.float32)
     assert all(groups[rank].done and groups[rank].mean(out) == 3.0 and out[0] == 2.0 for rank in (1, 2, 3))

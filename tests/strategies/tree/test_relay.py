@@ -15,7 +15,7 @@ from taut.core.events import Ended
 from taut.core.messages import Note
 from taut.errors import MalformedMessage
 from taut.strategies.api import Draining, Heard, Stepped, Tell
-from taut.strategies.delivery.payload_batch import MANY, Sheaf, bind, unbind
+from taut.strategies.delivery.payload_batch import MANY, PayloadBatch, bind, unbind
 from taut.strategies.registry import on_topology, parse
 from taut.strategies.tree.relay import Relay
 from taut.testing.worlds.codec_actor import CodecActor, with_codec
@@ -189,7 +189,7 @@ def test_sheaves_are_what_they_were_and_rubbish_is_refused(message: bytes, paylo
 @settings(max_examples=60, deadline=None)
 def test_a_sheaf_stays_small(sizes: list[int], limit: int) -> None:
     """Adding up gives the largest of the sizes here, as it would of updates that overlap."""
-    sheaf = Sheaf(lambda payloads: max(payloads, key=len), limit)
+    sheaf = PayloadBatch(lambda payloads: max(payloads, key=len), limit)
     for size in sizes:
         sheaf.put(bytes(size), 1)
         assert len(sheaf.payloads) < MANY

@@ -14,7 +14,7 @@ from leaving_worlds import LeavingWorld
 from taut.core.messages import Note
 from taut.errors import MalformedMessage
 from taut.strategies.api import Heard, Placed, Stepped, Tell
-from taut.strategies.delivery.residual_handoff import Inheritance
+from taut.strategies.delivery.residual_handoff import ResidualHandoff
 from taut.strategies.tree.relay import Relay
 from taut.strategies.tree.unacknowledged import KINDS, Unsent
 
@@ -46,7 +46,7 @@ class Parting(LeavingWorld):
         self.take_step(donor)  # a donor includes what has come before it copies its state
         back = self.join()
         self.account.watch(self.actors[back])
-        self.estates[back] = Inheritance(lambda part: None)
+        self.estates[back] = ResidualHandoff(lambda part: None)
         unsent = self.method.unsent(former.method_state, gone)
         self._carry_out(back, self.method.welcomed(self.actors[back].method_state, unsent))
         return back

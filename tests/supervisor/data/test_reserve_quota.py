@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from taut.core.messages import LeaseRequest, Reserve
 from taut.core.sample_ranges import count
 from taut.supervisor.data.leases import Leases
-from taut.supervisor.data.reserve_quota import PASSES_AHEAD, Sharing
+from taut.supervisor.data.reserve_quota import PASSES_AHEAD, ReserveQuota
 from taut.supervisor.data.reserves import Reserves
 
 
@@ -22,7 +22,7 @@ def test_of_a_pass_that_nobody_has_come_to_every_batch_is_for_one_worker(
 ) -> None:
     ask = one_pass(0, length, batch)
     rates = {rank: speed * length for rank, speed in enumerate(speeds)}  # the next pass is within two minutes for all
-    sharing = Sharing.of(dict.fromkeys(rates, ask), rates, {0: length}, [length])
+    sharing = ReserveQuota.of(dict.fromkeys(rates, ask), rates, {0: length}, [length])
     shares = [sharing.shares(rank, ask).get(1, 0) for rank in rates]
     assert all(share >= 0 and share % batch == 0 for share in shares)
     assert sum(shares) == -(-length // batch) * batch
@@ -51,5 +51,5 @@ def test_a_newcomer_has_its_share_of_passes_that_were_set_aside_before_it_came()
 
 def test_of_different_lengths_none_is_expected() -> None:
     ask = one_pass(2)
-    sharing = Sharing.of({0: ask}, {0: 10.0}, {2: 400}, [400, 50])
+    sharing = ReserveQuota.of({0: ask}, {0: 10.0}, {2: 400}, [400, 50])
     assert set(sharing.shares(0, ask)) == {2}

@@ -35,13 +35,13 @@ from taut.core.sample_ranges import Span, count, joined, overlap
 from taut.supervisor.data.leases import Leases
 from taut.supervisor.data.reserves import Reserves, trimmed
 from taut.supervisor.run.actions import Send
-from taut.worker.comm.run_status import Facts
-from taut.worker.data.batches import Plan
+from taut.worker.comm.run_status import RunStatus
+from taut.worker.data.batches import BatchPlan
 from taut.worker.data.leases import SupervisorLeases
 from taut.worker.data.sampling import whole
 
 LENGTH, BATCH, PASSES = 300, 5, 2
-PLAN = Plan(LENGTH, BATCH, 0, PASSES, last=True, order=whole(LENGTH, shuffle=False)[1], drop_last=False)
+PLAN = BatchPlan(LENGTH, BATCH, 0, PASSES, last=True, order=whole(LENGTH, shuffle=False)[1], drop_last=False)
 
 
 class Trainee:
@@ -54,7 +54,7 @@ class Trainee:
     ) -> None:
         self.rank, self.chance, self.lengths = rank, chance, lengths
         self.plan = self.one_pass(0) if lengths else PLAN
-        self.facts, self.said, self.told, self.lost, self.term, self.version = Facts(), 2, 0, 0, 0, 0
+        self.facts, self.said, self.told, self.lost, self.term, self.version = RunStatus(), 2, 0, 0, 0, 0
         self.out: deque[Message] = deque()
         self.inbox: deque[Message] = deque()
         node = SimpleNamespace(facts=self.facts, rank=rank, workers=workers, say=self.say)
@@ -97,7 +97,7 @@ class Trainee:
     def length(self, epoch: int) -> int:
         return self.lengths[epoch % len(self.lengths)] if self.lengths else LENGTH
 
-    def one_pass(self, number: int) -> Plan:
+    def one_pass(self, number: int) -> BatchPlan:
         return replace(PLAN, length=self.length(number), first=number, until=number + 1, last=False)
 
     def hear(self) -> None:

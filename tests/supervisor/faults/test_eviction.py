@@ -18,7 +18,7 @@ from taut.supervisor.run.cluster import Cluster
 from taut.supervisor.storage.snapshot import keep, recall
 from taut.transport.framing import encode
 from taut.transport.keys import RunKeys
-from taut.transport.zmq.access import Door
+from taut.transport.zmq.access import AccessControl
 
 DETECTION_S = 8.0  # after a while of regular beats
 
@@ -188,7 +188,7 @@ def test_a_revoked_token_bars_the_way_back_where_its_workers_are_to_go(tmp_path:
         run = training(4)
         run.pass_time(DETECTION_S, 0, 1)
         returning(run, 7, was=3)
-        door = Door(RunKeys.generate().issue("guests", None))
+        door = AccessControl(RunKeys.generate().issue("guests", None))
         guests = {b"2": "guests", b"3": "guests"}
         control = Control(run.cluster, door, tmp_path / "keys", guests.get)
         _, actions = control.obey(encode(RevokeToken("guests", expel), ()), run.now)

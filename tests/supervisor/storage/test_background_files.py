@@ -17,9 +17,9 @@ from taut.supervisor.run.actions import Save
 from taut.supervisor.run.cluster import Cluster
 from taut.supervisor.run.plan import RunPlan
 from taut.supervisor.storage import background_files as files_module
-from taut.supervisor.storage.background_files import Files
+from taut.supervisor.storage.background_files import BackgroundFiles
 from taut.supervisor.storage.spare_descriptors import Spare
-from taut.supervisor.thread_calls import Orders
+from taut.supervisor.thread_calls import ThreadCalls
 
 
 @pytest.mark.parametrize(
@@ -33,8 +33,8 @@ def test_a_failure_that_nobody_thought_of_is_reported(
 
     monkeypatch.setattr(files_module, "write_model", fails)
     cluster = Cluster(RunPlan("run", 0, 1, "{}"), 0.0)
-    orders = Orders(wake=lambda: None)
-    files = Files(tmp_path, {}, Launch(), cluster, orders)
+    orders = ThreadCalls(wake=lambda: None)
+    files = BackgroundFiles(tmp_path, {}, Launch(), cluster, orders)
     files.write(Save(b"", "model"))
     files.close()
     for order in orders.take():

@@ -16,7 +16,7 @@ from taut.errors import Misuse, StorageFailed, Superseded
 from taut.supervisor.prepare import Origin
 from taut.supervisor.service import Supervisor
 from taut.supervisor.storage.run_lock import FILE, RunLock
-from taut.supervisor.storage.store_writer import RunStore
+from taut.supervisor.storage.store_writer import StoreWriter
 
 HOLD = """
 import sys
@@ -110,10 +110,10 @@ def test_nobody_comes_back_for_a_run_that_is_about_to_be_resumed(tmp_path: Path)
 
 def test_a_stand_by_that_found_the_former_one_gone_comes_too_late_for_a_resumed_run(tmp_path: Path) -> None:
     remembered(tmp_path / "owl")
-    resumed = RunStore(tmp_path / "owl", "owl")
+    resumed = StoreWriter(tmp_path / "owl", "owl")
     assert resumed.resumed(1.0) == 1
     resumed.begin(1.0, "", {}, {})
-    stand_by = RunStore(tmp_path / "owl", "owl")
+    stand_by = StoreWriter(tmp_path / "owl", "owl")
     with pytest.raises(Superseded):
         stand_by.claim(0)
     resumed.remember(2.0, 1, ("", "", ""), b"")  # it has not superseded itself

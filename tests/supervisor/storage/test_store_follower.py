@@ -8,18 +8,18 @@ import pytest
 
 from taut.core.messages import Statistics
 from taut.errors import Misuse
-from taut.supervisor.storage.store_follower import LEAST_STRETCHES, StoreTail
-from taut.supervisor.storage.store_reader import RunStore
+from taut.supervisor.storage.store_follower import LEAST_STRETCHES, StoreFollower
+from taut.supervisor.storage.store_reader import StoreWriter
 
 
-def a_store(folder: Path) -> RunStore:
-    store = RunStore(folder, folder.name)
+def a_store(folder: Path) -> StoreWriter:
+    store = StoreWriter(folder, folder.name)
     store.begin(100.0, "taut run x.py", {"tau": 0.5}, {})
     return store
 
 
 def test_everything_is_read_once(tmp_path: Path) -> None:
-    store, tail = a_store(tmp_path / "otter"), StoreTail(tmp_path / "otter")
+    store, tail = a_store(tmp_path / "otter"), StoreFollower(tmp_path / "otter")
     first = tail.read()
     assert (first.statistics, first.events, first.workers, first.settings) == ((), (), (), {"tau": 0.5})
     seen = []
@@ -44,7 +44,7 @@ def test_of_very_much_the_first_reading_takes_less(tmp_path: Path, most: int) ->
         for rank in range(3):
             store.measured(100.0 + step + rank / 4, rank, Statistics(steps=step), final=True)
     store.flush()
-    tail = StoreTail(tmp_path / "otter", most)
+    tail = StoreFollower(tmp_path / "otter", most)
     records = tail.read().statistics
     stretches = max(LEAST_STRETCHES, most // 3)
     assert stretches <= len(records) <= 3 * (stretches + 1)
@@ -62,4 +62,4 @@ def test_what_is_no_store(tmp_path: Path) -> None:
     (tmp_path / "otter").mkdir()
     (tmp_path / "otter" / "run.sqlite").write_bytes(b"rubbish" * 1000)
     with pytest.raises(Misuse, match="a readable run"):
-        StoreTail(tmp_path / "otter").read()
+        StoreFollower(tmp_path / "otter").read()

@@ -35,8 +35,8 @@ from taut.worker.checkpoints.checkpointer import check_also
 from taut.worker.checkpoints.file import read_part, write_part
 from taut.worker.checkpoints.resume import check_model
 from taut.worker.checkpoints.tree import fold, unfold
-from taut.worker.connection import ENTRANCE, Sockets
-from taut.worker.model.flat_params import Arena
+from taut.worker.connection import ENTRANCE, SocketConnector
+from taut.worker.model.flat_params import FlatParams
 
 X = torch.randn(240, 6, generator=torch.Generator().manual_seed(1))
 Y = X.argmax(1)
@@ -98,7 +98,9 @@ class Job:
 
     def work(self, supervisor: Supervisor, resumed: bool, kill: int | None = None) -> bytes:
         """A worker in this thread."""
-        before = ENTRANCE.set(Sockets(WorkerEnvironment(supervisor.address, token_file=str(supervisor.token_file))))
+        before = ENTRANCE.set(
+            SocketConnector(WorkerEnvironment(supervisor.address, token_file=str(supervisor.token_file)))
+        )
         try:
             model, optimizer, scheduler = self.parts()
             worker = taut.join(model, optimizer, also={"scheduler": scheduler})
@@ -365,10 +367,10 @@ def test_a_full_disk_leaves_the_file_that_was_there(tmp_path: Path, monkeypatch:
 def test_another_model_is_refused_by_the_name_of_the_tensor(run_folder: Path) -> None:
     part = read_part(run_folder / FOLDER / str(newest(run_folder)[1]) / "worker-0.safetensors")
     model, _, _ = Job().parts()
-    check_model(part, Arena(model))
+    check_model(part, FlatParams(model))
     model[4] = nn.Linear(8, 7)
     with pytest.raises(Misuse, match=r"tensor '4.weight' of shape 7x8.*expected .*6x8.*another model"):
-        check_model(part, Arena(model))
+        check_model(part, FlatParams(model))
 
 
 # ------------------------------------------------------------------------------------------------------ values

@@ -21,7 +21,7 @@ from torch.nn import functional as F
 from taut.core.checkpoint_names import FOLDER, MANIFEST
 from taut.supervisor.checkpoints.folder import last_good
 from taut.worker.checkpoints import checkpointer, memory_copy
-from taut.worker.checkpoints.checkpointer import Keeper
+from taut.worker.checkpoints.checkpointer import Checkpointer
 from taut.worker.checkpoints.memory_copy import Copy, Memory, needed_nbytes
 
 TYPES = (torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.uint8, torch.bool)
@@ -130,7 +130,7 @@ def late(monkeypatch: pytest.MonkeyPatch) -> list[Copy]:
     """Every tensor counts as large, memory is made in its own thread, and nothing is copied before the training thread
     itself must: at the last moment, that is. The copies that were made."""
     training, made = threading.current_thread(), []
-    work, begin, ready = Copy.work, Copy.__init__, Keeper._ready
+    work, begin, ready = Copy.work, Copy.__init__, Checkpointer._ready
 
     def idle(self: Copy) -> None:
         if threading.current_thread() is training:
@@ -140,7 +140,7 @@ def late(monkeypatch: pytest.MonkeyPatch) -> list[Copy]:
         begin(self, *args, **named)
         made.append(self)
 
-    def patient(self: Keeper) -> bool:
+    def patient(self: Checkpointer) -> bool:
         if not ready(self) and self._memory is not None:
             memory = self._memory
             self.seat.node.wait(lambda _: memory.ready, lambda: None)
@@ -151,7 +151,7 @@ def late(monkeypatch: pytest.MonkeyPatch) -> list[Copy]:
     monkeypatch.setattr(checkpointer, "LARGE_NBYTES", 1)
     monkeypatch.setattr(Copy, "work", idle)
     monkeypatch.setattr(Copy, "__init__", noted)
-    monkeypatch.setattr(Keeper, "_ready", patient)
+    monkeypatch.setattr(Checkpointer, "_ready", patient)
     return made
 
 

@@ -24,17 +24,17 @@ from taut.core.checkpoint_names import DIGEST_NBYTES, FOLDER
 from taut.errors import StorageFailed
 from taut.supervisor.checkpoints.folder import last_good
 from taut.worker.checkpoints import gpu_copy
-from taut.worker.checkpoints.background import Errands
+from taut.worker.checkpoints.background import BackgroundThread
 from taut.worker.checkpoints.file import read_part, write_part
-from taut.worker.checkpoints.writer_process import PROGRAM, Scribe, ScribeLost
+from taut.worker.checkpoints.writer_process import PROGRAM, WriterProcess, WriterProcessLost
 from taut.worker.checkpoints.writing import PIECE_NBYTES
 
 PATIENCE_S = 30.0
 
 
 @pytest.fixture(scope="module")
-def scribe() -> Iterator[Scribe]:
-    one = Scribe()
+def scribe() -> Iterator[WriterProcess]:
+    one = WriterProcess()
     yield one
     one.close()
 
@@ -44,7 +44,9 @@ SIZES = st.lists(st.sampled_from([0, 1, 7, 4096, 65_537, PIECE_NBYTES - 1, PIECE
 
 @given(SIZES, st.sampled_from([None, 0.0, 0.001, 60.0]))
 @settings(deadline=None, max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_the_bits_are_those_of_a_thread(scribe: Scribe, tmp_path: Path, sizes: list[int], hurry: float | None) -> None:
+def test_the_bits_are_those_of_a_thread(
+    scribe: WriterProcess, tmp_path: Path, sizes: list[int], hurry: float | None
+) -> None:
     """In whatever hurry, order after order."""
     tensors = {str(place): torch.randint(0, 256, (size,), dtype=torch.uint8) for place, size in enumerate(sizes)}
     by_thread = write_part(tmp_path / "thread", {"steps": 1}, tensors)
@@ -54,7 +56,7 @@ def test_the_bits_are_those_of_a_thread(scribe: Scribe, tmp_path: Path, sizes: l
     assert all(torch.equal(read_part(tmp_path / "thread", by_thread[1]).tensor(name), tensors[name]) for name in tensors)
 
 
-def test_what_the_disk_does_not_let_us_is_said_and_the_next_is_written(scribe: Scribe, tmp_path: Path) -> None:
+def test_what_the_disk_does_not_let_us_is_said_and_the_next_is_written(scribe: WriterProcess, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("no folder")
     body = memoryview(bytes(3 * PIECE_NBYTES))
     for _ in range(2):
@@ -65,19 +67,19 @@ def test_what_the_disk_does_not_let_us_is_said_and_the_next_is_written(scribe: S
 
 
 def test_without_a_scribe_the_worker_writes(tmp_path: Path) -> None:
-    scribe, views = Scribe(), [memoryview(b"x")]
+    scribe, views = WriterProcess(), [memoryview(b"x")]
     assert scribe._process is not None
     scribe._process.kill()
     scribe._process.wait()
     for _ in range(2):
-        with pytest.raises(ScribeLost):
+        with pytest.raises(WriterProcessLost):
             scribe.write(tmp_path / "part", views, DIGEST_NBYTES)
         write_part(tmp_path / "part", {"steps": 2}, {"w": torch.ones(3)}, scribe)
         assert read_part(tmp_path / "part").document["steps"] == 2
     scribe.close()
     with mock.patch.object(sys, "executable", ""):
-        nowhere = Scribe()
-    with pytest.raises(ScribeLost):
+        nowhere = WriterProcess()
+    with pytest.raises(WriterProcessLost):
         nowhere.write(tmp_path / "part", views, DIGEST_NBYTES)
 
 
@@ -125,7 +127,7 @@ def test_errands_are_done_in_order_and_a_fault_ends_none_but_its_own(monkeypatch
     faults: list[object] = []
     over = threading.Event()
     monkeypatch.setattr(threading, "excepthook", lambda args: faults.append(args.exc_value))
-    errands = Errands("errands")
+    errands = BackgroundThread("errands")
 
     def fail() -> None:
         raise KeyError("a fault")
@@ -138,7 +140,7 @@ def test_errands_are_done_in_order_and_a_fault_ends_none_but_its_own(monkeypatch
 
 
 def test_the_thread_ends_when_nobody_holds_it() -> None:
-    errands = Errands("held")
+    errands = BackgroundThread("held")
     thread = next(each for each in threading.enumerate() if each.name == "held")
     errands.hand(lambda held=errands: held.hand(int))  # type: ignore[misc]  # an errand that holds it does not count
     del errands

@@ -13,7 +13,7 @@ from taut.strategies.broadcast.asynchronous import Asynchronous
 from taut.testing import FakeClock
 from taut.transport.framing import decode, encode
 from taut.transport.transport import Envelope
-from taut.worker.comm.comm_thread import Node
+from taut.worker.comm.comm_thread import CommThread
 
 
 class Deaf:
@@ -45,16 +45,16 @@ class Deaf:
 
 def test_closing_does_not_wait_for_a_supervisor_that_takes_nothing() -> None:
     transport = Deaf()
-    node = Node(transport, lambda _: Asynchronous(merge=b"".join))
+    node = CommThread(transport, lambda _: Asynchronous(merge=b"".join))
     node.start()
     node.say(Done())
     node.close(linger_s=0.2)
     assert transport.closed
 
 
-def waiting_node(clock: FakeClock) -> Node:
+def waiting_node(clock: FakeClock) -> CommThread:
     """A worker that has a neighbour, and whose supervisor fell silent long ago."""
-    node = Node(Deaf(), lambda _: Asynchronous(merge=b"".join), clock=clock)
+    node = CommThread(Deaf(), lambda _: Asynchronous(merge=b"".join), clock=clock)
     node.seat(0, [])
     node.facts.silent_since_s = clock.now()
     clock.advance(10 * node.supervisor.patience_s)
@@ -99,7 +99,7 @@ class Heard(Deaf):
 
 def test_a_worker_says_where_it_stands_once_for_each_loss_whichever_pulse_tells_it() -> None:
     transport, clock = Heard(), FakeClock()
-    node = Node(transport, lambda _: Asynchronous(merge=b"".join), clock=clock)
+    node = CommThread(transport, lambda _: Asynchronous(merge=b"".join), clock=clock)
     node.seat(0, [])
     node.supervisor.standing = lambda: Returned(0, "training", 0, [], [])
 

@@ -7,17 +7,17 @@ from taut.core.messages import Member, NextPhase, Note, Parcel, Report, Roster, 
 from taut.strategies.broadcast.asynchronous import Asynchronous
 from taut.strategies.delivery.channels import Channels
 from taut.testing import FakeClock
-from taut.worker.comm.phase_protocols import Stages
-from taut.worker.comm.rejections import Refusals
-from taut.worker.comm.run_status import Facts
-from taut.worker.comm.state_transfer import Handover
-from taut.worker.model.snapshot import State
+from taut.worker.comm.phase_protocols import PhaseProtocols
+from taut.worker.comm.rejections import Rejections
+from taut.worker.comm.run_status import RunStatus
+from taut.worker.comm.state_transfer import StateTransfer
+from taut.worker.model.snapshot import Snapshot
 
 LIMIT_NBYTES = 1 << 20
 
 
-def stages_of(facts: Facts | None = None) -> Stages:
-    stages = Stages(facts or Facts(), FakeClock(), lambda *_: True, LIMIT_NBYTES, Refusals())
+def stages_of(facts: RunStatus | None = None) -> PhaseProtocols:
+    stages = PhaseProtocols(facts or RunStatus(), FakeClock(), lambda *_: True, LIMIT_NBYTES, Rejections())
     stages.begin(Asynchronous(merge=b"".join), 0, synced=True)
     return stages
 
@@ -56,7 +56,7 @@ def test_a_phase_ends_without_a_neighbour_that_begins_in_the_next_one() -> None:
 
 def test_a_death_after_a_phase_does_not_end_the_next_one() -> None:
     """The former stage is through again without the dead: that is no news of the present one."""
-    facts = Facts()
+    facts = RunStatus()
     stages = stages_of(facts)
     stages.met(1, 0)
     stages.tell(Ended())
@@ -79,7 +79,7 @@ def test_protocols_take_the_news_that_somebody_is_ahead() -> None:
 
 
 def test_who_begins_anew_knows_all_and_drops_what_it_took_over_before() -> None:
-    facts = Facts()
+    facts = RunStatus()
     stages = stages_of(facts)
     stages.begin(Asynchronous(merge=b"".join), 0, synced=False)
     stages.met(1, 0)
@@ -94,7 +94,7 @@ def test_who_begins_anew_knows_all_and_drops_what_it_took_over_before() -> None:
 
 
 def test_what_is_far_ahead_of_a_newcomer_is_nobodys_fault() -> None:
-    facts = Facts()
+    facts = RunStatus()
     stages = stages_of(facts)
     stages.met(1, 0)
     far = Parcel(1, 0, Note("x"), 0, 1, phase=2)
@@ -106,7 +106,7 @@ def test_what_is_far_ahead_of_a_newcomer_is_nobodys_fault() -> None:
 
 
 def test_a_phase_is_gone_to_when_it_is_known_who_is_in_the_run() -> None:
-    facts = Facts()
+    facts = RunStatus()
     facts.learn(Roster(3, [], []), [])
     facts.learn(NextPhase(1, 4), [])
     assert facts.phase == 0 and not facts.over(0)
@@ -119,7 +119,9 @@ class Wire:
 
     def __init__(self) -> None:
         self.said: list[tuple[int, StateRequest | StateChunk, list[bytes]]] = []
-        self.end = Handover(Facts(), lambda to, message, payloads: self.said.append((to, message, list(payloads))), 1000)
+        self.end = StateTransfer(
+            RunStatus(), lambda to, message, payloads: self.said.append((to, message, list(payloads))), 1000
+        )
 
 
 def test_a_state_of_a_later_phase_is_given_when_the_donor_is_there() -> None:
@@ -130,7 +132,7 @@ def test_a_state_of_a_later_phase_is_given_when_the_donor_is_there() -> None:
     assert donor.end.wanted
     donor.end.enter(1)
     assert donor.end.wanted
-    donor.end.grant(State(b"abcd"), {})
+    donor.end.grant(Snapshot(b"abcd"), {})
     assert [(to, chunk.phase) for to, chunk, _ in donor.said] == [(5, 1)], "and nobody gets one of a phase that is over"
     donor.end.wanted = False  # as the training thread does
     donor.end.asked(6, StateRequest(0))

@@ -9,8 +9,8 @@ import pytest
 
 from taut.core.messages import Pulse, Statistics
 from taut.testing import FakeClock
-from taut.worker.comm.run_status import Facts
-from taut.worker.comm.supervisor_client import SupervisorLink
+from taut.worker.comm.run_status import RunStatus
+from taut.worker.comm.supervisor_client import SupervisorClient
 
 
 class Taken:
@@ -20,10 +20,10 @@ class Taken:
         return True
 
 
-def told_for(seconds: float) -> tuple[SupervisorLink, FakeClock]:
+def told_for(seconds: float) -> tuple[SupervisorClient, FakeClock]:
     clock, transport = FakeClock(), Taken()
     sent: Any = transport
-    link = SupervisorLink(sent, Facts(), clock, Statistics, list)
+    link = SupervisorClient(sent, RunStatus(), clock, Statistics, list)
     for _ in range(int(2 * seconds)):
         clock.advance(0.5)
         link.heard(Pulse(told=0), clock.now())

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from taut.core.messages import Lease
 from taut.supervisor.data.leases import HOLD, Leases
-from taut.worker.data.batches import LATER, Dealer, LeaseSource, Plan, Share
+from taut.worker.data.batches import LATER, BatchPlan, Dealer, LeaseSource, Share
 from taut.worker.data.sampling import whole
 
 LENGTH, BATCH = 40, 4
@@ -26,7 +26,7 @@ class Counter(LeaseSource):
     def __init__(self, leases: Leases, rank: int) -> None:
         self.leases, self.rank = leases, rank
 
-    def take(self, plan: Plan, ahead: bool = False) -> Lease | Literal["later"] | None:
+    def take(self, plan: BatchPlan, ahead: bool = False) -> Lease | Literal["later"] | None:
         epoch = self.leases.earliest(plan.first, plan.until - 1, plan.length)
         answer = self.leases.request(
             self.rank,
@@ -52,7 +52,7 @@ class Reader:
     """A worker that trains one batch at a time, and reads up to ``ahead`` more before that, as a DataLoader does."""
 
     def __init__(self, leases: Leases, rank: int, ahead: int, passes: tuple[int, int] = (0, 2)) -> None:
-        plan = Plan(LENGTH, BATCH, *passes, last=True, order=whole(LENGTH, shuffle=True)[1], drop_last=False)
+        plan = BatchPlan(LENGTH, BATCH, *passes, last=True, order=whole(LENGTH, shuffle=True)[1], drop_last=False)
         self.share: Share = Dealer(Counter(leases, rank), seed=0).indices(plan)
         self.ahead, self.pipe, self.seen = ahead, deque[list[int]](), list[int]()
 

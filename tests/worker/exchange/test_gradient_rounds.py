@@ -18,13 +18,13 @@ from taut.errors import Misuse, NonFiniteUpdate
 from taut.strategies.allreduce.sync import Sync
 from taut.strategies.delivery.channels import Channels
 from taut.topologies.registry import parse as parse_topology
-from taut.worker.comm.comm_thread import Node
+from taut.worker.comm.comm_thread import CommThread
 from taut.worker.exchange.buckets import GradientBuckets
 from taut.worker.exchange.gradients import gradient_rounds
-from taut.worker.model.flat_params import Arena
+from taut.worker.model.flat_params import FlatParams
 from taut.worker.model.optimizers import joined, members_of
 from taut.worker.model.replica import Replica
-from taut.worker.model.vector_views import ArenaCoder
+from taut.worker.model.vector_views import FlatParamsCodec
 from taut.worker.torch_worker import TorchWorker
 
 Batch = tuple[torch.Tensor, torch.Tensor]
@@ -46,12 +46,12 @@ class Net(nn.Module):
 
 
 class SyncSeat(ThreadSeat):
-    def __init__(self, node: Node, arena: Arena, method: Sync, codec: str) -> None:
+    def __init__(self, node: CommThread, arena: FlatParams, method: Sync, codec: str) -> None:
         super().__init__(node, arena)
         replica = Replica(arena, parse_codec(codec), talks=False)
         self.talk = gradient_rounds(method, replica, node, parse_topology("complete"), self.watch)
         if codec != "dense":
-            self.talk.local.coder = ArenaCoder(replica.codec, arena, self.watch, node.rank, node.workers)
+            self.talk.local.coder = FlatParamsCodec(replica.codec, arena, self.watch, node.rank, node.workers)
         self.phases = SimpleNamespace(changed=None)  # there is one
 
 
@@ -65,8 +65,8 @@ def train(
     """Every worker runs ``loop`` on its row of ``data`` in a thread; their models at the end."""
     models = [Net() for _ in data]
 
-    def work(rank: int, node: Node) -> Callable[[], None]:
-        seat: Any = SyncSeat(node, Arena(models[rank]), method, codec)
+    def work(rank: int, node: CommThread) -> Callable[[], None]:
+        seat: Any = SyncSeat(node, FlatParams(models[rank]), method, codec)
         worker = TorchWorker(models[rank], optimizer(models[rank].parameters()), seat, seed=0)
         loop(worker, data[rank])
         return worker.close

@@ -13,8 +13,8 @@ from worker_threads import ThreadSeat, in_threads
 
 from taut.strategies import REGISTRY
 from taut.strategies.compatibility import combine
-from taut.worker.comm.comm_thread import Node
-from taut.worker.model.flat_params import Arena
+from taut.worker.comm.comm_thread import CommThread
+from taut.worker.model.flat_params import FlatParams
 from taut.worker.phases import Phases
 from taut.worker.torch_worker import TorchWorker
 
@@ -29,7 +29,7 @@ STEPS = 40
 
 
 class PhasedSeat(ThreadSeat):
-    def __init__(self, node: Node, phases: Phases) -> None:
+    def __init__(self, node: CommThread, phases: Phases) -> None:
         super().__init__(node, phases.arena)
         self.phases = phases
         phases.begin(node, self.watch)
@@ -50,9 +50,9 @@ def run(strategy: str, make: Any) -> tuple[list[nn.Module], list[torch.optim.Opt
     settings = {"strategy": strategy, "topology": chosen.topology, "codec": chosen.codec}
     models = [network() for _ in range(2)]
     optimizers = [make(model.parameters()) for model in models]
-    phases = [Phases(settings, Arena(model), None) for model in models]
+    phases = [Phases(settings, FlatParams(model), None) for model in models]
 
-    def work(rank: int, node: Node) -> Any:
+    def work(rank: int, node: CommThread) -> Any:
         worker = TorchWorker(models[rank], optimizers[rank], PhasedSeat(node, phases[rank]), seed=0)  # type: ignore[arg-type]
         made = torch.Generator().manual_seed(rank)
         for _ in range(STEPS):

@@ -8,9 +8,9 @@ from torch import nn
 import taut
 from taut.codecs import parse
 from taut.errors import MalformedMessage, Misuse, NonFiniteLoss, NonFiniteUpdate
-from taut.worker.model.flat_params import Arena
+from taut.worker.model.flat_params import FlatParams
 from taut.worker.model.replica import Replica
-from taut.worker.model.vector_views import ArenaCoder
+from taut.worker.model.vector_views import FlatParamsCodec
 from taut.worker.time_split import Stopwatch
 
 RESIDUAL = ["threshold:tau=2^-6", "topk:density=0.1", "int8", "sign", "onebit", "powersgd:rank=1", "demo"]
@@ -18,7 +18,7 @@ RESIDUAL = ["threshold:tau=2^-6", "topk:density=0.1", "int8", "sign", "onebit", 
 
 def replica(codec: str) -> Replica:
     torch.manual_seed(0)
-    made = Replica(Arena(nn.Sequential(nn.Linear(7, 9), nn.Linear(9, 3))), parse(codec))
+    made = Replica(FlatParams(nn.Sequential(nn.Linear(7, 9), nn.Linear(9, 3))), parse(codec))
     made.found(workers=3)
     return made
 
@@ -54,8 +54,8 @@ def test_without_feedback_nothing_is_left():
     assert list(leaver.bequest()) == []
 
 
-def coder(codec: str) -> ArenaCoder:
-    return ArenaCoder(parse(codec), replica("dense").arena, Stopwatch(), seed=0, workers=3)
+def coder(codec: str) -> FlatParamsCodec:
+    return FlatParamsCodec(parse(codec), replica("dense").arena, Stopwatch(), seed=0, workers=3)
 
 
 @pytest.mark.parametrize("codec", RESIDUAL)

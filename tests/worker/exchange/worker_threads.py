@@ -8,9 +8,9 @@ from typing import Any
 
 from taut.core.messages import Member, Roster
 from taut.transport.memory import MemoryNetwork
-from taut.worker.comm.comm_thread import Node
+from taut.worker.comm.comm_thread import CommThread
 from taut.worker.data.batches import OwnLeases
-from taut.worker.model.flat_params import Arena
+from taut.worker.model.flat_params import FlatParams
 from taut.worker.time_split import Stopwatch
 
 
@@ -21,7 +21,7 @@ class ThreadSeat:
     talk: Any
     phases: Any
 
-    def __init__(self, node: Node, arena: Arena) -> None:
+    def __init__(self, node: CommThread, arena: FlatParams) -> None:
         self.node, self.arena, self.watch, self.leases = node, arena, Stopwatch(), OwnLeases()
         self.statistics: Any = None
 
@@ -43,7 +43,7 @@ class ThreadSeat:
         return mine
 
 
-def in_threads(protocols: list[Callable[[], Any]], work: Callable[[int, Node], Callable[[], None]]) -> None:
+def in_threads(protocols: list[Callable[[], Any]], work: Callable[[int, CommThread], Callable[[], None]]) -> None:
     """``work(rank, node)`` trains in a thread of its own and answers what closes the worker; the first failure is raised.
 
     The run is drained, and so may end, when nobody has data left.
@@ -51,7 +51,7 @@ def in_threads(protocols: list[Callable[[], Any]], work: Callable[[int, Node], C
     wire, ranks = MemoryNetwork(), range(len(protocols))
     transports = [wire.transport(rank) for rank in ranks]
     members = [Member(rank, transports[rank].address, "", ready=True) for rank in ranks]
-    nodes = [Node(transports[rank], lambda _, rank=rank: protocols[rank]()) for rank in ranks]
+    nodes = [CommThread(transports[rank], lambda _, rank=rank: protocols[rank]()) for rank in ranks]
     failures: list[BaseException] = []
     for rank, node in enumerate(nodes):
         node.seat(rank, [member for member in members if member.rank != rank])

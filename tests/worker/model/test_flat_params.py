@@ -8,7 +8,7 @@ from torch import nn
 
 from taut.codecs import parse
 from taut.errors import Misuse
-from taut.worker.model.flat_params import Arena
+from taut.worker.model.flat_params import FlatParams
 from taut.worker.model.replica import Replica
 from taut.worker.model.vector_views import Gradients
 
@@ -30,7 +30,7 @@ def test_parameters_are_views_that_optimizers_move() -> None:
     model = nn.Linear(3, 2)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
     before = [p.detach().clone() for p in model.parameters()]
-    arena = Arena(model)
+    arena = FlatParams(model)
     assert torch.equal(arena.tensor, torch.cat([p.flatten() for p in before]))
     model(torch.ones(1, 3)).sum().backward()
     optimizer.step()
@@ -41,7 +41,7 @@ def test_parameters_are_views_that_optimizers_move() -> None:
 
 def test_tied_and_frozen_parameters_and_buffers() -> None:
     model = Tied()
-    arena = Arena(model)
+    arena = FlatParams(model)
     assert arena.size == 7 * 4 + 4 + 4  # the tied matrix once, the norm's scale and shift
     parts = {spec.name: spec.part for spec in arena.specs()}
     assert parts["frozen.weight"] == "frozen"
@@ -56,7 +56,7 @@ def test_still_state_goes_from_donor_to_joiner() -> None:
     torch.manual_seed(1)
     donor, joiner = Tied(), Tied()
     donor(torch.arange(7))
-    one, other = Arena(donor), Arena(joiner)
+    one, other = FlatParams(donor), FlatParams(joiner)
     other.load_still(one.still_bytes())
     assert torch.equal(donor.frozen.weight, joiner.frozen.weight)
     assert torch.equal(donor.norm.running_var, joiner.norm.running_var)
@@ -67,7 +67,7 @@ def test_still_state_goes_from_donor_to_joiner() -> None:
 
 def test_buffers_round_trip_as_float32() -> None:
     model = Tied()
-    arena = Arena(model)
+    arena = FlatParams(model)
     model.norm.running_mean.fill_(0.25)
     data = arena.buffer_bytes()
     model.norm.running_mean.zero_()
@@ -78,7 +78,7 @@ def test_buffers_round_trip_as_float32() -> None:
 def test_a_parameter_keeps_its_memory_format() -> None:
     model = nn.Sequential(nn.Conv2d(3, 4, 2), nn.Conv2d(4, 2, 1)).to(memory_format=torch.channels_last)
     before, strides = [p.detach().clone() for p in model.parameters()], [p.stride() for p in model.parameters()]
-    arena = Arena(model)
+    arena = FlatParams(model)
     assert [p.stride() for p in model.parameters()] == strides
     assert all(torch.equal(p, old) for p, old in zip(model.parameters(), before, strict=True))
     assert arena.shapes[0] == (4, 2, 2, 3), "as it lies in memory, for codecs that see matrices"
@@ -91,12 +91,12 @@ def test_a_parameter_keeps_its_memory_format() -> None:
     gradients.put_back()
     assert torch.equal(model[0].weight.grad, 2 * wanted)
     assert arena.specs()[0].layout == "0,2,3,1"
-    assert arena.specs()[0] != Arena(nn.Sequential(nn.Conv2d(3, 4, 2))).specs()[0], "others must have the same order"
+    assert arena.specs()[0] != FlatParams(nn.Sequential(nn.Conv2d(3, 4, 2))).specs()[0], "others must have the same order"
 
 
 def test_what_no_optimizer_has_is_left_alone() -> None:
     model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
-    arena = Arena(model, list(model[1].parameters()))
+    arena = FlatParams(model, list(model[1].parameters()))
     before = model[0].weight.detach().clone()
     Replica(arena, parse("tether")).found(workers=2)
     assert torch.equal(model[0].weight, before), "not even rounded to the grid"

@@ -15,11 +15,13 @@ from taut.core.messages import StateChunk, StateRequest
 from taut.errors import MalformedMessage
 from taut.worker.comm import state_chunks
 from taut.worker.comm.state_chunks import Donation, Fetch
-from taut.worker.model.flat_params import Arena
+from taut.worker.model.flat_params import FlatParams
 from taut.worker.model.replica import Replica
-from taut.worker.model.snapshot import State, pack, unpack
+from taut.worker.model.snapshot import Snapshot, pack, unpack
 
-STATE = State(b"weights!", b"still", {"sizes": [2], "exponents": [-21]}, (Include(3, 1, 2, b"xy"), Include(4, 1, 1, b"")))
+STATE = Snapshot(
+    b"weights!", b"still", {"sizes": [2], "exponents": [-21]}, (Include(3, 1, 2, b"xy"), Include(4, 1, 1, b""))
+)
 
 
 def test_round_trip() -> None:
@@ -42,19 +44,19 @@ def test_other_bytes_are_refused_by_name(data: st.DataObject) -> None:
 @pytest.mark.parametrize(
     "state",
     [
-        State(b"", b"", {"sizes": [2], "exponents": [0]}),
-        State(b"12345", b"", {"sizes": [2], "exponents": [0]}),
-        State(b"weights!", b"", {"sizes": [2]}),
-        State(b"weights!", b"", {}),
-        State(b"weights!", b"", {"sizes": [3], "exponents": [0]}),
-        State(b"weights!", b"", {"sizes": [1, 1], "exponents": [0]}),
+        Snapshot(b"", b"", {"sizes": [2], "exponents": [0]}),
+        Snapshot(b"12345", b"", {"sizes": [2], "exponents": [0]}),
+        Snapshot(b"weights!", b"", {"sizes": [2]}),
+        Snapshot(b"weights!", b"", {}),
+        Snapshot(b"weights!", b"", {"sizes": [3], "exponents": [0]}),
+        Snapshot(b"weights!", b"", {"sizes": [1, 1], "exponents": [0]}),
     ],
 )
-def test_a_state_that_is_another_models_is_refused_by_name(state: State) -> None:
-    replica = Replica(Arena(torch.nn.Linear(2, 1, bias=False)), parse("tether"))
+def test_a_state_that_is_another_models_is_refused_by_name(state: Snapshot) -> None:
+    replica = Replica(FlatParams(torch.nn.Linear(2, 1, bias=False)), parse("tether"))
     with pytest.raises(MalformedMessage):
         replica.join(state, workers=2)
-    replica.join(State(b"\0" * 8, b"", {"sizes": [2], "exponents": [-21]}), workers=2)
+    replica.join(Snapshot(b"\0" * 8, b"", {"sizes": [2], "exponents": [-21]}), workers=2)
 
 
 @given(seed=st.integers(0, 2**32), size=st.integers(0, 50), loss=st.sampled_from([0.0, 0.3]))

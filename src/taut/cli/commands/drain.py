@@ -14,7 +14,7 @@ from taut.config import resolve
 from taut.errors import Misuse
 
 if TYPE_CHECKING:
-    from taut.supervisor.storage.previous_run import Former
+    from taut.supervisor.storage.previous_run import PreviousRun
 
 
 def drain(
@@ -52,7 +52,7 @@ def drain(
         notes().print(f"{former.run}: {answer.said}", markup=False)
 
 
-def going(runs_dir: str, name: str) -> Former:
+def going(runs_dir: str, name: str) -> PreviousRun:
     """What the folder of a run that is not over says of its supervisor: where it is, and its keys."""
     from taut.supervisor.storage.previous_run import recall_former
 

@@ -16,7 +16,7 @@ from taut.config import resolve
 
 if TYPE_CHECKING:
     from taut.supervisor.control import TokenLine
-    from taut.supervisor.storage.previous_run import Former
+    from taut.supervisor.storage.previous_run import PreviousRun
 
 token = typer.Typer(
     help="Issue, list and revoke the tokens with which workers join a run.",
@@ -99,7 +99,7 @@ def revoke(
         notes().print(f"{former.run}: {answer.said}", markup=False)
 
 
-def _going(runs_dir: str | None, config: Path | None, run: str) -> tuple[Former, Path]:
+def _going(runs_dir: str | None, config: Path | None, run: str) -> tuple[PreviousRun, Path]:
     folder = resolve({"runs_dir": runs_dir}, config_file=config).runs_dir
     former = going(folder, run)
     return former, Path(folder) / former.run

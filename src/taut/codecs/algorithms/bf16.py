@@ -13,7 +13,7 @@ from typing import ClassVar
 import numpy as np
 
 from taut.codecs.compressor import Compressor, Memory, Piece, Vector
-from taut.codecs.info import Facts
+from taut.codecs.info import CodecInfo
 from taut.codecs.math.quantize import on_host
 from taut.codecs.wire.payload import Kind
 
@@ -40,8 +40,8 @@ class Bf16(Compressor):
     piece: ClassVar[int] = 1 << 16
 
     @property
-    def facts(self) -> Facts:
-        return Facts(
+    def facts(self) -> CodecInfo:
+        return CodecInfo(
             title="the upper 16 bits of each float32",
             bits=16.0,
             error=2.0**-16,

@@ -22,7 +22,7 @@ from typing import ClassVar
 import numpy as np
 
 from taut.codecs.compressor import Array, Compressor, Memory, Piece, Vector
-from taut.codecs.info import Facts
+from taut.codecs.info import CodecInfo
 from taut.codecs.math.dct import CHUNK, keep_chunks, keep_lines
 from taut.codecs.params import check_at_least
 from taut.codecs.wire.layouts.dct import top_of_line
@@ -69,8 +69,8 @@ class DeMo(Compressor):
             raise Misuse(f"demo: decay={self.decay:g}", "a number from 0 to 1", "try decay=0.999")
 
     @property
-    def facts(self) -> Facts:
-        return Facts(
+    def facts(self) -> CodecInfo:
+        return CodecInfo(
             title="the largest cosine coefficients of a momentum",
             bits=48.0 * self.top / CHUNK,
             error=1.0 - self.top / CHUNK,

@@ -13,7 +13,7 @@ import numpy as np
 
 from taut.codecs.codec import Codec, State, Vector, arithmetic, check_range, check_workers, new_state
 from taut.codecs.exact_grid import Grid
-from taut.codecs.info import Facts
+from taut.codecs.info import CodecInfo
 from taut.codecs.wire.payload import Header, Kind, build
 from taut.errors import NonFiniteUpdate
 
@@ -30,8 +30,8 @@ class Dense(Codec):
     exact: ClassVar[bool] = False
 
     @property
-    def facts(self) -> Facts:
-        return Facts(
+    def facts(self) -> CodecInfo:
+        return CodecInfo(
             title="the whole change, as float32",
             bits=32.0,
             error=0.0,

@@ -26,7 +26,7 @@ import numpy as np
 
 from taut.codecs.algorithms.topk import sparse_piece
 from taut.codecs.compressor import Compressor, Memory, Piece, Vector
-from taut.codecs.info import Facts
+from taut.codecs.info import CodecInfo
 from taut.codecs.math.ordered_sums import square_sum
 from taut.codecs.math.topk_select import largest
 from taut.codecs.params import check_at_least, check_density
@@ -73,8 +73,8 @@ class DGC(Compressor):
             raise Misuse(f"dgc: clip={self.clip:g}", "a positive norm, or 0 for no clipping", "try clip=1")
 
     @property
-    def facts(self) -> Facts:
-        return Facts(
+    def facts(self) -> CodecInfo:
+        return CodecInfo(
             title="the largest elements, with momentum, clipping and a warm-up",
             bits=64.0 * self.density,
             error=1.0 - self.density,

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from taut.codecs.compressor import Compressor, Memory, Piece, Vector
-from taut.codecs.info import Facts
+from taut.codecs.info import CodecInfo
 from taut.codecs.math.quantize import in_blocks, on_host, tops, unseen
 from taut.codecs.wire.layouts.fp16_bf16 import BLOCK, LEAST
 from taut.codecs.wire.payload import Kind
@@ -49,8 +49,8 @@ class Fp16(Compressor):
     piece: ClassVar[int] = BLOCK
 
     @property
-    def facts(self) -> Facts:
-        return Facts(
+    def facts(self) -> CodecInfo:
+        return CodecInfo(
             title="16-bit floats, a power of two as scale per block of 65536",
             bits=16.0 + 32.0 / BLOCK,
             error=2.0**-22 + 2.0**-64,

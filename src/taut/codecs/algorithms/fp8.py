@@ -15,7 +15,7 @@ from typing import ClassVar
 import numpy as np
 
 from taut.codecs.compressor import Compressor, Memory, Piece, Vector
-from taut.codecs.info import Facts
+from taut.codecs.info import CodecInfo
 from taut.codecs.math.quantize import on_host, quotients, scale_cap, scales_of
 from taut.codecs.wire.layouts.fp8 import BLOCK, GREATEST
 from taut.codecs.wire.payload import Kind
@@ -45,8 +45,8 @@ class Fp8(Compressor):
     piece: ClassVar[int] = 1 << 16
 
     @property
-    def facts(self) -> Facts:
-        return Facts(
+    def facts(self) -> CodecInfo:
+        return CodecInfo(
             title="8-bit floats (e4m3), a scale per block of 128",
             bits=8.0 + 32.0 / BLOCK,
             error=2.0**-8,

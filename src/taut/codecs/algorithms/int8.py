@@ -14,7 +14,7 @@ from typing import ClassVar
 import numpy as np
 
 from taut.codecs.compressor import Array, Compressor, Memory, Piece, Vector
-from taut.codecs.info import Facts
+from taut.codecs.info import CodecInfo
 from taut.codecs.math.quantize import MOST, rounded, scale_cap
 from taut.codecs.wire.layouts.int_levels import preamble
 from taut.codecs.wire.payload import Kind
@@ -43,8 +43,8 @@ class Int8(Compressor):
     piece: ClassVar[int] = 1 << 16
 
     @property
-    def facts(self) -> Facts:
-        return Facts(
+    def facts(self) -> CodecInfo:
+        return CodecInfo(
             title="whole numbers from -127 to 127, a scale per block of 256",
             bits=8.0 + 32.0 / BLOCK,
             error=BLOCK / (4.0 * 127.0**2),

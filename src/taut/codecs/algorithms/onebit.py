@@ -21,7 +21,7 @@ import numpy as np
 
 from taut.codecs.algorithms.sign import packed_torch
 from taut.codecs.compressor import Array, Compressor, Memory, Piece, Vector
-from taut.codecs.info import Facts
+from taut.codecs.info import CodecInfo
 from taut.codecs.math.ordered_sums import CHUNK, fold
 from taut.codecs.wire.layouts.onebit import LONGEST, Runs, preamble
 from taut.codecs.wire.layouts.sign_bits import minus_bits
@@ -72,8 +72,8 @@ class OneBit(Compressor):
         return max(PIECE, self.column) if self.column else 0
 
     @property
-    def facts(self) -> Facts:
-        return Facts(
+    def facts(self) -> CodecInfo:
+        return CodecInfo(
             title="the sign of each element, as one of two means of its column",
             bits=1.0 + 64.0 / (self.column or TYPICAL),
             error=1.0,

@@ -25,7 +25,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from taut.codecs.compressor import Compressor, Memory, Piece, Vector
-from taut.codecs.info import Facts
+from taut.codecs.info import CodecInfo
 from taut.codecs.math.counter_rng import uniform
 from taut.codecs.math.power_iteration import factor
 from taut.codecs.params import check_at_least
@@ -68,8 +68,8 @@ class PowerSGD(Compressor):
         check_at_least(self, "rank", 1)
 
     @property
-    def facts(self) -> Facts:
-        return Facts(
+    def facts(self) -> CodecInfo:
+        return CodecInfo(
             title="two thin matrices for each matrix",
             bits=min(32.0, 64.0 * self.rank / SIDE),
             error=1.0,

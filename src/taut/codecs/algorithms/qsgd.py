@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from taut.codecs.compressor import Array, Compressor, Memory, Piece, Vector
-from taut.codecs.info import Facts
+from taut.codecs.info import CodecInfo
 from taut.codecs.math.counter_rng import uniform
 from taut.codecs.math.quantize import MOST, check_bucket, rolled, scales_of
 from taut.codecs.params import check_at_least
@@ -63,8 +63,8 @@ class QSGD(Compressor):
         check_bucket(self)
 
     @property
-    def facts(self) -> Facts:
-        return Facts(
+    def facts(self) -> CodecInfo:
+        return CodecInfo(
             title=f"{self.levels} levels of either sign by dice, a scale per bucket of {self.bucket}",
             bits=width_of(self.levels) + 32.0 / self.bucket,
             error=error_of_dice(self.levels, self.bucket),

@@ -25,7 +25,7 @@ from typing import ClassVar
 import numpy as np
 
 from taut.codecs.compressor import Compressor, Memory, Piece, Vector
-from taut.codecs.info import Facts
+from taut.codecs.info import CodecInfo
 from taut.codecs.math.counter_rng import _splitmix
 from taut.codecs.params import check_density
 from taut.codecs.wire.layouts.seeded_sparse import strided
@@ -54,12 +54,12 @@ class RandomK(Compressor):
         check_density(self)
 
     @property
-    def facts(self) -> Facts:
+    def facts(self) -> CodecInfo:
         if self.scale:
             error, bound = 1.0 / self.density - 1.0, "E|Q(v) - v|^2 <= (1 / density - 1) |v|^2"
         else:
             error, bound = 1.0 - self.density, "E|Q(v) - v|^2 <= (1 - density) |v|^2"
-        return Facts(
+        return CodecInfo(
             title="elements at random places" + (", times n/k" if self.scale else ", as they are"),
             bits=32.0 * self.density,
             error=error,

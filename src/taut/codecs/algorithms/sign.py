@@ -25,7 +25,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from taut.codecs.compressor import Array, Compressor, Memory, Piece, Vector
-from taut.codecs.info import Facts
+from taut.codecs.info import CodecInfo
 from taut.codecs.math.ordered_sums import magnitude_sum
 from taut.codecs.parallel import over
 from taut.codecs.wire.layouts.sign_bits import minus_bits
@@ -62,8 +62,8 @@ class Sign(Compressor):
     vote: bool = False
 
     @property
-    def facts(self) -> Facts:
-        return Facts(
+    def facts(self) -> CodecInfo:
+        return CodecInfo(
             title="the sign of each element, times the mean magnitude" + (", by majority" if self.vote else ""),
             bits=1.0,
             error=1.0,

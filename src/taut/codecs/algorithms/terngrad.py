@@ -20,7 +20,7 @@ import numpy as np
 
 from taut.codecs.algorithms.qsgd import error_of_dice
 from taut.codecs.compressor import Array, Compressor, Memory, Piece, Vector
-from taut.codecs.info import Facts
+from taut.codecs.info import CodecInfo
 from taut.codecs.math.counter_rng import uniform
 from taut.codecs.math.quantize import check_bucket, in_blocks, rolled, tops
 from taut.codecs.wire.layouts.int_levels import preamble
@@ -66,10 +66,10 @@ class TernGrad(Compressor):
         check_bucket(self)
 
     @property
-    def facts(self) -> Facts:
+    def facts(self) -> CodecInfo:
         clipped = "1 + clip^2 / 8" if self.clip <= 4.0 else "clip - 1"
         factor = clipped if self.clip else "(sqrt(1 + bucket) - 1) / 2"
-        return Facts(
+        return CodecInfo(
             title=f"plus, minus or nothing by dice, a scale per bucket of {self.bucket}",
             bits=WIDTH + 32.0 / self.bucket,
             error=error_of_clipping(self.clip) if self.clip else error_of_dice(1, self.bucket),

@@ -18,7 +18,7 @@ from typing import ClassVar
 
 from taut.codecs.codec import Codec, State, Vector, check_range, check_workers, new_state
 from taut.codecs.exact_grid import Grid
-from taut.codecs.info import Facts, bits_of_signs
+from taut.codecs.info import CodecInfo, bits_of_signs
 from taut.codecs.math.density_control import WATCH, Steering, first_limit
 from taut.codecs.params import check_density, check_one_of, check_positive, check_power
 
@@ -69,8 +69,8 @@ class Tether(Codec):
         check_positive(self, "gain")
 
     @property
-    def facts(self) -> Facts:
-        return Facts(
+    def facts(self) -> CodecInfo:
+        return CodecInfo(
             title="one sign where the weights stray from the shared ones by the slack",
             bits=bits_of_signs(DENSITY if self.density is None else self.density),
             bound="|w_i - b_i| < slack after a scan, unless it was more than twice that before",

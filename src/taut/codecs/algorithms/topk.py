@@ -18,7 +18,7 @@ from typing import ClassVar
 import numpy as np
 
 from taut.codecs.compressor import Compressor, Memory, Piece, Vector
-from taut.codecs.info import Facts
+from taut.codecs.info import CodecInfo
 from taut.codecs.math.topk_select import largest
 from taut.codecs.params import check_density
 from taut.codecs.wire.payload import Kind
@@ -50,8 +50,8 @@ class TopK(Compressor):
         check_density(self)
 
     @property
-    def facts(self) -> Facts:
-        return Facts(
+    def facts(self) -> CodecInfo:
+        return CodecInfo(
             title="the largest elements, as they are",
             bits=64.0 * self.density,
             error=1.0 - self.density,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from taut.codecs.parallel import HEAVY, over
-from taut.codecs.wire.layouts import FORMS, DenseForm, SparseForm
+from taut.codecs.wire.layouts import FORMS, DenseLayout, SparseLayout
 from taut.codecs.wire.merge import dense_numbers
 from taut.codecs.wire.payload import CHUNK, PAIRS, Bytes, Header, Kind, body_of, read, read_pairs
 
@@ -32,10 +32,10 @@ def apply(state: State, payload: Bytes, head: Header) -> None:
         kernels.add_at(w, b, head.base, indices, numbers.astype(np.float32) * np.float32(head.quantum))
     elif head.kind in FORMS:
         form, body = FORMS[head.kind], body_of(payload)
-        if isinstance(form, SparseForm):
+        if isinstance(form, SparseLayout):
             indices, values = form.entries(head, body)
             kernels.add_at(w, b, head.base, indices, values)
-        elif isinstance(form, DenseForm):
+        elif isinstance(form, DenseLayout):
             _add(state, head, lambda lo, hi: form.pieces(head, body, lo, hi))
     else:
         _add(state, head, lambda lo, hi: _numbers(payload, head, lo, hi))

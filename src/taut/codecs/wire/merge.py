@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from taut.codecs.parallel import HEAVY, over
-from taut.codecs.wire.layouts import FORMS, DenseForm, SparseForm
+from taut.codecs.wire.layouts import FORMS, DenseLayout, SparseLayout
 from taut.codecs.wire.payload import (
     CHUNK,
     COUNTS,
@@ -218,7 +218,7 @@ def dense_numbers(payload: Bytes, head: Header, start: int, stop: int) -> npt.ND
 
 
 def _merge_values(payloads: Sequence[Bytes], heads: Sequence[Header], base: int, length: int) -> bytes:
-    if all(head.kind in SPARSE_KINDS or isinstance(FORMS.get(head.kind), SparseForm) for head in heads):
+    if all(head.kind in SPARSE_KINDS or isinstance(FORMS.get(head.kind), SparseLayout) for head in heads):
         return _pack_values(*_sum_entries(payloads, heads, base), base, length)
     sums = np.zeros(length, np.float64)
     for payload, head in zip(payloads, heads, strict=True):
@@ -241,7 +241,7 @@ def _sum_entries(payloads: Sequence[Bytes], heads: Sequence[Header], base: int) 
 def entries(payload: Bytes, head: Header) -> tuple[npt.NDArray[Any], npt.NDArray[np.float32]]:
     """Places (relative to the base) and float32 values of a sparse payload that was validated; words may repeat one."""
     form = FORMS.get(head.kind)
-    if isinstance(form, SparseForm):
+    if isinstance(form, SparseLayout):
         return form.entries(head, body_of(payload))
     places, numbers = _entries(payload, head)
     return places, numbers.astype(np.float32) * np.float32(head.quantum)
@@ -250,16 +250,16 @@ def entries(payload: Bytes, head: Header) -> tuple[npt.NDArray[Any], npt.NDArray
 def add_values_to(target: npt.NDArray[Any], payload: Bytes, head: Header) -> None:
     """``target`` (which begins at the payload's base) += the payload's values; it was validated."""
     form = FORMS.get(head.kind)
-    if isinstance(form, SparseForm):
+    if isinstance(form, SparseLayout):
         places, values = form.entries(head, body_of(payload))
         target[places] += values
-    elif isinstance(form, DenseForm):
+    elif isinstance(form, DenseLayout):
         _add_pieces(target, form, head, body_of(payload))
     else:
         _accumulate(target, payload, head, head.base, 1.0 if head.kind is Kind.DENSE else head.quantum)
 
 
-def _add_pieces(target: npt.NDArray[Any], form: DenseForm, head: Header, body: npt.NDArray[np.uint8]) -> None:
+def _add_pieces(target: npt.NDArray[Any], form: DenseLayout, head: Header, body: npt.NDArray[np.uint8]) -> None:
     def some(lo: int, hi: int) -> None:
         for start, values in form.pieces(head, body, lo, hi):
             target[start : start + len(values)] += values

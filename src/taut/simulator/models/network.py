@@ -15,7 +15,7 @@ import math
 from taut.core.messages import SUPERVISOR
 from taut.simulator.models.links import Link, Links, Shared
 from taut.simulator.models.portable_math import exp, log
-from taut.simulator.models.rng import Dice
+from taut.simulator.models.rng import Rng
 
 __all__ = ["Link", "Links", "Network", "Shared", "wire_nbytes"]
 
@@ -52,7 +52,7 @@ class _Route:
 
     __slots__ = ("cables", "dice", "jitter_ns", "last_ns", "latency_ns", "log_kept", "loss", "round_trip_ns")
 
-    def __init__(self, cables: tuple[_Cable, ...], links: tuple[Link, ...], dice: Dice, fixed_ns: int = 0) -> None:
+    def __init__(self, cables: tuple[_Cable, ...], links: tuple[Link, ...], dice: Rng, fixed_ns: int = 0) -> None:
         self.cables, self.dice, self.last_ns = cables, dice, 0
         latency_ns = sum(_ns(link.latency_s) for link in links)
         self.latency_ns = fixed_ns + latency_ns
@@ -100,14 +100,14 @@ def connection_limit(loss: float, round_trip_s: float) -> float:
 class Network:
     """The cables of all workers. Jitter and loss are drawn per route: one pair's messages do not change another's.
 
-    >>> network = Network(Links(Link(1e9, 200e-6)), Dice(0))
+    >>> network = Network(Links(Link(1e9, 200e-6)), Rng(0))
     >>> network.arrival(0, 1, 144800, now_ns=0)  # 100 packets of 1514 bytes at 8 ns, and the latency of two cables
     1611200
     >>> network.arrival(0, 2, 144800, now_ns=0)  # the same cable carries it next
     2822400
     """
 
-    def __init__(self, links: Links, dice: Dice) -> None:
+    def __init__(self, links: Links, dice: Rng) -> None:
         self.links = links
         self._key = dice.key
         self._routes: dict[tuple[int, int], _Route] = {}
@@ -156,7 +156,7 @@ class Network:
 
     def _find(self, sender: int, to: int) -> _Route:
         links, per_host = self.links, self.links.per_host
-        dice = Dice(self._key, "route", sender, to)
+        dice = Rng(self._key, "route", sender, to)
         if SUPERVISOR in (sender, to):
             # Its own cable is ideal. What it is told has a connection of its own, and does not wait behind updates.
             link = links.of_host((to if sender == SUPERVISOR else sender) // per_host)
@@ -169,7 +169,7 @@ class Network:
         self._routes[sender, to] = route
         return route
 
-    def _build(self, sender: int, to: int, dice: Dice) -> _Route:
+    def _build(self, sender: int, to: int, dice: Rng) -> _Route:
         links, per_host = self.links, self.links.per_host
         hosts = sender // per_host, to // per_host
         ends = links.of_host(hosts[0]), links.of_host(hosts[1])

@@ -10,15 +10,15 @@ _MASK = (1 << 64) - 1
 _STRIDE = 0x9E3779B97F4A7C15  # odd, so that 2^64 positions are all different
 
 
-class Dice:
+class Rng:
     """A stream of its own for each seed and names. Position n of it is SplitMix64's output n (Steele, Lea, Flood, 2014):
 
         mix(key + (n + 1) * stride),  key = the first 64 bits of BLAKE2b(seed, names)
 
     so that ``at(n)`` needs no draws before it, and what one worker draws changes nothing for another.
 
-    >>> dice = Dice(7, "speed", 3)
-    >>> dice.random() == Dice(7, "speed", 3).at(0), dice.random() == Dice(7, "speed", 4).at(1)
+    >>> dice = Rng(7, "speed", 3)
+    >>> dice.random() == Rng(7, "speed", 3).at(0), dice.random() == Rng(7, "speed", 4).at(1)
     (True, False)
     """
 

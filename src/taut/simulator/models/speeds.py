@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from taut.errors import Misuse
 from taut.simulator.models.portable_math import exp, exponential_quantile, normal_quantile
-from taut.simulator.models.rng import Dice
+from taut.simulator.models.rng import Rng
 from taut.specs import did_you_mean
 
 DRAWS = {"constant": None, "lognormal": 0.3, "uniform": 0.2, "exponential": None}  # with what an example has
@@ -77,19 +77,19 @@ def parse_draw(written: str) -> tuple[str, float]:
 class Pace:
     """Draws durations: each of a worker's steps has its own draw, whatever order they are asked for in.
 
-    >>> Pace(Speeds(0.01, stragglers={1: 4.0}), Dice(0)).step_ns(1, 0)
+    >>> Pace(Speeds(0.01, stragglers={1: 4.0}), Rng(0)).step_ns(1, 0)
     40000000
     """
 
-    def __init__(self, speeds: Speeds, dice: Dice) -> None:
+    def __init__(self, speeds: Speeds, dice: Rng) -> None:
         self.speeds = speeds
         self._kind, self._parameter = parse_draw(speeds.draw)
         self._key = dice.key
-        self._of_worker: dict[int, tuple[float, Dice]] = {}
+        self._of_worker: dict[int, tuple[float, Rng]] = {}
 
     def factor(self, rank: int) -> float:
         """How many times slower than ``step_s`` this worker is, on average."""
-        drawn = Dice(self._key, "worker", rank).normal() if self.speeds.spread else 0.0
+        drawn = Rng(self._key, "worker", rank).normal() if self.speeds.spread else 0.0
         return exp(self.speeds.spread * drawn) * self.speeds.stragglers.get(rank, 1.0)
 
     def step_ns(self, rank: int, step: int) -> int:
@@ -97,7 +97,7 @@ class Pace:
         known = self._of_worker.get(rank)
         if known is None:
             mean_ns = self.speeds.step_s * 1e9 * self.factor(rank)
-            known = self._of_worker[rank] = (mean_ns, Dice(self._key, "step", rank))
+            known = self._of_worker[rank] = (mean_ns, Rng(self._key, "step", rank))
         mean_ns, dice = known
         kind = self._kind
         if kind == "lognormal":

@@ -11,7 +11,7 @@ from taut.simulator.models.speeds import Pace
 from taut.simulator.script.fibers import NS, Fiber
 from taut.simulator.script.node import Switchboard, VirtualNode, VirtualTransport
 from taut.simulator.trace import Trace
-from taut.worker.connection import Entrance
+from taut.worker.connection import Connector
 from taut.worker.time_split import Stopwatch
 
 
@@ -88,7 +88,7 @@ class VirtualWatch(Stopwatch):
             self.fiber.sleep(duration_ns)
 
 
-class VirtualEntrance(Entrance):
+class VirtualEntrance(Connector):
     """Of the ``place``-th simulated worker."""
 
     watch: VirtualWatch

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from taut.core.messages import SUPERVISOR
 from taut.simulator.faults import Fault, Loss, Partition, Reorder, Repeat, concerns
-from taut.simulator.models.rng import Dice
+from taut.simulator.models.rng import Rng
 
 NS = 1_000_000_000
 AS_IT_SHOULD = (0,)
@@ -16,19 +16,19 @@ class Disruption:
     """``fate`` is asked once for each message, when it is sent, ``parted`` again when it arrives: what was under way when
     a cable was cut is lost. Draws are per route: one pair's messages do not change another's.
 
-    >>> disruption = Disruption([Loss(0, 1, from_s=1.0, until_s=2.0)], Dice(0))
+    >>> disruption = Disruption([Loss(0, 1, from_s=1.0, until_s=2.0)], Rng(0))
     >>> [disruption.fate(0, 1, round(at_s * NS)) for at_s in (0.5, 1.5, 2.0)]
     [(0,), (), (0,)]
     """
 
-    def __init__(self, faults: Iterable[Fault], dice: Dice) -> None:
+    def __init__(self, faults: Iterable[Fault], dice: Rng) -> None:
         found = [fault for fault in faults if isinstance(fault, Partition | Loss | Repeat | Reorder)]
         self._spans = [
             (round(fault.from_s * NS), None if fault.until_s is None else round(fault.until_s * NS), fault)
             for fault in found
         ]
         self._key = dice.key
-        self._dice: dict[tuple[int, int], Dice] = {}
+        self._dice: dict[tuple[int, int], Rng] = {}
 
     def fate(self, sender: int, to: int, now_ns: int) -> tuple[int, ...]:
         """How much later than it should each copy of the message arrives, in nanoseconds. None arrives: it is lost."""
@@ -68,7 +68,7 @@ class Disruption:
     def _drawn(self, sender: int, to: int) -> float:
         dice = self._dice.get((sender, to))
         if dice is None:
-            dice = self._dice[sender, to] = Dice(self._key, "fate", sender, to)
+            dice = self._dice[sender, to] = Rng(self._key, "fate", sender, to)
         return dice.random()
 
 

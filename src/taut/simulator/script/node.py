@@ -11,9 +11,9 @@ from taut.core.messages import SUPERVISOR, Member, Note
 from taut.simulator.script.fibers import NS, Fiber, World
 from taut.transport.framing import nbytes
 from taut.transport.transport import Envelope
-from taut.worker.comm.comm_thread import Node
+from taut.worker.comm.comm_thread import CommThread
 from taut.worker.comm.dispatcher import TICK_S
-from taut.worker.comm.phase_protocol import Stage
+from taut.worker.comm.phase_protocol import PhaseProtocol
 
 if TYPE_CHECKING:
     from taut.simulator.models.network import Network
@@ -140,7 +140,7 @@ class _Bell:
         pass
 
 
-class VirtualNode(Node):
+class VirtualNode(CommThread):
     """Everything that the communication thread does, the world's loop does: when a message arrives, and every 50 ms."""
 
     transport: VirtualTransport
@@ -179,7 +179,7 @@ class VirtualNode(Node):
         finally:
             self.world.dress(self.fiber)
 
-    def post(self, to: int, note: Note, payload: bytes | memoryview, stage: Stage | None = None) -> None:
+    def post(self, to: int, note: Note, payload: bytes | memoryview, stage: PhaseProtocol | None = None) -> None:
         # What is posted while a message is being handled goes when that is over, as in the runtime.
         super().post(to, note, payload, stage)
         if not self._busy:

@@ -21,7 +21,7 @@ from typing import Any
 from taut.core.messages import Statistics
 from taut.errors import Misuse, RunFailed
 from taut.simulator.models.network import Network
-from taut.simulator.models.rng import Dice
+from taut.simulator.models.rng import Rng
 from taut.simulator.models.speeds import Pace
 from taut.simulator.result import Simulated
 from taut.simulator.scenario import Scenario
@@ -72,9 +72,9 @@ class ScriptRun:
     def __init__(self, scenario: Scenario, trace: Trace | None, progress: Progress | None, output: Path | None) -> None:
         self.scenario, self.trace, self.output = scenario, trace, output
         self.world = World()
-        self.switch = Switchboard(Disruption(scenario.faults, Dice(scenario.seed, "faults")))
-        self.network = Network(scenario.links, Dice(scenario.seed, "network"))
-        self.pace = Pace(scenario.speeds, Dice(scenario.seed, "speeds"))
+        self.switch = Switchboard(Disruption(scenario.faults, Rng(scenario.seed, "faults")))
+        self.network = Network(scenario.links, Rng(scenario.seed, "network"))
+        self.pace = Pace(scenario.speeds, Rng(scenario.seed, "speeds"))
         self.entrances: list[VirtualEntrance] = []
         self.limit_ns: int | None = None
         self.slowed: dict[int, float] = {}  # for the time being, how many times

@@ -13,9 +13,9 @@ from taut.simulator.script.run import ScriptRun, deterministic
 from taut.worker.standalone.worker import Vector
 
 if TYPE_CHECKING:
-    from taut.worker.model.flat_params import Arena
+    from taut.worker.model.flat_params import FlatParams
 
-Watcher = Callable[["Arena", Vector], None]
+Watcher = Callable[["FlatParams", Vector], None]
 
 
 class _Watched(ScriptRun):

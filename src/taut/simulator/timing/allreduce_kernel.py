@@ -27,7 +27,7 @@ import numpy.typing as npt
 from taut.collectives.schedule import ELEMENT_NBYTES, Schedule
 from taut.simulator.models.links import Links
 from taut.simulator.models.network import Network, wire_nbytes
-from taut.simulator.models.rng import Dice
+from taut.simulator.models.rng import Rng
 from taut.simulator.timing.stand_ins import FRAME_NBYTES
 from taut.strategies.allreduce.group import LEAST_SEGMENT_ELEMENTS, PIPELINE
 
@@ -92,7 +92,7 @@ def table(schedule: Schedule, ranks: Sequence[int], elements: int, links: Links,
 
 def _ways(to: Ints, sizes: npt.NDArray[np.int64], ranks: Sequence[int], links: Links) -> tuple[Floats, Floats]:
     """How long each message occupies the cables, and what latency adds."""
-    network, moments = Network(links, Dice(0, "probe")), count(LONG_NS, LONG_NS)
+    network, moments = Network(links, Rng(0, "probe")), count(LONG_NS, LONG_NS)
     rates, hops = np.zeros(to.shape), np.zeros(to.shape)
     places = np.arange(to.shape[1])
     known: dict[tuple[int, int], tuple[float, float]] = {}
@@ -148,7 +148,7 @@ def _crowded(to: Ints, wire: Floats, takes: Floats, ranks: Sequence[int], links:
 def _by_formula(schedule: Schedule, ranks: Sequence[int], elements: int, links: Links, costs: Costs) -> Table:
     """Beyond what a table can hold: the schedule's own formula, at the slowest cable between neighbours in rank."""
     p, nbytes = len(ranks), ELEMENT_NBYTES * elements
-    network, moments = Network(links, Dice(0, "probe")), count(LONG_NS, LONG_NS)
+    network, moments = Network(links, Rng(0, "probe")), count(LONG_NS, LONG_NS)
     ways = [_probe(network, ranks[i], ranks[(i + 1) % p], moments) for i in range(0, p, max(1, p // 256))]
     per_byte = max(way[0] for way in ways) * 1514 / 1448
     per_byte += 1e9 * (costs.receive_s_per_byte + costs.copy_s_per_byte + costs.send_s_per_byte)

@@ -22,10 +22,10 @@ import numpy as np
 from taut.collectives import named
 from taut.core.messages import Note
 from taut.simulator.timing.allreduce_kernel import Table, relative, table, whole
-from taut.strategies.allreduce.compressed_group import Gathering
+from taut.strategies.allreduce.compressed_group import CompressedGroup
 from taut.strategies.allreduce.group import OWN_NUMBERS, Group
 from taut.strategies.allreduce.robust_group import RobustGroup
-from taut.strategies.api import Method, Place, Refuse, Tell
+from taut.strategies.api import MemberPlace, Method, Refuse, Tell
 
 if TYPE_CHECKING:
     from taut.simulator.timing.methods import MethodTiming
@@ -82,7 +82,7 @@ class Gathered:
         self.done = True
         return []
 
-    def placed(self, place: Place) -> list[Tell]:
+    def placed(self, place: MemberPlace) -> list[Tell]:
         return []
 
     def refused(self) -> list[Refuse]:
@@ -124,7 +124,7 @@ class Together:
         lanes = getattr(state, "lanes", ())
         self._lanes = max(1, len(lanes))
         for number, lane in enumerate(lanes):
-            if isinstance(lane.machine, Group) and not isinstance(lane.machine, Gathering):
+            if isinstance(lane.machine, Group) and not isinstance(lane.machine, CompressedGroup):
                 self._length = lane.machine.length
                 lane.machine = Gathered(lane.machine.length, number, self._completed.get(number, 0))
         group = getattr(state, "group", None)

@@ -17,7 +17,7 @@ from taut.simulator.timing.worker import SECOND_NS, Setting, Worker
 from taut.simulator.timing.world import TimingWorld
 from taut.strategies.allreduce.round_agreement import NEW
 from taut.strategies.allreduce.sync import Sync
-from taut.strategies.api import Draining, Finished, Heard, MethodAction, Place, Placed, Proceed, Stepped, Tell
+from taut.strategies.api import Draining, Finished, Heard, MemberPlace, MethodAction, Placed, Proceed, Stepped, Tell
 from taut.topologies.registry import parse as parse_topology
 from taut.worker.comm.dispatcher import TICK_S
 
@@ -71,8 +71,8 @@ class MethodTiming(TimingWorld):
                 self.end(worker, 0)
         self.look_whether_all_ended(0)
 
-    def _place(self, rank: int) -> Place:
-        return Place(rank, self.members, self.shape, self.version)
+    def _place(self, rank: int) -> MemberPlace:
+        return MemberPlace(rank, self.members, self.shape, self.version)
 
     def _seat(self, worker: Worker) -> None:
         worker.version = self.version

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from taut.simulator.models.rng import Dice
+from taut.simulator.models.rng import Rng
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,13 +29,13 @@ class Noise:
     def __init__(self, seed: int, steps: int) -> None:
         self.distance = 0.0
         self._seed, self._left = seed, max(1, round(WHEN * steps))
-        self._dice: dict[int, Dice] = {}
+        self._dice: dict[int, Rng] = {}
 
     def stepped(self, worker: Worker, workers: Mapping[int, Worker]) -> None:
         """The worker made a step."""
         dice = self._dice.get(worker.rank)
         if dice is None:
-            dice = self._dice[worker.rank] = Dice(self._seed, "noise", worker.rank)
+            dice = self._dice[worker.rank] = Rng(self._seed, "noise", worker.rank)
         x = worker.local.x
         x += np.array([dice.normal() for _ in range(len(x))], np.float32)
         self._left -= 1

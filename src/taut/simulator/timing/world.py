@@ -17,7 +17,7 @@ from typing import Any
 from taut.core.messages import SUPERVISOR
 from taut.errors import RunFailed
 from taut.simulator.models.network import Network
-from taut.simulator.models.rng import Dice
+from taut.simulator.models.rng import Rng
 from taut.simulator.models.speeds import Pace
 from taut.simulator.timing.accounts import COMPUTE, MERGE, WAIT, Account
 from taut.simulator.timing.faults import TimingFaults
@@ -42,8 +42,8 @@ class TimingWorld(ABC):
     def __init__(self, setting: Setting) -> None:
         scenario = setting.scenario
         self.setting, self.scenario, self.costs = setting, scenario, scenario.costs
-        self.network = Network(scenario.links, Dice(scenario.seed, "network"))
-        self.pace = Pace(scenario.speeds, Dice(scenario.seed, "speeds"))
+        self.network = Network(scenario.links, Rng(scenario.seed, "network"))
+        self.pace = Pace(scenario.speeds, Rng(scenario.seed, "speeds"))
         self.heap: list[tuple[int, int, Handler, Any, Any]] = []
         self.events = itertools.count()
         self.now_ns = self.wall_ns = self.version = 0

@@ -24,8 +24,8 @@ import numpy as np
 from taut.core.messages import Note
 from taut.errors import MalformedMessage
 from taut.strategies.allreduce.group import OWN_NUMBERS
-from taut.strategies.allreduce.round_agreement import NEW, Stand, Standing
-from taut.strategies.api import Place, Tell
+from taut.strategies.allreduce.round_agreement import NEW, MemberRound, RoundAgreement
+from taut.strategies.api import MemberPlace, Tell
 
 if TYPE_CHECKING:
     from taut.strategies.api import Vector
@@ -34,7 +34,7 @@ WINDOW = 4
 AHEAD = 32
 
 
-class Quorum(Standing):
+class BackupGroup(RoundAgreement):
     """One member's machine, of the same shape as ``Group``. ``backup``: how many may be late.
 
     ``owed``: rounds that were closed without this worker and are not taken yet: ``begin`` gives the mean of the next of
@@ -44,7 +44,7 @@ class Quorum(Standing):
     kinds = {"gradient": 2, "mean": 3, "have": 1, "last": 2}  # noqa: RUF012
     stands_as = "last"
 
-    def __init__(self, place: Place, length: int, backup: int, since: int | None = None) -> None:
+    def __init__(self, place: MemberPlace, length: int, backup: int, since: int | None = None) -> None:
         super().__init__(place, since=since)
         self.length, self.backup = length, backup
         self.done = False
@@ -112,12 +112,12 @@ class Quorum(Standing):
     # ------------------------------------------------------------------------------------------ taking a stand
 
     def take_over(self, round: int) -> list[Tell]:
-        self.bare, self.stand, self.taken, self._counted = False, Stand(round, True), round, True
+        self.bare, self.stand, self.taken, self._counted = False, MemberRound(round, True), round, True
         if self._contribution is not None:
             self._contribution = np.empty(0, np.float32)
         return self._contribute() + self._receipt()
 
-    def _agree(self, stands: Mapping[int, Stand]) -> list[Tell]:
+    def _agree(self, stands: Mapping[int, MemberRound]) -> list[Tell]:
         """Hand out what others lack, and open the next round. A stand is the last mean that a member has."""
         members, rank = self.place.members, self.place.rank
         real = {member: stands[member].round for member in members if not stands[member].hollow}
@@ -126,7 +126,7 @@ class Quorum(Standing):
         had = {m: stands[m].round if real and 0 <= stands[m].round <= top else top for m in members}
         self._look_round(stands, top, follows=0 <= self.stand.round < top)  # the means that it lacks are kept
         if self.bare or (self.stand.hollow and had[rank] == top):
-            self.stand, self.taken = Stand(top, True), top
+            self.stand, self.taken = MemberRound(top, True), top
         # Nothing is closed before all have said that they are settled: who is new must stay told from who is behind.
         self._have = dict.fromkeys(members, NEW)
         self._least, self._said, self._ending, self._sum = top, {}, 0, None
@@ -174,7 +174,7 @@ class Quorum(Standing):
     def _keep(self, buffer: Vector, shared: int, included: bool) -> list[Tell]:
         """A round is closed: here is its sum."""
         number = self.stand.round + 1
-        self.stand = Stand(number, False)
+        self.stand = MemberRound(number, False)
         self._means[number] = buffer
         self._said, self._ending, self._sum = {}, 0, None  # of that round, where somebody else had closed it before
         self._shared = max(self._shared, min(shared, number))

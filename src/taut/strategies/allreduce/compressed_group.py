@@ -23,7 +23,7 @@ import numpy as np
 from taut.core.messages import Note
 from taut.errors import MalformedMessage
 from taut.strategies.allreduce.group import OWN_NUMBERS, Group
-from taut.strategies.api import Place, Tell
+from taut.strategies.api import MemberPlace, Tell
 
 if TYPE_CHECKING:
     from taut.strategies.api import Vector
@@ -78,12 +78,14 @@ def pays(bits: float, workers: int) -> bool:
     return bits * workers < RING_BITS
 
 
-class Gathering(Group):
+class CompressedGroup(Group):
     """One member's machine, with the interface of a ``Group``; ``coder``: the worker's own."""
 
     kinds = {"share": 1, "stand": 2, "result": 1}  # noqa: RUF012
 
-    def __init__(self, place: Place, length: int, coder: VectorCoder, lane: int = 0, since: int | None = None) -> None:
+    def __init__(
+        self, place: MemberPlace, length: int, coder: VectorCoder, lane: int = 0, since: int | None = None
+    ) -> None:
         super().__init__(place, length, lane=lane, since=since)
         self._coder = coder
         self._share = b""  # what we give to the round that we are in: the payload, then the numbers
@@ -103,7 +105,7 @@ class Gathering(Group):
         self._share = self._coder.encode(values, weight) + numbers.tobytes()
         return super().begin(values, weight, ending, extra, keeps=True)
 
-    def placed(self, place: Place) -> list[Tell]:
+    def placed(self, place: MemberPlace) -> list[Tell]:
         if place.version != self.place.version:
             self._shares = None
         return super().placed(place)

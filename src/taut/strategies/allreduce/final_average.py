@@ -26,10 +26,10 @@ from taut.strategies.api import (
     Finished,
     Heard,
     Local,
+    MemberPlace,
     Method,
     MethodAction,
     MethodEvent,
-    Place,
     Placed,
     Proceed,
     Stepped,
@@ -43,11 +43,11 @@ LANE = 1 << 30  # of all its messages: they may arrive while the receiver's trai
 
 
 @dataclass
-class Settling:
+class FinalAverageState:
     """A worker's state. ``distance``: |x - mean| / |mean| of its replica, None before the mean is known."""
 
     local: Local
-    place: Place
+    place: MemberPlace
     group: Group
     begun: bool = False
     settled: bool = False
@@ -59,11 +59,11 @@ class Settling:
 
 
 @dataclass(frozen=True)
-class Settlement(Method):
+class FinalAverage(Method):
     """Not a strategy to train with: ``--finish average`` runs it at the end. ``schedule``: of the all-reduce.
 
     >>> from taut.testing.worlds.method_world import MethodWorld
-    >>> world = MethodWorld(Settlement(), [np.full(2, float(rank), np.float32) for rank in range(4)])
+    >>> world = MethodWorld(FinalAverage(), [np.full(2, float(rank), np.float32) for rank in range(4)])
     >>> world.finish()
     >>> [x.tolist() for x in world.vectors()]
     [[1.5, 1.5], [1.5, 1.5], [1.5, 1.5], [1.5, 1.5]]
@@ -74,10 +74,10 @@ class Settlement(Method):
     lockstep: ClassVar[bool] = False
     schedule: str = "ring"
 
-    def start(self, place: Place, local: Local) -> Settling:
-        return Settling(local, place, Group(place, len(local.x), self.schedule, LANE))
+    def start(self, place: MemberPlace, local: Local) -> FinalAverageState:
+        return FinalAverageState(local, place, Group(place, len(local.x), self.schedule, LANE))
 
-    def on(self, state: Settling, event: MethodEvent, now: float) -> list[MethodAction]:
+    def on(self, state: FinalAverageState, event: MethodEvent, now: float) -> list[MethodAction]:
         actions: list[MethodAction] = []
         match event:
             case Stepped():
@@ -99,7 +99,7 @@ class Settlement(Method):
             self._end(state, actions)
         return actions
 
-    def _begin(self, state: Settling) -> list[Tell]:
+    def _begin(self, state: FinalAverageState) -> list[Tell]:
         x = state.local.x
         state.begun = True
         state.left_out = not bool(np.isfinite(x).all())
@@ -107,7 +107,9 @@ class Settlement(Method):
             return state.group.begin(np.zeros_like(x), 0.0, keeps=True)  # not x: 0 * nan is nan
         return state.group.begin(x, 1.0, keeps=True)
 
-    def _heard(self, state: Settling, sender: int, note: Note, payload: bytes, actions: list[MethodAction]) -> None:
+    def _heard(
+        self, state: FinalAverageState, sender: int, note: Note, payload: bytes, actions: list[MethodAction]
+    ) -> None:
         x = state.local.x
         match note.kind:
             case "settled":
@@ -124,7 +126,7 @@ class Settlement(Method):
             case _ if state.group.hears(note) and not state.settled:
                 actions += state.group.heard(sender, note, payload)
 
-    def _end(self, state: Settling, actions: list[MethodAction]) -> None:
+    def _end(self, state: FinalAverageState, actions: list[MethodAction]) -> None:
         """Take the mean if the round is done; ask for it if somebody has it."""
         if state.group.done:
             mean = np.empty_like(state.local.x)
@@ -135,7 +137,7 @@ class Settlement(Method):
             actions.append(Tell(state.asked, Note("want", part=LANE)))
 
 
-def _settle(state: Settling, mean: Vector | None) -> None:
+def _settle(state: FinalAverageState, mean: Vector | None) -> None:
     """Measure how far off this replica was, and take the mean (None: no replica was fit to be averaged)."""
     state.settled = True
     if mean is None:

@@ -22,7 +22,7 @@ import numpy as np
 
 from taut.core.messages import Note
 from taut.errors import MalformedMessage
-from taut.strategies.api import Place, Tell
+from taut.strategies.api import MemberPlace, Tell
 
 if TYPE_CHECKING:
     from taut.strategies.api import Vector
@@ -31,15 +31,15 @@ KIND = "model"
 
 
 @dataclass
-class Latecomers:
+class FinalModelForJoiners:
     """``began_with``: the members when this worker joined its last round. Whoever is missing there may have come too late
     for it; being handed the model needlessly does no harm.
 
     >>> from taut.topologies.registry import parse
-    >>> late = Latecomers(began_with=(0, 1))
-    >>> [tell.to for tell in late.hand_on(Place(0, (0, 1, 5), parse("complete")), np.zeros(1, np.float32))]
+    >>> late = FinalModelForJoiners(began_with=(0, 1))
+    >>> [tell.to for tell in late.hand_on(MemberPlace(0, (0, 1, 5), parse("complete")), np.zeros(1, np.float32))]
     [5]
-    >>> late.hand_on(Place(0, (0, 1, 5), parse("complete")), np.zeros(1, np.float32))
+    >>> late.hand_on(MemberPlace(0, (0, 1, 5), parse("complete")), np.zeros(1, np.float32))
     []
     """
 
@@ -50,7 +50,7 @@ class Latecomers:
     by_majority: bool = False
     offers: dict[int, bytes] = field(default_factory=dict)  # by sender, until one may be taken
 
-    def hand_on(self, place: Place, model: Vector) -> list[Tell]:
+    def hand_on(self, place: MemberPlace, model: Vector) -> list[Tell]:
         """This worker has ended: what it owes to those who came since."""
         if self.handed is not None:
             late = set(place.members) if self.left or self.by_majority else set()
@@ -78,7 +78,7 @@ class Latecomers:
                 raise MalformedMessage("a model with numbers that are not finite")
             self.offers[sender] = payload
 
-    def take(self, place: Place) -> None:
+    def take(self, place: MemberPlace) -> None:
         """Take over what was offered by a member or, ``by_majority``, by more than half of those before us."""
         if self.handed is not None:
             return

@@ -28,8 +28,8 @@ import numpy as np
 from taut.collectives import SEGMENT_ELEMENTS, Piece, Reduction, named
 from taut.core.messages import Note
 from taut.errors import MalformedMessage, Misuse
-from taut.strategies.allreduce.round_agreement import Stand, Standing
-from taut.strategies.api import Place, Refuse, Tell
+from taut.strategies.allreduce.round_agreement import MemberRound, RoundAgreement
+from taut.strategies.api import MemberPlace, Refuse, Tell
 
 if TYPE_CHECKING:
     from taut.collectives import Program
@@ -50,14 +50,14 @@ class Contribution:
     kept: bool = False  # by who gave it: ``values`` are its own
 
 
-class Group(Standing):
+class Group(RoundAgreement):
     """One member's machine. ``length``: of the vectors; ``schedule``: of the all-reduce, by name; ``lane``: tells groups
     of the same workers apart. Rounds follow one another: ``begin``, then ``done``, then ``mean``, then ``begin`` again.
 
     Sums are of float32: a total weight above 2^24 is rounded.
 
     >>> from taut.topologies.registry import parse
-    >>> groups = [Group(Place(rank, (0, 1), parse("complete"), 1), length=2) for rank in (0, 1)]
+    >>> groups = [Group(MemberPlace(rank, (0, 1), parse("complete"), 1), length=2) for rank in (0, 1)]
     >>> under_way = [(rank, tell) for rank in (0, 1) for tell in groups[rank].begin(np.float32([rank, 4]), rank + 1.0)]
     >>> while under_way:
     ...     sender, tell = under_way.pop(0)
@@ -71,7 +71,7 @@ class Group(Standing):
     stands_as = "stand"
 
     def __init__(
-        self, place: Place, length: int, schedule: str = "ring", lane: int = 0, since: int | None = None
+        self, place: MemberPlace, length: int, schedule: str = "ring", lane: int = 0, since: int | None = None
     ) -> None:
         super().__init__(place, lane, since)
         self._schedule = named(schedule)
@@ -88,7 +88,7 @@ class Group(Standing):
         self._reduction: Reduction | None = None
         self._program: Program | None = None
         self._result: Vector | None = None
-        self._before: tuple[Stand, Contribution, Vector | None] | None = None  # the round that is done
+        self._before: tuple[MemberRound, Contribution, Vector | None] | None = None  # the round that is done
 
     @property
     def completed(self) -> int:
@@ -115,7 +115,7 @@ class Group(Standing):
         self._contribution = Contribution(values if keeps else values.copy(), weight, numbers, keeps)
         return self._take_stand() + self._run()
 
-    def placed(self, place: Place) -> list[Tell]:
+    def placed(self, place: MemberPlace) -> list[Tell]:
         if place.version != self.place.version:
             self._behind = False
             self._reduction = self._program = None
@@ -129,7 +129,7 @@ class Group(Standing):
         return self._contribution.values
 
     def take_over(self, round: int) -> list[Tell]:
-        self.bare, self._counted, self.stand = False, True, Stand(round, True)
+        self.bare, self._counted, self.stand = False, True, MemberRound(round, True)
         mine = self._contribution
         if mine is not None:
             numbers = (0.0, *mine.numbers[1:OWN_NUMBERS], *(0.0 for _ in mine.numbers[OWN_NUMBERS:]))
@@ -164,7 +164,7 @@ class Group(Standing):
 
     # ------------------------------------------------------------------------------------------ taking a stand
 
-    def _agree(self, stands: Mapping[int, Stand]) -> list[Tell]:
+    def _agree(self, stands: Mapping[int, MemberRound]) -> list[Tell]:
         """Who is behind, what is the next round, and go."""
         real = {rank: stands[rank].round for rank in stands if not stands[rank].hollow}
         top = max(real.values() if real else (stand.round for stand in stands.values()))
@@ -179,7 +179,7 @@ class Group(Standing):
                 return []
             self._behind = True
         elif self.stand.hollow:
-            self.stand = Stand(max(0, top), True)
+            self.stand = MemberRound(max(0, top), True)
         tells: list[Tell] = []
         if real and self.place.rank == min(rank for rank in real if real[rank] == top):
             assert self._result is not None
@@ -244,7 +244,7 @@ class Group(Standing):
         assert self._contribution is not None
         kept = self._contribution.kept
         self._before = (self.stand, self._contribution, self._result) if kept else None
-        self.stand = Stand(self.stand.round + 1, False)
+        self.stand = MemberRound(self.stand.round + 1, False)
         self._reduction = self._contribution = None
         self._result, self.done = buffer, True
         ending, contributors, *extra = (float(number) for number in buffer[self.length + 1 :])

@@ -26,8 +26,8 @@ from taut.core.messages import Note
 from taut.errors import MalformedMessage
 from taut.strategies.allreduce.group import Group
 from taut.strategies.allreduce.robust_mean import merge
-from taut.strategies.allreduce.round_agreement import Stand
-from taut.strategies.api import Place, Refuse, Tell
+from taut.strategies.allreduce.round_agreement import MemberRound
+from taut.strategies.api import MemberPlace, Refuse, Tell
 
 if TYPE_CHECKING:
     from taut.strategies.api import Vector
@@ -43,7 +43,7 @@ class RobustGroup(Group):
     whose did, in the round that is done.
 
     >>> from taut.topologies.registry import parse
-    >>> groups = [RobustGroup(Place(rank, (0, 1, 2), parse("complete"), 1), 1, "median") for rank in (0, 1, 2)]
+    >>> groups = [RobustGroup(MemberPlace(rank, (0, 1, 2), parse("complete"), 1), 1, "median") for rank in (0, 1, 2)]
     >>> x = [np.float32([4]), np.float32([5]), np.float32([9e9])]
     >>> under_way = [(rank, tell) for rank in (0, 1, 2) for tell in groups[rank].begin(x[rank])]
     >>> while under_way:
@@ -56,7 +56,7 @@ class RobustGroup(Group):
     kinds = {"share": 1, "have": 1, "stand": 2}  # noqa: RUF012
 
     def __init__(
-        self, place: Place, length: int, kind: str, lane: int = 0, voters: Voters = lambda members, *_: members
+        self, place: MemberPlace, length: int, kind: str, lane: int = 0, voters: Voters = lambda members, *_: members
     ) -> None:
         super().__init__(place, length, lane=lane)
         self.kind, self.voters = kind, voters
@@ -81,7 +81,7 @@ class RobustGroup(Group):
         self._share = values.tobytes() + numbers.tobytes()
         return super().begin(values, 1.0, ending, extra, keeps=True)
 
-    def placed(self, place: Place) -> list[Tell]:
+    def placed(self, place: MemberPlace) -> list[Tell]:
         if place.version != self.place.version:
             self._shares, self._have = None, set()  # what is full stays: somebody may have completed the round
         return super().placed(place)
@@ -99,7 +99,7 @@ class RobustGroup(Group):
 
     # ------------------------------------------------------------------------------------------------ the rounds
 
-    def _agree(self, stands: Mapping[int, Stand]) -> list[Tell]:
+    def _agree(self, stands: Mapping[int, MemberRound]) -> list[Tell]:
         real = [stand.round for stand in stands.values() if not stand.hollow]
         top = max(real or [stand.round for stand in stands.values()])
         if real and self.stand.round == top - 1:
@@ -108,7 +108,7 @@ class RobustGroup(Group):
                 return []
             self._conclude(self._full)
         elif self.stand.hollow:
-            self.stand = Stand(max(0, top), True)
+            self.stand = MemberRound(max(0, top), True)
         return self._retake() + self._run()
 
     def _run(self) -> list[Tell]:

@@ -21,20 +21,20 @@ from typing import ClassVar
 
 from taut.core.messages import Note
 from taut.errors import MalformedMessage
-from taut.strategies.api import Place, Tell
+from taut.strategies.api import MemberPlace, Tell
 
 NEW = -1  # the stand of who has not taken part in any version yet
 
 
 @dataclass(frozen=True, slots=True)
-class Stand:
+class MemberRound:
     """``round``: the last one that a member has or, while it is ``hollow``, that it came after."""
 
     round: int
     hollow: bool
 
 
-class Standing(ABC):
+class RoundAgreement(ABC):
     """One member's machine. ``kinds``: its messages and how many numbers go with each, the version first; ``stands_as``:
     the kind that tells a stand; ``lane``: tells machines of the same workers apart. ``since``: the round after which the
     member's state is, NEW if it has none yet; None where rounds stand for themselves."""
@@ -42,9 +42,9 @@ class Standing(ABC):
     kinds: ClassVar[Mapping[str, int]]
     stands_as: ClassVar[str]
 
-    def __init__(self, place: Place, lane: int = 0, since: int | None = None) -> None:
+    def __init__(self, place: MemberPlace, lane: int = 0, since: int | None = None) -> None:
         self.place, self.lane = place, lane
-        self.stand = Stand(NEW if since is None else since, True)
+        self.stand = MemberRound(NEW if since is None else since, True)
         self.carries = since is not None
         self.bare = since == NEW
         self._counted = False  # a version was agreed on in which it had the state: it has taken part since
@@ -54,11 +54,11 @@ class Standing(ABC):
         # be completed without this member from then on, so it never comes too late for the last one.
         self.founder: bool | None = None
         self._stood = False  # and ours is told
-        self._stands: dict[int, dict[int, Stand]] = {}  # of this version and of later ones
+        self._stands: dict[int, dict[int, MemberRound]] = {}  # of this version and of later ones
         self._early: list[tuple[int, Note, bytes]] = []
 
     @abstractmethod
-    def _agree(self, stands: Mapping[int, Stand]) -> list[Tell]:
+    def _agree(self, stands: Mapping[int, MemberRound]) -> list[Tell]:
         """All members' stands are in."""
 
     @abstractmethod
@@ -75,7 +75,7 @@ class Standing(ABC):
         if version < self.place.version:
             return []  # nobody counts on what was said under a version that is over
         if note.kind == self.stands_as:
-            self._stands.setdefault(version, {})[sender] = Stand(note.round - 1, bool(note.numbers[1]))
+            self._stands.setdefault(version, {})[sender] = MemberRound(note.round - 1, bool(note.numbers[1]))
             return self._take_stand() + self._settle()
         tells = self._take_stand()
         if version > self.place.version or not self.settled:
@@ -85,7 +85,7 @@ class Standing(ABC):
             raise MalformedMessage(f"{note.kind} of worker {sender}, which is not in the group")
         return tells + self._take(sender, note, payload)
 
-    def placed(self, place: Place) -> list[Tell]:
+    def placed(self, place: MemberPlace) -> list[Tell]:
         """The members changed."""
         if place.version == self.place.version:
             return []
@@ -100,7 +100,7 @@ class Standing(ABC):
         if self._stood:
             return []
         self._stood = True
-        version, stand = self.place.version, Stand(NEW, True) if self.bare else self.stand
+        version, stand = self.place.version, MemberRound(NEW, True) if self.bare else self.stand
         self._stands.setdefault(version, {})[self.place.rank] = stand
         note = Note(self.stands_as, stand.round + 1, self.lane, [version, float(stand.hollow)])
         return [Tell(other, note) for other in self.place.others] + self._settle()
@@ -114,7 +114,7 @@ class Standing(ABC):
             self.founder = all(stands[member].hollow for member in self.place.members)
         return self._agree({member: stands[member] for member in self.place.members})
 
-    def testify(self, place: Place) -> list[Tell]:
+    def testify(self, place: MemberPlace) -> list[Tell]:
         """Tell the members of ``place`` that this member holds what the last round brought. It takes part in none."""
         self.place = place
         note = Note(self.stands_as, self.stand.round + 1, self.lane, [place.version, 0.0])
@@ -134,14 +134,14 @@ class Standing(ABC):
         """It lacks the state, and so does everybody else."""
         return self.bare and self.settled and not self.givers
 
-    def _look_round(self, stands: Mapping[int, Stand], top: int, follows: bool) -> None:
+    def _look_round(self, stands: Mapping[int, MemberRound], top: int, follows: bool) -> None:
         """Our state must be after round ``top``, or we must have taken part since, so that what comes next ``follows``.
         Else we are bare: we came late, or what we took over died with whoever gave it."""
         fits = self.stand.round == top or (follows and self._counted)
         self._counted = not self.bare and (fits or not self.stand.hollow)
         if not self.carries or self._counted:
             return
-        self.bare, self.stand = True, Stand(max(0, top), True)
+        self.bare, self.stand = True, MemberRound(max(0, top), True)
         able = [rank for rank in stands if top >= 0 and stands[rank].round == top and rank != self.place.rank]
         self.givers = sorted(able, key=lambda rank: (stands[rank].hollow, rank))
 

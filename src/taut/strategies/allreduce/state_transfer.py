@@ -19,7 +19,7 @@ from typing import ClassVar
 
 from taut.core.messages import Note
 from taut.errors import MalformedMessage
-from taut.strategies.allreduce.round_agreement import Standing
+from taut.strategies.allreduce.round_agreement import RoundAgreement
 from taut.strategies.api import Tell
 
 PIECE_NBYTES = 1 << 20  # a channel takes no less, however small the model
@@ -27,7 +27,7 @@ MOST_PIECES = 1 << 24
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class TransferRequest:
     """Whom a newcomer asked, for the state after which round, and under which version of the membership."""
 
     giver: int
@@ -36,11 +36,11 @@ class Asked:
 
 
 @dataclass
-class Handover:
+class NewcomerTransfer:
     """One worker's part: as the one that takes, and as one that gives. ``limit_nbytes``: of what it takes.
 
-    >>> taker, giver = Handover(), Handover()
-    >>> taker.asked, taker.asks = Asked(0, 7, version=3), 1
+    >>> taker, giver = NewcomerTransfer(), NewcomerTransfer()
+    >>> taker.asked, taker.asks = TransferRequest(0, 7, version=3), 1
     >>> for tell in giver.give(1, 7, b"weights", over=False):
     ...     taker.take_piece(0, tell.note, bytes(tell.payload))
     >>> taker.came
@@ -50,12 +50,12 @@ class Handover:
     kinds: ClassVar[Mapping[str, int]] = {"want": 1, "state": 3}  # and how many numbers go with each
 
     limit_nbytes: int = 1 << 40
-    asked: Asked | None = None
+    asked: TransferRequest | None = None
     came: bytes | None = None  # whole, and not yet taken over
     over: bool = False  # it came from one who has finished: so have we, then
     asks: int = 0  # so many times this worker has asked for a state,
     taken: int = 0  # and taken one over
-    wanted: dict[int, Asked] = field(default_factory=dict)  # of us, by whom
+    wanted: dict[int, TransferRequest] = field(default_factory=dict)  # of us, by whom
     _given: dict[int, int] = field(default_factory=dict)  # to whom, after which round
     _pieces: list[bytes] = field(default_factory=list)
     _nbytes: int = 0  # of them
@@ -63,7 +63,7 @@ class Handover:
 
     # --------------------------------------------------------------------------------------------- the one that takes
 
-    def ask(self, machine: Standing) -> list[Tell]:
+    def ask(self, machine: RoundAgreement) -> list[Tell]:
         """Ask for the state, where ``machine`` lacks it and knows who has it. Once in a version, until something came."""
         if not machine.bare or not machine.settled or self.whole(machine) is not None:
             return []
@@ -75,7 +75,7 @@ class Handover:
         if not going_on:
             self._drop()
         giver = before.giver if going_on and before is not None else able[0]
-        self.asked = Asked(giver, round, version)
+        self.asked = TransferRequest(giver, round, version)
         self.asks += 1
         return [Tell(giver, Note("want", round, 0, [version]))]
 
@@ -84,12 +84,12 @@ class Handover:
         """Something came that was no state."""
         return bool(self._shunned)
 
-    def whole(self, machine: Standing) -> bytes | None:
+    def whole(self, machine: RoundAgreement) -> bytes | None:
         """The state that ``machine`` lacks, once it is here."""
         fits = machine.bare and machine.settled and self.asked is not None and self.asked.round == machine.stand.round
         return self.came if fits else None
 
-    def forsaken(self, machine: Standing) -> bool:
+    def forsaken(self, machine: RoundAgreement) -> bool:
         """Nobody is left who could give the state."""
         return machine.forsaken or (machine.bare and machine.settled and self._shunned >= set(machine.givers))
 
@@ -132,9 +132,9 @@ class Handover:
 
     def want(self, sender: int, note: Note) -> None:
         if self._given.get(sender) != note.round:
-            self.wanted[sender] = Asked(sender, note.round, int(note.numbers[0]))
+            self.wanted[sender] = TransferRequest(sender, note.round, int(note.numbers[0]))
 
-    def takers(self, machine: Standing, completed: int) -> list[int]:
+    def takers(self, machine: RoundAgreement, completed: int) -> list[int]:
         """Who may be given the state now: it is ours after round ``completed``, and that is what they ask for."""
         if not self.wanted or not machine.settled or machine.bare:
             return []

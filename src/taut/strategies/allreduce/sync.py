@@ -34,20 +34,20 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from taut.core.events import Ended
 from taut.errors import MalformedMessage, Misuse
 from taut.specs import did_you_mean
-from taut.strategies.allreduce.backup_workers import Quorum
-from taut.strategies.allreduce.compressed_group import Gathering, VectorCoder, pays
+from taut.strategies.allreduce.backup_workers import BackupGroup
+from taut.strategies.allreduce.compressed_group import CompressedGroup, VectorCoder, pays
 from taut.strategies.allreduce.group import Group
-from taut.strategies.allreduce.sync_state import Averaging, Lane, Wish, buckets
+from taut.strategies.allreduce.sync_state import GradientBucket, SyncState, Wish, buckets
 from taut.strategies.api import (
     COMPRESSORS,
     Draining,
     Finished,
     Heard,
     Local,
+    MemberPlace,
     Method,
     MethodAction,
     MethodEvent,
-    Place,
     Placed,
     Proceed,
     Stepped,
@@ -60,7 +60,7 @@ if TYPE_CHECKING:
 
 SCHEDULES = ("ring", "tree", "halving-doubling", "torus")
 BACKENDS = ("gloo", "nccl")  # of torch.distributed; see worker/exchange/torch_distributed.py
-NUMBERS = 5  # that go with each lane at least, before which of its tensors had a gradient (``Averaging.head``)
+NUMBERS = 5  # that go with each lane at least, before which of its tensors had a gradient (``SyncState.head``)
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ class Sync(Method):
         setting = f"backup={self.backup}" if self.backup else f"schedule={self.schedule}"
         raise Misuse(f"codec {codec!r} with sync:{setting}", "dense, or none", f"leave {setting} out, or the codec")
 
-    def start(self, place: Place, local: Local) -> Averaging:
+    def start(self, place: MemberPlace, local: Local) -> SyncState:
         sizes: Sequence[int] = getattr(local, "sizes", [len(local.x)])
         present: Vector | None = getattr(local, "present", None)
         coder: VectorCoder | None = getattr(local, "coder", None)
@@ -133,24 +133,26 @@ class Sync(Method):
         if coder is not None:
             self.check_codec(coder.name)
             if pays(coder.bits, coder.workers):
-                machine = Gathering(place, len(local.x), coder, since=since)
-                return Averaging(local, [Lane(0, len(local.x), 0, len(sizes), machine)], wishes, present=present)
-        return Averaging(local, self._lanes(place, sizes, since), wishes, present=present)
+                machine = CompressedGroup(place, len(local.x), coder, since=since)
+                return SyncState(
+                    local, [GradientBucket(0, len(local.x), 0, len(sizes), machine)], wishes, present=present
+                )
+        return SyncState(local, self._lanes(place, sizes, since), wishes, present=present)
 
-    def _lanes(self, place: Place, sizes: Sequence[int], since: int) -> list[Lane]:
+    def _lanes(self, place: MemberPlace, sizes: Sequence[int], since: int) -> list[GradientBucket]:
         schedule = "ring" if self.backend else self.schedule
         lanes = []
         for number, (first, last) in enumerate(buckets(sizes, self.bucket_mib if self.launches else 0.0)):
             lo, hi = sum(sizes[:first]), sum(sizes[:last])
-            quorum = Quorum(place, hi - lo, self.backup, since) if self.backup else None
-            lanes.append(Lane(lo, hi, first, last, quorum or Group(place, hi - lo, schedule, number, since)))
+            quorum = BackupGroup(place, hi - lo, self.backup, since) if self.backup else None
+            lanes.append(GradientBucket(lo, hi, first, last, quorum or Group(place, hi - lo, schedule, number, since)))
         return lanes
 
-    def launch(self, state: Averaging, lane: int, samples: int, rate: float) -> list[MethodAction]:
+    def launch(self, state: SyncState, lane: int, samples: int, rate: float) -> list[MethodAction]:
         """This lane's part of x is final: send it. Only before ``Stepped``, which launches the rest."""
         return self._take(state, self._begin(state, state.lanes[lane], samples, rate))
 
-    def on(self, state: Averaging, event: MethodEvent, now: float) -> list[MethodAction]:
+    def on(self, state: SyncState, event: MethodEvent, now: float) -> list[MethodAction]:
         tells: list[Tell] = []
         match event:
             case Stepped(samples, rate):
@@ -175,35 +177,35 @@ class Sync(Method):
                 state.draining = True
         return self._take(state, tells + state.handover.ask(state.lanes[0].machine))
 
-    def agreed(self, state: Averaging) -> int:
+    def agreed(self, state: SyncState) -> int:
         machines = [lane.machine for lane in state.lanes]
         return machines[0].place.version if all(machine.settled for machine in machines) else 0
 
     # ------------------------------------------------------------------------------------------- newcomers
 
-    def bare(self, state: Averaging) -> bool:
+    def bare(self, state: SyncState) -> bool:
         """This worker lacks the state that the others have."""
         return state.lanes[0].machine.bare
 
-    def forsaken(self, state: Averaging) -> bool:
+    def forsaken(self, state: SyncState) -> bool:
         """And nobody is left who has it."""
         return state.handover.forsaken(state.lanes[0].machine)
 
-    def takers(self, state: Averaging) -> list[int]:
+    def takers(self, state: SyncState) -> list[int]:
         """Who is to be given this worker's state, now: its optimizer has made the last step, and not the next."""
         machine = state.lanes[0].machine
         return state.handover.takers(machine, machine.completed) if state.waiting or state.finished else []
 
-    def give(self, state: Averaging, to: int, data: bytes) -> list[MethodAction]:
+    def give(self, state: SyncState, to: int, data: bytes) -> list[MethodAction]:
         """Here is that state, for one of the ``takers``."""
         return [*state.handover.give(to, state.lanes[0].machine.completed, data, state.finished)]
 
-    def handed(self, state: Averaging, starting: bool = False) -> bytes | None:
+    def handed(self, state: SyncState, starting: bool = False) -> bytes | None:
         """The state that this worker is to take over now: before it ``starting``, or in a turn, whose gradient is dropped
         then."""
         return state.handover.whole(state.lanes[0].machine) if state.waiting or starting else None
 
-    def took(self, state: Averaging, votes: bool) -> list[MethodAction]:
+    def took(self, state: SyncState, votes: bool) -> list[MethodAction]:
         """That is done. ``votes``: the position in the schedule of the learning rate came with it."""
         round, tells = state.handover.done(), list[Tell]()
         state.votes = votes
@@ -214,14 +216,14 @@ class Sync(Method):
         state.waiting, state.finished, state.rate = False, True, None
         return [*tells, Proceed(), Finished()]
 
-    def refuse(self, state: Averaging) -> list[MethodAction]:
+    def refuse(self, state: SyncState) -> list[MethodAction]:
         """It cannot be read: another one is asked."""
         state.handover.shun()
         return [*state.handover.ask(state.lanes[0].machine)]
 
     # --------------------------------------------------------------------------------------------- one step
 
-    def _begin(self, state: Averaging, lane: Lane, samples: int, rate: float) -> list[Tell]:
+    def _begin(self, state: SyncState, lane: GradientBucket, samples: int, rate: float) -> list[Tell]:
         if lane.launched:
             return []
         lane.launched = True
@@ -230,7 +232,7 @@ class Sync(Method):
         extra = (*state.head(samples), *present)
         return lane.machine.begin(state.local.x[lane.lo : lane.hi], samples, state.draining, extra, keeps=True)
 
-    def _reopen(self, state: Averaging, version: int) -> None:
+    def _reopen(self, state: SyncState, version: int) -> None:
         """Somebody went in mid-step: its gradient must not be in some lanes and not in others. Who has all lanes has the
         step, and hands it on; who has not gives all lanes up, and if nobody has, the survivors make the step again."""
         if all(lane.done for lane in state.lanes):
@@ -239,7 +241,7 @@ class Sync(Method):
             if isinstance(machine, Group) and machine.place.version != version:
                 machine.reopen()
 
-    def _take(self, state: Averaging, tells: list[Tell]) -> list[MethodAction]:
+    def _take(self, state: SyncState, tells: list[Tell]) -> list[MethodAction]:
         """When all lanes have come to their end, the mean is written to x, not before (see ``_reopen``), and the worker
         goes on."""
         actions: list[MethodAction] = [*tells]
@@ -256,7 +258,7 @@ class Sync(Method):
                 actions.append(Finished())
         return actions
 
-    def _write(self, state: Averaging, lane: Lane) -> None:
+    def _write(self, state: SyncState, lane: GradientBucket) -> None:
         total = lane.machine.mean(state.local.x[lane.lo : lane.hi])
         length = state.head_length
         if lane is state.lanes[-1]:
@@ -264,16 +266,16 @@ class Sync(Method):
         if state.present is not None:
             state.present[lane.first : lane.last] = lane.machine.extra[length:] if total else 0.0
 
-    def agreed_rate(self, state: Averaging) -> float | None:
+    def agreed_rate(self, state: SyncState) -> float | None:
         return state.rate
 
-    def owed(self, state: Averaging) -> int:
+    def owed(self, state: SyncState) -> int:
         machine = state.lanes[0].machine
-        return machine.owed if isinstance(machine, Quorum) else 0
+        return machine.owed if isinstance(machine, BackupGroup) else 0
 
-    def figures(self, state: Averaging) -> dict[str, float]:
+    def figures(self, state: SyncState) -> dict[str, float]:
         machine = state.lanes[0].machine
-        dropped = machine.dropped if isinstance(machine, Quorum) else 0
-        coded = isinstance(machine, Gathering)
+        dropped = machine.dropped if isinstance(machine, BackupGroup) else 0
+        coded = isinstance(machine, CompressedGroup)
         taken = {"taken_over": float(state.handover.taken)} if state.handover.taken else {}
         return {"rounds": float(state.rounds), "dropped": float(dropped), **({"coded": 1.0} if coded else {}), **taken}

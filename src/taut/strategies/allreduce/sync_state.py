@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from taut.strategies.allreduce.backup_workers import Quorum
+from taut.strategies.allreduce.backup_workers import BackupGroup
 from taut.strategies.allreduce.group import Group
-from taut.strategies.allreduce.state_transfer import Handover
+from taut.strategies.allreduce.state_transfer import NewcomerTransfer
 from taut.strategies.api import Local
 
 if TYPE_CHECKING:
@@ -18,14 +18,14 @@ ELEMENTS_PER_MIB = (1 << 20) // 4
 
 
 @dataclass
-class Lane:
+class GradientBucket:
     """A range of the vector, with the machine that averages it. ``first..last``: the tensors that lie in it."""
 
     lo: int
     hi: int
     first: int
     last: int
-    machine: Group | Quorum
+    machine: Group | BackupGroup
     launched: bool = False
 
     @property
@@ -49,13 +49,13 @@ class Wish:
 
 
 @dataclass
-class Averaging:
+class SyncState:
     """A worker's state. ``rate``: the learning rate agreed upon in the last round; None if nobody had data.
     ``clip_norm``: the worker's wish before a turn, what was agreed upon after it; 0 for none. ``wishes``: one for each
     optimizer of the script, the same number everywhere."""
 
     local: Local
-    lanes: list[Lane]
+    lanes: list[GradientBucket]
     wishes: list[Wish]
     waiting: bool = False  # the worker waits for the rest of the round
     draining: bool = False
@@ -64,7 +64,7 @@ class Averaging:
     clip_norm: float = 0.0
     rounds: int = 0
     present: Vector | None = None  # per tensor: how many workers had a gradient
-    handover: Handover = field(default_factory=Handover)
+    handover: NewcomerTransfer = field(default_factory=NewcomerTransfer)
     votes: bool = True  # its own learning rate counts
 
     def head(self, samples: int) -> list[float]:

@@ -9,7 +9,7 @@ from taut.core.events import Action, Disputed, Include, Refused
 from taut.core.messages import Report, Span, Updates
 from taut.errors import MalformedMessage
 from taut.strategies.broadcast.state import BroadcastState
-from taut.strategies.delivery.retransmission import Link
+from taut.strategies.delivery.retransmission import PeerLink
 
 FAR = 1 << 24  # updates: nobody is ever so far ahead of what has come of it
 MOST_CLOCK = 1 << 48
@@ -159,7 +159,7 @@ def _check_claims(state: BroadcastState, sender: int, message: Report, received:
         raise MalformedMessage(f"update {received} of ours, which was never sent as the end of one")
 
 
-def _learn(state: BroadcastState, link: Link, message: Report) -> None:
+def _learn(state: BroadcastState, link: PeerLink, message: Report) -> None:
     """What it holds, and who is dead by its account. Of workers that we know nothing of, only so many: they might be made
     up, and what is true is said again."""
     room = len(state.logs) + MOST_UNKNOWN

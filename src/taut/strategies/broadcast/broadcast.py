@@ -44,7 +44,7 @@ from taut.strategies.broadcast.arrivals import Check, compare_chains, extend_cha
 from taut.strategies.broadcast.log import Entry, Log, Merge
 from taut.strategies.broadcast.orphaned_updates import MAX_SPANS, follow, merged_spans, pass_on
 from taut.strategies.broadcast.state import BroadcastState, prune
-from taut.strategies.delivery.retransmission import MOST_PATIENCE, Link
+from taut.strategies.delivery.retransmission import MOST_PATIENCE, PeerLink
 
 MARKS_S = 0.5  # between two reports with hash chains, to one neighbour
 
@@ -103,7 +103,7 @@ class Broadcast:
                 for link in state.links.values():
                     link.report_due = True
             case PeerJoined(rank):
-                state.links.setdefault(rank, Link())
+                state.links.setdefault(rank, PeerLink())
                 state.log_of(rank)
             case PeerGone() | PeerAhead():
                 _on_gone(state, event)
@@ -156,7 +156,7 @@ class Broadcast:
             actions.append(Drained(dict(state.have())))
 
     def _send_new(
-        self, state: BroadcastState, own: Log, rank: int, link: Link, now: float, actions: list[Action]
+        self, state: BroadcastState, own: Log, rank: int, link: PeerLink, now: float, actions: list[Action]
     ) -> None:
         while not link.blocked and link.sent < own.head:
             batch: list[Entry] = []
@@ -225,7 +225,7 @@ def _owe_reports(state: BroadcastState) -> None:
         link.reported_s = float("-inf")
 
 
-def _report(state: BroadcastState, rank: int, link: Link, now: float) -> Report:
+def _report(state: BroadcastState, rank: int, link: PeerLink, now: float) -> Report:
     position = state.taken.get(rank, 0) if state.synced else -1
     link.told_clock = state.clock
     report = Report(link.in_round, position, link.gap, state.have(), sorted(state.gone), state.final, state.clock)

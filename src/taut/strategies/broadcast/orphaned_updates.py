@@ -16,7 +16,7 @@ from taut.core.events import Action, Send
 from taut.core.messages import Span, Updates
 from taut.strategies.broadcast.log import Entry, Log, Merge, merged
 from taut.strategies.broadcast.state import BroadcastState
-from taut.strategies.delivery.retransmission import Link
+from taut.strategies.delivery.retransmission import PeerLink
 
 MAX_SPANS = 256
 TOGETHER_NBYTES = 1 << 20  # so much is handed on as it is; what is more is merged first
@@ -43,7 +43,7 @@ def follow(log: Log, spans: Iterable[tuple[int, int]], merge: Merge, limit_nbyte
 
 
 def pass_on(
-    state: BroadcastState, rank: int, link: Link, now: float, merge: Merge, limit_nbytes: int, actions: list[Action]
+    state: BroadcastState, rank: int, link: PeerLink, now: float, merge: Merge, limit_nbytes: int, actions: list[Action]
 ) -> None:
     """Hand the neighbour what it lacks of the dead."""
     for origin in state.gone:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from taut.core.events import Include
 from taut.strategies.broadcast.hash_chains import Chain
 from taut.strategies.broadcast.log import Log
-from taut.strategies.delivery.retransmission import Link
+from taut.strategies.delivery.retransmission import PeerLink
 
 
 @dataclass(slots=True)
@@ -17,7 +17,7 @@ class BroadcastState:
 
     rank: int
     synced: bool
-    links: dict[int, Link] = field(default_factory=dict)
+    links: dict[int, PeerLink] = field(default_factory=dict)
     logs: dict[int, Log] = field(default_factory=dict)
     gone: set[int] = field(default_factory=set)
     taken: dict[int, int] = field(default_factory=dict)

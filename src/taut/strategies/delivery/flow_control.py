@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from taut.core.messages import Note
 from taut.errors import MalformedMessage
 from taut.strategies.api import Tell
-from taut.strategies.delivery.payload_batch import Sheaf
+from taut.strategies.delivery.payload_batch import PayloadBatch
 
 MOST_UNSEEN = 4
 SEEN = "seen"
@@ -22,20 +22,20 @@ SEEN_EVERY = 2  # messages; MOST_UNSEEN at most, or everybody would wait
 
 
 @dataclass
-class Window:
+class FlowWindow:
     """To one neighbour: how many were sent and seen, and what waits."""
 
-    updates: Sheaf
+    updates: PayloadBatch
     weights: bytes | None = None
     sent: int = 0
     seen: int = 0
 
 
 @dataclass
-class Windows:
+class FlowControl:
     """One worker's. ``merge`` adds updates up; ``limit_nbytes``: what waits may grow to that before it is.
 
-    >>> windows = Windows(merge=b"".join, limit_nbytes=100)
+    >>> windows = FlowControl(merge=b"".join, limit_nbytes=100)
     >>> sum(len(windows.update(1, b"u")) for _ in range(10)), len(windows.seen(1, 2)), windows.merged
     (4, 1, 6)
     """
@@ -43,7 +43,7 @@ class Windows:
     merge: Callable[[Sequence[bytes]], bytes]
     limit_nbytes: int
     merged: int = 0  # updates that did not go for themselves
-    _to: dict[int, Window] = field(default_factory=dict)
+    _to: dict[int, FlowWindow] = field(default_factory=dict)
     _from: Counter[int] = field(default_factory=Counter)
 
     def update(self, to: int, payload: bytes) -> list[Tell]:
@@ -85,12 +85,12 @@ class Windows:
         """Forget who is gone."""
         self._to = {to: window for to, window in self._to.items() if to in members}
 
-    def _window(self, to: int) -> Window:
+    def _window(self, to: int) -> FlowWindow:
         if to not in self._to:
-            self._to[to] = Window(Sheaf(self.merge, self.limit_nbytes))
+            self._to[to] = FlowWindow(PayloadBatch(self.merge, self.limit_nbytes))
         return self._to[to]
 
-    def _release(self, to: int, window: Window) -> list[Tell]:
+    def _release(self, to: int, window: FlowWindow) -> list[Tell]:
         """What waits, in two messages at most."""
         tells: list[Tell] = []
         if window.updates:
@@ -103,6 +103,6 @@ class Windows:
             window.weights = None
         return tells
 
-    def _tell(self, to: int, window: Window, kind: str, payload: bytes) -> Tell:
+    def _tell(self, to: int, window: FlowWindow, kind: str, payload: bytes) -> Tell:
         window.sent += 1
         return Tell(to, Note(kind), payload)

@@ -17,11 +17,11 @@ _COUNT = struct.Struct("<I")
 
 
 @dataclass
-class Sheaf:
+class PayloadBatch:
     """``merge`` adds payloads; beyond ``limit_nbytes`` or ``MANY`` payloads all that is here becomes one, and again when
     that has doubled. ``count``: of the updates in them.
 
-    >>> sheaf = Sheaf(merge=lambda payloads: max(payloads), limit_nbytes=3)
+    >>> sheaf = PayloadBatch(merge=lambda payloads: max(payloads), limit_nbytes=3)
     >>> for payload in (b"aa", b"b", b"c", b"d"): sheaf.put(payload, 1)
     >>> sheaf.payloads, sheaf.count
     ([b'c', b'd'], 4)

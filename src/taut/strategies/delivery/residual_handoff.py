@@ -20,11 +20,11 @@ from taut.strategies.api import Tell
 RESIDUAL, INHERITED, DECLINED = KINDS = ("residual", "inherited", "declined")
 
 
-class Inheritance:
+class ResidualHandoff:
     """One worker's part in it. ``take`` makes a part one's own; it raises ``MalformedMessage`` where that cannot be.
 
     >>> taken = []
-    >>> leaver, heir = Inheritance(lambda part: None), Inheritance(taken.append)
+    >>> leaver, heir = ResidualHandoff(lambda part: None), ResidualHandoff(taken.append)
     >>> [tell] = leaver.leave([b"what is left"], heirs=[1])
     >>> [answer] = heir.heard(0, tell.note, tell.payload)
     >>> leaver.done, leaver.heard(1, answer.note, answer.payload), leaver.done, taken

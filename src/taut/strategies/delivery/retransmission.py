@@ -22,7 +22,7 @@ def deadline_s(once_s: float, patience: int) -> float:
 
 
 @dataclass(slots=True)
-class Link:
+class PeerLink:
     """Cursors into this worker's own stream (``sent``, ``received`` and ``taken`` by the neighbour), and the neighbour's
     last word about itself. ``pending``: it has no state yet, so everything is held for it and nothing is sent."""
 
@@ -67,7 +67,7 @@ class Link:
         Only what comes later than expected makes the deadline later. With the plain mean deviation a path that becomes
         ten times faster has a later deadline at first, and where little is under way measurements are rare.
 
-        >>> link, deadlines = Link(), []
+        >>> link, deadlines = PeerLink(), []
         >>> for rtt_s in (4.0, 0.3, 0.3, 0.3):
         ...     link.measure(rtt_s)
         ...     deadlines.append(round(link.rto_s, 1))

@@ -33,7 +33,7 @@ from dataclasses import dataclass, field
 from taut.core.failure_detector import HEARTBEAT_S
 from taut.core.messages import MOST_VIEWS, Presence, View
 from taut.errors import MalformedMessage
-from taut.strategies.election.peer_detectors import Lookout
+from taut.strategies.election.peer_detectors import PeerDetectors
 
 CROWD = 64  # members: beyond that, words come less often, so that nobody has more than so many in a heartbeat
 CLOSE_BEATS = 3  # for votes to come
@@ -57,10 +57,10 @@ class Answer:
     enter: View | None = None
 
 
-class Assembly:
+class Election:
     """One worker's part. Times are in seconds, of any clock.
 
-    >>> three = [Assembly(rank) for rank in range(3)]
+    >>> three = [Election(rank) for rank in range(3)]
     >>> for each in three:
     ...     each.placed(View(0, 1, [0, 1, 2, 3]))
     ...     each.agreed(1)
@@ -86,7 +86,7 @@ class Assembly:
         self._highest = 0  # number of an election that is known of
         self._alone = False  # no supervisor is heard
         self._words: dict[int, Presence] = {}  # the last of each member
-        self._lookout = Lookout()
+        self._lookout = PeerDetectors()
         self._asked: set[int] = set()  # who waits for a word of ours
         self._due_s = -math.inf
         # while this worker asks for votes

@@ -8,10 +8,10 @@ from collections.abc import Iterable, Sequence
 from taut.core.failure_detector import HEARTBEAT_S, Detector
 
 
-class Lookout:
+class PeerDetectors:
     """A detector for each of the others, from the moment at which there is reason to watch them.
 
-    >>> lookout = Lookout()
+    >>> lookout = PeerDetectors()
     >>> lookout.watch({1, 2}, 0.0, 0.5, 0.0, [500] * 64)
     >>> for beat in range(1, 20):
     ...     lookout.beat(1, 0.5 * beat)

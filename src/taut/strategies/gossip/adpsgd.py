@@ -26,10 +26,10 @@ from taut.strategies.api import (
     Heard,
     Leaving,
     Local,
+    MemberPlace,
     Method,
     MethodAction,
     MethodEvent,
-    Place,
     Placed,
     Proceed,
     Stepped,
@@ -45,7 +45,7 @@ class Pairing:
     """A worker's state. ``asked``: the neighbour whose answer is under way, and the number of the question."""
 
     local: Local
-    place: Place
+    place: MemberPlace
     turns: int = 0
     asked: tuple[int, int] | None = None
     left: set[int] = field(default_factory=set)
@@ -84,7 +84,7 @@ class ADPSGD(Method):
         check_whole(self, "every", 1)
         check_whole(self, "seed", 0)
 
-    def start(self, place: Place, local: Local) -> Pairing:
+    def start(self, place: MemberPlace, local: Local) -> Pairing:
         return Pairing(local, place)
 
     def on(self, state: Pairing, event: MethodEvent, now: float) -> list[MethodAction]:

@@ -26,7 +26,7 @@ import numpy as np
 
 from taut.errors import Misuse
 from taut.strategies.allreduce.compressed_group import VectorCoder
-from taut.strategies.api import COMPRESSORS, Heard, Local, MethodAction, Place, Stepped, check_share
+from taut.strategies.api import COMPRESSORS, Heard, Local, MemberPlace, MethodAction, Stepped, check_share
 from taut.strategies.gossip.mixing_rows import shares
 from taut.strategies.gossip.neighbour_rounds import Neighbourhood, NeighbourRounds, check_length, tell
 
@@ -72,7 +72,7 @@ class Choco(NeighbourRounds[PublicCopies]):
         if self.gamma != 0.0:
             check_share(self, "gamma")
 
-    def start(self, place: Place, local: Local) -> PublicCopies:
+    def start(self, place: MemberPlace, local: Local) -> PublicCopies:
         self.check_shape(place.shape, len(place.members))
         coder: VectorCoder | None = getattr(local, "coder", None)
         if coder is None:

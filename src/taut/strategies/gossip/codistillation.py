@@ -25,10 +25,10 @@ from taut.strategies.api import (
     Finished,
     Heard,
     Local,
+    MemberPlace,
     Method,
     MethodAction,
     MethodEvent,
-    Place,
     Placed,
     Proceed,
     Stepped,
@@ -58,7 +58,7 @@ class Codistilling:
     """A worker's state."""
 
     local: Local
-    place: Place
+    place: MemberPlace
     teachers: dict[int, Teacher] = field(default_factory=dict)
     steps: int = 0
     sent: int = 0
@@ -100,7 +100,7 @@ class Codistillation(Method):
         if self.loss not in LOSSES:
             raise Misuse(f"codistillation: loss={self.loss}", "one of " + ", ".join(LOSSES))
 
-    def start(self, place: Place, local: Local) -> Codistilling:
+    def start(self, place: MemberPlace, local: Local) -> Codistilling:
         return Codistilling(local, place)
 
     def on(self, state: Codistilling, event: MethodEvent, now: float) -> list[MethodAction]:

@@ -18,7 +18,7 @@ import numpy as np
 
 from taut.errors import Misuse
 from taut.strategies.allreduce.robust_mean import check_robust, clip, median, trimmed
-from taut.strategies.api import Heard, Local, MethodAction, Place, Stepped, check_share, check_whole
+from taut.strategies.api import Heard, Local, MemberPlace, MethodAction, Stepped, check_share, check_whole
 from taut.strategies.gossip.mixing_rows import check_mixing, shares
 from taut.strategies.gossip.momentum import GradientTracking, QuasiGlobalMomentum, check_kind, check_optimizer
 from taut.strategies.gossip.neighbour_rounds import Neighbourhood, NeighbourRounds, check_length, tell_all
@@ -83,7 +83,7 @@ class DPSGD(NeighbourRounds[Mixing]):
         object.__setattr__(self, "shapes_gradient", self.tracking or self.momentum != "none")
         object.__setattr__(self, "directed", self.mixing == "uniform")
 
-    def start(self, place: Place, local: Local) -> Mixing:
+    def start(self, place: MemberPlace, local: Local) -> Mixing:
         state = Mixing(local, place)
         if self.momentum != "none":
             state.momentum = QuasiGlobalMomentum(local.x, self.mu)

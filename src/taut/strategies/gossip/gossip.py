@@ -30,10 +30,10 @@ from taut.strategies.api import (
     Heard,
     Leaving,
     Local,
+    MemberPlace,
     Method,
     MethodAction,
     MethodEvent,
-    Place,
     Placed,
     Proceed,
     Refuse,
@@ -41,7 +41,7 @@ from taut.strategies.api import (
     Tell,
     check_whole,
 )
-from taut.strategies.delivery.flow_control import Windows
+from taut.strategies.delivery.flow_control import FlowControl
 
 if TYPE_CHECKING:
     from taut.strategies.api import Vector
@@ -74,8 +74,8 @@ class Exchange:
     """A worker's state."""
 
     local: Coded
-    place: Place
-    windows: Windows
+    place: MemberPlace
+    windows: FlowControl
     turns: int = 0
     left: set[int] = field(default_factory=set)
     taken_leave: set[int] = field(default_factory=set)
@@ -109,9 +109,9 @@ class Gossip(Method):
         check_robust(self.name, self.robust, ("none", "clip"))
         check_whole(self, "mix", 0, "0 is FAST's own form, without mixing")
 
-    def start(self, place: Place, local: Local) -> Exchange:
+    def start(self, place: MemberPlace, local: Local) -> Exchange:
         coded = cast(Coded, local)
-        state = Exchange(coded, place, Windows(coded.merge, coded.x.nbytes))
+        state = Exchange(coded, place, FlowControl(coded.merge, coded.x.nbytes))
         _retune(state)
         return state
 

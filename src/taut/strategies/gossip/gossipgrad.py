@@ -21,7 +21,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from taut.strategies.api import Heard, Local, MethodAction, Place, Stepped, check_whole
+from taut.strategies.api import Heard, Local, MemberPlace, MethodAction, Stepped, check_whole
 from taut.strategies.gossip.dpsgd import average
 from taut.strategies.gossip.neighbour_rounds import Neighbourhood, NeighbourRounds, tell
 from taut.topologies.splitmix import roll
@@ -47,7 +47,7 @@ class GossipGraD(NeighbourRounds[Neighbourhood]):
     def __post_init__(self) -> None:
         check_whole(self, "seed", 0)
 
-    def start(self, place: Place, local: Local) -> Neighbourhood:
+    def start(self, place: MemberPlace, local: Local) -> Neighbourhood:
         return Neighbourhood(local, place)
 
     def outward(self, state: Neighbourhood) -> list[int]:

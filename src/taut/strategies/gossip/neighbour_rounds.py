@@ -30,17 +30,17 @@ from taut.strategies.api import (
     Heard,
     HeldUp,
     Local,
+    MemberPlace,
     Method,
     MethodAction,
     MethodEvent,
-    Place,
     Placed,
     Proceed,
     Refuse,
     Stepped,
     Tell,
 )
-from taut.strategies.periodic.overlapped_round import Drift
+from taut.strategies.periodic.overlapped_round import OverlappedRound
 
 if TYPE_CHECKING:
     from taut.strategies.api import Vector
@@ -57,11 +57,11 @@ class Neighbourhood:
     a message came and was refused."""
 
     local: Local
-    place: Place
+    place: MemberPlace
     round: int = 0
     turn: Stepped | None = None
     given: Stepped = field(default_factory=lambda: Stepped(0))
-    drift: Drift = field(default_factory=Drift)
+    drift: OverlappedRound = field(default_factory=OverlappedRound)
     inbox: dict[tuple[int, int, int], Heard | None] = field(default_factory=dict)  # by version, round, sender
     owed: set[tuple[int, int]] = field(default_factory=set)  # rounds and senders that are still to come
     left: set[int] = field(default_factory=set)  # those who said good-bye; ranks are never used twice
@@ -255,7 +255,7 @@ class NeighbourRounds(Method, Generic[S]):
         came = [inbox.pop((version, round, sender)) for round, sender in found]
         return [heard for heard in came if heard is not None]
 
-    def _move(self, state: S, place: Place, actions: list[MethodAction]) -> None:
+    def _move(self, state: S, place: MemberPlace, actions: list[MethodAction]) -> None:
         state.place = place
         stale = [key for key in state.inbox if key[0] < place.version]
         for key in stale:

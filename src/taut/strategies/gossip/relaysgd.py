@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 import numpy as np
 
 from taut.errors import MalformedMessage
-from taut.strategies.api import Heard, Local, MethodAction, Place, Stepped
+from taut.strategies.api import Heard, Local, MemberPlace, MethodAction, Stepped
 from taut.strategies.gossip.neighbour_rounds import Neighbourhood, NeighbourRounds, check_length, tell
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class RelaySGD(NeighbourRounds[Relays]):
     returns: ClassVar[Literal["sum", "mix", "take"]] = "mix"
     directed: ClassVar[bool] = True  # an edge is a channel, and those go both ways
 
-    def start(self, place: Place, local: Local) -> Relays:
+    def start(self, place: MemberPlace, local: Local) -> Relays:
         return Relays(local, place, tree=tree_neighbours(place))
 
     def outward(self, state: Relays) -> list[int]:
@@ -93,6 +93,6 @@ class RelaySGD(NeighbourRounds[Relays]):
         state.heard.clear()
 
 
-def tree_neighbours(place: Place) -> list[int]:
+def tree_neighbours(place: MemberPlace) -> list[int]:
     """Those next to this worker in a spanning tree that all members work out alike."""
     return place.shape.union(place.members).spanning_tree().neighbours(place.rank)

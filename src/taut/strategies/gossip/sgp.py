@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 import numpy as np
 
 from taut.errors import MalformedMessage, Misuse, RunFailed
-from taut.strategies.api import Heard, Local, MethodAction, Place, Stepped, check_whole
+from taut.strategies.api import Heard, Local, MemberPlace, MethodAction, Stepped, check_whole
 from taut.strategies.gossip.mixing_rows import is_regular
 from taut.strategies.gossip.neighbour_rounds import Neighbourhood, NeighbourRounds, check_length, tell
 
@@ -61,7 +61,7 @@ class SGP(NeighbourRounds[PushSum]):
     def __post_init__(self) -> None:
         check_whole(self, "overlap", 0, "0 waits for every round, 1 for the one before")
 
-    def start(self, place: Place, local: Local) -> PushSum:
+    def start(self, place: MemberPlace, local: Local) -> PushSum:
         return PushSum(local, place, x=local.x.copy())
 
     def send(self, state: PushSum) -> list[MethodAction]:

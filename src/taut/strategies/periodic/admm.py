@@ -24,7 +24,7 @@ import numpy as np
 from taut.collectives import named
 from taut.errors import Misuse
 from taut.strategies.allreduce.group import Group
-from taut.strategies.api import Local, Place, Tell, check_whole
+from taut.strategies.api import Local, MemberPlace, Tell, check_whole
 from taut.strategies.periodic.periodic import Period, Periodic
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class ADMM(Periodic):
         check_whole(self, "every", 1, "so many steps approximate one minimization")
         named(self.schedule)
 
-    def start(self, place: Place, local: Local) -> Tied:
+    def start(self, place: MemberPlace, local: Local) -> Tied:
         group = Group(place, len(local.x), self.schedule)
         return Tied(local, place, group, z=local.x.copy(), u=np.zeros_like(local.x))
 

@@ -15,11 +15,11 @@ from typing import ClassVar, Literal
 
 from taut.collectives import named
 from taut.errors import Misuse
-from taut.strategies.allreduce.final_model import Latecomers
+from taut.strategies.allreduce.final_model import FinalModelForJoiners
 from taut.strategies.allreduce.group import Group
 from taut.strategies.allreduce.robust_group import RobustGroup
 from taut.strategies.allreduce.robust_mean import check_robust
-from taut.strategies.api import Local, Place, Tell, check_whole
+from taut.strategies.api import Local, MemberPlace, Tell, check_whole
 from taut.strategies.periodic.periodic import Period, Periodic
 
 WEIGHTS = ("samples", "equal")
@@ -66,10 +66,10 @@ class Averaging(Periodic):
         if self.robust != "none" and self.schedule != "ring":
             raise Misuse(f"averaging: schedule={self.schedule} with robust={self.robust}", "one of them", "drop schedule")
 
-    def start(self, place: Place, local: Local) -> Period:
+    def start(self, place: MemberPlace, local: Local) -> Period:
         if self.robust == "none":
             return Period(local, place, Group(place, len(local.x), self.schedule))
-        late = Latecomers(by_majority=True)
+        late = FinalModelForJoiners(by_majority=True)
         return Period(local, place, RobustGroup(place, len(local.x), self.robust), late=late)
 
     def due(self, state: Period) -> bool:

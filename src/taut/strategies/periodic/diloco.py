@@ -30,11 +30,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from taut.errors import Misuse
-from taut.strategies.allreduce.final_model import Latecomers
+from taut.strategies.allreduce.final_model import FinalModelForJoiners
 from taut.strategies.allreduce.group import Group
 from taut.strategies.allreduce.robust_group import RobustGroup
 from taut.strategies.allreduce.robust_mean import check_robust
-from taut.strategies.api import Local, MethodAction, MethodEvent, Place, Tell, check_share, check_whole
+from taut.strategies.api import Local, MemberPlace, MethodAction, MethodEvent, Tell, check_share, check_whole
 from taut.strategies.periodic.periodic import Period, Periodic
 from taut.strategies.server.diloco_delayed import Delayed, Pushing
 
@@ -125,7 +125,7 @@ class DiLoCo(Periodic):
             remedy = "a holder's word and a listener's zeros cannot be outvoted: drop " + given
             raise Misuse(f"diloco: robust={self.robust} with {given}", "one of them", remedy)
 
-    def start(self, place: Place, local: Local) -> Outer | Pushing:
+    def start(self, place: MemberPlace, local: Local) -> Outer | Pushing:
         if self.delayed:
             return self._delayed.start(place, local)
         length = len(local.x)
@@ -136,7 +136,7 @@ class DiLoCo(Periodic):
             local,
             place,
             Group(place, size) if plain else RobustGroup(place, size, self.robust),
-            late=Latecomers(by_majority=not plain),
+            late=FinalModelForJoiners(by_majority=not plain),
             theta=local.x.copy(),
             momentum=np.zeros_like(local.x),
             scratch=np.zeros(size, np.float32),

@@ -29,15 +29,15 @@ from taut.strategies.api import (
     Heard,
     Leaving,
     Local,
+    MemberPlace,
     MethodAction,
     MethodEvent,
-    Place,
     Placed,
     Stepped,
     Tell,
     check_whole,
 )
-from taut.strategies.periodic.dynamic_coordinator import Adopt, Ask, Balance, Everybody, within
+from taut.strategies.periodic.dynamic_coordinator import Adopt, Ask, DynamicCoordinator, Everybody, within
 from taut.strategies.periodic.periodic import Period, Periodic
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class Watch(Period):
     announced: set[int] = field(default_factory=set)  # who knows that we call for the next one
     noted: bool = False  # the average that we are in is over, though we train, and have not taken it
     met: set[int] = field(default_factory=set)  # with whom we have averaged
-    balance: Balance = field(default_factory=Balance)  # the coordinator's
+    balance: DynamicCoordinator = field(default_factory=DynamicCoordinator)  # the coordinator's
     early: dict[int, Vector] = field(default_factory=dict)  # strays from after an average that we are still in
     counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(FIGURES, 0))
 
@@ -108,7 +108,7 @@ class Dynamic(Periodic):
         check_whole(self, "every", 1, "so many steps between two checks")
         named(self.schedule)
 
-    def start(self, place: Place, local: Local) -> Watch:
+    def start(self, place: MemberPlace, local: Local) -> Watch:
         return Watch(local, place, Group(place, len(local.x), self.schedule), reference=local.x.copy())
 
     def on(self, state: Watch, event: MethodEvent, now: float) -> list[MethodAction]:
@@ -203,7 +203,7 @@ class Dynamic(Periodic):
             state.asked = -1
         # Who strayed before this average was in it, but for newcomers that came too late for it: they still wait.
         waiting = {rank: x for rank, x in state.balance.strays.items() if rank not in state.met}
-        state.balance = Balance(waiting | state.early, random=state.balance.random)
+        state.balance = DynamicCoordinator(waiting | state.early, random=state.balance.random)
         state.early = {}
 
     # ------------------------------------------------------------------------------------------------ messages
@@ -234,13 +234,13 @@ class Dynamic(Periodic):
         elif kind == "reference" and not state.rounds:
             state.reference[:] = x
 
-    def _move(self, state: Watch, place: Place) -> list[Tell]:
+    def _move(self, state: Watch, place: MemberPlace) -> list[Tell]:
         """The members change. ``state.place`` is still the old one."""
         before, state.place = state.place, place
         state.callers &= set(place.members)
         state.balance.keep(place.members)
         if place.members[0] != before.members[0]:
-            state.asked, state.early, state.balance = -1, {}, Balance()
+            state.asked, state.early, state.balance = -1, {}, DynamicCoordinator()
             if state.strayed:
                 state.callers.add(place.rank)  # nobody is left to judge us
         elif place.members[0] == place.rank:

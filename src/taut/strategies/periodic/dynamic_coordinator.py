@@ -34,10 +34,10 @@ class Everybody:
 
 
 @dataclass
-class Balance:
+class DynamicCoordinator:
     """``strays``: who wait for a verdict, and their x; ``asked``: those of whom we asked theirs.
 
-    >>> balance, reference = Balance(), np.zeros(1, np.float32)
+    >>> balance, reference = DynamicCoordinator(), np.zeros(1, np.float32)
     >>> balance.strays[0] = np.float32([3.0])
     >>> asked = balance.verdict(reference, 1.0, range(8)); asked
     Ask(ranks=(7,))

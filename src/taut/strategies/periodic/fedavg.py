@@ -24,11 +24,11 @@ from typing import TYPE_CHECKING, ClassVar
 
 from taut.collectives import named
 from taut.errors import Misuse
-from taut.strategies.allreduce.final_model import Latecomers
+from taut.strategies.allreduce.final_model import FinalModelForJoiners
 from taut.strategies.allreduce.group import OWN_NUMBERS, Group
 from taut.strategies.allreduce.robust_group import RobustGroup
 from taut.strategies.allreduce.robust_mean import check_robust
-from taut.strategies.api import Local, Place, Tell, check_share, check_whole
+from taut.strategies.api import Local, MemberPlace, Tell, check_share, check_whole
 from taut.strategies.periodic.periodic import Period, Periodic
 
 if TYPE_CHECKING:
@@ -94,11 +94,11 @@ class FedAvg(Periodic):
             )
             raise Misuse(given, f"at least {FEWEST}, so that one can be outvoted", "take a larger fraction")
 
-    def start(self, place: Place, local: Local) -> Client:
+    def start(self, place: MemberPlace, local: Local) -> Client:
         if self.robust == "none":
             return Client(local, place, Group(place, len(local.x), self.schedule))
         group = RobustGroup(place, len(local.x), self.robust, voters=self._voters)
-        return Client(local, place, group, late=Latecomers(by_majority=True), common=local.x.copy())
+        return Client(local, place, group, late=FinalModelForJoiners(by_majority=True), common=local.x.copy())
 
     def _voters(self, members: Collection[int], completed: int, says: Sequence[float]) -> Collection[int]:
         """The chosen; all, when most say that nobody trained in the last round, or in the last round of all."""

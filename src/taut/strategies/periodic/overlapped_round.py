@@ -39,7 +39,7 @@ def moved_aside(x: Vector, then: Vector) -> Iterator[None]:
 
 
 @dataclass
-class Drift:
+class OverlappedRound:
     """One worker's. ``then``: its vectors when the round was held up; None: none is. ``held_up`` counts rounds, ``steps``
     those that were made meanwhile."""
 
@@ -76,7 +76,7 @@ class Drift:
     def figures(self) -> dict[str, float]:
         """Nothing where no round was ever held up.
 
-        >>> Drift().figures(), Drift(held_up=1, steps=40).figures()
+        >>> OverlappedRound().figures(), OverlappedRound(held_up=1, steps=40).figures()
         ({}, {'held_up': 1.0, 'drifted': 40.0})
         """
         return {"held_up": float(self.held_up), "drifted": float(self.steps)} if self.held_up else {}

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from taut.core.events import Ended
 from taut.core.messages import Note
-from taut.strategies.allreduce.final_model import KIND, Latecomers
+from taut.strategies.allreduce.final_model import KIND, FinalModelForJoiners
 from taut.strategies.allreduce.group import Group
 from taut.strategies.api import (
     Draining,
@@ -32,16 +32,16 @@ from taut.strategies.api import (
     HeldUp,
     Leaving,
     Local,
+    MemberPlace,
     Method,
     MethodAction,
     MethodEvent,
-    Place,
     Placed,
     Proceed,
     Stepped,
     Tell,
 )
-from taut.strategies.periodic.overlapped_round import Drift
+from taut.strategies.periodic.overlapped_round import OverlappedRound
 
 if TYPE_CHECKING:
     from taut.strategies.api import Vector
@@ -56,7 +56,7 @@ class Period:
     round that is under way, up to when that was held up."""
 
     local: Local
-    place: Place
+    place: MemberPlace
     group: Group
     steps: int = 0
     samples: int = 0
@@ -71,8 +71,8 @@ class Period:
     finished: bool = False
     rounds: int = 0
     spoilt: int = 0  # whose sum was not finite
-    late: Latecomers = field(default_factory=Latecomers)
-    drift: Drift = field(default_factory=Drift)
+    late: FinalModelForJoiners = field(default_factory=FinalModelForJoiners)
+    drift: OverlappedRound = field(default_factory=OverlappedRound)
 
     @property
     def newcomers(self) -> bool:

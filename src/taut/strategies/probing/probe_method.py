@@ -26,10 +26,10 @@ from taut.strategies.api import (
     Finished,
     Heard,
     Local,
+    MemberPlace,
     Method,
     MethodAction,
     MethodEvent,
-    Place,
     Placed,
     Proceed,
     Stepped,
@@ -77,7 +77,7 @@ class Probing(Method):
     def _watched(self) -> list[str]:
         return self.watch.split("+")
 
-    def start(self, place: Place, local: Local) -> ProbeState:
+    def start(self, place: MemberPlace, local: Local) -> ProbeState:
         return ProbeState(cast(Probed, local), place)
 
     def on(self, state: ProbeState, event: MethodEvent, now: float) -> list[MethodAction]:
@@ -193,7 +193,7 @@ class Probing(Method):
             conductor = state.place.members[0]
             self._tell_ready(state, (conductor,) if conductor != state.place.rank else (), actions)
 
-    def _move(self, state: ProbeState, place: Place, now: float, actions: list[MethodAction]) -> None:
+    def _move(self, state: ProbeState, place: MemberPlace, now: float, actions: list[MethodAction]) -> None:
         if place.version == state.place.version:
             return
         state.place, state.measurement, state.asked = place, None, None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from taut.strategies.api import Heard, Local, Place
+from taut.strategies.api import Heard, Local, MemberPlace
 from taut.strategies.probing.link_measurement import LinkFigures, Measurement
 from taut.strategies.probing.step_times import StepTimes
 
@@ -47,7 +47,7 @@ class ProbeState:
     """``done``: for each member that is ready, whom it has measured its link to. ``held``: this worker waits."""
 
     local: Probed
-    place: Place
+    place: MemberPlace
     times: StepTimes = field(default_factory=StepTimes)
     idle: int = 0  # turns without data, in a row
     shadows: list[Shadow] = field(default_factory=list)

@@ -30,10 +30,10 @@ import numpy as np
 
 from taut.core.messages import Note
 from taut.errors import MalformedMessage, Misuse
-from taut.strategies.allreduce.final_model import KIND, Latecomers
+from taut.strategies.allreduce.final_model import KIND, FinalModelForJoiners
 from taut.strategies.allreduce.group import Group
-from taut.strategies.api import Local, Place, Tell
-from taut.strategies.periodic.overlapped_round import Drift, moved_aside
+from taut.strategies.api import Local, MemberPlace, Tell
+from taut.strategies.periodic.overlapped_round import OverlappedRound, moved_aside
 
 if TYPE_CHECKING:
     from taut.strategies.api import Vector
@@ -55,18 +55,18 @@ class Rule(Protocol):
 
 
 @dataclass
-class Centre:
+class Center:
     """One worker's end. ``rule``: what an exchange does; ``shards``: how many, the same everywhere."""
 
     local: Local
-    place: Place
+    place: MemberPlace
     rule: Rule
     view: Vector
     shards: int = SHARDS
     round: int = 0  # how often we asked
     number: float = 0.0  # goes with our question
     missing: dict[int, int] = field(default_factory=dict)  # shards without an answer, and whom we asked
-    drift: Drift = field(default_factory=Drift)
+    drift: OverlappedRound = field(default_factory=OverlappedRound)
     training: bool = False  # x is the worker's own, though answers are missing
     answers: dict[int, Vector] = field(default_factory=dict)  # that came meanwhile
     # the end
@@ -76,7 +76,7 @@ class Centre:
     told: dict[str, set[int]] = field(default_factory=lambda: {"bye": set(), "final": set()})
     said: dict[str, set[int]] = field(default_factory=lambda: {"bye": set(), "final": set()})
     begun: bool = False
-    late: Latecomers = field(default_factory=Latecomers)
+    late: FinalModelForJoiners = field(default_factory=FinalModelForJoiners)
 
     def __post_init__(self) -> None:
         self.group = Group(self.place, len(self.view))
@@ -87,7 +87,7 @@ class Centre:
     def part(self, shard: int) -> slice:
         return slice(shard * self._size, (shard + 1) * self._size)
 
-    def holder(self, shard: int, place: Place | None = None) -> int:
+    def holder(self, shard: int, place: MemberPlace | None = None) -> int:
         members = (place or self.place).members
         return members[shard % len(members)]
 
@@ -213,7 +213,7 @@ class Centre:
         self.left = True
         return [self._tell(other, "will", self.held(), self.view) for other in self.place.others]
 
-    def placed(self, place: Place) -> list[Tell]:
+    def placed(self, place: MemberPlace) -> list[Tell]:
         """The members changed: hand over what we no longer hold, and ask the heirs of the dead."""
         before, self.place = self.place, place
         tells = self.group.placed(place) if self.late.stays() else self.group.testify(place)

@@ -1,4 +1,4 @@
-"""Methods around a ``Centre``: train for a while, exchange with the centre, go on; nobody waits for anybody's steps.
+"""Methods around a ``Center``: train for a while, exchange with the centre, go on; nobody waits for anybody's steps.
 
 What `easgd` and the delayed form of `diloco` have in common. A worker waits only for the answers to its own question,
 which the communication threads of the holders give at once. Where one does not come for long (its holder has died, and
@@ -28,15 +28,15 @@ from taut.strategies.api import (
     Stepped,
     Tell,
 )
-from taut.strategies.server.center import Centre
+from taut.strategies.server.center import Center
 
 
 @dataclass
-class Orbit:
+class CenterState:
     """A worker's state. ``steps``: since its last exchange."""
 
     local: Local
-    centre: Centre
+    centre: Center
     steps: int = 0
     exchanges: int = 0
     turn: bool = False
@@ -45,7 +45,7 @@ class Orbit:
     finished: bool = False
 
 
-class Centred(Method):
+class CenterMethod(Method):
     """``exchange`` makes a method of it; ``every`` is one of its parameters."""
 
     consensus: ClassVar[bool] = True
@@ -74,7 +74,7 @@ class Centred(Method):
 
     def on(self, state: Any, event: MethodEvent, now: float) -> list[MethodAction]:
         actions: list[MethodAction] = []
-        centre: Centre = state.centre
+        centre: Center = state.centre
         match event:
             case Stepped(samples):
                 state.turn = True
@@ -107,7 +107,7 @@ class Centred(Method):
         return actions
 
     def _go_on(self, state: Any, actions: list[MethodAction]) -> None:
-        centre: Centre = state.centre
+        centre: Center = state.centre
         # While it drains, a worker has nothing to do but to wait for the end: it is not sent round in idle turns.
         free = centre.finished or not centre.draining
         if state.turn and free and (centre.drift.under_way or not centre.asking):

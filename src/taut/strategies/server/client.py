@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING
 from taut.core.messages import Note
 from taut.errors import MalformedMessage
 from taut.strategies.api import Heard, MethodAction, Tell
-from taut.strategies.server.server_state import Pulling, Pushed, Serving
+from taut.strategies.server.server_state import Pulling, Pushed, ServerState
 from taut.strategies.server.shard import unpacked
 
 if TYPE_CHECKING:
     Serve = Callable[[Pushed, int], list[MethodAction]]  # count this push of ours for the shard, which is our own
 
 
-def push(state: Serving, steps: int, serve: Serve) -> list[MethodAction]:
+def push(state: ServerState, steps: int, serve: Serve) -> list[MethodAction]:
     """Push what ``steps`` steps or more have changed, wherever the last push was taken."""
     actions: list[MethodAction] = []
     sent = False
@@ -43,7 +43,7 @@ def push(state: Serving, steps: int, serve: Serve) -> list[MethodAction]:
     return actions
 
 
-def _post(state: Serving, shard: int, pushed: Pushed, serve: Serve) -> list[MethodAction]:
+def _post(state: ServerState, shard: int, pushed: Pushed, serve: Serve) -> list[MethodAction]:
     own = pushed.to == state.place.rank
     if own and (state.shards[shard].settled or not pushed.again):
         return serve(pushed, shard)
@@ -51,7 +51,7 @@ def _post(state: Serving, shard: int, pushed: Pushed, serve: Serve) -> list[Meth
     return [] if own else [Tell(pushed.to, pushed.note, pushed.payload)]
 
 
-def push_again(state: Serving, shard: int, serve: Serve) -> list[MethodAction]:
+def push_again(state: ServerState, shard: int, serve: Serve) -> list[MethodAction]:
     """Members changed: what is under way may have been passed on in vain."""
     before = state.pushing.pop(shard, None)
     if before is None:
@@ -62,21 +62,21 @@ def push_again(state: Serving, shard: int, serve: Serve) -> list[MethodAction]:
     return _post(state, shard, Pushed(to, note, before.payload), serve)
 
 
-def push_own(state: Serving, serve: Serve) -> list[MethodAction]:
+def push_own(state: ServerState, serve: Serve) -> list[MethodAction]:
     """What came again, to this worker itself: as soon as the weights are there that it may be in, or are another's."""
     own = [shard for shard, pushed in state.pushing.items() if pushed.to == state.place.rank]
     ready = [shard for shard in own if shard not in state.shards or state.shards[shard].settled]
     return [action for shard in ready for action in push_again(state, shard, serve)]
 
 
-def confirmed(state: Serving, shard: int, number: int) -> None:
+def confirmed(state: ServerState, shard: int, number: int) -> None:
     """The push of that number is in the shard."""
     pushed = state.pushing.get(shard)
     if pushed is not None and pushed.number == number:
         del state.pushing[shard]
 
 
-def ask(state: Serving) -> list[MethodAction]:
+def ask(state: ServerState) -> list[MethodAction]:
     """Pull all shards."""
     actions: list[MethodAction] = []
     for shard, rank in enumerate(state.holders):
@@ -91,7 +91,7 @@ def ask(state: Serving) -> list[MethodAction]:
     return actions
 
 
-def answered(state: Serving, event: Heard) -> None:
+def answered(state: ServerState, event: Heard) -> None:
     """A server's weights came."""
     shard = event.note.part
     w, table = unpacked(event.payload, state.nbytes(shard))
@@ -100,7 +100,7 @@ def answered(state: Serving, event: Heard) -> None:
         pulling.answer, pulling.table = w, table
 
 
-def include(state: Serving) -> None:
+def include(state: ServerState) -> None:
     """x <- the answer + what the answer does not contain; what was not pushed yet stays so."""
     for shard in [shard for shard, pulling in state.pulling.items() if pulling.answer is not None]:
         pulling = state.pulling.pop(shard)
@@ -125,7 +125,7 @@ class Push:
     again: bool
 
 
-def read_push(state: Serving, event: Heard) -> Push:
+def read_push(state: ServerState, event: Heard) -> Push:
     """``MalformedMessage`` where it is none."""
     note, passed = event.note, event.note.kind == "passed"
     if len(note.numbers) != 4 + passed or not all(0 <= number < 2**53 for number in note.numbers):
@@ -136,7 +136,7 @@ def read_push(state: Serving, event: Heard) -> Push:
     return Push(int(origin), int(number), int(version), bool(again))
 
 
-def pass_on(state: Serving, event: Heard, push: Push) -> Tell:
+def pass_on(state: ServerState, event: Heard, push: Push) -> Tell:
     """To whom this worker knows to hold the shard."""
     note, version = event.note, float(state.place.version)
     numbers = [note.numbers[0], float(push.number), version, float(push.again), float(push.origin)]

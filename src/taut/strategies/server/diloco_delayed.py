@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from taut.strategies.api import Local, MethodAction, MethodEvent, Place, Placed, Tell
-from taut.strategies.server.center import SHARDS, Centre
-from taut.strategies.server.center_method import Centred, Orbit
+from taut.strategies.api import Local, MemberPlace, MethodAction, MethodEvent, Placed, Tell
+from taut.strategies.server.center import SHARDS, Center
+from taut.strategies.server.center_method import CenterMethod, CenterState
 
 if TYPE_CHECKING:
     from taut.strategies.api import Vector
@@ -70,14 +70,14 @@ class Server:
 
 
 @dataclass
-class Pushing(Orbit):
+class Pushing(CenterState):
     """A worker's state."""
 
     server: Server = None  # type: ignore[assignment]  # set by start
 
 
 @dataclass(frozen=True)
-class Delayed(Centred):
+class Delayed(CenterMethod):
     """``--strategy diloco:delayed=true``, which makes one of these. ``every``: H; ``rate``: eta; ``decay``: mu.
 
     >>> from taut.testing.worlds.method_world import MethodWorld
@@ -94,9 +94,9 @@ class Delayed(Centred):
     rate: float = 0.7
     decay: float = 0.9
 
-    def start(self, place: Place, local: Local) -> Pushing:
+    def start(self, place: MemberPlace, local: Local) -> Pushing:
         server = Server(local, self.rate, self.decay, local.x.copy(), len(place.members))
-        return Pushing(local, Centre(local, place, server, local.x.copy(), SHARDS), server=server)
+        return Pushing(local, Center(local, place, server, local.x.copy(), SHARDS), server=server)
 
     def on(self, state: Pushing, event: MethodEvent, now: float) -> list[MethodAction]:
         actions = super().on(state, event, now)

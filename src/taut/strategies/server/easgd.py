@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from taut.errors import MalformedMessage, Misuse
-from taut.strategies.api import Local, Place, Tell, check_whole
+from taut.strategies.api import Local, MemberPlace, Tell, check_whole
 from taut.strategies.gossip.momentum import check_optimizer
-from taut.strategies.server.center import SHARDS, Centre, check_shards
-from taut.strategies.server.center_method import Centred, Orbit
+from taut.strategies.server.center import SHARDS, Center, check_shards
+from taut.strategies.server.center_method import CenterMethod, CenterState
 
 if TYPE_CHECKING:
     from taut.strategies.api import Vector
@@ -54,14 +54,14 @@ class Spring:
 
 
 @dataclass
-class Elastic(Orbit):
+class Elastic(CenterState):
     """A worker's state; ``velocity`` only where momentum is asked for."""
 
     velocity: Vector | None = None
 
 
 @dataclass(frozen=True)
-class EASGD(Centred):
+class EASGD(CenterMethod):
     """``--strategy easgd:every=10``.
 
     ``every``: tau. ``alpha``: a; 0 means 0.9 / p, p being the number of workers at the moment. ``momentum``: for EAMSGD.
@@ -98,8 +98,8 @@ class EASGD(Centred):
         if self.momentum:
             check_optimizer(f"easgd:momentum={self.momentum}", optimizer, settings)
 
-    def start(self, place: Place, local: Local) -> Elastic:
-        centre = Centre(local, place, Spring(local), local.x.copy(), self.shards)
+    def start(self, place: MemberPlace, local: Local) -> Elastic:
+        centre = Center(local, place, Spring(local), local.x.copy(), self.shards)
         return Elastic(local, centre, velocity=np.zeros_like(local.x) if self.momentum else None)
 
     def exchange(self, state: Elastic) -> list[Tell]:

@@ -33,10 +33,10 @@ from taut.strategies.api import (
     Heard,
     Leaving,
     Local,
+    MemberPlace,
     Method,
     MethodAction,
     MethodEvent,
-    Place,
     Placed,
     Proceed,
     Stepped,
@@ -47,7 +47,7 @@ from taut.strategies.server import client
 from taut.strategies.server import shard_copy as lending
 from taut.strategies.server import shard_moves as moves
 from taut.strategies.server.server_ending import ServerEnding
-from taut.strategies.server.server_state import Pushed, Serving
+from taut.strategies.server.server_state import Pushed, ServerState
 from taut.strategies.server.shard import Shard, holder
 from taut.strategies.server.staleness import KINDS, Remedy
 
@@ -89,11 +89,11 @@ class Server(Method):
         if self.on_death not in ("elect", "stop"):
             raise Misuse(f"server: on_death={self.on_death}", "elect or stop")
 
-    def start(self, place: Place, local: Local) -> Serving:
+    def start(self, place: MemberPlace, local: Local) -> ServerState:
         holders = [holder(shard, self.shards, place.members) for shard in range(self.shards)]
         each = range(self.shards)
         ending = ServerEnding(self.shards, place)
-        state = Serving(
+        state = ServerState(
             local, place, local.x.copy(), holders, ending, [0 for _ in each], [0 for _ in each], [{} for _ in each]
         )
         if place.rank != place.members[0]:  # else nobody was here to begin with the x of
@@ -103,7 +103,7 @@ class Server(Method):
                 state.shards[shard] = self._open(state, shard)
         return state
 
-    def on(self, state: Serving, event: MethodEvent, now: float) -> list[MethodAction]:
+    def on(self, state: ServerState, event: MethodEvent, now: float) -> list[MethodAction]:
         actions: list[MethodAction] = moves.greet(state) + lending.borrow(state)
         match event:
             case Stepped(samples, rate):
@@ -132,11 +132,11 @@ class Server(Method):
             self._end(state, actions)
         return actions
 
-    def owing(self, state: Serving) -> bool:
+    def owing(self, state: ServerState) -> bool:
         """What it pushed is not confirmed yet, or what it held not taken."""
         return bool(state.pushing or any(state.unpushed) or state.handed)
 
-    def figures(self, state: Serving) -> dict[str, float]:
+    def figures(self, state: ServerState) -> dict[str, float]:
         served = [shard.staleness for shard in state.shards.values()]
         return {
             "pushes": float(state.pushes),
@@ -147,7 +147,7 @@ class Server(Method):
 
     # ------------------------------------------------------------------------------------------- the worker
 
-    def _stepped(self, state: Serving, samples: int, rate: float, actions: list[MethodAction]) -> None:
+    def _stepped(self, state: ServerState, samples: int, rate: float, actions: list[MethodAction]) -> None:
         if samples:
             state.steps += 1
             state.unpushed = [steps + 1 for steps in state.unpushed]
@@ -160,7 +160,7 @@ class Server(Method):
 
     # ------------------------------------------------------------------------------------------- the server
 
-    def _open(self, state: Serving, shard: int) -> Shard:
+    def _open(self, state: ServerState, shard: int) -> Shard:
         """Hold a shard from now on, beginning with what this worker knows of it. What is on its way is not in it."""
         w, table = lending.copy_of(state, shard)
         others = set(state.place.others)
@@ -169,10 +169,12 @@ class Server(Method):
         remedy, number = Remedy(self.staleness, self.lambda0), (state.place.rank << 20) + state.elections % (1 << 20)
         return Shard(w, remedy, {} if blank else table, opened, others, blank=blank, openings={number})
 
-    def _take_own(self, state: Serving, pushed: Pushed, shard: int) -> list[MethodAction]:
+    def _take_own(self, state: ServerState, pushed: Pushed, shard: int) -> list[MethodAction]:
         return self._take(state, shard, (state.place.rank, pushed.number), pushed.note, pushed.payload)
 
-    def _take(self, state: Serving, shard: int, name: tuple[int, int], note: Note, payload: bytes) -> list[MethodAction]:
+    def _take(
+        self, state: ServerState, shard: int, name: tuple[int, int], note: Note, payload: bytes
+    ) -> list[MethodAction]:
         """Count a push, by its origin and number, unless it is in the weights already; and say so to its origin."""
         (origin, number), held = name, state.shards[shard]
         if number > held.taken.get(origin, 0) and not state.ending.closed(shard):  # else all have the last weights
@@ -186,14 +188,14 @@ class Server(Method):
         client.confirmed(state, shard, number)
         return []
 
-    def _heard(self, state: Serving, event: Heard, actions: list[MethodAction]) -> None:
+    def _heard(self, state: ServerState, event: Heard, actions: list[MethodAction]) -> None:
         self._hear(state, event, actions)
         came = event.note.kind in (moves.HAND, lending.LENT)
         if state.early and (came or any(held.settled for held in state.shards.values())):
             self._hear_early(state, actions)  # perhaps it was this that they were waiting for
         self._push_own(state, actions)
 
-    def _hear(self, state: Serving, event: Heard, actions: list[MethodAction]) -> None:
+    def _hear(self, state: ServerState, event: Heard, actions: list[MethodAction]) -> None:
         note, sender, shard = event.note, event.sender, event.note.part
         if shard >= self.shards:
             raise MalformedMessage(f"{note.kind!r} for shard {shard} of {self.shards}")
@@ -219,7 +221,7 @@ class Server(Method):
         else:
             self._asked(state, event, actions)
 
-    def _asked(self, state: Serving, event: Heard, actions: list[MethodAction]) -> None:
+    def _asked(self, state: ServerState, event: Heard, actions: list[MethodAction]) -> None:
         note, sender, held = event.note, event.sender, state.shards[event.note.part]
         if held.blank and note.kind in ("pull", "end"):
             state.keep_early(event, sender)
@@ -231,7 +233,7 @@ class Server(Method):
         elif note.kind == "yours":
             held.spoke(sender)
 
-    def _pushed(self, state: Serving, event: Heard, actions: list[MethodAction]) -> None:
+    def _pushed(self, state: ServerState, event: Heard, actions: list[MethodAction]) -> None:
         push, held = client.read_push(state, event), state.shards.get(event.note.part)
         if held is None and push.version <= state.place.version:
             actions.append(client.pass_on(state, event, push))
@@ -247,7 +249,7 @@ class Server(Method):
 
     # ------------------------------------------------------------------------------- who comes, goes, and ends
 
-    def _move(self, state: Serving, actions: list[MethodAction], placed: bool = False) -> None:
+    def _move(self, state: ServerState, actions: list[MethodAction], placed: bool = False) -> None:
         """Somebody goes, or (``placed``) came or is gone."""
         actions += moves.say_going(state)
         for shard in range(self.shards):
@@ -260,16 +262,16 @@ class Server(Method):
         self._hear_early(state, actions)
         self._push_own(state, actions)
 
-    def _push_own(self, state: Serving, actions: list[MethodAction]) -> None:
+    def _push_own(self, state: ServerState, actions: list[MethodAction]) -> None:
         actions += client.push_own(state, lambda pushed, shard: self._take_own(state, pushed, shard))
 
-    def _hear_early(self, state: Serving, actions: list[MethodAction]) -> None:
+    def _hear_early(self, state: ServerState, actions: list[MethodAction]) -> None:
         early, state.early = state.early, {}
         for event in early.values():
             if event.sender in state.place.members:
                 self._hear(state, event, actions)
 
-    def _end(self, state: Serving, actions: list[MethodAction]) -> None:
+    def _end(self, state: ServerState, actions: list[MethodAction]) -> None:
         """This worker trains no more: what is left is pushed as soon as the push before was taken."""
         actions += client.push(state, 1, lambda pushed, shard: self._take_own(state, pushed, shard))
         if state.draining:
@@ -280,7 +282,7 @@ class Server(Method):
                 self._take_finals(state)
                 actions.append(Finished())
 
-    def _take_finals(self, state: Serving) -> None:
+    def _take_finals(self, state: ServerState) -> None:
         state.finished = True
         for shard, payload in state.ending.finals.items():
             state.local.x[state.part(shard)] = np.frombuffer(payload, np.float32)

@@ -14,7 +14,7 @@ import numpy as np
 
 from taut.core.messages import Note
 from taut.errors import MalformedMessage
-from taut.strategies.api import Place, Tell
+from taut.strategies.api import MemberPlace, Tell
 from taut.strategies.server.shard import Shard
 
 
@@ -24,7 +24,7 @@ class ServerEnding:
     ``told``: to whom *end* was said, per shard; ``ends``: who said it to this server, and who was answered."""
 
     shards: int
-    place: Place
+    place: MemberPlace
     finals: dict[int, bytes] = field(default_factory=dict)
     told: dict[int, int] = field(default_factory=dict)
     ends: dict[int, set[int]] = field(default_factory=dict)
@@ -63,7 +63,7 @@ class ServerEnding:
         self.ends.setdefault(shard, set()).add(sender)
         return self._answer(shard, held)
 
-    def placed(self, place: Place, held: dict[int, Shard]) -> list[Tell]:
+    def placed(self, place: MemberPlace, held: dict[int, Shard]) -> list[Tell]:
         """Others are here: perhaps nobody is missing any more."""
         self.place = place
         return [tell for shard, each in held.items() if self.ends.get(shard) for tell in self._answer(shard, each)]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from taut.core.messages import Note
 from taut.errors import MalformedMessage
-from taut.strategies.api import Heard, Local, Place
+from taut.strategies.api import Heard, Local, MemberPlace
 from taut.strategies.server.server_ending import ServerEnding
 from taut.strategies.server.shard import Shard, Table, bounds, holder
 
@@ -47,13 +47,13 @@ class Pushed:
 
 
 @dataclass
-class Serving:
+class ServerState:
     """A worker's state. ``base``: x as of the last push, shard by shard; ``unpushed``: steps since then. ``holders``: who
     holds which shard; ``shards``: those that this worker holds itself; ``going``: members who have said that they leave,
     and hold nothing."""
 
     local: Local
-    place: Place
+    place: MemberPlace
     base: Vector
     holders: list[int]
     ending: ServerEnding

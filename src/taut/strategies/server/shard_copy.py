@@ -13,13 +13,13 @@ import numpy as np
 
 from taut.core.messages import Note
 from taut.strategies.api import Heard, MethodAction, Tell
-from taut.strategies.server.server_state import Serving
+from taut.strategies.server.server_state import ServerState
 from taut.strategies.server.shard import Table, packed, unpacked
 
 LEND, LENT = KINDS = ("lend", "lent")
 
 
-def copy_of(state: Serving, shard: int) -> tuple[np.ndarray[tuple[int], np.dtype[np.float32]], Table]:
+def copy_of(state: ServerState, shard: int) -> tuple[np.ndarray[tuple[int], np.dtype[np.float32]], Table]:
     """What this worker knows of the weights, and whose pushes are in it: of its own, all but the one under way."""
     w = state.base[state.part(shard)].copy()
     own = state.numbers[shard]
@@ -32,7 +32,7 @@ def copy_of(state: Serving, shard: int) -> tuple[np.ndarray[tuple[int], np.dtype
     return w, table
 
 
-def borrow(state: Serving) -> list[MethodAction]:
+def borrow(state: ServerState) -> list[MethodAction]:
     """Ask for a copy of each shard that is blank, one worker after the other, until one has pulled it. If nobody has, the
     copy of the one that came first is nearest to what all began with."""
     actions: list[MethodAction] = []
@@ -48,7 +48,7 @@ def borrow(state: Serving) -> list[MethodAction]:
     return actions
 
 
-def heard(state: Serving, event: Heard) -> list[MethodAction]:
+def heard(state: ServerState, event: Heard) -> list[MethodAction]:
     """One of ``KINDS`` came."""
     shard, nbytes, held = event.note.part, state.nbytes(event.note.part), state.shards.get(event.note.part)
     if event.note.kind == LEND:

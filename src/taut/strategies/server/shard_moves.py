@@ -23,7 +23,7 @@ import numpy as np
 from taut.core.messages import Note
 from taut.errors import MalformedMessage, PeerLost
 from taut.strategies.api import Heard, MethodAction, Tell
-from taut.strategies.server.server_state import Serving
+from taut.strategies.server.server_state import ServerState
 from taut.strategies.server.shard import Shard, packed, unpacked
 
 HAND, KEPT, BACK = KINDS = ("hand", "kept", "back")
@@ -31,7 +31,7 @@ NOBODY = -1
 MOST_OPENINGS = 32  # that go along with a shard: of moments in which it moved, and moved again
 
 
-def greet(state: Serving) -> list[MethodAction]:
+def greet(state: ServerState) -> list[MethodAction]:
     """Once, at the start: a server may not know whether it is the first to hold its shard."""
     if state.greeted:
         return []
@@ -39,14 +39,14 @@ def greet(state: Serving) -> list[MethodAction]:
     return [Tell(rank, Note("yours", 0, shard)) for shard, rank in enumerate(state.holders) if rank != state.place.rank]
 
 
-def say_going(state: Serving) -> list[MethodAction]:
+def say_going(state: ServerState) -> list[MethodAction]:
     """To all who have not been told that this worker leaves, if it does."""
     fresh = [other for other in state.place.others if state.leaving and other not in state.told]
     state.told.update(fresh)
     return [Tell(other, Note("going")) for other in fresh]
 
 
-def move(state: Serving, shard: int, on_death: str, open_: Callable[[int], Shard]) -> list[MethodAction]:
+def move(state: ServerState, shard: int, on_death: str, open_: Callable[[int], Shard]) -> list[MethodAction]:
     """The shard to whoever is entitled to it now; and to another one, if who was to get it is gone."""
     place, before = state.place, state.holders[shard]
     now = state.holders[shard] = state.entitled(shard, place.members)
@@ -70,7 +70,7 @@ def move(state: Serving, shard: int, on_death: str, open_: Callable[[int], Shard
     return actions
 
 
-def _hand(state: Serving, shard: int, held: Shard) -> Tell:
+def _hand(state: ServerState, shard: int, held: Shard) -> Tell:
     to = state.holders[shard]
     state.handed[shard] = (to, held)
     opened = b"" if held.opened is None else held.opened.tobytes()
@@ -79,7 +79,7 @@ def _hand(state: Serving, shard: int, held: Shard) -> Tell:
     return Tell(to, Note(HAND, 0, shard, numbers), opened + packed(held.w, held.taken))
 
 
-def handed(state: Serving, event: Heard) -> list[MethodAction]:
+def handed(state: ServerState, event: Heard) -> list[MethodAction]:
     """One of ``KINDS`` came."""
     shard, given = event.note.part, state.handed.get(event.note.part)
     if event.note.kind == HAND:
@@ -94,7 +94,7 @@ def handed(state: Serving, event: Heard) -> list[MethodAction]:
     return []
 
 
-def _handed(state: Serving, event: Heard) -> list[MethodAction]:
+def _handed(state: ServerState, event: Heard) -> list[MethodAction]:
     shard, nbytes = event.note.part, state.nbytes(event.note.part)
     if not 2 <= len(event.note.numbers) <= 2 + MOST_OPENINGS or not all(
         0 <= number < 2**53 for number in event.note.numbers

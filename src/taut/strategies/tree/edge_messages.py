@@ -22,16 +22,16 @@ import numpy as np
 
 from taut.core.messages import MAX_WORKERS, Note
 from taut.errors import MalformedMessage
-from taut.strategies.api import Heard, Place, Tell
+from taut.strategies.api import Heard, MemberPlace, Tell
 from taut.strategies.delivery.payload_batch import bind
-from taut.strategies.tree.spanning_tree import Tree, plant, tree_key
+from taut.strategies.tree.spanning_tree import SpanningTree, plant, tree_key
 
 TREES_KEPT = 32
 FAR = 1 << 52  # messages over one edge
 
 
 @dataclass(slots=True, frozen=True)
-class Crossing:
+class EdgeMessage:
     """``count`` updates in ``payloads``, the ``number``-th message to its receiver."""
 
     key: int
@@ -42,13 +42,13 @@ class Crossing:
 
 
 @dataclass
-class Crossings:
+class EdgeMessages:
     """One worker's. ``trees``: by key, the present one last; ``told``: the members of others that were spoken of."""
 
-    place: Place
-    trees: dict[int, Tree] = field(default_factory=dict)
+    place: MemberPlace
+    trees: dict[int, SpanningTree] = field(default_factory=dict)
     told: dict[int, tuple[int, ...]] = field(default_factory=dict)
-    under_way: dict[int, list[Crossing]] = field(default_factory=dict)  # by receiver, and not confirmed
+    under_way: dict[int, list[EdgeMessage]] = field(default_factory=dict)  # by receiver, and not confirmed
     going: set[int] = field(default_factory=set)  # these take nothing more
     taken: dict[int, dict[int, int]] = field(default_factory=dict)  # by sender and tree: the last message
     highest: int = 0  # rank that was ever a member
@@ -57,7 +57,7 @@ class Crossings:
 
     # ----------------------------------------------------------------------------------------------- this worker's
 
-    def root(self, tree: Tree) -> None:
+    def root(self, tree: SpanningTree) -> None:
         """The members changed, and this is the tree of those who are here now."""
         self.trees.pop(tree.key, None)
         self.trees[tree.key] = tree
@@ -66,12 +66,12 @@ class Crossings:
             del self.trees[key]
             self._introduced = {pair for pair in self._introduced if pair[1] != key}
 
-    def placed(self, place: Place) -> None:
+    def placed(self, place: MemberPlace) -> None:
         """Of what was under way to the dead, nobody knows more."""
         self.place = place
         self.under_way = {to: all_ for to, all_ in self.under_way.items() if to in place.members}
 
-    def send(self, to: int, crossing: Crossing) -> list[Tell]:
+    def send(self, to: int, crossing: EdgeMessage) -> list[Tell]:
         """To ``to``, or around it where it is gone."""
         if to not in self.place.members or to in self.going:
             tree = self.trees.get(crossing.key)
@@ -89,7 +89,7 @@ class Crossings:
         tells.append(Tell(to, note, bind(crossing.payloads)))
         return tells
 
-    def confirmed(self, sender: int, key: int) -> Crossing | None:
+    def confirmed(self, sender: int, key: int) -> EdgeMessage | None:
         """``sender`` has taken the oldest message of this tree: which."""
         waiting = self.under_way.get(sender, [])
         found = next((each for each in waiting if each.key == key), None)
@@ -129,7 +129,7 @@ class Crossings:
         for key in list(self.told)[:-TREES_KEPT]:
             del self.told[key]
 
-    def tree(self, key: int) -> Tree | None:
+    def tree(self, key: int) -> SpanningTree | None:
         """None where this worker does not know it, or not yet all of its members."""
         if key not in self.trees and key in self.told and self.told[key][-1] <= self.highest:
             present = next(reversed(self.trees))
@@ -137,7 +137,7 @@ class Crossings:
             self.trees[present] = self.trees.pop(present)
         return self.trees.get(key)
 
-    def take(self, event: Heard, tree: Tree) -> int:
+    def take(self, event: Heard, tree: SpanningTree) -> int:
         """A message of this tree is taken: the neighbour in whose place it comes."""
         number, via = _numbers(event.note.numbers)
         if via not in tree.neighbours:

@@ -30,10 +30,10 @@ from taut.strategies.api import (
     Heard,
     Leaving,
     Local,
+    MemberPlace,
     Method,
     MethodAction,
     MethodEvent,
-    Place,
     Placed,
     Proceed,
     Refuse,
@@ -41,7 +41,7 @@ from taut.strategies.api import (
     Tell,
 )
 from taut.strategies.delivery.payload_batch import unbind
-from taut.strategies.tree.edge_messages import Crossing, Crossings
+from taut.strategies.tree.edge_messages import EdgeMessage, EdgeMessages
 from taut.strategies.tree.relay_ending import ENDING_KINDS, Relayed, RelayEnding
 from taut.strategies.tree.relay_state import (
     Relaying,
@@ -55,8 +55,8 @@ from taut.strategies.tree.relay_state import (
     sheaf,
     stepped,
 )
-from taut.strategies.tree.spanning_tree import Tree, plant, towards
-from taut.strategies.tree.unacknowledged import KINDS, TOOK, Doubt, Unsent
+from taut.strategies.tree.spanning_tree import SpanningTree, plant, towards
+from taut.strategies.tree.unacknowledged import KINDS, TOOK, UnacknowledgedEdge, Unsent
 
 
 @dataclass(frozen=True)
@@ -77,10 +77,10 @@ class Relay(Method):
     codecs: ClassVar[tuple[str, ...]] = CODECS
     streams: ClassVar[bool] = True
 
-    def start(self, place: Place, local: Local) -> Relaying:
+    def start(self, place: MemberPlace, local: Local) -> Relaying:
         tree = plant(place)
         relayed = cast(Relayed, local)
-        state = Relaying(relayed, place, tree, RelayEnding(tree, relayed), Crossings(place))
+        state = Relaying(relayed, place, tree, RelayEnding(tree, relayed), EdgeMessages(place))
         state.arrivals = sheaf(state)
         root(state, tree)
         return state
@@ -129,7 +129,7 @@ class Relay(Method):
         hop = towards(state.place, set(state.place.members) - set(gone) - {state.place.rank})
         waiting = state.outboxes[hop].waiting.payloads if hop is not None and hop in state.outboxes else []
         under_way = state.crossings.under_way.get(hop, []) if hop is not None else []
-        doubtful = [Doubt(state.place.rank, hop, each) for each in under_way if hop is not None]
+        doubtful = [UnacknowledgedEdge(state.place.rank, hop, each) for each in under_way if hop is not None]
         doubts, taken = state.doubts, state.crossings.taken
         return [Unsent(state.place.rank, list(waiting), doubtful + doubts.open, taken, doubts.former)]
 
@@ -177,7 +177,7 @@ def _heard(state: Relaying, event: Heard, actions: list[MethodAction]) -> None:
         actions += state.ending.heard(event)
 
 
-def _take(state: Relaying, event: Heard, tree: Tree, actions: list[MethodAction]) -> None:
+def _take(state: Relaying, event: Heard, tree: SpanningTree, actions: list[MethodAction]) -> None:
     if state.leaving is not None:
         return  # who sent it was told, and sends it around this worker
     via = state.crossings.take(event, tree)
@@ -193,7 +193,7 @@ def _confirm(state: Relaying, event: Heard) -> None:
         state.hop += 0.1 * (box.delay + (state.steps - box.sent) / 2 - state.hop)
 
 
-def _pass_on(state: Relaying, event: Heard, tree: Tree, via: int, actions: list[MethodAction]) -> None:
+def _pass_on(state: Relaying, event: Heard, tree: SpanningTree, via: int, actions: list[MethodAction]) -> None:
     if state.ending.drained:
         return  # from an earlier tree, too late: the sums have been compared
     try:
@@ -214,10 +214,10 @@ def _pass_on(state: Relaying, event: Heard, tree: Tree, via: int, actions: list[
             for number, payload in enumerate(payloads):
                 put(state, state.outboxes[other], payload, 0 if number else event.note.part)
         else:
-            actions += state.crossings.send(other, Crossing(tree.key, state.place.rank, event.note.part, payloads))
+            actions += state.crossings.send(other, EdgeMessage(tree.key, state.place.rank, event.note.part, payloads))
 
 
-def _placed(state: Relaying, place: Place, actions: list[MethodAction]) -> None:
+def _placed(state: Relaying, place: MemberPlace, actions: list[MethodAction]) -> None:
     """Another tree. What waits to cross the edges of this one still goes, as it belongs to it."""
     changed = place.members != state.place.members
     state.place = place

@@ -21,7 +21,7 @@ import numpy as np
 from taut.core.messages import Note
 from taut.errors import MalformedMessage
 from taut.strategies.api import Heard, Local, Tell
-from taut.strategies.tree.spanning_tree import Tree
+from taut.strategies.tree.spanning_tree import SpanningTree
 
 if TYPE_CHECKING:
     from taut.strategies.api import Vector
@@ -56,14 +56,14 @@ class Relayed(Local, Protocol):
 class RelayEnding:
     """One worker's part. ``drained``: no update is missing; ``settled``: this worker's b is the run's (it stays so)."""
 
-    def __init__(self, tree: Tree, local: Relayed) -> None:
+    def __init__(self, tree: SpanningTree, local: Relayed) -> None:
         self.local = local
         self.settled = False
         self.news = False  # it has just been settled, or asked to settle again
         self.repaired = 0
         self.restart(tree)
 
-    def restart(self, tree: Tree) -> None:
+    def restart(self, tree: SpanningTree) -> None:
         self.tree = tree
         self.drained = False
         self.over = False

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from taut.errors import MalformedMessage
-from taut.strategies.api import Heard, MethodAction, Place
-from taut.strategies.delivery.payload_batch import Sheaf
-from taut.strategies.tree.edge_messages import Crossing, Crossings
+from taut.strategies.api import Heard, MemberPlace, MethodAction
+from taut.strategies.delivery.payload_batch import PayloadBatch
+from taut.strategies.tree.edge_messages import EdgeMessage, EdgeMessages
 from taut.strategies.tree.relay_ending import Relayed, RelayEnding
-from taut.strategies.tree.spanning_tree import Tree
-from taut.strategies.tree.unacknowledged import Doubts
+from taut.strategies.tree.spanning_tree import SpanningTree
+from taut.strategies.tree.unacknowledged import UnacknowledgedMessages
 
 RETUNE_STEPS = 64
 WAITING_SHARE = 2  # what waits is merged beyond this fraction of a dense update
@@ -21,7 +21,7 @@ WAITING_SHARE = 2  # what waits is merged beyond this fraction of a dense update
 class Outbox:
     """What waits to cross one edge. Steps are this worker's own."""
 
-    waiting: Sheaf
+    waiting: PayloadBatch
     since: int = 0  # the step at which the oldest came here
     busy: bool = False
     sent: int = 0  # the step at which the message under way left
@@ -33,13 +33,13 @@ class Relaying:
     """A worker's state. ``arrivals`` wait for the end of the local step; ``early`` for the members that they tell of."""
 
     local: Relayed
-    place: Place
-    tree: Tree
+    place: MemberPlace
+    tree: SpanningTree
     ending: RelayEnding
-    crossings: Crossings
-    doubts: Doubts = field(default_factory=Doubts)
+    crossings: EdgeMessages
+    doubts: UnacknowledgedMessages = field(default_factory=UnacknowledgedMessages)
     outboxes: dict[int, Outbox] = field(default_factory=dict)
-    arrivals: Sheaf = field(default_factory=lambda: Sheaf(b"".join, 0))
+    arrivals: PayloadBatch = field(default_factory=lambda: PayloadBatch(b"".join, 0))
     early: list[Heard] = field(default_factory=list)
     draining: bool = False
     leaving: set[int] | None = None  # those who were told that this worker goes
@@ -54,12 +54,12 @@ class Relaying:
         return 0.5 + self.tree.distance * self.hop
 
 
-def sheaf(state: Relaying) -> Sheaf:
+def sheaf(state: Relaying) -> PayloadBatch:
     """An empty one, for payloads of this model."""
-    return Sheaf(state.local.merge, state.local.x.nbytes // WAITING_SHARE)
+    return PayloadBatch(state.local.merge, state.local.x.nbytes // WAITING_SHARE)
 
 
-def root(state: Relaying, tree: Tree) -> None:
+def root(state: Relaying, tree: SpanningTree) -> None:
     """This is the tree from now on."""
     state.tree = tree
     state.outboxes = {other: Outbox(sheaf(state)) for other in tree.neighbours}
@@ -133,6 +133,6 @@ def send_waiting(state: Relaying, actions: list[MethodAction]) -> None:
 def send(state: Relaying, other: int, box: Outbox, actions: list[MethodAction]) -> None:
     """All that waits in this box goes, as one message."""
     box.busy, box.sent, box.delay = other not in state.crossings.going, state.steps, state.steps - box.since
-    crossing = Crossing(state.tree.key, state.place.rank, box.waiting.count, list(box.waiting.payloads))
+    crossing = EdgeMessage(state.tree.key, state.place.rank, box.waiting.count, list(box.waiting.payloads))
     box.waiting.clear()
     actions += state.crossings.send(other, crossing)

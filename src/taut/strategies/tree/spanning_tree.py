@@ -7,15 +7,15 @@ from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from taut.strategies.api import Place
+from taut.strategies.api import MemberPlace
 
 
 @dataclass(frozen=True)
-class Tree:
+class SpanningTree:
     """``key`` tells trees apart: workers that know the same members have the same tree and the same key.
 
     >>> from taut.topologies.registry import parse
-    >>> tree = plant(Place(1, (0, 1, 2, 3), parse("line")))
+    >>> tree = plant(MemberPlace(1, (0, 1, 2, 3), parse("line")))
     >>> tree.neighbours, tree.parent, tree.children, tree.distance
     ((0, 2), 0, (2,), 1.3333333333333333)
     """
@@ -37,7 +37,7 @@ class Tree:
         return tuple(other for other in self.neighbours if other != self.parent)
 
 
-def plant(place: Place) -> Tree:
+def plant(place: MemberPlace) -> SpanningTree:
     """Breadth first from the lowest rank; of shapes that vary, over the edges of all rounds together."""
     lists = place.shape.union(place.members).spanning_tree().neighbour_lists
     distances = {place.rank: 0}
@@ -57,7 +57,7 @@ def plant(place: Place) -> Tree:
                         found[other] = found[rank] + 1
     mean = sum(distances.values()) / max(1, len(place.members) - 1)
     key = tree_key(place.members)
-    return Tree(key, place.rank, place.members, tuple(lists[place.rank]), parent.get(place.rank), mean, lists)
+    return SpanningTree(key, place.rank, place.members, tuple(lists[place.rank]), parent.get(place.rank), mean, lists)
 
 
 def tree_key(members: Sequence[int]) -> int:
@@ -68,11 +68,12 @@ def tree_key(members: Sequence[int]) -> int:
     return zlib.crc32(",".join(map(str, members)).encode())
 
 
-def towards(place: Place, goals: Collection[int]) -> int | None:
+def towards(place: MemberPlace, goals: Collection[int]) -> int | None:
     """The neighbour in the tree behind which, or who, is the nearest of ``goals``; None if none of them is a member.
 
     >>> from taut.topologies.registry import parse
-    >>> towards(Place(2, (0, 1, 2, 3, 4), parse("line")), {0, 4}), towards(Place(1, (0, 1, 2), parse("line")), {7})
+    >>> towards(MemberPlace(2, (0, 1, 2, 3, 4), parse("line")), {0, 4}), towards(MemberPlace(1, (0, 1, 2),
+    ... parse("line")), {7})
     (1, None)
     """
     lists = place.shape.union(place.members).spanning_tree().neighbour_lists

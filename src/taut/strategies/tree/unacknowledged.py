@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from taut.core.messages import Note
 from taut.errors import MalformedMessage
 from taut.strategies.api import Heard, Tell
-from taut.strategies.tree.edge_messages import Crossing
+from taut.strategies.tree.edge_messages import EdgeMessage
 
 TOOK, TAKEN, MISSED, UNKNOWN = KINDS = ("took?", "taken", "missed", "unknown")
 MOST_FORMER = 16  # places that one worker had before
@@ -27,12 +27,12 @@ Taken = dict[int, dict[int, int]]
 
 
 @dataclass
-class Doubt:
+class UnacknowledgedEdge:
     """Worker ``rank`` sent ``crossing`` to ``hop``, and was given up before that was confirmed."""
 
     rank: int
     hop: int
-    crossing: Crossing
+    crossing: EdgeMessage
     asked: set[int] = field(default_factory=set)
     awaited: set[int] = field(default_factory=set)
 
@@ -48,21 +48,21 @@ class Unsent:
 
     rank: int
     waiting: list[bytes]
-    doubtful: list[Doubt]
+    doubtful: list[UnacknowledgedEdge]
     taken: Taken
     former: dict[int, Taken]
 
 
 @dataclass
-class Doubts:
+class UnacknowledgedMessages:
     """One worker's. ``former``: what it had taken at its places before, by rank."""
 
-    open: list[Doubt] = field(default_factory=list)
+    open: list[UnacknowledgedEdge] = field(default_factory=list)
     former: dict[int, Taken] = field(default_factory=dict)
 
     def bring(self, unsent: Unsent) -> None:
         """From a former place."""
-        self.open += [Doubt(each.rank, each.hop, each.crossing) for each in unsent.doubtful]
+        self.open += [UnacknowledgedEdge(each.rank, each.hop, each.crossing) for each in unsent.doubtful]
         self.former |= unsent.former | {unsent.rank: unsent.taken}
         for rank in list(self.former)[:-MOST_FORMER]:
             del self.former[rank]
@@ -88,7 +88,7 @@ class Doubts:
             kind = TAKEN if known.get(asker, {}).get(event.note.round, 0) >= number else MISSED
         return Tell(event.sender, Note(kind, event.note.round, 0, event.note.numbers))
 
-    def answered(self, event: Heard) -> Crossing | None:
+    def answered(self, event: Heard) -> EdgeMessage | None:
         """An answer to ours: what is to be published."""
         name = (*_numbers(event.note), event.note.round)
         doubt = next((one for one in self.open if one.name == name and event.sender in one.awaited), None)
@@ -100,7 +100,7 @@ class Doubts:
         self.open.remove(doubt)
         return doubt.crossing if event.note.kind == MISSED else None
 
-    def end(self) -> list[Crossing]:
+    def end(self) -> list[EdgeMessage]:
         """The run ends: what nobody is left to tell."""
         over = [doubt for doubt in self.open if not doubt.awaited]
         self.open = [doubt for doubt in self.open if doubt.awaited]

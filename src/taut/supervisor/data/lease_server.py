@@ -12,7 +12,7 @@ from taut.supervisor.data.lengths import Lengths
 from taut.supervisor.data.reserves import Reserves
 from taut.supervisor.data.samples import other_samples
 from taut.supervisor.metrics import rate
-from taut.supervisor.run.admission import Roll
+from taut.supervisor.run.admission import Admission
 from taut.supervisor.run.workers import Worker
 
 MOST_HELD = 4  # requests of one worker: more than it makes ahead
@@ -21,11 +21,11 @@ MOST_AHEAD = 64  # passes: without a supervisor workers go through what was set 
 
 
 @dataclass(slots=True)
-class Lending:
+class LeaseServer:
     """The counter at which data are dealt. ``sharers``: how many workers share them. Who has other data is told at once
     that a pass is dealt out, though somebody may be dead who holds a part of it: that is dealt again in the next one."""
 
-    roll: Roll
+    roll: Admission
     reserves: Reserves
     sharers: int = 1
     asks: dict[int, LeaseRequest] = field(default_factory=dict)  # the last request of each worker

@@ -20,7 +20,7 @@ PASSES_AHEAD = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Sharing:
+class ReserveQuota:
     """``stretch``: by rank, from where to where its speed reaches when all are laid end to end, in places a second;
     ``left``: places of each pass that are neither in a lease nor trained on; ``reached``: the last pass that somebody has
     asked for; ``alike``: all passes so far had one length."""
@@ -39,11 +39,11 @@ class Sharing:
         rates: Mapping[int, float],
         left: Mapping[int, int],
         lengths: Collection[int],
-    ) -> Sharing:
+    ) -> ReserveQuota:
         """Among those who ask; ``lengths``: of all passes that were begun.
 
         >>> ask = LeaseRequest(0, 100, 10, last=False, until=1)
-        >>> sharing = Sharing.of({0: ask, 1: ask}, {0: 3.0, 1: 1.0}, {0: 100}, [100])
+        >>> sharing = ReserveQuota.of({0: ask, 1: ask}, {0: 3.0, 1: 1.0}, {0: 100}, [100])
         >>> sharing.shares(0, ask), sharing.shares(1, ask)[1]
         ({0: 50, 1: 80, 2: 80, 3: 80, 4: 70, 5: 0, 6: 0, 7: 0, 8: 0}, 20)
         """

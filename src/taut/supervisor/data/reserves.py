@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from taut.core.messages import LeaseRequest, Reserve
 from taut.core.sample_ranges import Span, count, joined, without
 from taut.supervisor.data.leases import Leases
-from taut.supervisor.data.reserve_quota import LEAST_BATCHES, Sharing
+from taut.supervisor.data.reserve_quota import LEAST_BATCHES, ReserveQuota
 
 MOST_SPANS = 32
 MOST_UNSEEN = 64  # offers to one worker: one that answers none of so many is being given up anyway
@@ -74,7 +74,7 @@ class Reserves:
         there is one worker in the run."""
         told: dict[int, Reserve] = {}
         lengths = {each.length for each in self.leases.passes.values() if each.begun}
-        sharing = Sharing.of(asks, rates, self._left(), lengths)
+        sharing = ReserveQuota.of(asks, rates, self._left(), lengths)
         for rank, ask in asks.items():
             if rank not in self.doubtful and rates.get(rank, 0.0) > 0.0:
                 offer = self.offers.setdefault(rank, Offer(ask.length))

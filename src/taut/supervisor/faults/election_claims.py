@@ -43,7 +43,7 @@ FINDINGS: Sequence[Finding] = ("true", "open", "void", "untrue")
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class ClaimVerdict:
     """``true``: they went on; ``untrue``: those who are named know nothing of it; ``void``: some do, but nobody went on
     by it, and nobody can; ``open``: it may be true, and too few are heard to go on by it."""
 
@@ -53,10 +53,10 @@ class Verdict:
 
 
 @dataclass(slots=True)
-class Claims:
+class ElectionClaims:
     """``told``, in all methods: the memberships that may be in force; ``above``: the last election that was followed.
 
-    >>> claims, told = Claims(), [frozenset({0, 1, 2, 3})]
+    >>> claims, told = ElectionClaims(), [frozenset({0, 1, 2, 3})]
     >>> made_up = View(1, 5, [0, 1, 2], own=True)
     >>> for beat in range(6):
     ...     claims.beat(0, made_up, True, 0.5 * beat, above=0)
@@ -83,7 +83,7 @@ class Claims:
 
     def judge(
         self, now: float, above: int, told: Sequence[Collection[int]], fate: Callable[[int], Fate]
-    ) -> Verdict | None:
+    ) -> ClaimVerdict | None:
         """What is to be made of the claims, of the lowest number first: to refuse a later one would hide it, since nobody
         looks at those before."""
         claimed, opened = self.claimed(above, fate), None
@@ -118,7 +118,7 @@ class Claims:
 
     def _weigh(
         self, view: View, now: float, told: Sequence[Collection[int]], fate: Callable[[int], Fate]
-    ) -> Verdict | None:
+    ) -> ClaimVerdict | None:
         since_s = min(self.words[rank].since_s for rank in self.claiming if self.words[rank].elected == view)
 
         def stance(rank: int) -> int | None:
@@ -143,15 +143,15 @@ class Claims:
         else:
             likely = _may_be(view, [{rank: stance(rank) for rank in base} for base in bases])
         if likely and 2 * len(claimers) > len(named):
-            return Verdict(view, claimers, "true")
+            return ClaimVerdict(view, claimers, "true")
         if likely is None or None in named.values() or now < since_s + SETTLE_S:
             return None
         against = sum(each == -1 for each in named.values())
         if not likely or len(claimers) <= against:
-            return Verdict(view, claimers, "untrue")
+            return ClaimVerdict(view, claimers, "untrue")
         parties = sum(fate(rank) != "ended" for rank in named)
         enough = 2 * (len(claimers) + 1) > parties + 1
-        return Verdict(view, claimers, "true" if enough else "void" if against else "open")
+        return ClaimVerdict(view, claimers, "true" if enough else "void" if against else "open")
 
 
 def _bears_out(mine: View, view: View) -> bool:

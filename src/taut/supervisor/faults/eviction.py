@@ -15,15 +15,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from taut.supervisor.run.admission import Roll
+from taut.supervisor.run.admission import Admission
 from taut.supervisor.run.workers import Worker
 
 
 @dataclass(slots=True)
-class Silence:
+class Eviction:
     """``since_s``: since when the run waits for workers; None while it does not."""
 
-    roll: Roll
+    roll: Admission
     since_s: float | None = None
 
     def judge(self, now: float) -> str | None:

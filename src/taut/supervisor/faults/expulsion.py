@@ -9,17 +9,17 @@ from taut.core.messages import SUPERVISOR, Complaint, Dispute, Leave
 from taut.errors import Misuse
 from taut.supervisor.faults.complaints import Complaints
 from taut.supervisor.faults.disputes import Disputes
-from taut.supervisor.run.admission import Roll
+from taut.supervisor.run.admission import Admission
 from taut.supervisor.run.workers import Worker
 
 RENEWAL_S = 30.0  # the end of the run waits so long for workers that take its state anew
 
 
 @dataclass(slots=True)
-class Discipline:
+class ExpulsionPolicy:
     """``roll`` carries the departures out."""
 
-    roll: Roll
+    roll: Admission
     complaints: Complaints = field(default_factory=Complaints)
     disputes: Disputes = field(default_factory=Disputes)
     renewed: dict[int, float] = field(default_factory=dict)  # who is to take the run's state anew, and since when

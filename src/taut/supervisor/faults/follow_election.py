@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from taut.core.messages import Heartbeat, View
 from taut.supervisor.faults.complaints import MOST_REFUSED
-from taut.supervisor.faults.election_claims import Fate, Verdict
-from taut.supervisor.faults.expulsion import Discipline
-from taut.supervisor.run.admission import Roll
+from taut.supervisor.faults.election_claims import ClaimVerdict, Fate
+from taut.supervisor.faults.expulsion import ExpulsionPolicy
+from taut.supervisor.run.admission import Admission
 from taut.supervisor.run.workers import Worker
 
 LEFT_OUT = "lost from sight by most of the workers, while the supervisor was not heard"
@@ -16,7 +16,7 @@ MOST_TOLD = 64  # memberships, before what is only said to be one is counted no 
 LEAP = 1 << 16  # elections since the last one that was heard of: days of asking for votes in vain
 
 
-def hear(roll: Roll, teller: Worker, message: Heartbeat, now: float) -> bool:
+def hear(roll: Admission, teller: Worker, message: Heartbeat, now: float) -> bool:
     """What this heartbeat says of elections. False: there can be no such one."""
     view, above = message.elected, roll.members.view
     possible = view is None or _possible(roll, teller, view)
@@ -24,7 +24,7 @@ def hear(roll: Roll, teller: Worker, message: Heartbeat, now: float) -> bool:
     return possible
 
 
-def _possible(roll: Roll, teller: Worker, view: View) -> bool:
+def _possible(roll: Admission, teller: Worker, view: View) -> bool:
     """One is never most of several; who votes is in a membership that may be in force, with all those voted for."""
     members, named = roll.members, set(view.members)
     known = teller.rank in named and named <= members.workers.keys()
@@ -37,7 +37,7 @@ def _possible(roll: Roll, teller: Worker, view: View) -> bool:
     return any(named <= each.members for each in roll.agreement.told)
 
 
-def settle(roll: Roll, discipline: Discipline, now: float) -> None:
+def settle(roll: Admission, discipline: ExpulsionPolicy, now: float) -> None:
     """Follow those who went on, and refuse those of whom that is not true."""
     claims, workers = roll.claims, roll.members.workers
     claims.claiming -= {rank for rank in claims.claiming if not workers[rank].live}
@@ -62,7 +62,7 @@ def settle(roll: Roll, discipline: Discipline, now: float) -> None:
         roll.tell_roster()
 
 
-def follow(roll: Roll, verdict: Verdict, now: float) -> None:
+def follow(roll: Admission, verdict: ClaimVerdict, now: float) -> None:
     """Whom they left out is given up, and may come back. Where nobody went on everybody stays, under a roster that is
     later than what was claimed. That counts in any case as what may be in force: it is safe to count too much."""
     members, view = roll.members, verdict.view

@@ -22,7 +22,7 @@ from taut.core.messages import View
 
 
 @dataclass(slots=True)
-class Told:
+class AnnouncedMembership:
     """A membership that workers were told of, under the stamps from ``first`` to ``last``."""
 
     first: int
@@ -31,10 +31,10 @@ class Told:
 
 
 @dataclass(slots=True)
-class Agreement:
+class LiveMemberships:
     """``told``: the memberships that may be in force, in order.
 
-    >>> agreement = Agreement()
+    >>> agreement = LiveMemberships()
     >>> agreement.tell(1, {0, 1, 2, 3}, started=True)
     >>> agreement.enough({3}), agreement.enough({2, 3})
     (False, True)
@@ -46,7 +46,7 @@ class Agreement:
     True
     """
 
-    told: list[Told] = field(default_factory=list)
+    told: list[AnnouncedMembership] = field(default_factory=list)
 
     def tell(self, stamp: int, members: Collection[int], started: bool) -> None:
         """Workers are told, or decided, that these are the members. Before the run has ``started`` nothing was trained
@@ -57,7 +57,7 @@ class Agreement:
             return
         if not started:
             self.told.clear()
-        self.told.append(Told(stamp, stamp, now))
+        self.told.append(AnnouncedMembership(stamp, stamp, now))
 
     def agreed(self, stamp: int) -> None:
         """All members of the membership under this stamp are in it, or beyond: nothing that was told before is in force,
@@ -68,7 +68,7 @@ class Agreement:
 
     def elected(self, view: View) -> bool:
         """Workers went on by themselves, or may have. False: it is known."""
-        told = Told(view.stamp, view.stamp, frozenset(view.members))
+        told = AnnouncedMembership(view.stamp, view.stamp, frozenset(view.members))
         if told in self.told:
             return False
         self.told.append(told)

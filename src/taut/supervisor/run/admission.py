@@ -11,8 +11,8 @@ import msgspec
 
 from taut.core.messages import Donor, Expulsion, Hello, LeaseRequest, Refusal, Roster, Welcome
 from taut.supervisor.data.leases import Leases
-from taut.supervisor.faults.election_claims import Claims
-from taut.supervisor.faults.memberships import Agreement
+from taut.supervisor.faults.election_claims import ElectionClaims
+from taut.supervisor.faults.memberships import LiveMemberships
 from taut.supervisor.metrics import rate
 from taut.supervisor.run.actions import Departed, Joined, Measured, Outbox
 from taut.supervisor.run.ending import Ending
@@ -57,7 +57,7 @@ class Ledger:
 
 
 @dataclass(slots=True)
-class Roll:
+class Admission:
     """The doors of the run."""
 
     plan: RunPlan
@@ -70,8 +70,8 @@ class Roll:
     held: dict[int, list[LeaseRequest]] = field(default_factory=dict)  # requests to be answered later, by rank
     refused: dict[tuple[str, int], str] = field(default_factory=dict)  # (host, pid) -> why
     awaited: set[int] = field(default_factory=set)  # who has not said where it stands since the supervisor came back
-    agreement: Agreement = field(default_factory=Agreement)  # of a run in lock-step
-    claims: Claims = field(default_factory=Claims)  # of workers who went on by themselves
+    agreement: LiveMemberships = field(default_factory=LiveMemberships)  # of a run in lock-step
+    claims: ElectionClaims = field(default_factory=ElectionClaims)  # of workers who went on by themselves
     withheld: bool = False  # nobody goes on by the roster as it is: those who are left are no majority
     _roster_owed: bool = False
     _roster_told_s: float = -math.inf

@@ -23,16 +23,16 @@ from taut.core.messages import (
     WorkerMessage,
 )
 from taut.supervisor.checkpoints.schedule import Checkpointing
-from taut.supervisor.data.lease_server import Lending
+from taut.supervisor.data.lease_server import LeaseServer
 from taut.supervisor.data.leases import Leases
 from taut.supervisor.data.reserves import Reserves
-from taut.supervisor.faults.eviction import Silence
-from taut.supervisor.faults.expulsion import Discipline
+from taut.supervisor.faults.eviction import Eviction
+from taut.supervisor.faults.expulsion import ExpulsionPolicy
 from taut.supervisor.run.actions import Action, Finished, Outbox
-from taut.supervisor.run.admission import Exit, Ledger, Roll
+from taut.supervisor.run.admission import Admission, Exit, Ledger
 from taut.supervisor.run.ending import Ending
-from taut.supervisor.run.handlers import Hearing
-from taut.supervisor.run.lifecycle import Course
+from taut.supervisor.run.handlers import MessageHandlers
+from taut.supervisor.run.lifecycle import Lifecycle
 from taut.supervisor.run.outcome import outcome_of
 from taut.supervisor.run.plan import RunPlan
 from taut.supervisor.run.workers import Membership
@@ -52,13 +52,13 @@ class Cluster:
         self.ledger = Ledger()
         self.outbox = Outbox()
         self.ending = Ending(self.members, self.outbox, plan.finish, plan.agrees)
-        self.roll = Roll(plan, self.members, self.leases, self.ledger, self.ending, self.outbox, term)
-        self.lending = Lending(self.roll, Reserves(self.leases, term))
-        self.discipline = Discipline(self.roll)
-        self.silence = Silence(self.roll)
+        self.roll = Admission(plan, self.members, self.leases, self.ledger, self.ending, self.outbox, term)
+        self.lending = LeaseServer(self.roll, Reserves(self.leases, term))
+        self.discipline = ExpulsionPolicy(self.roll)
+        self.silence = Eviction(self.roll)
         self.checkpointing = Checkpointing(plan.checkpoint_every, self.members, self.leases, self.outbox)
-        self.course = Course(self.roll)
-        self.hearing = Hearing(self.roll, self.course, self.lending, self.discipline, self.checkpointing)
+        self.course = Lifecycle(self.roll)
+        self.hearing = MessageHandlers(self.roll, self.course, self.lending, self.discipline, self.checkpointing)
         self.outcome: Outcome | None = None
         self._drains_later = ""  # why, as soon as nobody is about to come back
         self.began_s = now

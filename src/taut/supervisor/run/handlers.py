@@ -29,25 +29,25 @@ from taut.core.messages import (
     WorkerMessage,
 )
 from taut.supervisor.checkpoints.schedule import Checkpointing
-from taut.supervisor.data.lease_server import Lending
+from taut.supervisor.data.lease_server import LeaseServer
 from taut.supervisor.data.released import settle as settle_released
-from taut.supervisor.faults.expulsion import Discipline
+from taut.supervisor.faults.expulsion import ExpulsionPolicy
 from taut.supervisor.faults.follow_election import hear, settle
 from taut.supervisor.faults.reconcile import reconcile
 from taut.supervisor.run.actions import Measured
-from taut.supervisor.run.admission import Roll
-from taut.supervisor.run.lifecycle import Course
+from taut.supervisor.run.admission import Admission
+from taut.supervisor.run.lifecycle import Lifecycle
 from taut.supervisor.run.workers import Worker
 
 
 @dataclass(slots=True)
-class Hearing:
+class MessageHandlers:
     """Tells each message to whom it concerns."""
 
-    roll: Roll
-    course: Course
-    lending: Lending
-    discipline: Discipline
+    roll: Admission
+    course: Lifecycle
+    lending: LeaseServer
+    discipline: ExpulsionPolicy
     checkpointing: Checkpointing
 
     def said(  # noqa: PLR0912  # one case per message

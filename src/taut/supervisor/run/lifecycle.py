@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from taut.core.messages import NextPhase, Start
-from taut.supervisor.run.admission import Roll
+from taut.supervisor.run.admission import Admission
 from taut.supervisor.run.outcome import NOBODY_LEFT
 from taut.supervisor.run.workers import Worker
 
@@ -13,10 +13,10 @@ IDLE_S = 60.0  # a worker whose fellows all failed has begun to train by then, o
 
 
 @dataclass(slots=True)
-class Course:
+class Lifecycle:
     """``roll`` knows the workers and what has happened so far."""
 
-    roll: Roll
+    roll: Admission
     idle_since_s: float | None = None  # since when nobody is left that has ever trained
 
     @property

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from taut.supervisor.run.admission import Roll
+from taut.supervisor.run.admission import Admission
 from taut.supervisor.run.verdict import why_differ
 from taut.supervisor.view import Outcome, grouped
 
 NOBODY_LEFT = "no worker is left"
 
 
-def outcome_of(roll: Roll, path: str, error: str, began_s: float, now: float) -> Outcome:
+def outcome_of(roll: Admission, path: str, error: str, began_s: float, now: float) -> Outcome:
     """``path``: where the model is, or "" where there is none, for the reason ``error``; ``began_s``: when the supervisor
     did."""
     ledger, ending, verdict = roll.ledger, roll.ending, roll.ending.verdict

@@ -13,17 +13,17 @@ from taut.supervisor.run.actions import DropCheckpoint, Save, SaveCheckpoint, Sa
 from taut.supervisor.run.cluster import Cluster
 from taut.supervisor.storage.model_file import write_index, write_model
 from taut.supervisor.storage.spare_descriptors import Spare
-from taut.supervisor.thread_calls import Orders
+from taut.supervisor.thread_calls import ThreadCalls
 
 KEEP_CHECKPOINTS = 3
 
 
-class Files:
+class BackgroundFiles:
     """Each file in a thread of its own; how it went is told to ``cluster``, by an order. A checkpoint's manifest also has
     ``settings`` and ``launch``."""
 
     def __init__(
-        self, run_dir: Path, settings: Mapping[str, object], launch: Launch, cluster: Cluster, orders: Orders
+        self, run_dir: Path, settings: Mapping[str, object], launch: Launch, cluster: Cluster, orders: ThreadCalls
     ) -> None:
         self._run_dir, self._checkpoints = run_dir, run_dir.absolute() / FOLDER
         self._cluster, self._orders = cluster, orders

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from taut.core.messages import Statistics
 from taut.errors import StorageFailed
-from taut.supervisor.storage.store_writer import RunStore
+from taut.supervisor.storage.store_writer import StoreWriter
 from taut.supervisor.view import Event, Outcome
 
 KEPT_EVENTS = 500
@@ -20,7 +20,7 @@ class Journal:
     1970) are the same moment. ``store`` is None when the store could not be opened, for the reason ``why``.
     """
 
-    def __init__(self, store: RunStore | None, began_s: float, began_at: float, why: str = "") -> None:
+    def __init__(self, store: StoreWriter | None, began_s: float, began_at: float, why: str = "") -> None:
         self.events: deque[Event] = deque(maxlen=KEPT_EVENTS)
         self.broken = store is None
         self._store = store
@@ -55,7 +55,9 @@ class Journal:
         self.broken = self._store is None
         self._try(now, lambda store: store.finished(self._at(now), outcome))
 
-    def flush(self, now: float, remember: Callable[[RunStore, float], None] | None = None, at_once: bool = False) -> None:
+    def flush(
+        self, now: float, remember: Callable[[StoreWriter, float], None] | None = None, at_once: bool = False
+    ) -> None:
         """To disk, once a second: also what the supervisor must not forget, which ``remember`` hands to the store with
         the time. Raises ``Superseded``."""
         if at_once or now - self._flushed_s >= FLUSH_EVERY_S:
@@ -76,7 +78,7 @@ class Journal:
     def _at(self, now: float) -> float:
         return self._began_at + now - self.began_s
 
-    def _try(self, now: float, write: Callable[[RunStore], None]) -> None:
+    def _try(self, now: float, write: Callable[[StoreWriter], None]) -> None:
         if self._store is None or self.broken:
             return
         try:

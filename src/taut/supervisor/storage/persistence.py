@@ -9,11 +9,11 @@ from taut.supervisor.data.lease_wal import pack
 from taut.supervisor.run.cluster import Cluster
 from taut.supervisor.storage.journal import Journal
 from taut.supervisor.storage.snapshot import keep, outline
-from taut.supervisor.storage.store_writer import RunStore
+from taut.supervisor.storage.store_writer import StoreWriter
 
 
 @dataclass(slots=True)
-class Remembering:
+class Persistence:
     """``reached_at``: the supervisor's address, what it is bound to, and what it advertises (or "")."""
 
     cluster: Cluster
@@ -36,8 +36,8 @@ class Remembering:
             self.journal.append(self.cluster.term, pack(log), now)
         log.clear()
 
-    def _kept(self, now: float) -> Callable[[RunStore, float], None]:
-        def remember(store: RunStore, at: float) -> None:
+    def _kept(self, now: float) -> Callable[[StoreWriter, float], None]:
+        def remember(store: StoreWriter, at: float) -> None:
             store.remember(at, self.cluster.term, self.reached_at, keep(self.cluster, now))
             self.cluster.leases.log.clear()
 

@@ -17,7 +17,7 @@ KEYS_FILE = "keys"  # readable by the user alone; never in the store
 
 
 @dataclass(frozen=True)
-class Former:
+class PreviousRun:
     """A supervisor's life before this one. ``data``: what it kept (``snapshot.py``); ``beat``: when that was, in seconds
     since 1970; ``ahead``: what it wrote down after that (``lease_wal.py``)."""
 
@@ -49,7 +49,7 @@ def check_own(run_dir: Path) -> None:
         raise Misuse(f"run folder {run_dir}", "one that this user may read and write", "its owner may")
 
 
-def recall_former(run_dir: Path) -> Former:
+def recall_former(run_dir: Path) -> PreviousRun:
     """What is left in ``run_dir``; ``Misuse`` where that is not a run whose supervisor can come back."""
     path = Path(run_dir) / FILE
     if not path.is_file():
@@ -73,4 +73,4 @@ def recall_former(run_dir: Path) -> Former:
     keys = RunKeys.parse(read_token_file(Path(run_dir) / KEYS_FILE))
     term, beat, address, bind, advertise, data = memory
     given = (run[0], json.loads(run[1]), run[2], run[3])
-    return Former(*given, term, address, bind, advertise or None, beat, data, keys, ahead)
+    return PreviousRun(*given, term, address, bind, advertise or None, beat, data, keys, ahead)

@@ -17,7 +17,7 @@ from taut.errors import StorageFailed
 from taut.supervisor.data.lease_wal import unpack
 from taut.supervisor.data.leases import Leases
 from taut.supervisor.data.passes import Pass
-from taut.supervisor.faults.memberships import Told
+from taut.supervisor.faults.memberships import AnnouncedMembership
 from taut.supervisor.faults.reconcile import replay
 from taut.supervisor.run.admission import Ledger
 from taut.supervisor.run.cluster import Cluster
@@ -29,7 +29,7 @@ VERSION = 3
 UNKNOWN = 1 << 20  # rosters and leases that may have followed the last one that was kept, where the disk failed
 
 
-class KeptWorker(msgspec.Struct, frozen=True, array_like=True):
+class WorkerSnapshot(msgspec.Struct, frozen=True, array_like=True):
     rank: int
     name_hash: bytes
     address: str
@@ -49,7 +49,7 @@ class KeptWorker(msgspec.Struct, frozen=True, array_like=True):
     first_phase: int = 0
 
 
-class KeptLeases(msgspec.Struct, frozen=True, array_like=True):
+class LeaseSnapshot(msgspec.Struct, frozen=True, array_like=True):
     passes: dict[int, tuple[int, int, int, int, bool]]  # epoch -> length, dealt, done, end, begun
     open: list[tuple[int, Lease]]
     returned: list[tuple[int, int, int]]
@@ -59,15 +59,15 @@ class KeptLeases(msgspec.Struct, frozen=True, array_like=True):
     reserved: dict[int, list[Span]]
 
 
-class Kept(msgspec.Struct, frozen=True, array_like=True):
+class SupervisorSnapshot(msgspec.Struct, frozen=True, array_like=True):
     """``trained_s``: since the start of training; None before it."""
 
     version: int
     term: int
     roster: int
     model: list[TensorSpec] | None
-    workers: list[KeptWorker]
-    leases: KeptLeases
+    workers: list[WorkerSnapshot]
+    leases: LeaseSnapshot
     trained_s: float | None
     lost: int
     failures: list[str]
@@ -88,13 +88,13 @@ def outline(cluster: Cluster) -> tuple[object, ...]:
 def keep(cluster: Cluster, now: float) -> bytes:
     """The run as of now."""
     members, leases, ledger = cluster.members, cluster.leases, cluster.ledger
-    kept = Kept(
+    kept = SupervisorSnapshot(
         VERSION,
         cluster.term,
         members.version,
         list(members.model) if members.model is not None else None,
         [_kept(worker) for worker in members.workers.values()],
-        KeptLeases(
+        LeaseSnapshot(
             {n: (each.length, each.dealt, each.done, each.end, each.begun) for n, each in leases.passes.items()},
             list(leases.open.values()),
             list(leases.returned),
@@ -121,7 +121,7 @@ def recall(
     """The run as it was kept, and what was written down after that (``ahead``), for a supervisor in its life ``term``;
     ``away_s``: since ``data`` were kept. Nobody has spoken yet."""
     try:
-        kept = msgspec.msgpack.decode(data, type=Kept)
+        kept = msgspec.msgpack.decode(data, type=SupervisorSnapshot)
     except msgspec.DecodeError as error:
         raise StorageFailed(f"what the supervisor kept of the run cannot be read: {error}") from None
     if kept.version != VERSION:
@@ -130,7 +130,9 @@ def recall(
     members = cluster.members
     # Workers may have heard of later versions than the one that was kept, and pass over what is not later than those.
     members.model, members.version, members.view = kept.model, kept.roster + UNKNOWN, kept.view
-    cluster.roll.agreement.told.extend(Told(first, last, frozenset(ranks)) for first, last, ranks in kept.told)
+    cluster.roll.agreement.told.extend(
+        AnnouncedMembership(first, last, frozenset(ranks)) for first, last, ranks in kept.told
+    )
     for each in kept.workers:
         worker = _recalled(each, kept.model or [], now)
         members.workers[worker.rank] = worker
@@ -143,9 +145,9 @@ def recall(
     return cluster
 
 
-def _kept(worker: Worker) -> KeptWorker:
+def _kept(worker: Worker) -> WorkerSnapshot:
     hello = worker.hello
-    return KeptWorker(
+    return WorkerSnapshot(
         worker.rank,
         worker.name_hash or name_hash(worker.connection),
         hello.address,
@@ -166,7 +168,7 @@ def _kept(worker: Worker) -> KeptWorker:
     )
 
 
-def _recalled(kept: KeptWorker, model: list[TensorSpec], now: float) -> Worker:
+def _recalled(kept: WorkerSnapshot, model: list[TensorSpec], now: float) -> Worker:
     hello = Hello(kept.protocol, model, kept.address, kept.public_key, kept.host, kept.pid)
     # After the verdict workers wait for the model to be saved: they will say where they stand, and all is judged anew.
     state: WorkerState = "done" if kept.state in ("drained", "finished") else kept.state
@@ -188,7 +190,7 @@ def _recalled(kept: KeptWorker, model: list[TensorSpec], now: float) -> Worker:
     )
 
 
-def _recall_leases(leases: Leases, kept: KeptLeases, ahead: Sequence[bytes]) -> None:
+def _recall_leases(leases: Leases, kept: LeaseSnapshot, ahead: Sequence[bytes]) -> None:
     leases.passes.update({epoch: Pass(*figures) for epoch, figures in kept.passes.items()})
     leases.open.update({lease.lease: (rank, lease) for rank, lease in kept.open})
     leases.returned.extend(kept.returned)
@@ -201,7 +203,7 @@ def _recall_leases(leases: Leases, kept: KeptLeases, ahead: Sequence[bytes]) -> 
     leases.issued += UNKNOWN
 
 
-def _recall_ledger(ledger: Ledger, kept: Kept, now: float) -> None:
+def _recall_ledger(ledger: Ledger, kept: SupervisorSnapshot, now: float) -> None:
     ledger.started_s = None if kept.trained_s is None else now - kept.trained_s
     ledger.lost, ledger.phase = kept.lost, kept.phase
     ledger.failures.extend(kept.failures)

@@ -37,7 +37,7 @@ class Fresh:
     events: tuple[tuple[int, EventRecord], ...]
 
 
-class StoreTail:
+class StoreFollower:
     """Of the run in ``run_dir``. The first reading has everything, each further one what came after the one before.
 
     A run of days leaves millions of statistics, two a second of each worker. Of more than ``most`` the first reading

@@ -16,14 +16,14 @@ from typing import Any, Literal
 from taut.core.messages import Statistics
 from taut.core.printable import Printable
 from taut.errors import Misuse
-from taut.supervisor.storage.store_writer import FIELDS, FILE, RunStore
+from taut.supervisor.storage.store_writer import FIELDS, FILE, StoreWriter
 
 __all__ = [
     "EventRecord",
     "RunRecord",
-    "RunStore",
     "RunSummary",
     "StatisticRecord",
+    "StoreWriter",
     "WorkerRecord",
     "list_runs",
     "load_run",

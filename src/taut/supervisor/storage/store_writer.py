@@ -63,7 +63,7 @@ def _storage(path: Path) -> Iterator[None]:
         raise StorageFailed(f"{path} could not be written: {error}") from error
 
 
-class RunStore:
+class StoreWriter:
     """Writes one run. Times are seconds since 1970. Nothing is on disk before `flush`, which writes all in
     one go.
 

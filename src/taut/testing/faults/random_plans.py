@@ -4,7 +4,7 @@ cut heals again: a run whose every worker died, or whose halves never meet again
 from __future__ import annotations
 
 from taut.core.messages import SUPERVISOR
-from taut.simulator.models.rng import Dice
+from taut.simulator.models.rng import Rng
 from taut.testing.fault_plan import FaultPlan
 
 MOST_FAULTS = 4
@@ -37,11 +37,11 @@ def random_plan(seed: int, workers: int, duration_s: float, strategy: str = "asy
     >>> random_plan(1, workers=4, duration_s=2.0) == random_plan(1, workers=4, duration_s=2.0)
     True
     """
-    draw = _Draw(Dice(seed, "plan", strategy), workers, duration_s)
+    draw = _Draw(Rng(seed, "plan", strategy), workers, duration_s)
     plan = FaultPlan(seed)
     for _ in range(1 + draw.dice.randrange(MOST_FAULTS)):
         plan = draw.one_more(plan)
-    away = Dice(seed, "away")
+    away = Rng(seed, "away")
     if strategy.partition(":")[0] == "sync" and duration_s > AWAY_S[1] and away.random() < 0.5:
         # Most of the workers go on without it, where any are lost (strategies/election/election.py).
         plan = plan.kill_supervisor(back_after_s=15.0 + away.randrange(6)).at(2.0 + away.randrange(10))
@@ -52,7 +52,7 @@ class _Draw:
     """The faults so far, as far as they bind the next ones. ``victims``: those who may die, in the order in which they
     do."""
 
-    def __init__(self, dice: Dice, workers: int, duration_s: float) -> None:
+    def __init__(self, dice: Rng, workers: int, duration_s: float) -> None:
         self.dice, self.workers, self.duration_s = dice, workers, duration_s
         everybody = list(range(workers))
         self.spared = {everybody.pop(dice.randrange(len(everybody))) for _ in range(min(SPARED, workers))}

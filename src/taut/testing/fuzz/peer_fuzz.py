@@ -47,7 +47,7 @@ from taut.testing.worlds.method_actor import Actor
 from taut.testing.worlds.method_world import MethodWorld
 from taut.transport.framing import encode, payload_count
 from taut.transport.memory import MemoryNetwork
-from taut.worker.comm.comm_thread import Node
+from taut.worker.comm.comm_thread import CommThread
 from taut.worker.comm.phase_protocol import Protocol
 
 COURIER = "courier"  # beside the strategies: a worker's end of the network
@@ -158,7 +158,7 @@ def _fuzz_courier(count: int, choose: random.Random, lies: Lies) -> None:
     def protocol() -> Protocol:
         return choose.choice((Channels(limit_nbytes=4000), parse("async").stream(b"".join, budget_nbytes=200)))
 
-    node = Node(mine, lambda _: protocol(), state_limit_nbytes=10_000)
+    node = CommThread(mine, lambda _: protocol(), state_limit_nbytes=10_000)
     node.seat(0, [wire.member(1)])
     for _ in range(count):
         what = choose.random()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from taut.errors import Misuse, TautError
 from taut.simulator.faults import newcomers
-from taut.simulator.models.rng import Dice
+from taut.simulator.models.rng import Rng
 from taut.strategies.compatibility import combine
 from taut.strategies.phases import parse_schedule
 from taut.strategies.registry import REGISTRY
@@ -80,7 +80,7 @@ def case_of(seed: int) -> Case:
     """
     turn = TURNS[seed % len(TURNS)]
     strategy = turn[seed // len(TURNS) % len(turn)]
-    dice = Dice(seed, "case")
+    dice = Rng(seed, "case")
     workers = 4 + dice.randrange(3)
     wishes = [(one, other) for one in TOPOLOGIES for other in CODECS]
     while True:
@@ -90,10 +90,10 @@ def case_of(seed: int) -> Case:
         except Misuse:
             continue  # those do not go together
         break
-    step_s = LONG_STEP_S if Dice(seed, "pace").randrange(LONG_STEPS_OF) == 0 else STEP_S
+    step_s = LONG_STEP_S if Rng(seed, "pace").randrange(LONG_STEPS_OF) == 0 else STEP_S
     plan = FaultPlan.random(seed, workers, STEPS * step_s, strategy)
     if turn is PHASES and not any(map(newcomers, plan.faults)):
-        plan = plan.join(1).at(round(0.8 * STEPS * step_s * Dice(seed, "arrival").random(), 3))
+        plan = plan.join(1).at(round(0.8 * STEPS * step_s * Rng(seed, "arrival").random(), 3))
     return Case(seed, strategy, topology, codec, workers, plan, step_s)
 
 

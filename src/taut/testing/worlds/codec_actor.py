@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from taut.codecs import Codec, Grid, merge, parse, snap, validate
-from taut.codecs.vector_codec import Coder
+from taut.codecs.vector_codec import VectorCodec
 from taut.codecs.wire.residual import bequest, read_bequest
 from taut.strategies.delivery.channels import ChannelsState
 from taut.testing.worlds.method_actor import Actor, Vector
@@ -65,7 +65,7 @@ class CoderActor(Actor):
 
     def __init__(self, rank: int, x: Vector, channels: ChannelsState, codec: Codec, workers: int) -> None:
         super().__init__(rank, x, channels)
-        self.coder = Coder(codec, len(x), seed=rank, workers=workers)
+        self.coder = VectorCodec(codec, len(x), seed=rank, workers=workers)
 
     def bequest(self) -> Iterator[bytes]:
         return self.coder.bequest()

@@ -22,10 +22,10 @@ from taut.strategies.api import (
     Finished,
     Heard,
     HeldUp,
+    MemberPlace,
     Method,
     MethodAction,
     MethodEvent,
-    Place,
     Placed,
     Proceed,
     Refuse,
@@ -101,8 +101,8 @@ class MethodWorld:
 
     # ------------------------------------------------------------------------------------------ what happens
 
-    def place(self, rank: int) -> Place:
-        return Place(rank, tuple(sorted(self.actors)), self.shape, self.version)
+    def place(self, rank: int) -> MemberPlace:
+        return MemberPlace(rank, tuple(sorted(self.actors)), self.shape, self.version)
 
     def take_step(self, rank: int) -> None:
         """The worker trains for one step, if it may, and tells its method; one that has ended takes an idle turn."""

@@ -11,13 +11,14 @@ from taut.transport.keys import JoinSecret, RunKeys, Token
 Standing = Literal["joiner", "member", "owner", "void", "stranger"]
 
 
-class Door:
+class AccessControl:
     """Judges client keys (z85). ``knows``: whether a key is that of a worker in the run; its token may have expired
     since it came, but when its connection breaks it comes back under its own key. ``clock``: seconds since 1970.
 
     >>> keys = RunKeys.generate().issue("guests", expires_at=50.0)
     >>> guest = Token.parse(keys.token_of("guests")).client_public.decode()
-    >>> [Door(keys, clock=lambda: now).standing(guest) for now in (49.0, 51.0)], Door(keys).standing("?" * 40)
+    >>> standings = [AccessControl(keys, clock=lambda: now).standing(guest) for now in (49.0, 51.0)]
+    >>> standings, AccessControl(keys).standing("?" * 40)
     (['joiner', 'void'], 'stranger')
     """
 

@@ -19,7 +19,7 @@ from taut.transport.zmq import options
 HWM = 4
 
 
-class Knocking:
+class AddressAnnouncer:
     """One connection to each of ``members``; ``knock`` says the same thing again, as often as it is called."""
 
     def __init__(self, keys: RunKeys, members: Sequence[Member]) -> None:

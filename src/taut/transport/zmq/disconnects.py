@@ -9,14 +9,14 @@ import zmq
 
 
 @dataclass(slots=True)
-class Closures:
+class Disconnects:
     """libzmq's monitor names the descriptor of a connection that was lost, and each message the one that it came by.
 
     A worker that reconnected in the meantime speaks by another descriptor: the end of its old one means nothing. As
     descriptors are used again, the end of one may be taken for that of its successor: the next message shows that
     this one lives. So all of this is a hint.
 
-    >>> closures = Closures()
+    >>> closures = Disconnects()
     >>> closures.came(b"a", 7), closures.came(b"b", 8), closures.came(b"a", 9)
     (None, None, None)
     >>> closures.lost(7), closures.lost(8), closures.lost(8)

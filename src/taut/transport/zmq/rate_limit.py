@@ -20,10 +20,10 @@ MOST_BUCKETS = 4096
 Who = TypeVar("Who", bound=Hashable)
 
 
-class Pace(Generic[Who]):
+class RateLimit(Generic[Who]):
     """``rate_per_s`` and ``burst`` are for each sender by itself. ``excess``: what was dropped, per sender.
 
-    >>> pace = Pace[int](rate_per_s=10.0, burst=2)
+    >>> pace = RateLimit[int](rate_per_s=10.0, burst=2)
     >>> [pace.admits(7, now) for now in (0.0, 0.0, 0.0, 0.1)], pace.excess[7]
     ([True, True, False, True], 1)
     """

@@ -15,10 +15,10 @@ from taut.transport.frame_packing import bundle, opened
 from taut.transport.framing import LIMIT_NBYTES
 from taut.transport.keys import RunKeys
 from taut.transport.zmq import options
-from taut.transport.zmq.access import Door
+from taut.transport.zmq.access import AccessControl
 from taut.transport.zmq.auth import Gatekeeper, guard
-from taut.transport.zmq.disconnects import Closures, happened
-from taut.transport.zmq.rate_limit import SMALL_NBYTES, Pace
+from taut.transport.zmq.disconnects import Disconnects, happened
+from taut.transport.zmq.rate_limit import SMALL_NBYTES, RateLimit
 from taut.transport.zmq.strangers import Strangers, cut, most_strangers, raise_limit
 from taut.transport.zmq.waker import Waker
 
@@ -47,9 +47,9 @@ class SupervisorSocket:
         self._closed = False
         self._waker = Waker()
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads=1)
-        self.door = Door(keys)
+        self.door = AccessControl(keys)
         self.orders: deque[tuple[bytes, list[bytes]]] = deque(maxlen=MOST_ORDERS)  # from the owner
-        self._pace = Pace[bytes](MESSAGES_PER_S, int(BURST_S * MESSAGES_PER_S))
+        self._pace = RateLimit[bytes](MESSAGES_PER_S, int(BURST_S * MESSAGES_PER_S))
         self._tokens: dict[bytes, str] = {}  # connection -> the token that it was made with
         self._gatekeeper = Gatekeeper(self._context, self.door.allows, patient=False, void=self.door.is_void)
         self._router = self._context.socket(zmq.ROUTER)
@@ -58,7 +58,7 @@ class SupervisorSocket:
         self._router.router_mandatory = True  # tell us when nobody is there, instead of dropping
         self._router.router_handover = True
         guard(self._router, keys.server_secret)
-        self._closures = Closures()
+        self._closures = Disconnects()
         self._strangers = Strangers(most_strangers(raise_limit()))
         self._monitor = self._router.get_monitor_socket(zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED)
         try:

@@ -22,7 +22,7 @@ _FAILED = zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL | zmq.EVENT_HANDSHAKE_FAILED_PROT
 _WATCHED = zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED | _FAILED
 
 
-class SupervisorLink:
+class ZmqSupervisorClient:
     """``socket`` carries the messages; ``monitor`` becomes readable when ``status`` may have changed.
 
     ``status`` is "refused" when something answers at the address but does not take this token: without it a

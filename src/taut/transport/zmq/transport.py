@@ -25,8 +25,8 @@ from taut.transport.keys import Token, WorkerKeys, is_public_key
 from taut.transport.transport import Envelope
 from taut.transport.zmq import options
 from taut.transport.zmq.auth import Gatekeeper, guard
-from taut.transport.zmq.rate_limit import SMALL_NBYTES, Pace
-from taut.transport.zmq.supervisor_client import Status, SupervisorLink
+from taut.transport.zmq.rate_limit import SMALL_NBYTES, RateLimit
+from taut.transport.zmq.supervisor_client import Status, ZmqSupervisorClient
 from taut.transport.zmq.waker import Waker
 
 # Messages queued per link and side; more belongs in the strategy's log, where updates can be merged.
@@ -64,10 +64,10 @@ class ZmqTransport:
         self._members: dict[int, Member] = {}
         self._ranks: dict[str, int] = {}  # public key -> rank: who may connect, and who a frame is from
         self._outgoing: dict[int, zmq.Socket[bytes]] = {}
-        self._pace = Pace[int](messages_per_s, int(BURST_S * messages_per_s))
+        self._pace = RateLimit[int](messages_per_s, int(BURST_S * messages_per_s))
         self._refused: set[int] = set()  # links whose last send found no room
         self._closed = False
-        self._supervisor: SupervisorLink | None = None
+        self._supervisor: ZmqSupervisorClient | None = None
         self._waker = Waker()
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads=1)
         if sys.platform == "linux":
@@ -83,7 +83,7 @@ class ZmqTransport:
         try:
             self._address = bind_endpoint(self._pull, bind, advertise, supervisor[0] if supervisor else None)
             if supervisor is not None:
-                self._supervisor = SupervisorLink(self._context, *supervisor, limit_nbytes)
+                self._supervisor = ZmqSupervisorClient(self._context, *supervisor, limit_nbytes)
                 self._outgoing[SUPERVISOR] = self._supervisor.socket
         except BaseException:
             self.close()

@@ -17,12 +17,12 @@ from taut.worker.checkpoints.writing import wake_gently
 Errand = Callable[[], None]
 
 
-class Errands:
+class BackgroundThread:
     """The thread ends when nobody holds this any more. An errand sees to its own errors; one that does not is a fault of
     ours: it is shown like that of any thread, and the next errand is done all the same.
 
     >>> done = threading.Event()
-    >>> errands = Errands("example")
+    >>> errands = BackgroundThread("example")
     >>> errands.hand(done.set); done.wait(10.0)
     True
     """

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 from taut.core.checkpoint_names import part_name
 from taut.core.messages import CheckpointBegun, CheckpointDone
 from taut.errors import Misuse, TautError
-from taut.worker.checkpoints.background import Errand, Errands
+from taut.worker.checkpoints.background import BackgroundThread, Errand
 from taut.worker.checkpoints.contents import contents, unsteady
 from taut.worker.checkpoints.file import part_views, write_views
 from taut.worker.checkpoints.gpu_copy import new_staging
@@ -32,12 +32,12 @@ from taut.worker.checkpoints.memory_copy import Copy, Memory, needed_nbytes
 from taut.worker.checkpoints.resume import Resumption
 from taut.worker.checkpoints.rng_states import put_back_random_states, random_states
 from taut.worker.checkpoints.tree import fold
-from taut.worker.checkpoints.writer_process import Scribe
+from taut.worker.checkpoints.writer_process import WriterProcess
 
 if TYPE_CHECKING:
     import torch
 
-    from taut.worker.session import Seat
+    from taut.worker.session import WorkerSession
     from taut.worker.torch_worker import TorchWorker
 
 Views = Callable[[], list[memoryview]]
@@ -58,12 +58,12 @@ def check_also(also: Mapping[str, Any]) -> None:
         fold(each.state_dict(), name, {}, blame=f"join(also={{{name!r}: ...}})")
 
 
-class Keeper:
+class Checkpointer:
     """``folder``: where checkpoints go; None: there are none. ``resumed``: the checkpoint that this run continues; its
     random states, schedulers and learning rates are put back when the first batch is handed out, so that what the script
     did before does not matter."""
 
-    def __init__(self, worker: TorchWorker, seat: Seat, folder: Path | None, also: Mapping[str, Any]) -> None:
+    def __init__(self, worker: TorchWorker, seat: WorkerSession, folder: Path | None, also: Mapping[str, Any]) -> None:
         self.worker, self.seat, self.folder, self.also = worker, seat, folder, dict(also)
         self.resumed: Resumption | None = seat.resumption
         self.taken = 0  # the number of the last one
@@ -73,8 +73,8 @@ class Keeper:
         self._spare: Memory | None = None  # of the last one
         self._copy: Copy | None = None  # which may not be complete yet
         self._writing = False  # from the copy's beginning on
-        self._errands = Errands("taut-checkpoint") if folder is not None else None
-        self._scribe = Scribe() if folder is not None else None
+        self._errands = BackgroundThread("taut-checkpoint") if folder is not None else None
+        self._scribe = WriterProcess() if folder is not None else None
         self._since_s = seat.node.clock.now()  # of the last one
         self._nbytes: int | None = None  # of memory that the last one needed
         self._staging = new_staging() if folder is not None and seat.arena.tensor.is_cuda else None

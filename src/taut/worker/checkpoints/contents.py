@@ -15,18 +15,18 @@ from taut.worker.checkpoints.tree import fold
 if TYPE_CHECKING:
     import torch
 
-    from taut.worker.session import Seat
+    from taut.worker.session import WorkerSession
     from taut.worker.torch_worker import TorchWorker
 
 
-def unsteady(seat: Seat) -> tuple[str, ...]:
+def unsteady(seat: WorkerSession) -> tuple[str, ...]:
     """How the names of tensors begin that change before the optimizer's step: in the forward pass (batch-norm statistics)
     or, where gradients are sent during the backward pass, with them."""
     return ("buffer.", "random.", "coder.", "method.") if seat.talk.exchanges_gradients else ("buffer.", "random.")
 
 
 def contents(
-    worker: TorchWorker, seat: Seat, also: Mapping[str, Any], states: dict[str, Any], tensors: dict[str, Any]
+    worker: TorchWorker, seat: WorkerSession, also: Mapping[str, Any], states: dict[str, Any], tensors: dict[str, Any]
 ) -> dict[str, Any]:
     """All that makes up this worker: its tensors, as they are, go to ``tensors``; the rest as what goes to JSON."""
     replica, arena, state = seat.replica, seat.arena, seat.replica.codec_state
@@ -63,7 +63,7 @@ def contents(
     }
 
 
-def _method(seat: Seat, tensors: dict[str, Any]) -> dict[str, Any]:
+def _method(seat: WorkerSession, tensors: dict[str, Any]) -> dict[str, Any]:
     """What the method remembers, of a worker that is alone. Of several, each is at another point of a round: they start
     from a point that all can agree on, the weights, and keep only what can go on from there."""
     state = getattr(seat.talk, "method_state", None)
@@ -74,7 +74,7 @@ def _method(seat: Seat, tensors: dict[str, Any]) -> dict[str, Any]:
     return remembered(state, tensors, "method", only)
 
 
-def _coder(seat: Seat, tensors: dict[str, Any]) -> dict[str, Any]:
+def _coder(seat: WorkerSession, tensors: dict[str, Any]) -> dict[str, Any]:
     """What a codec of gradients keeps for later, where ``sync`` has one."""
     coder = getattr(getattr(seat.talk, "local", None), "coder", None)
     state = None if coder is None else coder.__dict__.get("_state")

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from taut.core.checkpoint_names import DIGEST_NBYTES
 from taut.errors import StorageFailed
 from taut.worker.checkpoints.tree import unfold
-from taut.worker.checkpoints.writer_process import Scribe, ScribeLost
+from taut.worker.checkpoints.writer_process import WriterProcess, WriterProcessLost
 from taut.worker.checkpoints.writing import Writing
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def write_part(
     path: Path,
     document: Mapping[str, Any],
     tensors: Tensors,
-    by: Scribe | None = None,
+    by: WriterProcess | None = None,
     within_s: float | None = None,
 ) -> tuple[int, str]:
     """Write ``path`` whole or not at all: its size and its hash. ``StorageFailed`` where the disk does not let us.
@@ -77,12 +77,12 @@ def part_views(document: Mapping[str, Any], tensors: Tensors) -> list[memoryview
 
 
 def write_views(
-    path: Path, views: list[memoryview], by: Scribe | None = None, within_s: float | None = None
+    path: Path, views: list[memoryview], by: WriterProcess | None = None, within_s: float | None = None
 ) -> tuple[int, str]:
     """As ``write_part``."""
     nbytes = sum(map(len, views))
     if by is not None:
-        with contextlib.suppress(ScribeLost):
+        with contextlib.suppress(WriterProcessLost):
             return nbytes, by.write(path, views, DIGEST_NBYTES, within_s)
     return nbytes, _write_here(path, views)
 

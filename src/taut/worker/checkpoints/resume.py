@@ -24,7 +24,7 @@ from taut.errors import Misuse, StorageFailed
 from taut.strategies.compatibility import agrees
 from taut.worker.checkpoints.file import Part, read_part
 from taut.worker.checkpoints.reflect import recall
-from taut.worker.model.flat_params import Arena
+from taut.worker.model.flat_params import FlatParams
 from taut.worker.model.replica import Replica
 
 if TYPE_CHECKING:
@@ -216,7 +216,7 @@ def _digests(folder: Path) -> dict[int, str]:
         raise StorageFailed(f"{folder / MANIFEST} cannot be read: {error}") from None
 
 
-def check_model(part: Part, arena: Arena) -> None:
+def check_model(part: Part, arena: FlatParams) -> None:
     """``Misuse`` that names the first tensor in which the checkpoint's model is another one."""
     kept = [msgspec.convert(each, TensorSpec) for each in part.document["model"]]
     given = arena.specs()
@@ -240,7 +240,7 @@ def _describe(one: TensorSpec) -> str:
     return f"{one.part} tensor {one.name!r} of shape {shape} and type {one.dtype}{layout}"
 
 
-def _load_still(part: Part, arena: Arena) -> None:
+def _load_still(part: Part, arena: FlatParams) -> None:
     import torch
 
     with torch.no_grad():

@@ -26,16 +26,16 @@ AT_ONCE = 512  # buffers in one call of the system: it takes 1024
 PROGRAM = writing.__file__
 
 
-class ScribeLost(Exception):
+class WriterProcessLost(Exception):
     """The process that writes is not there: it could not be started, or somebody has ended it. You do not get to see it:
     the worker writes the file itself then."""
 
 
-class Scribe:
+class WriterProcess:
     """A writer, from now on until ``close``, or until nobody holds it any more.
 
     >>> import tempfile
-    >>> scribe = Scribe()
+    >>> scribe = WriterProcess()
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     digest = scribe.write(Path(folder) / "file", [memoryview(b"ta"), memoryview(b"ut")], digest_nbytes=4)
     ...     digest, (Path(folder) / "file").read_text()
@@ -48,11 +48,12 @@ class Scribe:
         self.close = weakref.finalize(self, _end, self._process, os.getpid())
 
     def write(self, path: Path, views: Sequence[memoryview], digest_nbytes: int, within_s: float | None = None) -> str:
-        """Write ``path`` whole or not at all: its hash. ``StorageFailed`` where the disk does not let us, ``ScribeLost``
-        where the writer is gone. ``within_s``: it gives way to others, the less the more of that has passed."""
+        """Write ``path`` whole or not at all: its hash. ``StorageFailed`` where the disk does not let us,
+        ``WriterProcessLost`` where the writer is gone. ``within_s``: it gives way to others, the less the more of that
+        has passed."""
         process = self._process
         if process is None or process.stdin is None or process.stdout is None:
-            raise ScribeLost
+            raise WriterProcessLost
         order = json.dumps(
             {
                 "path": os.path.abspath(path),
@@ -65,7 +66,7 @@ class Scribe:
             _send(process.stdin.fileno(), [memoryview(len(order).to_bytes(8, "little") + order), *views])
             answer = _answer(process.stdout.fileno())
         except (BrokenPipeError, ValueError) as error:
-            raise ScribeLost from error
+            raise WriterProcessLost from error
         if answer["error"]:
             raise StorageFailed(f"{path} could not be written: {answer['error']}")
         return str(answer["digest"])

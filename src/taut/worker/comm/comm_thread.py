@@ -34,16 +34,16 @@ from taut.errors import SupervisorLost
 from taut.strategies.delivery.channels import ChannelsState
 from taut.transport.transport import Transport
 from taut.worker.comm.commands import Advance, Command, Grant, PostIn, Say
-from taut.worker.comm.dispatcher import TICK_S, Courier
-from taut.worker.comm.phase_protocol import Protocol, Stage
-from taut.worker.comm.run_status import Facts
-from taut.worker.model.snapshot import State
+from taut.worker.comm.dispatcher import TICK_S, Dispatcher
+from taut.worker.comm.phase_protocol import PhaseProtocol, Protocol
+from taut.worker.comm.run_status import RunStatus
+from taut.worker.model.snapshot import Snapshot
 
 AGAIN_S = 5.0  # far beyond any round trip to a supervisor whose pulse is still felt
 LONGER = 4.0  # times the longest wait for others so far: something must have happened to them
 
 
-class Node(Courier):
+class CommThread(Dispatcher):
     """A courier with a thread of its own, and what the training thread asks of it."""
 
     def __init__(
@@ -74,7 +74,7 @@ class Node(Courier):
         self._rested = threading.Event()
         self._longest_s = 0.0  # wait for the others that came to its end
         self.aside: Callable[[], None] = _nothing  # done in every wait: somebody may be in the phase before still
-        self.complement: Callable[[State], State] = _as_it_is  # what goes with the weights to a newcomer
+        self.complement: Callable[[Snapshot], Snapshot] = _as_it_is  # what goes with the weights to a newcomer
         self._thread = threading.Thread(target=self._run, name="taut-communication", daemon=True)
 
     # ------------------------------------------------------------------------------------- the training thread
@@ -92,7 +92,7 @@ class Node(Courier):
         else:
             self.transport.close()
 
-    def retire(self) -> Stage:
+    def retire(self) -> PhaseProtocol:
         """This worker was given up: carry out what was asked for (what was published is in the log then), and close. The
         present phase's stage, as it is left."""
         with self._transport_lock:
@@ -142,11 +142,11 @@ class Node(Courier):
     def end(self) -> None:
         self._command(Ended())
 
-    def synced(self, stage: Stage, have: dict[int, int], tail: Sequence[Include]) -> None:
+    def synced(self, stage: PhaseProtocol, have: dict[int, int], tail: Sequence[Include]) -> None:
         """The state in this stage's phase is here. The run may have gone on to another meanwhile."""
         self._command(PostIn(stage, Synced(have, list(tail))))
 
-    def grant(self, state: State, have: dict[int, int]) -> None:
+    def grant(self, state: Snapshot, have: dict[int, int]) -> None:
         """The snapshot that ``snapshot_wanted`` asked for. It holds everything that ``take`` has returned."""
         self.handover.wanted = False
         self._command(Grant(self.complement(state), have))
@@ -155,7 +155,7 @@ class Node(Courier):
         """What has arrived and is to be included, in the order to include it."""
         return self.stages.take()
 
-    def post(self, to: int, note: Note, payload: bytes | memoryview, stage: Stage | None = None) -> None:
+    def post(self, to: int, note: Note, payload: bytes | memoryview, stage: PhaseProtocol | None = None) -> None:
         """A method's message to another worker. From any thread; reliable, in order."""
         self._commands.append(PostIn(stage or self.stage, Post(to, note, payload)))
         if threading.current_thread() is not self._thread:
@@ -201,7 +201,7 @@ class Node(Courier):
 
     def wait(
         self,
-        until: Callable[[Facts], bool],
+        until: Callable[[RunStatus], bool],
         idle: Callable[[], None],
         again: Callable[[], None] | None = None,
         needs_supervisor: bool = True,
@@ -290,5 +290,5 @@ def _nothing() -> None:
     pass
 
 
-def _as_it_is(state: State) -> State:
+def _as_it_is(state: Snapshot) -> Snapshot:
     return state

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from taut.core.events import Event, Post, Synced
 from taut.core.messages import Message
-from taut.worker.comm.phase_protocol import Protocol, Stage
-from taut.worker.model.snapshot import State
+from taut.worker.comm.phase_protocol import PhaseProtocol, Protocol
+from taut.worker.model.snapshot import Snapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class Say:
 class Grant:
     """A snapshot, for those who asked for one, and which updates it contains."""
 
-    state: State
+    state: Snapshot
     have: dict[int, int]
 
 
@@ -31,7 +31,7 @@ class Grant:
 class PostIn:
     """A method's message, or the news that the state is here, in this phase."""
 
-    stage: Stage
+    stage: PhaseProtocol
     event: Post | Synced
 
 

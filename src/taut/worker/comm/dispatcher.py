@@ -34,23 +34,23 @@ from taut.core.messages import (
     Welcome,
 )
 from taut.errors import MalformedMessage
-from taut.strategies.api import Place
+from taut.strategies.api import MemberPlace
 from taut.topologies.shape import Shape
 from taut.transport.framing import decode, encode, nbytes
 from taut.transport.transport import Envelope, Transport
 from taut.worker.comm.commands import Advance, Command, Grant, PostIn, Say
-from taut.worker.comm.election import Assembling
-from taut.worker.comm.phase_protocol import Protocol, Stage
-from taut.worker.comm.phase_protocols import Stages
-from taut.worker.comm.rejections import Refusals
-from taut.worker.comm.run_status import Facts
-from taut.worker.comm.state_transfer import Handover
-from taut.worker.comm.supervisor_client import SupervisorLink
+from taut.worker.comm.election import ElectionDriver
+from taut.worker.comm.phase_protocol import PhaseProtocol, Protocol
+from taut.worker.comm.phase_protocols import PhaseProtocols
+from taut.worker.comm.rejections import Rejections
+from taut.worker.comm.run_status import RunStatus
+from taut.worker.comm.state_transfer import StateTransfer
+from taut.worker.comm.supervisor_client import SupervisorClient
 
 TICK_S = 0.05
 
 
-class Courier:
+class Dispatcher:
     """``make_strategy`` is called with the ``Welcome`` once the supervisor admits this worker, and again where the run
     goes on to another phase before this worker is ready; ``statistics`` and ``sketch`` are asked for at every beat."""
 
@@ -66,12 +66,12 @@ class Courier:
     ) -> None:
         self.transport, self.make_strategy = transport, make_strategy
         self.clock = clock or MonotonicClock()
-        self.facts = Facts()
-        self.supervisor = SupervisorLink(transport, self.facts, self.clock, statistics, sketch)
-        self.handover = Handover(self.facts, self._send, state_limit_nbytes)
-        self.refusals = Refusals()  # of what others sent
-        self.stages = Stages(self.facts, self.clock, self._send, state_limit_nbytes, self.refusals)
-        self.assembling: Assembling | None = None  # where workers may agree on who is in the run
+        self.facts = RunStatus()
+        self.supervisor = SupervisorClient(transport, self.facts, self.clock, statistics, sketch)
+        self.handover = StateTransfer(self.facts, self._send, state_limit_nbytes)
+        self.refusals = Rejections()  # of what others sent
+        self.stages = PhaseProtocols(self.facts, self.clock, self._send, state_limit_nbytes, self.refusals)
+        self.assembling: ElectionDriver | None = None  # where workers may agree on who is in the run
         self.rank = -1
         self.workers = 1  # in the run, this one included
         self.bytes_sent = 0
@@ -80,7 +80,7 @@ class Courier:
 
     def assemble(self) -> None:
         """From now on this worker takes part where the others go on without a supervisor."""
-        assembling = Assembling(self.rank, self.supervisor, self._send_word, self._enter)
+        assembling = ElectionDriver(self.rank, self.supervisor, self._send_word, self._enter)
         self.supervisor.view = assembling.told
         self.assembling = assembling
 
@@ -98,15 +98,15 @@ class Courier:
         stage = self.stages.present
         return stage is not None and stage.bounded
 
-    def place(self, shape: Shape, phase: int) -> Place:
+    def place(self, shape: Shape, phase: int) -> MemberPlace:
         """Where this worker stands among those who are ready in ``phase``, by the last roster, wired as ``shape``."""
         roster = self.facts.roster
         assert roster is not None
         ready = {member.rank for member in roster.members if member.ready and member.first_phase <= phase}
-        return Place(self.rank, tuple(sorted(ready | {self.rank})), shape, roster.stamp)
+        return MemberPlace(self.rank, tuple(sorted(ready | {self.rank})), shape, roster.stamp)
 
     @property
-    def stage(self) -> Stage:
+    def stage(self) -> PhaseProtocol:
         """Of the present phase; there is one from the welcome on."""
         return self.stages.stage
 

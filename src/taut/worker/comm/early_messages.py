@@ -13,7 +13,7 @@ MOST = 4096
 Waiting = tuple[int, Tagged, list[bytes]]
 
 
-class Early:
+class EarlyMessages:
     """What does not fit into ``limit_nbytes``, or is one too many, is let fall: it is sent again."""
 
     def __init__(self, limit_nbytes: int) -> None:

@@ -10,26 +10,26 @@ import logging
 from collections.abc import Callable
 
 from taut.core.messages import Gone, Presence, Roster, View
-from taut.strategies.election.election import Answer, Assembly
-from taut.worker.comm.supervisor_client import SupervisorLink
+from taut.strategies.election.election import Answer, Election
+from taut.worker.comm.supervisor_client import SupervisorClient
 
 log = logging.getLogger("taut")
 LEFT_OUT = "silent, while no supervisor was heard"
 
 
-class Assembling:
+class ElectionDriver:
     """``send``: to another worker, or not; nothing is lost by it. ``enter``: a roster that the workers made. ``agreed``:
     the stamp of the last membership in which all members have told this worker where they stand."""
 
     def __init__(
         self,
         rank: int,
-        supervisor: SupervisorLink,
+        supervisor: SupervisorClient,
         send: Callable[[int, Presence], None],
         enter: Callable[[Roster], None],
     ) -> None:
         self.agreed = 0
-        self._assembly = Assembly(rank)
+        self._assembly = Election(rank)
         self._supervisor, self._send, self._enter = supervisor, send, enter
         self._roster: Roster | None = None
 

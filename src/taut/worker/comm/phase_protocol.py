@@ -20,7 +20,7 @@ Protocol = Broadcast | Channels
 Tagged = Updates | Report | Parcel | Receipt
 
 
-class Stage:
+class PhaseProtocol:
     """``phase`` numbers it. Deliveries wait in ``mail`` and (those of the average at its end) ``settling_mail``, or go to
     ``on_deliver`` at once, in the communication thread."""
 

@@ -28,26 +28,26 @@ from taut.core.events import (
 from taut.core.messages import Parcel, Updates
 from taut.errors import MalformedMessage
 from taut.worker.comm.backlog import Backlog
-from taut.worker.comm.early_messages import Early
-from taut.worker.comm.phase_protocol import Protocol, Stage, Tagged
-from taut.worker.comm.rejections import Refusals
-from taut.worker.comm.run_status import Facts
+from taut.worker.comm.early_messages import EarlyMessages
+from taut.worker.comm.phase_protocol import PhaseProtocol, Protocol, Tagged
+from taut.worker.comm.rejections import Rejections
+from taut.worker.comm.run_status import RunStatus
 
 SendTo = Callable[[int, Tagged, Sequence[bytes | memoryview]], bool]
 
 
-class Stages:
+class PhaseProtocols:
     """``send`` is to another worker; False: there is no room just now."""
 
-    def __init__(self, facts: Facts, clock: Clock, send: SendTo, limit_nbytes: int, refusals: Refusals) -> None:
+    def __init__(self, facts: RunStatus, clock: Clock, send: SendTo, limit_nbytes: int, refusals: Rejections) -> None:
         self._facts, self._clock, self._send, self._limit_nbytes = facts, clock, send, limit_nbytes
         self._refusals = refusals
-        self.present: Stage | None = None  # from the welcome on
-        self.former: Stage | None = None  # of the phase before: somebody may be behind, and need an answer
+        self.present: PhaseProtocol | None = None  # from the welcome on
+        self.former: PhaseProtocol | None = None  # of the phase before: somebody may be behind, and need an answer
         self.staleness = 1.0
         self.horizon = math.inf  # beyond it a worker's clock may not go (strategies that bound the delay)
         self.fastest = 0  # the largest clock that is known
-        self.early = Early(limit_nbytes)
+        self.early = EarlyMessages(limit_nbytes)
         self.members: dict[int, int] = {}  # the others in the run, and the phase in which each begins
         self.gone: set[int] = set()
         self.arrivals: deque[Include] = deque()
@@ -55,7 +55,7 @@ class Stages:
         self._rank = -1
 
     @property
-    def stage(self) -> Stage:
+    def stage(self) -> PhaseProtocol:
         assert self.present is not None
         return self.present
 
@@ -64,14 +64,14 @@ class Stages:
         state. ``synced``: it has it already."""
         self._rank = rank
         self.former = None
-        self._enter(Stage(phase, protocol, rank, synced, self._limit_nbytes))
+        self._enter(PhaseProtocol(phase, protocol, rank, synced, self._limit_nbytes))
 
     def advance(self, protocol: Protocol) -> None:
         """To the next phase."""
         self.former = self.stage
-        self._enter(Stage(self.stage.phase + 1, protocol, self._rank, True, self._limit_nbytes))
+        self._enter(PhaseProtocol(self.stage.phase + 1, protocol, self._rank, True, self._limit_nbytes))
 
-    def _enter(self, stage: Stage) -> None:
+    def _enter(self, stage: PhaseProtocol) -> None:
         """With all who are in the run by then, or have been."""
         self.arrivals.clear()
         self._backlog = Backlog(self._limit_nbytes)
@@ -138,7 +138,7 @@ class Stages:
             self.tell(event, self.former)
         self.tell(event)
 
-    def tell(self, event: Event, stage: Stage | None = None) -> None:
+    def tell(self, event: Event, stage: PhaseProtocol | None = None) -> None:
         """The present phase, or this one."""
         stage = stage or self.stage
         self._do(stage.on(event, self._clock.now()), stage)
@@ -150,7 +150,7 @@ class Stages:
             self.horizon, self.fastest = pace
             self._facts.note()
 
-    def _do(self, actions: list[Action], stage: Stage) -> None:
+    def _do(self, actions: list[Action], stage: PhaseProtocol) -> None:
         blocked: set[int] = set()
         for action in actions:
             match action:

@@ -13,10 +13,10 @@ MOST_TOLD = 16  # of the worst: a heartbeat stays small
 
 
 @dataclass
-class Refusals:
+class Rejections:
     """Counts since this worker came. From any thread: of two that write at once one count may be lost, and no more.
 
-    >>> refusals = Refusals()
+    >>> refusals = Rejections()
     >>> for _ in range(3):
     ...     refusals.add(2, "word for element 9 of a range of 8")
     >>> refusals.complaints({})

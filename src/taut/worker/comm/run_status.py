@@ -32,7 +32,7 @@ from taut.errors import Expelled, GivenUp, Refused
 
 
 @dataclass
-class Facts:
+class RunStatus:
     """Written by the communication thread under ``changed``, read by anyone. ``failure`` ends every wait."""
 
     changed: threading.Condition = field(default_factory=threading.Condition)

@@ -12,9 +12,9 @@ from taut.core.messages import StateChunk, StateRequest
 from taut.errors import MalformedMessage
 from taut.strategies.broadcast.state import BroadcastState
 from taut.strategies.delivery.channels import ChannelsState
-from taut.worker.comm.run_status import Facts
+from taut.worker.comm.run_status import RunStatus
 from taut.worker.comm.state_chunks import Donation, Fetch
-from taut.worker.model.snapshot import State, pack
+from taut.worker.model.snapshot import Snapshot, pack
 
 MOST_SNAPSHOTS = 16  # that one worker may ask for
 
@@ -22,11 +22,11 @@ Links = BroadcastState | ChannelsState
 Send = Callable[[int, StateRequest | StateChunk, Sequence[bytes]], object]
 
 
-class Handover:
+class StateTransfer:
     """``send`` is to another worker. ``wanted``: the training thread is to make a snapshot. ``phase``: this worker's; a
     state is of one phase, and who asks for a later one is answered when this worker is there."""
 
-    def __init__(self, facts: Facts, send: Send, limit_nbytes: int) -> None:
+    def __init__(self, facts: RunStatus, send: Send, limit_nbytes: int) -> None:
         self._facts, self._send, self._limit_nbytes = facts, send, limit_nbytes
         self.wanted = False
         self.phase = 0
@@ -61,7 +61,7 @@ class Handover:
             if self._asked[sender] > MOST_SNAPSHOTS:
                 raise MalformedMessage(f"the state was asked for {self._asked[sender]} times")
 
-    def grant(self, state: State, have: dict[int, int]) -> None:
+    def grant(self, state: Snapshot, have: dict[int, int]) -> None:
         """A snapshot was made, which contains the updates ``have``."""
         for rank, chunk, payload in self._donation.grant(pack(state), have):
             self._give(rank, chunk, payload)

@@ -33,7 +33,7 @@ from taut.core.messages import (
 from taut.errors import Refused, SupervisorLost
 from taut.transport.framing import encode
 from taut.transport.transport import Transport
-from taut.worker.comm.run_status import Facts
+from taut.worker.comm.run_status import RunStatus
 
 ADMISSION_S = 60.0  # for the first answer: nothing was measured yet
 QUIET_PULSES = 2.0
@@ -41,14 +41,14 @@ UNEASY = 2.0  # phi
 PATIENCE_S = 120.0  # for a supervisor that is gone to come back, where nothing else was said
 
 
-class SupervisorLink:
+class SupervisorClient:
     """``statistics`` and ``sketch`` are asked for at every heartbeat, ``standing`` when something may be lost; from the
     thread that communicates."""
 
     def __init__(
         self,
         transport: Transport,
-        facts: Facts,
+        facts: RunStatus,
         clock: Clock,
         statistics: Callable[[], Statistics],
         sketch: Callable[[], list[float]],
@@ -134,7 +134,7 @@ class SupervisorLink:
     # ----------------------------------------------------------------------------------------------- hearing
 
     def heard(self, message: Any, now: float) -> None:
-        """It said this: it lives. What it means for the run is for ``Facts``."""
+        """It said this: it lives. What it means for the run is for ``RunStatus``."""
         self.facts.answered_s = now
         if isinstance(message, Pulse):
             self._detector.beat(now)

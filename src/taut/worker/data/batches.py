@@ -20,7 +20,7 @@ LATER: Final = "later"
 
 
 @dataclass(frozen=True)
-class Plan:
+class BatchPlan:
     """Passes ``first`` to ``until - 1`` over ``length`` samples each, checked. ``last``: no other passes follow."""
 
     length: int
@@ -50,7 +50,7 @@ class LeaseSource(ABC):
     """The supervisor through a node or, for a worker alone, the worker itself."""
 
     @abstractmethod
-    def take(self, plan: Plan, ahead: bool = False) -> Lease | Literal["later"] | None:
+    def take(self, plan: BatchPlan, ahead: bool = False) -> Lease | Literal["later"] | None:
         """Return the next lease for the plan, or None when its passes are dealt out or the run is stopping.
 
         ``ahead``: never wait; return LATER where no lease is at hand."""
@@ -70,7 +70,7 @@ class OwnLeases(LeaseSource):
     def __init__(self) -> None:
         self._dealt = 0
 
-    def take(self, plan: Plan, ahead: bool = False) -> Lease | None:
+    def take(self, plan: BatchPlan, ahead: bool = False) -> Lease | None:
         epoch = max(self._dealt, plan.first)
         if epoch >= plan.until:
             return None
@@ -98,7 +98,7 @@ class Dealer:
         self._next_pass += max(0, count)
         return first, first + count
 
-    def indices(self, plan: Plan) -> Share:
+    def indices(self, plan: BatchPlan) -> Share:
         """Return this worker's batches of indices, pass after pass."""
         return Share(self, plan)
 
@@ -106,7 +106,7 @@ class Dealer:
         """Return how many samples the batches have that are being trained on; 0 if they did not come from here."""
         return sum(share.handed() for share in self.open)
 
-    def places(self, lease: Lease, plan: Plan) -> Indices:
+    def places(self, lease: Lease, plan: BatchPlan) -> Indices:
         """Return the samples of a lease."""
         known, places = self._orders.get(lease.epoch, (None, None))
         if places is None or known is not plan.order:
@@ -133,7 +133,7 @@ class Share(Iterator[Indices]):
     would have to wait it stops early; asked again, it goes on. ``over``: nothing follows.
     """
 
-    def __init__(self, dealer: Dealer, plan: Plan) -> None:
+    def __init__(self, dealer: Dealer, plan: BatchPlan) -> None:
         self._dealer, self._plan = dealer, plan
         self._batches: Iterator[Indices] = iter(())  # of the lease at hand
         self._handed: deque[tuple[Lease, int, bool]] = deque()  # of each batch: its lease, its samples, whether the last

@@ -11,11 +11,11 @@ import msgspec
 
 from taut.core.messages import Lease, LeaseDone, LeaseRequest, LeaseTaken, Reserve, own_lease
 from taut.core.sample_ranges import Span, joined, without
-from taut.worker.comm.run_status import Facts
-from taut.worker.data.batches import LATER, LeaseSource, Plan
+from taut.worker.comm.run_status import RunStatus
+from taut.worker.data.batches import LATER, BatchPlan, LeaseSource
 
 if TYPE_CHECKING:
-    from taut.worker.session import Seat
+    from taut.worker.session import WorkerSession
 
 REMEMBER_S = 60.0
 LEASES_AHEAD = 3
@@ -30,7 +30,7 @@ class SupervisorLeases(LeaseSource):
     either, but something of a later pass, a pass that may have a successor ends. What was ``left`` like that is asked for
     together with the next one: perhaps nobody has it."""
 
-    def __init__(self, seat: Seat, left: Plan | None = None) -> None:
+    def __init__(self, seat: WorkerSession, left: BatchPlan | None = None) -> None:
         self._seat = seat
         self.left = left
         self._asked = 0  # requests under way
@@ -66,7 +66,7 @@ class SupervisorLeases(LeaseSource):
             self._held = {number: lease for number, lease in self._held.items() if number in trained}
             return list(self._held)
 
-    def take(self, plan: Plan, ahead: bool = False) -> Lease | Literal["later"] | None:
+    def take(self, plan: BatchPlan, ahead: bool = False) -> Lease | Literal["later"] | None:
         facts = self._seat.node.facts
         self._note(plan)
         while True:
@@ -85,11 +85,11 @@ class SupervisorLeases(LeaseSource):
                 return None
             # what was set aside is not any more, or the supervisor has spoken: that came between
 
-    def _await(self, plan: Plan) -> None:
+    def _await(self, plan: BatchPlan) -> None:
         """Until there is a lease, or none will come."""
         seat = self._seat
 
-        def something(_: Facts) -> bool:
+        def something(_: RunStatus) -> bool:
             wanted = seat.keeper is not None and seat.keeper.can_take
             return self._answered(plan) or seat.announced or seat.node.supervisor.renewals != self._renewals or wanted
 
@@ -102,17 +102,17 @@ class SupervisorLeases(LeaseSource):
                 seat.keeper.while_waiting()
             self._ask(plan)
 
-    def _answered(self, plan: Plan) -> bool:
+    def _answered(self, plan: BatchPlan) -> bool:
         """Return whether a lease is at hand, or none will come."""
         at_hand = self._dealt(plan) is not None or self._reserved(plan) is not None
         return at_hand or self._dealt_out(plan) or self._seat.node.facts.stopping or self._goes_on(plan)
 
-    def _dealt(self, plan: Plan) -> Lease | None:
+    def _dealt(self, plan: BatchPlan) -> Lease | None:
         """The first lease at hand. One of a pass over other data, which came late, waits for the next such pass."""
         leases = self._seat.node.facts.leases
         return next((lease for lease in list(leases) if self._length(lease.epoch, plan) == plan.length), None)
 
-    def _take_dealt(self, plan: Plan) -> Lease | None:
+    def _take_dealt(self, plan: BatchPlan) -> Lease | None:
         facts = self._seat.node.facts
         with facts.changed:
             lease = self._dealt(plan)
@@ -125,7 +125,7 @@ class SupervisorLeases(LeaseSource):
             self._ask(plan)
         return lease
 
-    def _note(self, plan: Plan) -> None:
+    def _note(self, plan: BatchPlan) -> None:
         """How long its passes are."""
         last = self._lengths[-1] if self._lengths else (plan.first, plan.first, plan.length)
         if last[2] == plan.length:
@@ -133,40 +133,40 @@ class SupervisorLeases(LeaseSource):
         else:
             self._lengths = [*self._lengths[-MOST_LENGTHS:], (plan.first, plan.until, plan.length)]
 
-    def _length(self, epoch: int, plan: Plan) -> int:
+    def _length(self, epoch: int, plan: BatchPlan) -> int:
         """Of this pass; 0 where that is not known, since they differ and this one is still to come."""
         known = (length for first, until, length in reversed(self._lengths) if first <= epoch < until)
         return next(known, plan.length if len(self._lengths) == 1 else 0)
 
-    def _dealt_out(self, plan: Plan) -> bool:
+    def _dealt_out(self, plan: BatchPlan) -> bool:
         return plan.until - 1 in self._seat.node.facts.dealt_out
 
-    def _goes_on(self, plan: Plan) -> bool:
+    def _goes_on(self, plan: BatchPlan) -> bool:
         """Whether to end the pass though nobody said that it is dealt out: the supervisor is quiet, and there is
         something to go on with."""
         reserve = self._seat.node.facts.reserve
         later = reserve.length == plan.length and any(span[0] >= plan.until for span in reserve.spans)
         return later and not plan.last and self._seat.node.supervisor.quiet()
 
-    def _over(self, plan: Plan) -> None:
+    def _over(self, plan: BatchPlan) -> None:
         """The pass is, for this worker."""
         self._asked = 0
         self.left = None if self._dealt_out(plan) else replace(plan, first=self._first(plan))
 
-    def _first(self, plan: Plan) -> int:
+    def _first(self, plan: BatchPlan) -> int:
         """The first pass to ask for. Passes over data of different lengths cannot be asked for together."""
         left = self.left
         same = left is not None and (left.until, left.length) == (plan.first, plan.length)
         return left.first if left is not None and same else plan.first
 
-    def _reserved(self, plan: Plan) -> Span | None:
+    def _reserved(self, plan: BatchPlan) -> Span | None:
         """The first places that are set aside for this worker, of passes up to the last of the plan."""
         reserve = self._seat.node.facts.reserve
         spans = reserve.spans if reserve.length == plan.length else []
         mine = (span for span in spans if span[0] < plan.until and self._length(span[0], plan) == plan.length)
         return next(mine, None)
 
-    def _take_own(self, plan: Plan) -> Lease | None:
+    def _take_own(self, plan: BatchPlan) -> Lease | None:
         """A lease from there. The supervisor is told, before it can be told that a smaller reserve was seen."""
         node, facts = self._seat.node, self._seat.node.facts
         with facts.changed:
@@ -184,7 +184,7 @@ class SupervisorLeases(LeaseSource):
             node.say(LeaseTaken(lease, plan.length))
         return lease
 
-    def _ask(self, plan: Plan) -> None:
+    def _ask(self, plan: BatchPlan) -> None:
         """Keep ``LEASES_AHEAD`` answers under way or at hand. What was asked of a supervisor that died, or
         over a connection that broke, is asked again."""
         if self._seat.node.supervisor.renewals != self._renewals:
@@ -193,12 +193,12 @@ class SupervisorLeases(LeaseSource):
             self._asked += 1
             self._seat.node.say(self.request(plan))
 
-    def request(self, plan: Plan) -> LeaseRequest:
+    def request(self, plan: BatchPlan) -> LeaseRequest:
         """For this plan, and what was left before it."""
         first, least = self._first(plan), self._least_batches()
         return LeaseRequest(first, plan.length, plan.batch_size, plan.last, plan.until, least, plan.samples)
 
-    def _ask_again(self, plan: Plan) -> None:
+    def _ask_again(self, plan: BatchPlan) -> None:
         """A lease may have been lost with a connection that broke; one too many does no harm."""
         self._asked = 0
         self._ask(plan)

@@ -14,13 +14,14 @@ FEW = 4  # that tell how far they are apart
 MOST = 0.9  # of them: some were long for a reason of their own (a start, a validation), and would stay in mind for long
 
 
-class Waits:
+class AdaptiveTimeout:
     """The last ones, in seconds, of turns with data. ``steady``: they last as long as something that others do, again and
     again, so that one which takes longer than their spread explains is known to be late.
 
-    >>> Waits([0.5] * 18 + [3.0, 5.0]).too_long_s(), Waits([0.001]).too_long_s(), Waits().too_long_s()
+    >>> seen = AdaptiveTimeout([0.5] * 18 + [3.0, 5.0])
+    >>> seen.too_long_s(), AdaptiveTimeout([0.001]).too_long_s(), AdaptiveTimeout().too_long_s()
     (2.0, 0.25, inf)
-    >>> Waits([2.0] * 20, steady=True).too_long_s(), Waits([2.0] * 20).too_long_s()
+    >>> AdaptiveTimeout([2.0] * 20, steady=True).too_long_s(), AdaptiveTimeout([2.0] * 20).too_long_s()
     (2.25, 8.0)
     """
 

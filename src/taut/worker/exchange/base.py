@@ -6,14 +6,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from taut.worker.comm.run_status import Facts
-from taut.worker.model.snapshot import State
+from taut.worker.comm.run_status import RunStatus
+from taut.worker.model.snapshot import Snapshot
 
 if TYPE_CHECKING:
     import torch
 
 
-class Talk(ABC):
+class Exchange(ABC):
     """Everything here belongs to the training thread. ``sent`` and ``included`` count updates or turns."""
 
     sent = 0
@@ -21,7 +21,7 @@ class Talk(ABC):
     staleness = 1.0
     gathering = False  # gradients of several micro-batches, for a step that is still to come
     lacks_state = False  # the run's, when it starts: it comes in mid-run, and will be given it
-    took_over: Callable[[State], None] = staticmethod(lambda state: None)  # called when it was
+    took_over: Callable[[Snapshot], None] = staticmethod(lambda state: None)  # called when it was
     stepping_itself = False  # the optimizer's step that is being made is not the script's
     exchanges_gradients = False  # in `before_step`, and clips them where `worker.step` is asked to
 
@@ -60,7 +60,7 @@ class Talk(ABC):
         """While waiting for something else: include what comes, and serve whoever joins."""
 
     @abstractmethod
-    def wait(self, until: Callable[[Facts], bool], again: Callable[[], None]) -> None:
+    def wait(self, until: Callable[[RunStatus], bool], again: Callable[[], None]) -> None:
         """Wait for something of the supervisor's, calling ``again`` now and then, as long as that takes."""
 
     @abstractmethod

@@ -13,16 +13,16 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
-    from taut.worker.exchange.base import Talk
-    from taut.worker.exchange.rounds import Rounds
-    from taut.worker.model.flat_params import Arena
+    from taut.worker.exchange.base import Exchange
+    from taut.worker.exchange.rounds import RoundExchange
+    from taut.worker.model.flat_params import FlatParams
 
 
-def distillation_of(talk: Talk | None, arena: Arena | None, model: nn.Module) -> Distillation | None:
+def distillation_of(talk: Exchange | None, arena: FlatParams | None, model: nn.Module) -> Distillation | None:
     """The agreement term of a run whose method asks for one; None for all others."""
-    from taut.worker.exchange.rounds import Rounds
+    from taut.worker.exchange.rounds import RoundExchange
 
-    if isinstance(talk, Rounds) and isinstance(talk.method, Codistillation) and arena is not None:
+    if isinstance(talk, RoundExchange) and isinstance(talk.method, Codistillation) and arena is not None:
         return Distillation(model, arena, talk)
     return None
 
@@ -34,7 +34,7 @@ class Distillation:
     as in the pass it repeats, and the model's running ones are left alone.
     """
 
-    def __init__(self, model: nn.Module, arena: Arena, rounds: Rounds) -> None:
+    def __init__(self, model: nn.Module, arena: FlatParams, rounds: RoundExchange) -> None:
         self.model, self.arena, self.rounds = model, arena, rounds
         self._seen: tuple[Any, Mapping[str, Any], Any] | None = None
         self._repeating = False
@@ -137,7 +137,7 @@ def _tensor(output: Any) -> torch.Tensor | None:
     return next((part for part in parts if isinstance(part, torch.Tensor)), None)
 
 
-def _parameter_names(model: nn.Module, arena: Arena) -> list[str]:
+def _parameter_names(model: nn.Module, arena: FlatParams) -> list[str]:
     """In the order of the arena's vector."""
     names = {id(parameter): name for name, parameter in model.named_parameters()}
     return [names[id(parameter)] for parameter in arena.parameters]

@@ -18,14 +18,14 @@ from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 from taut.errors import Misuse, Stopping
-from taut.strategies.allreduce.compressed_group import Gathering, pays
+from taut.strategies.allreduce.compressed_group import CompressedGroup, pays
 from taut.strategies.allreduce.round_agreement import NEW
 from taut.strategies.allreduce.sync import Sync
-from taut.strategies.allreduce.sync_state import Averaging, Wish
-from taut.worker.comm.run_status import Facts
+from taut.strategies.allreduce.sync_state import SyncState, Wish
+from taut.worker.comm.run_status import RunStatus
 from taut.worker.exchange.buckets import GradientBuckets
-from taut.worker.exchange.newcomer_state import Handing
-from taut.worker.exchange.rounds import Rounds
+from taut.worker.exchange.newcomer_state import NewcomerState
+from taut.worker.exchange.rounds import RoundExchange
 from taut.worker.model.hyperparameters import Hyperparameters
 from taut.worker.model.optimizers import members_of
 from taut.worker.model.vector_views import Gradients
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     import torch
 
     from taut.topologies.shape import Shape
-    from taut.worker.comm.comm_thread import Node
+    from taut.worker.comm.comm_thread import CommThread
     from taut.worker.model.replica import Replica
     from taut.worker.time_split import Stopwatch
 
@@ -42,12 +42,12 @@ log = logging.getLogger(__name__)
 FORWARD_SHARE = 1 / 3  # of a step's computing: backward takes about twice as long
 
 
-class GradientRounds(Rounds):
+class GradientExchange(RoundExchange):
     """Drives ``Sync``. The optimizer is known from ``attach`` on, before ``start``."""
 
     method: Sync
     local: Gradients
-    _state: Averaging
+    _state: SyncState
     exchanges_gradients = True
 
     _optimizer: torch.optim.Optimizer
@@ -67,7 +67,7 @@ class GradientRounds(Rounds):
         self.local.owners = self._owners(optimizer)
         self._all = range(len(members))
         self._sent_as: dict[int, int] = {}  # per parameter that was sent during backward: its gradient's version
-        self._handing = Handing(self)
+        self._handing = NewcomerState(self)
 
     def _owners(self, optimizer: torch.optim.Optimizer) -> list[int]:
         """Return, for each parameter of the arena, the number of the optimizer that has it."""
@@ -231,7 +231,7 @@ class GradientRounds(Rounds):
             if not lane.launched:
                 self.local.fetch(lane.first, lane.last)
         coder = self.local.coder
-        if coder is not None and isinstance(self._state.lanes[0].machine, Gathering):
+        if coder is not None and isinstance(self._state.lanes[0].machine, CompressedGroup):
             self.watch.charge("merge")
             coder.prepare(self.local.x, self._turn_samples)
 
@@ -256,7 +256,7 @@ class GradientRounds(Rounds):
             self._step_others(())
             self.watch.charge("merge")
 
-    def _breathe(self, until: Callable[[Facts], bool]) -> None:
+    def _breathe(self, until: Callable[[RunStatus], bool]) -> None:
         if self._state.rate is None:  # nobody has data
             super()._breathe(until)
 
@@ -277,10 +277,10 @@ class GradientRounds(Rounds):
             parameter.grad = None
 
 
-def gradient_rounds(method: Sync, replica: Replica, node: Node, shape: Shape, watch: Stopwatch) -> GradientRounds:
+def gradient_rounds(method: Sync, replica: Replica, node: CommThread, shape: Shape, watch: Stopwatch) -> GradientExchange:
     """The driver that ``method`` asks for: our own all-reduce, or that of torch.distributed."""
     if method.backend is None:
-        return GradientRounds(method, replica, node, shape, watch)
-    from taut.worker.exchange.torch_distributed import TorchGroupRounds
+        return GradientExchange(method, replica, node, shape, watch)
+    from taut.worker.exchange.torch_distributed import TorchDistributedExchange
 
-    return TorchGroupRounds(method, replica, node, shape, watch)
+    return TorchDistributedExchange(method, replica, node, shape, watch)

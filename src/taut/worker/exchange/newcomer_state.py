@@ -19,16 +19,16 @@ from taut.worker.model.training_state import load_training, pack_training
 if TYPE_CHECKING:
     import torch
 
-    from taut.worker.exchange.gradients import GradientRounds
+    from taut.worker.exchange.gradients import GradientExchange
 
 log = logging.getLogger("taut")
 STATES = 8  # times the weights and buffers: no optimizer's state is larger
 
 
-class Handing:
+class NewcomerState:
     """Of the worker whose ``talk`` this is. ``also``: what the script named, beside model and optimizer."""
 
-    def __init__(self, talk: GradientRounds) -> None:
+    def __init__(self, talk: GradientExchange) -> None:
         self.talk = talk
         self.also: Mapping[str, Any] = {}
         self._starting = False

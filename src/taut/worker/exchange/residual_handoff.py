@@ -6,23 +6,23 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from taut.strategies.delivery.residual_handoff import KINDS, Inheritance
+from taut.strategies.delivery.residual_handoff import KINDS, ResidualHandoff
 from taut.topologies.shapes.basic import Complete
 
 if TYPE_CHECKING:
     from taut.core.events import Deliver
     from taut.strategies.api import Tell
-    from taut.worker.comm.comm_thread import Node
-    from taut.worker.comm.run_status import Facts
+    from taut.worker.comm.comm_thread import CommThread
+    from taut.worker.comm.run_status import RunStatus
 
 
-class Bequest:
-    """Drives an ``Inheritance`` on ``node``, in the phase that this is made in. ``take`` makes a part of what another
+class ResidualHandoffDriver:
+    """Drives an ``ResidualHandoff`` on ``node``, in the phase that this is made in. ``take`` makes a part of what another
     worker left one's own, in the thread that hands messages over."""
 
-    def __init__(self, node: Node, take: Callable[[bytes], None]) -> None:
+    def __init__(self, node: CommThread, take: Callable[[bytes], None]) -> None:
         self.node, self.stage = node, node.stage
-        self._inheritance = Inheritance(take)
+        self._inheritance = ResidualHandoff(take)
         self._lock = threading.Lock()
 
     def heard(self, item: Deliver) -> bool:
@@ -46,7 +46,7 @@ class Bequest:
             with self._lock:
                 self._post(self._inheritance.placed(members))
 
-        def over(facts: Facts) -> bool:
+        def over(facts: RunStatus) -> bool:
             return self._inheritance.done or facts.over(self.stage.phase)
 
         self.node.wait(over, look)

@@ -25,11 +25,11 @@ from taut.strategies.api import (
     Tell,
 )
 from taut.topologies.shape import Shape
-from taut.worker.comm.comm_thread import AGAIN_S, Node
-from taut.worker.comm.run_status import Facts
-from taut.worker.exchange.adaptive_timeout import Waits
-from taut.worker.exchange.base import Talk
-from taut.worker.exchange.residual_handoff import Bequest
+from taut.worker.comm.comm_thread import AGAIN_S, CommThread
+from taut.worker.comm.run_status import RunStatus
+from taut.worker.exchange.adaptive_timeout import AdaptiveTimeout
+from taut.worker.exchange.base import Exchange
+from taut.worker.exchange.residual_handoff import ResidualHandoffDriver
 from taut.worker.model.optimizers import members_of
 from taut.worker.model.replica import Replica
 from taut.worker.model.vector_views import Gradients, Weights
@@ -41,11 +41,11 @@ if TYPE_CHECKING:
 Seen = TypeVar("Seen")
 
 
-class Rounds(Talk):
+class RoundExchange(Exchange):
     """Drives ``method`` on ``node``. All of it belongs to the training thread, but for a ``concurrent`` method's
     messages, which the communication thread hands over at once; ``_lock`` keeps the two apart."""
 
-    def __init__(self, method: Method, replica: Replica, node: Node, shape: Shape, watch: Stopwatch) -> None:
+    def __init__(self, method: Method, replica: Replica, node: CommThread, shape: Shape, watch: Stopwatch) -> None:
         self.method, self.replica, self.node, self.shape, self.watch = method, replica, node, shape, watch
         of_gradients = method.vector == "gradients"
         self.local: Weights | Gradients = Gradients(replica.arena) if of_gradients else Weights(replica)
@@ -58,9 +58,9 @@ class Rounds(Talk):
         self._last_figures: dict[str, float] = {}
         self._early: list[Deliver] = []  # what others, who started before, told a concurrent method
         self.stage = node.stage  # of the phase that this is the talk of
-        self.bequest = Bequest(node, self._inherit)
-        self._waits = {spare: Waits(steady=spare) for spare in (False, True)}
-        self._wanted: Callable[[Facts], bool] | None = None  # what a worker without data waits for, in idle turns
+        self.bequest = ResidualHandoffDriver(node, self._inherit)
+        self._waits = {spare: AdaptiveTimeout(steady=spare) for spare in (False, True)}
+        self._wanted: Callable[[RunStatus], bool] | None = None  # what a worker without data waits for, in idle turns
         self._held: tuple[float, int, bool] | None = None  # since when, among which members, and whether it was spare
         if method.concurrent:
             self.stage.on_deliver = self._deliver
@@ -132,7 +132,7 @@ class Rounds(Talk):
         if self.included != before and not self.finished:
             self.local.put_back()  # else what a method that never waits was told now would be gone with the next fetch
 
-    def wait(self, until: Callable[[Facts], bool], again: Callable[[], None]) -> None:
+    def wait(self, until: Callable[[RunStatus], bool], again: Callable[[], None]) -> None:
         if not self.method.lockstep:
             self.node.wait(until, self.idle, again)
             return
@@ -199,7 +199,7 @@ class Rounds(Talk):
                 self._waits[spare].add(self.node.clock.now() - began_s)
             self._held = None
 
-    def _may_go_on(self, facts: Facts) -> bool:
+    def _may_go_on(self, facts: RunStatus) -> bool:
         """Also a worker that is to leave, and has nothing to lose by it."""
         return self.proceed or (facts.leave is not None and self.method.dispensable(self._state))
 
@@ -210,7 +210,7 @@ class Rounds(Talk):
         """A turn without data, for the others' sake."""
         self._turn(0, 0.0)
 
-    def _breathe(self, until: Callable[[Facts], bool]) -> None:
+    def _breathe(self, until: Callable[[RunStatus], bool]) -> None:
         """Between two turns without data: wait for something to happen."""
         self.node.pause(self.catch_up, lambda: until(self.node.facts))
 
@@ -262,7 +262,7 @@ class Rounds(Talk):
     def _share(self) -> None:
         """Until what this worker did is with the others, in turns without data where they wait for its turns."""
 
-        def shared(facts: Facts) -> bool:
+        def shared(facts: RunStatus) -> bool:
             return not self._owing() or facts.over(self.stage.phase)
 
         while not shared(self.node.facts):

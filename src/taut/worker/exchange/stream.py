@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from taut.errors import MalformedMessage
-from taut.worker.comm.comm_thread import Node
-from taut.worker.comm.run_status import Facts
-from taut.worker.exchange.base import Talk
-from taut.worker.exchange.residual_handoff import Bequest
-from taut.worker.exchange.stream_turns import Participant
+from taut.worker.comm.comm_thread import CommThread
+from taut.worker.comm.run_status import RunStatus
+from taut.worker.exchange.base import Exchange
+from taut.worker.exchange.residual_handoff import ResidualHandoffDriver
+from taut.worker.exchange.stream_turns import StreamTurns
 from taut.worker.model.replica import Replica
 from taut.worker.time_split import Stopwatch
 
@@ -20,14 +20,14 @@ MOST_STEPS_PER_TURN = 8
 ALONE_STEPS_PER_TURN = 8  # of a worker that has nobody to tell: fixed, not measured, so that its run repeats itself
 
 
-class Streaming(Talk):
+class StreamExchange(Exchange):
     """Drives ``replica`` on ``node``, whose strategy is a ``Broadcast``. Nobody waits, unless the strategy bounds the
     delay: then this worker has a clock, and after each step waits until the strategy's horizon reaches it."""
 
-    def __init__(self, replica: Replica, node: Node, watch: Stopwatch) -> None:
+    def __init__(self, replica: Replica, node: CommThread, watch: Stopwatch) -> None:
         self.replica, self.node, self.watch = replica, node, watch
-        self.participant = Participant(replica, node, watch)
-        self.bequest = Bequest(node, replica.inherit)
+        self.participant = StreamTurns(replica, node, watch)
+        self.bequest = ResidualHandoffDriver(node, replica.inherit)
         self.clock = 0
         self._steps = 0
         self._steps_per_turn = 1
@@ -76,7 +76,7 @@ class Streaming(Talk):
         self.participant.idle()
         self._rest()
 
-    def wait(self, until: Callable[[Facts], bool], again: Callable[[], None]) -> None:
+    def wait(self, until: Callable[[RunStatus], bool], again: Callable[[], None]) -> None:
         self.node.wait(until, self.idle, again)
         self._hold()
 
@@ -90,7 +90,7 @@ class Streaming(Talk):
     def _hold(self) -> None:
         """Wait until the strategy lets this worker go on."""
 
-        def may_go(facts: Facts) -> bool:
+        def may_go(facts: RunStatus) -> bool:
             return self.clock <= self.node.stages.horizon or facts.stopping
 
         if not may_go(self.node.facts):

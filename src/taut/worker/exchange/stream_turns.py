@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from taut.errors import MalformedMessage
-from taut.worker.comm.comm_thread import Node
+from taut.worker.comm.comm_thread import CommThread
 from taut.worker.standalone.worker import Worker
 from taut.worker.time_split import Stopwatch
 
 
-class Participant:
+class StreamTurns:
     """Drives ``worker`` on ``node``. All its methods belong to the training thread."""
 
-    def __init__(self, worker: Worker, node: Node, watch: Stopwatch | None = None) -> None:
+    def __init__(self, worker: Worker, node: CommThread, watch: Stopwatch | None = None) -> None:
         self.worker, self.node = worker, node
         self.watch = watch or Stopwatch()
         self.have: dict[int, int] = {}  # included, per origin

@@ -14,7 +14,7 @@ from taut.core.events import Deliver
 from taut.core.messages import Note
 from taut.errors import Misuse, PeerLost
 from taut.strategies.allreduce.group import OWN_NUMBERS
-from taut.worker.exchange.gradients import GradientRounds
+from taut.worker.exchange.gradients import GradientExchange
 
 if TYPE_CHECKING:
     import torch
@@ -23,7 +23,7 @@ PATIENCE = datetime.timedelta(minutes=5)  # torch's own default is 30: too long 
 RENDEZVOUS = "rendezvous"
 
 
-class TorchGroupRounds(GradientRounds):
+class TorchDistributedExchange(GradientExchange):
     """Turns are all-reduces of one buffer: samples * gradients, then what ``Group`` and ``Sync`` send with them."""
 
     _members: tuple[int, ...] = ()

@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 LINE_NBYTES = 64
 
 
-class Arena:
+class FlatParams:
     """Moves the ``trained`` parameters of ``model`` into one vector: by default, all that require gradients.
 
     ``vector`` is what codecs work on: a NumPy view of the same memory on the CPU, the tensor itself on a GPU.
 
     >>> import torch
     >>> layer = torch.nn.Linear(3, 2)
-    >>> arena = Arena(layer)
+    >>> arena = FlatParams(layer)
     >>> arena.vector[:] = 1.0
     >>> layer.weight.sum().item(), arena.size
     (6.0, 8)

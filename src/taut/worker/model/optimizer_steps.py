@@ -16,7 +16,7 @@ from taut.worker.model.model_checks import ModelGuard, WeightSample
 from taut.worker.model.optimizers import members_of
 
 if TYPE_CHECKING:
-    from taut.worker.session import Seat
+    from taut.worker.session import WorkerSession
     from taut.worker.torch_worker import TorchWorker
 
 ONE_EVALUATION = ("torch.optim.", "taut.optim.")  # optimizers that call a closure once, before they do anything
@@ -25,7 +25,7 @@ ONE_EVALUATION = ("torch.optim.", "taut.optim.")  # optimizers that call a closu
 class OptimizerSteps:
     """The hooks of ``worker``; ``seat``: its place in a run of several, if it has one."""
 
-    def __init__(self, worker: TorchWorker, seat: Seat | None, guard: ModelGuard) -> None:
+    def __init__(self, worker: TorchWorker, seat: WorkerSession | None, guard: ModelGuard) -> None:
         self._worker, self._seat, self._guard = worker, seat, guard
         self._sample: WeightSample | None = None
         self._unexchanged: set[int] = set()  # the optimizers that the script stepped since the last exchange

@@ -11,9 +11,9 @@ import numpy as np
 from taut.codecs import Codec, Grid, sketch, snap
 from taut.codecs.wire.residual import bequest, read_bequest
 from taut.errors import MalformedMessage, NonFiniteUpdate
-from taut.worker.model.flat_params import Arena
+from taut.worker.model.flat_params import FlatParams
 from taut.worker.model.fragments import ENCODE_SHARE, fragment, fragments, least_fragments
-from taut.worker.model.snapshot import State
+from taut.worker.model.snapshot import Snapshot
 from taut.worker.standalone.worker import Vector, Worker
 from taut.worker.time_split import Stopwatch
 
@@ -24,7 +24,7 @@ class Replica(Worker):
     """``emit`` scans one fragment of the arena per step, in turn; the slack absorbs the wait. How many fragments there
     are follows from measurement: as few as keep encoding within ``ENCODE_SHARE`` of a step."""
 
-    def __init__(self, arena: Arena, codec: Codec, talks: bool = True, watch: Stopwatch | None = None) -> None:
+    def __init__(self, arena: FlatParams, codec: Codec, talks: bool = True, watch: Stopwatch | None = None) -> None:
         self.arena, self.codec = arena, codec
         self.talks = talks  # in the codec's words: there are shared weights beside the worker's own
         watch = watch or Stopwatch()
@@ -51,7 +51,7 @@ class Replica(Worker):
         arena = self.arena
         self.codec_state = self.codec.start(arena.vector, workers, self.grid, shapes=arena.shapes, seed=self.seed)
 
-    def join(self, state: State, workers: int) -> None:
+    def join(self, state: Snapshot, workers: int) -> None:
         """Take over the run's state."""
         self._alone = workers == 1
         self.grid, vector = self._read(state)
@@ -62,7 +62,7 @@ class Replica(Worker):
         else:
             self.arena.load(vector)
 
-    def _read(self, state: State) -> tuple[Grid, Vector]:
+    def _read(self, state: Snapshot) -> tuple[Grid, Vector]:
         """The grid and the weights in a donor's state. ``MalformedMessage`` if they are another model's."""
         try:
             grid = Grid.unpack(state.grid, self.arena.names)
@@ -73,7 +73,7 @@ class Replica(Worker):
             raise MalformedMessage(f"a state of {weights:g} weights; this model has {self.arena.size}")
         return grid, np.frombuffer(state.vector, np.float32)
 
-    def succeed(self, former: Replica, state: State, returns: str) -> None:
+    def succeed(self, former: Replica, state: Snapshot, returns: str) -> None:
         """This worker was given up and came back: take over the run's ``state``, but for what it brings along: what its
         codec has not sent ("sum"), its own weights ("mix"), or nothing ("take")."""
         if returns == "take":
@@ -160,10 +160,10 @@ class Replica(Worker):
         self.settle()
         self.talks = False
 
-    def state(self) -> State:
+    def state(self) -> Snapshot:
         vector = self.arena.host(self.shared()).tobytes()
         assert self.grid is not None
-        return State(vector, self.arena.still_bytes(), self.grid.pack())
+        return Snapshot(vector, self.arena.still_bytes(), self.grid.pack())
 
     def digest(self) -> str:
         """The hash of the shared weights, to the last bit."""

@@ -20,7 +20,7 @@ class _Header(msgspec.Struct, frozen=True, array_like=True):
 
 
 @dataclass(frozen=True)
-class State:
+class Snapshot:
     """``vector``: the shared weights; ``still``: frozen parameters and buffers; ``grid``: of the sums; ``tail``: updates
     in the weights that not everybody may have yet (``Synced``); ``training``: the optimizer's state and what goes with
     it, where all must make the same steps (``training_state.py``); ``steps``: how far the donor is in the run's present
@@ -34,9 +34,9 @@ class State:
     steps: int = 0
 
 
-def pack(state: State) -> bytes:
+def pack(state: Snapshot) -> bytes:
     """
-    >>> state = State(b"abcd", b"e", {"sizes": [1]}, (Include(3, 1, 2, b"xy"),), b"f", steps=7)
+    >>> state = Snapshot(b"abcd", b"e", {"sizes": [1]}, (Include(3, 1, 2, b"xy"),), b"f", steps=7)
     >>> unpack(pack(state)) == state
     True
     """
@@ -47,7 +47,7 @@ def pack(state: State) -> bytes:
     return b"".join(parts + [item.payload for item in state.tail])
 
 
-def unpack(data: bytes | memoryview) -> State:
+def unpack(data: bytes | memoryview) -> Snapshot:
     """The state in ``data``, or ``MalformedMessage``. Its weights are views of ``data``, not copies."""
     view = memoryview(data)
     try:
@@ -66,4 +66,4 @@ def unpack(data: bytes | memoryview) -> State:
         Include(origin, lo, hi, bytes(payload))
         for (origin, lo, hi, _), payload in zip(header.tail, parts[3:], strict=True)
     )
-    return State(parts[0], parts[1], header.grid, tail, parts[2], header.steps)
+    return Snapshot(parts[0], parts[1], header.grid, tail, parts[2], header.steps)

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from taut.codecs import Codec, merge, validate
-from taut.codecs.vector_codec import Coder
+from taut.codecs.vector_codec import VectorCodec
 from taut.errors import NonFiniteUpdate
 from taut.strategies.allreduce.sync_state import Wish
-from taut.worker.model.flat_params import Arena, shaped
+from taut.worker.model.flat_params import FlatParams, shaped
 from taut.worker.model.replica import Replica
 from taut.worker.standalone.worker import Vector
 from taut.worker.time_split import Stopwatch
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from taut.worker.codec_costs.shadow import Shadow
 
 
-class ArenaCoder(Coder):
+class FlatParamsCodec(VectorCodec):
     """For vectors in the arena's order: encoding is charged as such, and what is not finite named."""
 
-    def __init__(self, codec: Codec, arena: Arena, watch: Stopwatch, seed: int, workers: int) -> None:
+    def __init__(self, codec: Codec, arena: FlatParams, watch: Stopwatch, seed: int, workers: int) -> None:
         super().__init__(codec, arena.size, arena.shapes, seed, workers)
         self.arena, self.watch = arena, watch
         self._prepared: bytes | None = None
@@ -65,7 +65,7 @@ class Weights:
     """The arena itself on the CPU; on a GPU a copy, fetched before a turn and put back after it. ``coder``: the run's
     codec, for methods that compress vectors."""
 
-    coder: ArenaCoder | None = None
+    coder: FlatParamsCodec | None = None
 
     def __init__(self, replica: Replica) -> None:
         self.replica, self.arena = replica, replica.arena
@@ -132,9 +132,9 @@ class Gradients:
     gradients for optimizers whose ``steps`` is set are fetched. Gradients that others have computed for another optimizer
     are put back, too, and what was in their place is laid ``aside``."""
 
-    coder: ArenaCoder | None = None
+    coder: FlatParamsCodec | None = None
 
-    def __init__(self, arena: Arena) -> None:
+    def __init__(self, arena: FlatParams) -> None:
         self.wishes = [Wish([0.0])]
         self.owners = [0] * len(arena.sizes)
         self.aside: list[tuple[torch.nn.Parameter, torch.Tensor | None]] = []

@@ -10,12 +10,12 @@ from taut.errors import Misuse
 from taut.strategies.broadcast.asynchronous import Asynchronous
 from taut.topologies.user_topology import Topology
 from taut.transport.memory import MemoryNetwork
-from taut.worker.comm.comm_thread import Node
-from taut.worker.exchange.stream_turns import Participant
+from taut.worker.comm.comm_thread import CommThread
+from taut.worker.exchange.stream_turns import StreamTurns
 from taut.worker.standalone.worker import Worker
 
 
-def run(topology: Topology[Worker], iterations: int) -> list[Participant]:
+def run(topology: Topology[Worker], iterations: int) -> list[StreamTurns]:
     """Run ``iterations`` of every worker, each at its own pace, then drain.
 
     What a worker publishes goes to its neighbours, and no further. The first error of any worker is raised here.
@@ -29,11 +29,11 @@ def run(topology: Topology[Worker], iterations: int) -> list[Participant]:
     members = [Member(rank, transports[rank].address, "") for rank in ranks]
     participants, errors = [], []
     for rank in ranks:
-        node = Node(transports[rank], lambda _: Asynchronous(merge))
+        node = CommThread(transports[rank], lambda _: Asynchronous(merge))
         node.seat(rank, [members[other] for other in topology.neighbours(rank)])
-        participants.append(Participant(topology.workers[rank], node))
+        participants.append(StreamTurns(topology.workers[rank], node))
 
-    def work(participant: Participant) -> None:
+    def work(participant: StreamTurns) -> None:
         try:
             for _ in range(iterations):
                 participant.turn()

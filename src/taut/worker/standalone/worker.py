@@ -10,7 +10,7 @@ import numpy.typing as npt
 from taut.codecs.wire.payload import Header, Kind, build, header, read
 from taut.codecs.wire.validate import validate
 from taut.errors import MalformedMessage
-from taut.worker.model.snapshot import State
+from taut.worker.model.snapshot import Snapshot
 
 Vector = npt.NDArray[np.float32]
 
@@ -56,10 +56,10 @@ class Worker(ABC):
             raise MalformedMessage(f"an update of kind {header(payload).kind.name} for a worker without a codec")
         self.include(read(payload, np.float32, size), sender)
 
-    def state(self) -> State:
+    def state(self) -> Snapshot:
         """Everything a worker that joins later needs."""
         raise TypeError(f"{type(self).__name__} has no state(): nobody can join it in mid-run")
 
-    def load(self, state: State) -> None:
+    def load(self, state: Snapshot) -> None:
         """Take over another worker's state."""
         raise TypeError(f"{type(self).__name__} has no load(): it cannot join in mid-run")

@@ -14,21 +14,32 @@
 ``FORMS`` maps the kind on the wire to its form.
 """
 
-from taut.codecs.wire.layouts.base import DenseForm, Form, SparseForm
-from taut.codecs.wire.layouts.dct import Cosines
-from taut.codecs.wire.layouts.fp8 import Eighths
-from taut.codecs.wire.layouts.fp16_bf16 import Brains, Halves
-from taut.codecs.wire.layouts.int_levels import Levels
-from taut.codecs.wire.layouts.low_rank import LowRank
-from taut.codecs.wire.layouts.onebit import Columns
-from taut.codecs.wire.layouts.seeded_sparse import Seeded
-from taut.codecs.wire.layouts.sign_bits import Votes
-from taut.codecs.wire.layouts.sparse import Sparse
+from taut.codecs.wire.layouts.base import DenseLayout, Layout, SparseLayout
+from taut.codecs.wire.layouts.dct import DctLayout
+from taut.codecs.wire.layouts.fp8 import Fp8Layout
+from taut.codecs.wire.layouts.fp16_bf16 import Bf16Layout, Fp16Layout
+from taut.codecs.wire.layouts.int_levels import IntLevelsLayout
+from taut.codecs.wire.layouts.low_rank import LowRankLayout
+from taut.codecs.wire.layouts.onebit import OneBitLayout
+from taut.codecs.wire.layouts.seeded_sparse import SeededLayout
+from taut.codecs.wire.layouts.sign_bits import SignBitsLayout
+from taut.codecs.wire.layouts.sparse import IndexedLayout
 from taut.codecs.wire.payload import Kind
 
-FORMS: dict[Kind, Form] = {
+FORMS: dict[Kind, Layout] = {
     form.kind: form
-    for form in (Halves(), Brains(), Eighths(), Levels(), Sparse(), Seeded(), Votes(), Columns(), LowRank(), Cosines())
+    for form in (
+        Fp16Layout(),
+        Bf16Layout(),
+        Fp8Layout(),
+        IntLevelsLayout(),
+        IndexedLayout(),
+        SeededLayout(),
+        SignBitsLayout(),
+        OneBitLayout(),
+        LowRankLayout(),
+        DctLayout(),
+    )
 }
 
-__all__ = ["FORMS", "DenseForm", "Form", "SparseForm"]
+__all__ = ["FORMS", "DenseLayout", "Layout", "SparseLayout"]

@@ -20,7 +20,7 @@ Body = npt.NDArray[np.uint8]
 F32 = npt.NDArray[np.float32]
 
 
-class Form(ABC):
+class Layout(ABC):
     kind: ClassVar[Kind]
 
     @abstractmethod
@@ -32,7 +32,7 @@ class Form(ABC):
         """Return by how much an element may change, at most, for a body that was checked. Cheaper than decoding it."""
 
 
-class DenseForm(Form):
+class DenseLayout(Layout):
     """A number for every element of the range."""
 
     @abstractmethod
@@ -42,7 +42,7 @@ class DenseForm(Form):
         thread asks for which does not change them."""
 
 
-class SparseForm(Form):
+class SparseLayout(Layout):
     """A number for some elements."""
 
     @abstractmethod

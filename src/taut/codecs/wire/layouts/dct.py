@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from taut.codecs.math.dct import CHUNK, LIMIT, POINTS
-from taut.codecs.wire.layouts.base import F32, Body, DenseForm, check_count, check_length, largest, part
+from taut.codecs.wire.layouts.base import F32, Body, DenseLayout, check_count, check_length, largest, part
 from taut.codecs.wire.payload import Header, Kind
 from taut.errors import MalformedMessage
 
@@ -36,7 +36,7 @@ def top_of_line(top: int) -> int:
     return min(POINTS, max(1, top // 8))
 
 
-class Cosines(DenseForm):
+class DctLayout(DenseLayout):
     kind: ClassVar[Kind] = Kind.COSINES
 
     def check(self, head: Header, body: Body) -> None:

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from taut.codecs.parallel import over
-from taut.codecs.wire.layouts.base import F32, Body, DenseForm, check_count, check_length, largest, part
+from taut.codecs.wire.layouts.base import F32, Body, DenseLayout, check_count, check_length, largest, part
 from taut.codecs.wire.payload import CHUNK, Header, Kind
 from taut.errors import MalformedMessage
 
@@ -27,7 +27,7 @@ LEAST, MOST = 1, 127 + 112  # a float32's exponent as it is written, of the leas
 U16 = npt.NDArray[np.uint16]
 
 
-class Halves(DenseForm):
+class Fp16Layout(DenseLayout):
     kind: ClassVar[Kind] = Kind.HALVES
 
     def check(self, head: Header, body: Body) -> None:
@@ -59,7 +59,7 @@ class Halves(DenseForm):
         return part(body, np.float32, 0, blocks), part(body, np.uint16, 4 * blocks, head.length)
 
 
-class Brains(DenseForm):
+class Bf16Layout(DenseLayout):
     kind: ClassVar[Kind] = Kind.BRAINS
 
     def check(self, head: Header, body: Body) -> None:

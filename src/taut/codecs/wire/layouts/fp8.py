@@ -17,7 +17,7 @@ from typing import ClassVar
 import numpy as np
 
 from taut.codecs.parallel import over
-from taut.codecs.wire.layouts.base import F32, Body, DenseForm, check_count, check_finite, check_length, largest, part
+from taut.codecs.wire.layouts.base import F32, Body, DenseLayout, check_count, check_finite, check_length, largest, part
 from taut.codecs.wire.payload import CHUNK, Header, Kind
 from taut.errors import MalformedMessage
 
@@ -25,7 +25,7 @@ BLOCK = 128
 GREATEST = 448
 
 
-class Eighths(DenseForm):
+class Fp8Layout(DenseLayout):
     kind: ClassVar[Kind] = Kind.EIGHTHS
 
     def check(self, head: Header, body: Body) -> None:

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from taut.codecs.wire.layouts.base import F32, Body, DenseForm, check_count, check_finite, check_length, largest, part
+from taut.codecs.wire.layouts.base import F32, Body, DenseLayout, check_count, check_finite, check_length, largest, part
 from taut.codecs.wire.payload import CHUNK, Header, Kind
 from taut.errors import MalformedMessage
 
@@ -70,7 +70,7 @@ def width_of(levels: int) -> int:
     return next(width for width in WIDTHS if levels < 1 << (width - 1))
 
 
-class Levels(DenseForm):
+class IntLevelsLayout(DenseLayout):
     kind: ClassVar[Kind] = Kind.LEVELS
 
     def check(self, head: Header, body: Body) -> None:

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from taut.codecs.wire.layouts.base import (
     F32,
     Body,
-    DenseForm,
+    DenseLayout,
     at_or_after,
     check_count,
     check_finite,
@@ -65,7 +65,7 @@ def product(p: Any, q: Any, out: Any) -> None:
         out += p[k][:, None] * q[k]
 
 
-class LowRank(DenseForm):
+class LowRankLayout(DenseLayout):
     kind: ClassVar[Kind] = Kind.LOWRANK
 
     def check(self, head: Header, body: Body) -> None:

@@ -15,7 +15,7 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from taut.codecs.wire.layouts.base import F32, Body, DenseForm, at_or_after, check_count, check_length, largest, part
+from taut.codecs.wire.layouts.base import F32, Body, DenseLayout, at_or_after, check_count, check_length, largest, part
 from taut.codecs.wire.layouts.sign_bits import check_spare
 from taut.codecs.wire.payload import CHUNK, Header, Kind
 from taut.errors import MalformedMessage
@@ -41,7 +41,7 @@ class _Parts:
     bits: Body
 
 
-class Columns(DenseForm):
+class OneBitLayout(DenseLayout):
     kind: ClassVar[Kind] = Kind.COLUMNS
 
     def check(self, head: Header, body: Body) -> None:

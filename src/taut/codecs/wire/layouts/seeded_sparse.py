@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from taut.codecs.wire.layouts.base import F32, Body, SparseForm, check_finite, check_length, largest, part
+from taut.codecs.wire.layouts.base import F32, Body, SparseLayout, check_finite, check_length, largest, part
 from taut.codecs.wire.payload import Header, Kind
 from taut.errors import MalformedMessage
 
@@ -34,7 +34,7 @@ def strided(start: int, stride: int, count: int, length: int) -> npt.NDArray[np.
     return places.view(np.int64)
 
 
-class Seeded(SparseForm):
+class SeededLayout(SparseLayout):
     kind: ClassVar[Kind] = Kind.SEEDED
 
     def check(self, head: Header, body: Body) -> None:

@@ -11,7 +11,7 @@ from typing import ClassVar
 import numpy as np
 
 from taut.codecs.parallel import over
-from taut.codecs.wire.layouts.base import F32, Body, DenseForm, check_count, check_length
+from taut.codecs.wire.layouts.base import F32, Body, DenseLayout, check_count, check_length
 from taut.codecs.wire.payload import CHUNK, Header, Kind
 from taut.errors import MalformedMessage
 
@@ -40,7 +40,7 @@ def check_spare(head: Header, bits: Body) -> None:
         raise MalformedMessage(f"a {head.kind.name} payload with bits beyond its range")
 
 
-class Votes(DenseForm):
+class SignBitsLayout(DenseLayout):
     kind: ClassVar[Kind] = Kind.VOTES
 
     def check(self, head: Header, body: Body) -> None:

@@ -7,12 +7,12 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from taut.codecs.wire.layouts.base import F32, Body, SparseForm, check_finite, check_length, largest, part
+from taut.codecs.wire.layouts.base import F32, Body, SparseLayout, check_finite, check_length, largest, part
 from taut.codecs.wire.payload import Header, Kind
 from taut.errors import MalformedMessage
 
 
-class Sparse(SparseForm):
+class IndexedLayout(SparseLayout):
     kind: ClassVar[Kind] = Kind.SPARSE
 
     def check(self, head: Header, body: Body) -> None:
