@@ -66,7 +66,7 @@ check: $(VENV)/.taut-dev
 	$(BIN)/python -m pytest $(SIDE_BY_SIDE)
 
 soak: $(VENV)/.taut-demo
-	$(BIN)/python -m taut.testing.soak.soak --plans $(PLANS) $(ARGS)
+	$(BIN)/python -m taut.testing.soak --plans $(PLANS) $(ARGS)
 
 bench: $(VENV)/.taut-dev
 	@for script in $(BENCHES); do echo "== $$script"; $(BIN)/python $$script || exit 1; done
