@@ -125,5 +125,9 @@ def _remedy(entry: EntryPoint) -> str:
     return f"mend it, or pip uninstall {entry.dist.name}" if entry.dist else ""
 
 
-TRANSPORTS: Registry[Any] = Registry("taut.transports", {})
+TRANSPORTS: Registry[Any] = Registry(
+    "taut.transports",
+    {"zmq": "transport.zmq.factory:Zmq", "memory": "transport.memory:Memory"},
+    bases=("transport.transport:TransportFactory",),
+)
 ENGINES: Registry[Any] = Registry("taut.engines", {"local": "engines.local:LocalEngine"})

@@ -57,6 +57,7 @@ class Broadcast:
     ``keep_nbytes`` bounds what is kept of another origin's updates: what does not fit is sent again later.
     ``compares``: workers notice an origin that sends different updates to different workers (``hash_chains.py``)."""
 
+    complete: ClassVar[bool] = True  # every update reaches every worker
     bounded: ClassVar[bool] = False  # a worker may have to wait: see `horizon`
     returns: ClassVar[Literal["sum", "mix"]] = "sum"  # see `Method.returns`
 
