@@ -28,7 +28,7 @@ from taut.strategies.phases import Phase, parse_schedule
 from taut.strategies.registry import Choice, on_topology
 from taut.topologies.registry import parse as parse_topology
 from taut.worker.comm.comm_thread import CommThread
-from taut.worker.comm.phase_protocol import Protocol
+from taut.worker.comm.phase_protocols import Protocol
 from taut.worker.exchange.base import Exchange
 from taut.worker.exchange.gradients import gradient_rounds
 from taut.worker.exchange.rounds import RoundExchange
