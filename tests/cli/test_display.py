@@ -13,13 +13,12 @@ from hypothesis import strategies as st
 from rich.console import Console
 from typer.testing import CliRunner
 
-from taut.cli.display import Display, fitting, replicas_text, show_outcome
-from taut.cli.format import outcome_record, size, time_split
 from taut.cli.main import app
-from taut.cli.options import plain
+from taut.cli.output.display import Display, fitting, replicas_text, show_outcome
+from taut.cli.output.format import outcome_record, size, time_split
 from taut.core.messages import Statistics
 from taut.supervisor.metrics import PARTS, cluster_rate, compression, total
-from taut.supervisor.storage.store_writer import StoreWriter
+from taut.supervisor.storage.store_writer import StoreWriter, plain
 from taut.supervisor.view import ClusterView, Event, Outcome, Validation, WorkerRow
 
 seconds = st.just(0.0) | st.floats(1e-3, 1e6)

@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
+from taut.config import PATIENCE_S
 from taut.errors import Misuse, StorageFailed, Superseded
 from taut.specs import parse_interval
 from taut.supervisor.checkpoints.folder import Found, Launch
-from taut.supervisor.run.plan import PATIENCE_S, RunPlan
+from taut.supervisor.run.plan import RunPlan
 from taut.supervisor.storage.journal import Journal
 from taut.supervisor.storage.previous_run import KEYS_FILE, PreviousRun
 from taut.supervisor.storage.run_lock import RunLock

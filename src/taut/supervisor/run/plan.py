@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from taut.config import PATIENCE_S
 from taut.specs import Interval
-
-PATIENCE_S = 120.0  # where the user says nothing else; workers have as much with a supervisor
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +25,7 @@ class RunPlan:
     checkpoint_every: Interval | None = None
     topology: str = "complete"  # who hears whom
     majority: bool = False  # in lock-step: of two halves that cannot hear each other, one at most goes on
-    patience_s: float = PATIENCE_S  # for workers without whom the run cannot go on
+    patience_s: float = float(PATIENCE_S)  # for workers without whom the run cannot go on
 
     @property
     def elects(self) -> bool:

@@ -12,8 +12,8 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from taut.cli.format import compression, duration_text, score_text, size, time_split, times
-from taut.cli.progress import RecentRates, progress_bar, progress_text
+from taut.cli.output.format import compression, duration_text, score_text, size, time_split, times
+from taut.cli.output.progress_bar import RecentRates, progress_bar, progress_text
 from taut.core.messages import Statistics
 from taut.supervisor.metrics import PARTS, cluster_rate, rate, total
 from taut.supervisor.view import ClusterView, Outcome, WorkerRow, grouped

@@ -7,9 +7,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from taut.cli.display import exchange_text, worker_table
-from taut.cli.format import score_text, time_split, validation_record
-from taut.cli.options import results
+from taut.cli.output.console import results
+from taut.cli.output.display import exchange_text, worker_table
+from taut.cli.output.format import score_text, time_split, validation_record
 from taut.simulator.faults import fault_text, kind_of
 from taut.supervisor.metrics import compression, rate, total
 from taut.supervisor.view import WorkerRow
