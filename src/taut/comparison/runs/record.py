@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.metadata
 import math
-import os
 import platform
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ import msgspec
 from taut.comparison.runs.history import Moment, last_loss
 from taut.comparison.runs.job import Job
 from taut.comparison.runs.matrix import Cell
+from taut.core.files import write_atomically
 from taut.core.messages import Statistics
 from taut.supervisor.metrics import PARTS, cluster_rate, compression, total
 
@@ -157,11 +157,9 @@ def keep(folder: Path, name: str, record: RunRecord) -> None:
 
 
 def write(path: Path, data: bytes) -> None:
-    """To a file beside it first, then under its own name."""
+    """Write ``data``, whole or not at all; the folder is made where it is missing."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(path.name + ".part")
-    part.write_bytes(data)
-    os.replace(part, path)
+    write_atomically(path, data)
 
 
 def differing_versions(records: Iterable[RunRecord]) -> dict[str, list[str]]:
