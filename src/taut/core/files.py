@@ -23,7 +23,7 @@ class AtomicFile:
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     with AtomicFile(f"{folder}/a") as file:
     ...         file.write(b"te"); file.write(b"xt"); os.listdir(folder) == ["a"]
-    ...     os.listdir(folder), open(f"{folder}/a").read()
+    ...     with open(f"{folder}/a") as found: os.listdir(folder), found.read()
     2
     2
     False

@@ -19,10 +19,11 @@ from taut.cli.launch import check_joined, report_failures
 from taut.cli.options import OUTPUT, RUN, Given, Json, Quiet, Start, with_flags
 from taut.cli.output.console import notes, print_json, results, set_up_log
 from taut.cli.output.display import Display, split_text
-from taut.cli.output.format import compression, scores_text, size, time_split, times, validation_record
+from taut.cli.output.format import compression, scores_text, time_shares, times, validation_record
 from taut.config import Settings
 from taut.core.messages import Statistics
 from taut.errors import Misuse
+from taut.quantities import size
 from taut.supervisor.metrics import cluster_rate, total
 from taut.supervisor.view import Outcome
 
@@ -186,8 +187,8 @@ def record(settings: Settings, epochs: int, cluster: Trained, single: Trained, p
         "bytes_dense": together.bytes_dense,
         "compression": compression(together),
         "staleness": together.staleness,
-        "time_split": time_split(together),
-        "time_split_single": time_split(total(single.workers)),
+        "time_split": time_shares(together),
+        "time_split_single": time_shares(total(single.workers)),
         "replicas_identical": cluster.outcome.identical,
         "validation": validation_record(cluster.outcome.validation),
         "consensus_distance": cluster.outcome.consensus,

@@ -7,7 +7,7 @@ from rich.markup import escape
 from taut.cli.options import Given, Json, RunName, with_flags
 from taut.cli.output.console import print_json, results
 from taut.cli.output.display import worker_table
-from taut.cli.output.format import duration_text, public, score_text, time_split, worker_record
+from taut.cli.output.format import duration_text, public, score_text, time_shares, worker_record
 from taut.cli.run_folder import find_run
 from taut.core.messages import Statistics
 from taut.supervisor.metrics import cluster_rate, compression, total
@@ -61,7 +61,7 @@ def as_object(record: RunRecord) -> dict[str, object]:
         "bytes_sent": together.bytes_sent,
         "bytes_dense": together.bytes_dense,
         "compression": compression(together),
-        "time_split": time_split(together),
+        "time_split": time_shares(together),
         "replicas_identical": record.summary.identical,
         "worker_count": len(workers),
         "workers": [worker_record(row) for row in workers],

@@ -29,8 +29,8 @@ EVERYWHERE = "0.0.0.0"
 
 
 @with_flags(
-    "workers strategy topology codec finish seed checkpoint_every keep_checkpoints bind port advertise transport dashboard "
-    "name runs_dir config log"
+    "workers strategy topology codec finish seed checkpoint_every keep_checkpoints bind port advertise transport "
+    "dashboard name runs_dir config log"
 )
 def supervisor(
     *,

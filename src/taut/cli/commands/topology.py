@@ -14,8 +14,8 @@ from rich.table import Table
 from taut.cli.completion import complete_topology
 from taut.cli.options import OUTPUT, Json
 from taut.cli.output.console import notes, print_json, results
-from taut.cli.output.format import size
 from taut.errors import Misuse, StorageFailed
+from taut.quantities import size
 from taut.topologies import Graph, Shape, check, parse, spec
 from taut.topologies.shapes.edge_list import resolve
 

@@ -18,10 +18,10 @@ from taut.cli.demo.figures import Training, read_notes, sentences
 from taut.cli.launch import Ended, check_joined, report_failures
 from taut.cli.output.console import print_json, results
 from taut.cli.output.display import Display
-from taut.cli.output.format import size
 from taut.config import Settings, cores
 from taut.early_sigint import INTERRUPTED
 from taut.errors import RunFailed
+from taut.quantities import size
 from taut.supervisor.metrics import total
 from taut.supervisor.view import Outcome
 

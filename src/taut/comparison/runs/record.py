@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.metadata
-import math
 import platform
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -17,7 +16,7 @@ from taut.comparison.runs.job import Job
 from taut.comparison.runs.matrix import Cell
 from taut.core.files import write_atomically
 from taut.core.messages import Statistics
-from taut.supervisor.metrics import PARTS, cluster_rate, compression, total
+from taut.supervisor.metrics import cluster_rate, compression, time_split, total
 
 PACKAGES = ("taut", "torch", "numpy", "numba", "pyzmq", "msgspec")
 
@@ -110,25 +109,6 @@ def of_workers(workers: Iterable[Statistics], history: tuple[Moment, ...]) -> di
         "history": history,
         "loss": last_loss(history),
     }
-
-
-def known(value: float | None) -> float | None:
-    """A figure, None for what is not finite: JSON has no word for that.
-
-    >>> known(0.5), known(float("nan"))
-    (0.5, None)
-    """
-    return float(value) if value is not None and math.isfinite(value) else None
-
-
-def time_split(worker: Statistics) -> dict[str, float]:
-    """Seconds by kind of work; they sum to the worker's wall time.
-
-    >>> time_split(Statistics(wall_s=10.0, compute_s=7.5, wait_s=2.0))["other"]
-    0.5
-    """
-    parts = {part: float(getattr(worker, f"{part}_s")) for part in PARTS}
-    return parts | {"other": max(0.0, worker.wall_s - sum(parts.values()))}
 
 
 def versions() -> dict[str, str]:
