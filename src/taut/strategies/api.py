@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from taut.core.events import Ended, Heard, Tell
 from taut.errors import Misuse
+from taut.strategies.info import StrategyInfo
 from taut.strategies.local import Local
 
 if TYPE_CHECKING:
@@ -36,25 +37,6 @@ if TYPE_CHECKING:
     from taut.topologies.shape import Shape
 
 __all__ = ["Ended", "Heard", "Local", "Tell", "Vector"]  # from other files, for those who write a method
-
-# Of ``taut.codecs.REGISTRY``, which strategies do not import; a test compares the two.
-OWN_CODECS = ("tether", "threshold", "dense")
-COMPRESSORS = (
-    "topk",
-    "fp16",
-    "bf16",
-    "int8",
-    "fp8",
-    "onebit",
-    "sign",
-    "qsgd",
-    "terngrad",
-    "dgc",
-    "randomk",
-    "powersgd",
-    "demo",
-)
-CODECS = (*OWN_CODECS, *COMPRESSORS)
 
 
 @lru_cache(maxsize=64)
@@ -157,11 +139,12 @@ class Method(ABC):
 
     ``vector``: what x is. ``consensus``: after ``Finished`` all replicas are equal. ``topologies``: the shapes it is
     meant for (empty: any). ``directed``: whether it works on directed graphs. ``codecs``: those it can use, its own
-    choice first. ``streams``: it talks in what the codec emits of the weights; else a codec that is not dense is a
-    ``coder`` of its local's, for vectors.
+    choice first (``info.ANY_CODEC``, ``ANY_COMPRESSOR``). ``streams``: it talks in what the codec emits of the weights;
+    else a codec that is not dense is a ``coder`` of its local's, for vectors.
     """
 
     name: ClassVar[str]
+    info: ClassVar[StrategyInfo] = StrategyInfo()
     paper: ClassVar[str] = ""
     vector: ClassVar[Literal["weights", "gradients"]] = "weights"
     consensus: ClassVar[bool] = False
@@ -188,6 +171,11 @@ class Method(ABC):
     # have alike, and what is each one's own. The rest begins anew.
     keeps_common: ClassVar[tuple[str, ...]] = ()
     keeps_own: ClassVar[tuple[str, ...]] = ()
+
+    @property
+    def summed_numbers(self) -> int:
+        """Return how many numbers the method sums beside a vector, in an all-reduce; 0: it has no all-reduce."""
+        return 0
 
     @abstractmethod
     def start(self, place: MemberPlace, local: Local) -> Any:
