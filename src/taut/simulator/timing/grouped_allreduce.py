@@ -66,11 +66,15 @@ class Gathered:
         extra: Sequence[float] = (),
         keeps: bool = False,
     ) -> list[Tell]:
-        self.done = False
+        self.done, self._values = False, values
         mine = np.empty(self.length + OWN_NUMBERS + len(extra), np.float32)
         np.multiply(values, np.float32(weight), out=mine[: self.length])
         mine[self.length :] = (weight, float(ending), 1.0, *extra)
         return [Tell(TOGETHER, Note("begin", self.completed + 1, self.lane), mine.tobytes())]
+
+    def let_go(self) -> Vector:
+        """Return a copy of the values, for a worker that trains on while its round is held up."""
+        return self._values.copy()
 
     def hears(self, note: Note) -> bool:
         return note.kind == SUM and note.part == self.lane
