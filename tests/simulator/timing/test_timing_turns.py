@@ -1,4 +1,4 @@
-"""Turns where only time is simulated go as they do in the runtime: nobody stands still, leaves early or waits for ever."""
+"""Turns where only time is simulated go as in the runtime: nobody stands still, leaves early or waits for ever."""
 
 from __future__ import annotations
 

@@ -139,8 +139,7 @@ class TimingWorld(ABC):
         """Look whether a worker that waits may go on, after something has happened to it."""
         wait = worker.wait
         if wait is not None:
-            if worker.busy_ns < now_ns:
-                worker.busy_ns = now_ns
+            worker.busy_ns = max(worker.busy_ns, now_ns)
             wait.idle()
             if worker.wait is wait and (wait.pauses or wait.until()):
                 self.resume(now_ns, worker)
