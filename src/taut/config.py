@@ -22,6 +22,7 @@ or the file given with ``--config``), the default. ``taut.toml`` has three table
     bind = "127.0.0.1"               # the address to listen on
     port = 0                         # 0: any free one
     advertise = "10.0.0.7"           # the address others are told, where it differs
+    transport = "zmq"                # what carries messages: docs/communication.md
     link = "100mbit,5ms"             # what each worker's links to the others are limited to: docs/communication.md
 
     [output]
@@ -125,7 +126,7 @@ def _strategy(given: object, blame: str) -> str:
 def _topology(given: object, blame: str) -> str:
     """A topology in its written form. What ``file:PATH`` names is read here, so that workers elsewhere need no file."""
     from taut.topologies.registry import parse
-    from taut.topologies.shapes.graph_files import resolve as read_file
+    from taut.topologies.shapes.edge_list import resolve as read_file
 
     try:
         written = read_file(_text(given, blame), _graph_text)
@@ -166,6 +167,15 @@ def _link(given: object, blame: str) -> str:
     return given.strip()
 
 
+def _transport(given: object, blame: str) -> str:
+    from taut.plugins import TRANSPORTS
+
+    name = _text(given, blame)
+    if not TRANSPORTS.find(name).between_processes:
+        raise Misuse(f"{blame} = {name!r}", "a transport between processes", "zmq is the default")
+    return name
+
+
 def _setting(default: Any, table: str, check: Check) -> Any:
     return field(default=default, metadata={"table": table, "check": check})
 
@@ -194,6 +204,7 @@ class Settings:
     bind: str = _setting("127.0.0.1", "network", _text)
     port: int = _setting(0, "network", _whole(0, 65_535))
     advertise: str | None = _setting(None, "network", _text)
+    transport: str = _setting("zmq", "network", _transport)
     link: str | None = _setting(None, "network", _link)  # what each worker's links are limited to
     runs_dir: str = _setting("taut-runs", "output", _text)
     name: str | None = _setting(None, "output", _run_name)

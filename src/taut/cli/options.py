@@ -82,6 +82,10 @@ Advertise = Annotated[
     str | None,
     typer.Option(help="Address that others reach this machine at.", rich_help_panel=NETWORK),
 ]
+Transport = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help="What carries messages; default: zmq.", rich_help_panel=NETWORK),
+]
 Link = Annotated[
     str | None,
     typer.Option(

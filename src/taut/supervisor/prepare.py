@@ -28,11 +28,12 @@ _PACKAGES = ("taut", "torch", "numpy", "pyzmq", "msgspec", "safetensors")
 
 @dataclass(frozen=True)
 class Listen:
-    """Where workers reach the supervisor; ``advertise``: what they are told instead of ``bind``."""
+    """Where workers reach the supervisor, and by which transport; ``advertise``: told instead of ``bind``."""
 
     bind: str = "127.0.0.1"
     port: int = 0
     advertise: str | None = None
+    transport: str = "zmq"
 
 
 @dataclass(frozen=True)

@@ -201,7 +201,7 @@ def _supervisor(record: RunRecord, found: Found, settings: Settings, lock: RunLo
         run=record.summary.name,
         workers=settings.workers,
         seed=settings.seed,
-        listen=Listen(settings.bind, settings.port, settings.advertise),
+        listen=Listen(settings.bind, settings.port, settings.advertise, settings.transport),
         origin=Origin(shlex.join(sys.argv), resume=found, lock=lock),
     )
 

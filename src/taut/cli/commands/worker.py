@@ -61,7 +61,8 @@ def worker(
     console = notes()
     if not quiet:
         console.print(f"joining the run at {address}", style="dim")
-    await_supervisor(address, console)
+    if address.startswith("tcp://"):
+        await_supervisor(address, console)
     become(script, args or [], place.variables())
 
 
@@ -98,13 +99,15 @@ def unanswered(address: str) -> str | None:
 
 
 def check_address(given: str) -> str:
-    """``host:port`` or ``tcp://host:port``, as ``tcp://host:port``."""
+    """Return ``host:port`` as ``tcp://host:port``; the address of another transport as it is."""
     from taut.transport.endpoint import split
 
+    if "://" in given and not given.startswith("tcp://"):
+        return given
     _, port = split(given, "--join")
     if not port:
         raise Misuse(f"--join {given!r}", "HOST:PORT", "copy the address that `taut supervisor` shows")
-    return given if given.startswith("tcp://") else f"tcp://{given}"
+    return given if "://" in given else f"tcp://{given}"
 
 
 def check_token(told: WorkerEnvironment) -> None:

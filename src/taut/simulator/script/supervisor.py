@@ -19,7 +19,6 @@ from taut.supervisor.run.plan import RunPlan
 from taut.supervisor.storage.snapshot import keep, outline, recall
 from taut.supervisor.view import Outcome
 from taut.transport.framing import decode, encode, nbytes
-from taut.transport.transport import Envelope
 
 KEEP_NS = NS  # between two writings of what must not be forgotten
 QUEUE = 256  # messages of one worker that wait for a supervisor that is away, as on the zmq transport
@@ -173,4 +172,4 @@ class VirtualSupervisor:
 
     def _delivered(self, transport: VirtualTransport, frames: list[bytes]) -> None:
         if not self.switch.disruption.parted(SUPERVISOR, transport.place, self.world.now_ns):
-            transport.take(Envelope(SUPERVISOR, frames))
+            transport.take(SUPERVISOR, frames)

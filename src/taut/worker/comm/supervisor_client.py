@@ -167,13 +167,12 @@ class SupervisorClient:
 
     def _follow(self, moved: Moved) -> None:
         """To another address. Its pulse there tells the rest."""
-        repoint = getattr(self.transport, "repoint", None)
-        if moved.term > self.term and repoint is not None:
-            repoint(moved.address)
+        if moved.term > self.term:
+            self.transport.supervisor.repoint(moved.address)
 
     def watch_admission(self, now: float) -> None:
         """A wrong token or address must not look like a supervisor that takes its time."""
-        status = getattr(self.transport, "supervisor_status", None)
+        status = self.transport.supervisor.status
         if status == "refused":
             self.facts.fail(Refused("the supervisor does not take this token: is it the token of this run?"))
         elif status == "expired":

@@ -11,8 +11,7 @@ from taut.topologies.shapes.basic import Complete
 from taut.worker.exchange.turns import Turn, Wait
 
 if TYPE_CHECKING:
-    from taut.core.events import Deliver
-    from taut.strategies.api import Tell
+    from taut.core.events import Heard, Tell
     from taut.worker.comm.comm_thread import CommThread
 
 
@@ -25,7 +24,7 @@ class ResidualHandoffDriver:
         self._handoff = ResidualHandoff(take)
         self._lock = threading.Lock()
 
-    def heard(self, item: Deliver) -> bool:
+    def heard(self, item: Heard) -> bool:
         """Return whether this message is one of a handoff, and answer it. Raises ``MalformedMessage``."""
         if item.note.kind not in KINDS:
             return False
@@ -57,4 +56,4 @@ class ResidualHandoffDriver:
 
     def _post(self, tells: Iterable[Tell]) -> None:
         for tell in tells:
-            self.node.post(tell.to, tell.note, tell.payload, self.stage)
+            self.node.post(tell, self.stage)

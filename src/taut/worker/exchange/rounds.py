@@ -6,7 +6,6 @@ import threading
 from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from taut.core.events import Deliver
 from taut.errors import MalformedMessage, Misuse
 from taut.strategies.api import Finished, Heard, Method, MethodAction, MethodEvent, Placed, Proceed, Refuse, Tell
 from taut.topologies.shape import Shape
@@ -44,7 +43,7 @@ class RoundExchange(Exchange):
         self.now, self.charge = node.clock.now, watch.charge
         self._lock = threading.RLock()
         self._last_figures: dict[str, float] = {}
-        self._early: list[Deliver] = []  # what others, who started before, told a concurrent method
+        self._early: list[Heard] = []  # what others, who started before, told a concurrent method
         self.stage = node.stage  # of the phase that this is the exchange of
         self.handoff = ResidualHandoffDriver(node, self._inherit)
         if method.concurrent:
@@ -171,8 +170,8 @@ class RoundExchange(Exchange):
         with self._lock:
             for action in asked():
                 match action:
-                    case Tell(to, note, payload):
-                        self.node.post(to, note, payload, self.stage)
+                    case Tell():
+                        self.node.post(action, self.stage)
                     case Proceed():
                         self.driver.proceed = True
                     case Finished():
@@ -183,7 +182,7 @@ class RoundExchange(Exchange):
             if election is not None:
                 election.agreed = max(election.agreed, self.method.agreed(self.method_state))
 
-    def _deliver(self, item: Deliver) -> None:
+    def _deliver(self, item: Heard) -> None:
         with self._lock:
             if self.method_state is None:
                 self._early.append(item)
@@ -191,7 +190,7 @@ class RoundExchange(Exchange):
             try:
                 if self.handoff.heard(item):
                     return
-                self.tell(Heard(item.sender, item.note, item.payload))
+                self.tell(item)
                 self.included += 1
             except MalformedMessage as error:
                 self.node.refusals.add(item.sender, str(error))
