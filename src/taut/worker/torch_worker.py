@@ -285,7 +285,7 @@ class TorchWorker:
             agreement = self._distillation.term()
             loss = loss if agreement is None else loss + agreement
         if not self._backward(loss, clip_norm):
-            self.exchange()  # gradients add up over several micro-batches
+            self._exchange()  # gradients add up over several micro-batches
             return value
         if self._seat is not None and self._seat.talk.exchanges_gradients:
             self.before_step(range(len(members_of(self.optimizer))))  # it clips, too: the gradient of all workers
@@ -299,7 +299,7 @@ class TorchWorker:
         finally:
             self._exchanged = False
         self.optimizer.zero_grad(set_to_none=True)
-        self.exchange()
+        self._exchange()
         return value
 
     def agreement(self) -> torch.Tensor:
@@ -334,18 +334,19 @@ class TorchWorker:
         ``loss`` is for the statistics (and is checked); so is ``samples``, where they do not come from ``batches``."""
         if loss is not None:
             self._loss.note(loss)
-        if self._seat is not None:
-            self._loss.read()  # the step is queued on the device by now: this waits for its forward pass alone
         self.samples += samples
-        self._given_samples = samples
-        self._exchange()
+        self._exchange(samples)
 
     def exchange_if_forgotten(self) -> None:
         """Make the exchange that the script does not ask for, after its own ``optimizer.step()``."""
         if self._hooks.forgotten and not self._exchanged and not self._closed:
-            self._exchange(asked=False)
+            self._exchange(self._given_samples, asked=False)
 
-    def _exchange(self, asked: bool = True) -> None:
+    def _exchange(self, samples: int = 0, asked: bool = True) -> None:
+        """Count a step, and exchange. ``samples``: given by the script; ``asked``: by the script, too."""
+        self._given_samples = samples
+        if self._seat is not None and asked:
+            self._loss.read()  # the step is queued on the device by now: this waits for its forward pass alone
         self._hooks.exchanging(asked)
         self.steps += 1
         if self._seat is None:

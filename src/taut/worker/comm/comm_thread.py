@@ -18,7 +18,6 @@ from taut.core.clock import Clock
 from taut.core.events import (
     Ended,
     Include,
-    PeerJoined,
     Published,
     Synced,
     Taken,
@@ -166,7 +165,7 @@ class CommThread(Dispatcher):
 
     def post(self, tell: Tell, stage: PhaseProtocol | None = None) -> None:
         """Send a method's message to another worker, reliably and in order. From any thread."""
-        self._commands.append(partial(self.stages.tell, tell, stage or self.stage))
+        self._commands.append(partial(self.stages.post, tell, stage or self.stage))
         if threading.current_thread() is not self._thread:
             self.transport.wake()
 
@@ -178,8 +177,7 @@ class CommThread(Dispatcher):
         self.workers = len(neighbours) + 1
         for member in neighbours:
             self.transport.admit(member)
-            self.stages.members[member.rank] = 0
-            self._commands.append(partial(self.stages.tell, PeerJoined(member.rank)))
+            self._commands.append(partial(self.stages.met, member.rank, 0))
 
     def settled(self) -> bool:
         """Everybody left has received all that was published."""
