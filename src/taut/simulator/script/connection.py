@@ -116,8 +116,8 @@ class VirtualEntrance(Connector):
         self.seat = self.watch.seat = None
         self._plug_in()
 
-    def seated(self, seat: Any) -> None:
-        self.seat = self.watch.seat = seat
+    def joined(self, session: Any) -> None:
+        self.seat = self.watch.seat = session
 
 
 def _nothing() -> None:

@@ -121,7 +121,7 @@ class PhaseProtocol:
 
     @property
     def state(self) -> BroadcastState | ChannelsState:
-        """The state of the stream, or else of the channels."""
+        """Return the state of the stream, or else of the channels."""
         return self.stream_state or self.channels_state
 
     @property
