@@ -13,6 +13,7 @@ or the file given with ``--config``), the default. ``taut.toml`` has three table
     seed = 0
     threads = 1                      # torch threads of each worker
     preload = ["torchvision"]        # imported once, before the workers are forked
+    engine = "local"                 # what starts the workers: docs/design.md
     checkpoint_every = "5m"          # or "200steps", "1epoch": docs/checkpoints.md
     keep_checkpoints = 3
     dashboard = 8080                 # [HOST:]PORT, or true for any free port: docs/dashboard.md
@@ -167,6 +168,14 @@ def _link(given: object, blame: str) -> str:
     return given.strip()
 
 
+def _engine(given: object, blame: str) -> str:
+    from taut.plugins import ENGINES
+
+    name = _text(given, blame)
+    ENGINES.find(name)
+    return name
+
+
 def _transport(given: object, blame: str) -> str:
     from taut.plugins import TRANSPORTS
 
@@ -197,6 +206,7 @@ class Settings:
     seed: int = _setting(0, "run", _whole(0, 2**62))
     threads: int | None = _setting(None, "run", _whole(1, 4096))
     preload: tuple[str, ...] = _setting((), "run", _modules)
+    engine: str = _setting("local", "run", _engine)
     checkpoint_every: str | None = _setting(None, "run", _interval)
     keep_checkpoints: int = _setting(3, "run", _whole(1, 10_000))
     patience_s: int = _setting(120, "run", _whole(1, 30 * 86_400))

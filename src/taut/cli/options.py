@@ -76,6 +76,10 @@ Start = Annotated[
     str | None,
     typer.Option(help="zygote (fork from one warm process) or spawn (fresh processes).", rich_help_panel=RUN),
 ]
+Engine = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help="What starts the workers; default: local.", rich_help_panel=RUN),
+]
 Bind = Annotated[str | None, typer.Option(help="Address to listen on.", rich_help_panel=NETWORK)]
 Port = Annotated[int | None, typer.Option(help="Port to listen on; 0: any.", rich_help_panel=NETWORK)]
 Advertise = Annotated[

@@ -22,6 +22,7 @@ from taut.cli.options import (
     Codec,
     Config,
     Dashboard,
+    Engine,
     Finish,
     Json,
     KeepCheckpoints,
@@ -50,9 +51,10 @@ from taut.cli.options import (
 )
 from taut.cli.run_folder import new_supervisor
 from taut.config import Settings, WorkerEnvironment, other_launcher, resolve
-from taut.engines.local import STARTS, LocalEngine
+from taut.engines.local import STARTS
 from taut.engines.script import module_of
 from taut.errors import Misuse
+from taut.plugins import ENGINES
 from taut.specs import did_you_mean
 
 if TYPE_CHECKING:
@@ -75,6 +77,7 @@ def run(
     threads: Threads = None,
     preload: Preload = None,
     start: Start = None,
+    engine: Engine = None,
     checkpoint_every: CheckpointEvery = None,
     keep_checkpoints: KeepCheckpoints = None,
     bind: Bind = None,
@@ -106,6 +109,7 @@ def run(
         "seed": seed,
         "threads": threads,
         "preload": preload,
+        "engine": engine,
         "checkpoint_every": checkpoint_every,
         "keep_checkpoints": keep_checkpoints,
         "bind": bind,
@@ -161,7 +165,7 @@ def launch_of(settings: Settings, script: Path, args: list[str], start: str | No
 
     where = str(Path.cwd())
     named = str(script if module_of(script) else script.absolute())
-    return Launch(named, list(args), where, start, settings.threads, list(settings.preload))
+    return Launch(named, list(args), where, start, settings.threads, list(settings.preload), settings.engine)
 
 
 def check_start(start: str | None) -> None:
@@ -200,7 +204,7 @@ class LocalRun:
             bind=settings.bind,
             advertise=settings.advertise,
         )
-        self.engine = LocalEngine(
+        self.engine = ENGINES.find(settings.engine)(
             script,
             [*args, *([folder_flag, str(self.folder)] if folder_flag else [])],
             settings.workers,
