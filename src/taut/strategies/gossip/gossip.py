@@ -96,7 +96,9 @@ class Gossip(Method):
 
     name: ClassVar[str] = "gossip"
     info: ClassVar[StrategyInfo] = StrategyInfo(
-        Completeness.NEIGHBOURS, (Variant(codecs=(ADVISED,)), Variant(topologies=(ADVISED,), codecs=("", "dense")))
+        Completeness.NEIGHBOURS,
+        (Variant(codecs=(ADVISED,)), Variant(topologies=(ADVISED,), codecs=("", "dense"))),
+        floods=True,
     )
     paper: ClassVar[str] = "FAST"
     returns: ClassVar[Literal["sum", "mix", "take"]] = "mix"
