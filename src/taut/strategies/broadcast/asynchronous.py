@@ -24,6 +24,9 @@ class Asynchronous(Broadcast):
 
     name = "async"
     info = StrategyInfo(
-        Completeness.UNBOUNDED, (Variant(codecs=(ADVISED,)), Variant(topologies=(ADVISED,))), on_sparse="relay"
+        Completeness.UNBOUNDED,
+        (Variant(codecs=(ADVISED,)), Variant(topologies=(ADVISED,))),
+        on_sparse="relay",
+        floods=True,
     )
     complete = True

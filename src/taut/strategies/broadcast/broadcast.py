@@ -59,6 +59,7 @@ class Broadcast:
     ``compares``: workers notice an origin that sends different updates to different workers (``hash_chains.py``)."""
 
     info: ClassVar[StrategyInfo] = StrategyInfo()
+    paper: ClassVar[str] = ""
     codecs: ClassVar[tuple[str, ...]] = ("tether", ANY_CODEC)
     topologies: ClassVar[tuple[str, ...]] = ("complete",)
     complete: ClassVar[bool] = True  # every update reaches every worker

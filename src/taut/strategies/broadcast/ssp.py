@@ -36,7 +36,7 @@ class StaleSynchronous(Broadcast):
     """
 
     name: ClassVar[str] = "ssp"
-    info: ClassVar[StrategyInfo] = StrategyInfo(Completeness.BOUNDED, (Variant("3", codecs=(ADVISED,)),))
+    info: ClassVar[StrategyInfo] = StrategyInfo(Completeness.BOUNDED, (Variant("3", codecs=(ADVISED,)),), floods=True)
     complete: ClassVar[bool] = True
     bounded: ClassVar[bool] = True
 

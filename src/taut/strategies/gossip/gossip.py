@@ -90,13 +90,15 @@ class Gossip(Method):
     ``robust=clip``: no neighbour's weights draw further than the median of their distances (robust_mean.py). What the
     codec says of a step is included as it comes, all the same.
 
-    >>> Gossip().codecs[:3]
-    ('tether', 'threshold', 'dense')
+    >>> Gossip().codecs
+    ('tether', '*')
     """
 
     name: ClassVar[str] = "gossip"
     info: ClassVar[StrategyInfo] = StrategyInfo(
-        Completeness.NEIGHBOURS, (Variant(codecs=(ADVISED,)), Variant(topologies=(ADVISED,), codecs=("", "dense")))
+        Completeness.NEIGHBOURS,
+        (Variant(codecs=(ADVISED,)), Variant(topologies=(ADVISED,), codecs=("", "dense"))),
+        floods=True,
     )
     paper: ClassVar[str] = "FAST"
     returns: ClassVar[Literal["sum", "mix", "take"]] = "mix"
