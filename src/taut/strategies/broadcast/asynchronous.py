@@ -1,4 +1,4 @@
-"""Asynchronous, complete, unbounded delay: nobody waits, every update reaches everybody.
+"""Asynchronous training: no worker waits, every update reaches every worker, delays are unbounded.
 
     w_i  <-  w_i + update_j     whenever update_j arrives, in any order
 
@@ -12,7 +12,7 @@ from taut.strategies.broadcast.broadcast import Broadcast
 
 
 class Asynchronous(Broadcast):
-    """``--strategy async``: the reliable broadcast, and no waiting at all.
+    """``--strategy async``: the reliable broadcast, without waiting.
 
     >>> strategy = Asynchronous(merge=b"".join)
     >>> state = strategy.start(rank=0, synced=True)

@@ -1,4 +1,4 @@
-"""What neighbours' vectors count in a worker's new one, and where that keeps the mean."""
+"""Mixing weights of one worker's neighbours, and checks that they conserve the mean."""
 
 from __future__ import annotations
 
@@ -14,11 +14,10 @@ if TYPE_CHECKING:
 
 
 def shares(graph: Graph, rank: int, kind: str) -> Mapping[int, float]:
-    """The row of the mixing matrix that belongs to ``rank``, itself not in it: what others' x count in its new one.
-    Worked out once for a graph.
+    """Return the row of the mixing matrix for ``rank``, without the diagonal; computed once for a graph.
 
-    ``metropolis``: 1 / (1 + the larger of the two degrees). ``uniform``: 1 / (1 + degree), equal for all where the
-    degrees are; a graph that lost this by a death is mixed by Metropolis weights (if directed, by what is heard).
+    ``metropolis``: 1 / (1 + the larger of the two degrees). ``uniform``: 1 / (1 + degree), for equal degrees; a graph
+    that is no longer regular after a death gets Metropolis weights (if directed, 1 / (1 + inward degree)).
 
     >>> shares(Graph((0, 1, 2), {(0, 1), (0, 2)}), 1, "metropolis")
     {0: 0.3333333333333333}
@@ -35,13 +34,13 @@ def shares(graph: Graph, rank: int, kind: str) -> Mapping[int, float]:
 
 
 def is_regular(graph: Graph) -> bool:
-    """Whether everybody sends to and hears from equally many."""
+    """Return whether all workers send to and hear from equally many."""
     lists = (*graph.inward_lists.values(), *graph.outward_lists.values())
     return len({len(others) for others in lists}) == 1
 
 
 def check_mixing(method: Method, kind: str, shape: Shape, workers: int) -> None:
-    """``Misuse`` where these weights would not keep the mean on this topology."""
+    """Raise ``Misuse`` if these weights would not conserve the mean on this topology."""
     graph = shape.union(range(workers))
     if graph.directed and kind == "metropolis":
         raise Misuse(
@@ -52,6 +51,6 @@ def check_mixing(method: Method, kind: str, shape: Shape, workers: int) -> None:
     if kind == "uniform" and not is_regular(graph):
         raise Misuse(
             f"{method.name}: mixing=uniform on {shape.name} of {workers} workers",
-            "equally many neighbours for everybody",
+            "equally many neighbours for all workers",
             "try --strategy sgp" if graph.directed else f"try {method.name}:mixing=metropolis",
         )
