@@ -6,6 +6,7 @@ from __future__ import annotations
 from heapq import heappush
 from typing import Any
 
+from taut.core.messages import TIME_PARTS
 from taut.errors import MalformedMessage, Misuse
 from taut.simulator.timing.accounts import ENCODE, MERGE, WAIT
 from taut.simulator.timing.grouped_allreduce import TOGETHER, Together
@@ -20,11 +21,10 @@ from taut.strategies.api import Finished, Heard, MemberPlace, MethodAction, Meth
 from taut.topologies.registry import parse as parse_topology
 from taut.worker.exchange.round_driver import FORWARD_SHARE, GradientDriver, RoundDriver
 from taut.worker.exchange.turns import Turn
-from taut.worker.time_split import KINDS
 
 RATE = 0.1  # the learning rate that methods are told
 STATE_COPIES = 3  # of the parameters, in what a newcomer is given: the weights, and Adam's two averages
-CHARGED = {kind: number for number, kind in enumerate(KINDS)}
+CHARGED = {kind: number for number, kind in enumerate(TIME_PARTS)}
 Mail = tuple[int, Any, bytes, int]  # the sender, the note, the payload, and what hearing it costs
 
 
