@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 from collections.abc import Iterator
@@ -73,6 +74,70 @@ def test_relative_links_lead_somewhere(page: Path) -> None:
         there = (page.parent / path).resolve() if path else page
         assert there.exists(), f"{page.name} links to {target}"
         assert not anchor or anchor in anchors(there), f"{page.name} links to {target}: no such heading"
+
+
+GLOSSARY = ROOT / "docs" / "glossary.md"
+_TERM = re.compile(r"^\| \*\*(?P<term>[^*]+)\*\* \| (?P<meaning>.+) \| \[(?P<name>[^\]]+)\]\((?P<target>[^)]+)\) \|$")
+OLD_WORDS = re.compile(  # words of before the glossary; the verb "to talk" and the column `talk` of tables stay
+    r"\b(seats?|couriers?|shea(f|ves)|rolls?|bequests?|heirs?|lookouts?|arenas?|latecomers?|scribes?|errands?|entrances?"
+    r"|lanes?|centres?|hollow|forsaken|(the|a|its|own) talks?)\b",
+    re.IGNORECASE,
+)
+
+
+def test_the_glossary_has_each_term_once_with_a_file_that_holds_it() -> None:
+    rows = [line for line in GLOSSARY.read_text(encoding="utf-8").splitlines() if line.startswith("| **")]
+    terms = [_TERM.match(row) for row in rows]
+    assert None not in terms, [row for row, term in zip(rows, terms, strict=True) if term is None]
+    names = [term["term"] for term in terms if term]
+    assert len(names) >= 45 and len(set(names)) == len(names)
+    for term in terms:
+        assert term is not None
+        path = GLOSSARY.parent / term["target"]
+        assert path.is_file() and path.name == term["name"], term["target"]
+        words = r"[ _-]?".join(word.removesuffix("eters") for word in term["term"].split())  # flat_params
+        assert re.search(words, path.name + path.read_text(encoding="utf-8"), re.IGNORECASE), f"{path}: {term['term']}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_pages_use_the_words_of_the_glossary(page: Path) -> None:
+    for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), 1):
+        found = OLD_WORDS.search(re.sub(r"\(\S+\)", "", line))  # where a link leads is not prose
+        assert not found, f"{page.name}:{number}: {found[0]!r} is an old word: see docs/glossary.md"
+
+
+def tracked() -> set[str]:
+    """Return the paths of all files of the repository, and of what they stand in, without the folders above it."""
+    folders = ("src", "tests", "bench", "docs", "examples", ".ci")
+    paths = [path.relative_to(ROOT) for folder in folders for path in (ROOT / folder).rglob("*.py")]
+    return {"/".join(path.parts[start:]) for path in paths for start in range(len(path.parts))}
+
+
+def test_files_that_pages_name_exist() -> None:
+    """`name.py` in a code span is a file of the repository; the path may leave out the folders above it."""
+    known, examples = tracked(), {"train.py", "mine.py", "a.py", "b.py"}
+    for page in PAGES:
+        text = _FENCE.sub("", page.read_text(encoding="utf-8"))
+        named = {name for name in re.findall(r"(?<!\S)\(?`([\w/.-]+\.py)`", text) if "://" not in name}
+        assert named - examples <= known, f"{page.name} names files that are not there"
+
+
+def test_names_of_classes_and_their_parts_exist() -> None:
+    """`Name.attribute` in a code span is a class of taut with such an attribute."""
+    source = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "src").rglob("*.py"))
+    classes, words = set(re.findall(r"^ *class (\w+)", source, re.MULTILINE)), set(re.findall(r"\w+", source))
+    for page in PAGES:
+        text = _FENCE.sub("", page.read_text(encoding="utf-8"))
+        for name, attribute in re.findall(r"`([A-Z][a-z]\w+)\.(\w+)(?:\([^`]*\))?`", text):
+            assert name in classes and attribute in words, f"{page.name}: {name}.{attribute}"
+
+
+def test_packages_name_files_that_they_hold() -> None:
+    """`name.py` and `name/` in the docstring of a package are in that package (or below it)."""
+    for path in sorted((ROOT / "src").rglob("__init__.py")):
+        told = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+        for name in re.findall(r"(?<![\w/])[\w/]+(?:\.py\b|/(?=[ ,]))", told):
+            assert (path.parent / name).exists() or (ROOT / "docs" / name).exists(), f"{path} names {name}"
 
 
 def test_links_are_found() -> None:

@@ -1,1 +1,1 @@
-"""Who starts the worker processes, and where: ``local`` (this machine), by way of ``zygote``."""
+"""Engines start worker processes: local.py on this machine, through zygote.py, which forks after the slow imports."""
