@@ -125,7 +125,7 @@ def _strategy(given: object, blame: str) -> str:
 def _topology(given: object, blame: str) -> str:
     """A topology in its written form. What ``file:PATH`` names is read here, so that workers elsewhere need no file."""
     from taut.topologies.registry import parse
-    from taut.topologies.shapes.graph_files import resolve as read_file
+    from taut.topologies.shapes.edge_list import resolve as read_file
 
     try:
         written = read_file(_text(given, blame), _graph_text)

@@ -13,7 +13,7 @@ all names are listed: the search takes longer than a command may take to start.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections.abc import Collection, Iterator, Mapping, MutableMapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -33,16 +33,24 @@ class Registry(MutableMapping[str, T], Generic[T]):
         group: the group of entry points; its last word, in the singular, is how errors call the kind.
         own: taut's own, each as the class or as ``module:Class`` within the package ``taut``.
         bases: what a plugin's class must inherit from, one of these; each as ``module:Class``. Empty: anything.
+        hidden: of ``own``, names that are found and not listed.
 
     >>> REGISTRY = Registry("taut.codecs", {"dense": "codecs.algorithms.dense:Dense"})
     >>> REGISTRY["dense"].__name__, "dense" in REGISTRY, REGISTRY.find("dense") is REGISTRY["dense"]
     ('Dense', True, True)
     """
 
-    def __init__(self, group: str, own: Mapping[str, T | str], bases: tuple[str, ...] = ()) -> None:
-        self.group, self._own, self._bases = group, dict(own), bases
+    def __init__(
+        self, group: str, own: Mapping[str, T | str], bases: tuple[str, ...] = (), hidden: Collection[str] = ()
+    ) -> None:
+        self.group, self._own, self._bases, self._hidden = group, dict(own), bases, hidden
         word = group.rpartition(".")[2]
         self.kind = word[:-3] + "y" if word.endswith("ies") else word[:-1]
+
+    @property
+    def own(self) -> list[str]:
+        """Return the names that are known without a search of installed packages."""
+        return [name for name in self._own if name not in self._hidden]
 
     @cached_property
     def _plugins(self) -> dict[str, EntryPoint]:
@@ -96,10 +104,10 @@ class Registry(MutableMapping[str, T], Generic[T]):
         return name in self._own or name in self._plugins
 
     def __iter__(self) -> Iterator[str]:
-        return iter([*self._own, *self._plugins])
+        return iter([name for name in (*self._own, *self._plugins) if name not in self._hidden])
 
     def __len__(self) -> int:
-        return len(self._own) + len(self._plugins)
+        return len(list(iter(self)))
 
     def __setitem__(self, name: str, value: T) -> None:
         self._own[name] = value
@@ -125,5 +133,73 @@ def _remedy(entry: EntryPoint) -> str:
     return f"mend it, or pip uninstall {entry.dist.name}" if entry.dist else ""
 
 
+STRATEGIES: Registry[Any] = Registry(  # from the most complete communication to the least, and by preference
+    "taut.strategies",
+    {
+        "sync": "strategies.allreduce.sync:Sync",
+        "ssp": "strategies.broadcast.ssp:StaleSynchronous",
+        "async": "strategies.broadcast.asynchronous:Asynchronous",
+        "relay": "strategies.tree.relay:Relay",
+        "server": "strategies.server.server:Server",
+        "gossip": "strategies.gossip.gossip:Gossip",
+        "dpsgd": "strategies.gossip.dpsgd:DPSGD",
+        "sgp": "strategies.gossip.sgp:SGP",
+        "relaysgd": "strategies.gossip.relaysgd:RelaySGD",
+        "gossipgrad": "strategies.gossip.gossipgrad:GossipGraD",
+        "choco": "strategies.gossip.choco:Choco",
+        "adpsgd": "strategies.gossip.adpsgd:ADPSGD",
+        "averaging": "strategies.periodic.averaging:Averaging",
+        "easgd": "strategies.server.easgd:EASGD",
+        "diloco": "strategies.periodic.diloco:DiLoCo",
+        "fedavg": "strategies.periodic.fedavg:FedAvg",
+        "dynamic": "strategies.periodic.dynamic:Dynamic",
+        "admm": "strategies.periodic.admm:ADMM",
+        "codistillation": "strategies.gossip.codistillation:Codistillation",
+        "independent": "strategies.broadcast.independent:Independent",
+        "probe": "strategies.probing.probe_method:Probing",
+    },
+    bases=("strategies.api:Method", "strategies.broadcast.broadcast:Broadcast"),
+    hidden=("probe",),  # `taut probe` chooses it: it trains nothing together
+)
+CODECS: Registry[Any] = Registry(
+    "taut.codecs",
+    {
+        "tether": "codecs.algorithms.tether:Tether",
+        "threshold": "codecs.algorithms.threshold:Threshold",
+        "dense": "codecs.algorithms.dense:Dense",
+        "fp16": "codecs.algorithms.fp16:Fp16",
+        "bf16": "codecs.algorithms.bf16:Bf16",
+        "int8": "codecs.algorithms.int8:Int8",
+        "fp8": "codecs.algorithms.fp8:Fp8",
+        "qsgd": "codecs.algorithms.qsgd:QSGD",
+        "terngrad": "codecs.algorithms.terngrad:TernGrad",
+        "topk": "codecs.algorithms.topk:TopK",
+        "dgc": "codecs.algorithms.dgc:DGC",
+        "randomk": "codecs.algorithms.randomk:RandomK",
+        "sign": "codecs.algorithms.sign:Sign",
+        "onebit": "codecs.algorithms.onebit:OneBit",
+        "powersgd": "codecs.algorithms.powersgd:PowerSGD",
+        "demo": "codecs.algorithms.demo:DeMo",
+    },
+    bases=("codecs.codec:Codec", "codecs.compressor:Compressor"),
+)
+TOPOLOGIES: Registry[Any] = Registry(
+    "taut.topologies",
+    {
+        "complete": "topologies.shapes.basic:Complete",
+        "ring": "topologies.shapes.basic:Ring",
+        "torus": "topologies.shapes.torus:Torus",
+        "star": "topologies.shapes.basic:Star",
+        "line": "topologies.shapes.basic:Line",
+        "tree": "topologies.shapes.tree:Tree",
+        "hypercube": "topologies.shapes.hypercube:Hypercube",
+        "exponential": "topologies.shapes.exponential:Exponential",
+        "one-peer": "topologies.shapes.exponential:OnePeer",
+        "random": "topologies.shapes.random_regular:RandomRegular",
+        "matcha": "topologies.shapes.matcha:Matcha",
+        "edges": "topologies.shapes.edge_list:Edges",
+    },
+    bases=("topologies.shape:Shape",),
+)
 TRANSPORTS: Registry[Any] = Registry("taut.transports", {})
 ENGINES: Registry[Any] = Registry("taut.engines", {"local": "engines.local:LocalEngine"})

@@ -115,6 +115,7 @@ class Codec(ABC):
     name: ClassVar[str]
     exact: ClassVar[bool]
     kernels: ClassVar[tuple[str, ...]] = ()  # that it needs for NumPy vectors, as ``compilation`` finds them
+    compresses_vectors: ClassVar[bool] = False
     whole: ClassVar[bool] = False  # it must scan the whole vector at once
 
     @property

@@ -39,6 +39,7 @@ from taut.strategies.api_events import (
     Stepped,
     Tell,
 )
+from taut.strategies.info import StrategyInfo
 from taut.strategies.member_place import MemberPlace
 
 if TYPE_CHECKING:
@@ -52,9 +53,6 @@ if TYPE_CHECKING:
 
 # What a method is written with, from one place: its records are in files of their own.
 __all__ = [
-    "CODECS",
-    "COMPRESSORS",
-    "OWN_CODECS",
     "Draining",
     "Finished",
     "Heard",
@@ -73,25 +71,6 @@ __all__ = [
     "check_share",
     "check_whole",
 ]
-
-# Of ``taut.codecs.REGISTRY``, which strategies do not import; a test compares the two.
-OWN_CODECS = ("tether", "threshold", "dense")
-COMPRESSORS = (
-    "topk",
-    "fp16",
-    "bf16",
-    "int8",
-    "fp8",
-    "onebit",
-    "sign",
-    "qsgd",
-    "terngrad",
-    "dgc",
-    "randomk",
-    "powersgd",
-    "demo",
-)
-CODECS = (*OWN_CODECS, *COMPRESSORS)
 
 
 class Local(Protocol):
@@ -113,11 +92,12 @@ class Method(ABC):
 
     ``vector``: what x is. ``consensus``: after ``Finished`` all replicas are equal. ``topologies``: the shapes it is
     meant for (empty: any). ``directed``: whether it works on directed graphs. ``codecs``: those it can use, its own
-    choice first. ``streams``: it talks in what the codec emits of the weights; else a codec that is not dense is a
-    ``coder`` of its local's, for vectors.
+    choice first (``info.ANY_CODEC``, ``ANY_COMPRESSOR``). ``streams``: it talks in what the codec emits of the weights;
+    else a codec that is not dense is a ``coder`` of its local's, for vectors.
     """
 
     name: ClassVar[str]
+    info: ClassVar[StrategyInfo] = StrategyInfo()
     paper: ClassVar[str] = ""
     vector: ClassVar[Literal["weights", "gradients"]] = "weights"
     consensus: ClassVar[bool] = False
@@ -144,6 +124,11 @@ class Method(ABC):
     # have alike, and what is each one's own. The rest begins anew.
     keeps_common: ClassVar[tuple[str, ...]] = ()
     keeps_own: ClassVar[tuple[str, ...]] = ()
+
+    @property
+    def summed_numbers(self) -> int:
+        """Return how many numbers the method sums beside a vector, in an all-reduce; 0: it has no all-reduce."""
+        return 0
 
     @abstractmethod
     def start(self, place: MemberPlace, local: Local) -> Any:

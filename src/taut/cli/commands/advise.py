@@ -199,7 +199,6 @@ def show_report(console: Console, report: Report, top: int) -> None:
 
 
 def _row(report: Report, prediction: Prediction) -> dict[str, str]:
-    from taut.adviser.candidates import MEANING
     from taut.adviser.reasons import percent, quantity
 
     figures = prediction.figures
@@ -211,7 +210,7 @@ def _row(report: Report, prediction: Prediction) -> dict[str, str]:
         "sent/step": quantity(figures.bytes_per_step, "B"),
         "waits": percent(figures.wait_share),
         "late": f"{figures.staleness:.1f}",
-        "shares": MEANING[prediction.candidate.completeness],
+        "shares": prediction.candidate.completeness.meaning,
     }
 
 

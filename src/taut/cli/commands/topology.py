@@ -16,7 +16,7 @@ from taut.cli.format import size
 from taut.cli.options import OUTPUT, Json, notes, print_json, results
 from taut.errors import Misuse, StorageFailed
 from taut.topologies import Graph, Shape, check, parse, spec
-from taut.topologies.shapes.graph_files import resolve
+from taut.topologies.shapes.edge_list import resolve
 
 MOST_WORKERS = 10_000
 MOST_MEASURED = 1_000  # workers: the diameter and the spectral gap of more take minutes

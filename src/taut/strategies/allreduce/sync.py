@@ -31,6 +31,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
+from taut import collectives
 from taut.core.events import Ended
 from taut.errors import MalformedMessage, Misuse
 from taut.specs import did_you_mean
@@ -39,7 +40,6 @@ from taut.strategies.allreduce.compressed_group import CompressedGroup, VectorCo
 from taut.strategies.allreduce.group import Group
 from taut.strategies.allreduce.sync_state import GradientBucket, SyncState, Wish, buckets
 from taut.strategies.api import (
-    COMPRESSORS,
     Draining,
     Finished,
     Heard,
@@ -54,11 +54,12 @@ from taut.strategies.api import (
     Tell,
     check_whole,
 )
+from taut.strategies.info import ANY_COMPRESSOR, Completeness, StrategyInfo, Variant
 
 if TYPE_CHECKING:
     from taut.strategies.api import Vector
 
-SCHEDULES = ("ring", "tree", "halving-doubling", "torus")
+SCHEDULES = tuple(name for name, schedule in collectives.REGISTRY.items() if schedule.sums)
 BACKENDS = ("gloo", "nccl")  # of torch.distributed; see worker/exchange/torch_distributed.py
 NUMBERS = 5  # that go with each lane at least, before which of its tensors had a gradient (``SyncState.head``)
 
@@ -77,6 +78,11 @@ class Sync(Method):
     """
 
     name: ClassVar[str] = "sync"
+    info: ClassVar[StrategyInfo] = StrategyInfo(
+        Completeness.SYNCHRONOUS,
+        (Variant(), Variant("schedule=halving-doubling"), Variant("schedule=tree")),
+        coded_kind="share",
+    )
     paper: ClassVar[str] = "Chen et al. 2016"
     vector: ClassVar[Literal["weights", "gradients"]] = "gradients"
     consensus: ClassVar[bool] = True
@@ -84,7 +90,7 @@ class Sync(Method):
     turns_until_finished: ClassVar[bool] = True
     hands_over: ClassVar[bool] = True
     majority: ClassVar[bool] = True
-    codecs: ClassVar[tuple[str, ...]] = ("dense", "threshold", *COMPRESSORS)
+    codecs: ClassVar[tuple[str, ...]] = ("dense", "threshold", ANY_COMPRESSOR)
 
     schedule: str = "ring"
     every: int = 1
@@ -103,6 +109,10 @@ class Sync(Method):
         if self.backup and self.schedule != "ring":
             expected = "no schedule beside backup: one worker collects the gradients"
             raise Misuse(f"sync: backup={self.backup} with schedule={self.schedule}", expected, "leave schedule out")
+
+    @property
+    def summed_numbers(self) -> int:
+        return NUMBERS
 
     @property
     def backend(self) -> str | None:
