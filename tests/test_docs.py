@@ -14,6 +14,7 @@ import typer.main
 from typer.testing import CliRunner
 
 from taut.cli.main import app
+from taut.topologies import REGISTRY as TOPOLOGIES
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [
@@ -115,10 +116,10 @@ def tracked() -> set[str]:
 
 def test_files_that_pages_name_exist() -> None:
     """`name.py` in a code span is a file of the repository; the path may leave out the folders above it."""
-    known, examples = tracked(), {"train.py", "mine.py", "a.py", "b.py"}
+    known, examples = tracked(), {"train.py"}
     for page in PAGES:
         text = _FENCE.sub("", page.read_text(encoding="utf-8"))
-        named = {name for name in re.findall(r"(?<!\S)\(?`([\w/.-]+\.py)`", text) if "://" not in name}
+        named = set(re.findall(r"(?<!\S)\(?`([a-z_0-9/.-]+\.py)`", text))  # NAME.py is any
         assert named - examples <= known, f"{page.name} names files that are not there"
 
 
@@ -232,6 +233,23 @@ def test_help_names_every_documented_command() -> None:
 
 def test_every_command_is_documented() -> None:
     assert set(typer.main.get_command(app).commands) == documented_commands()  # type: ignore[attr-defined]
+
+
+def test_every_topology_is_documented() -> None:
+    table = (ROOT / "docs" / "topologies.md").read_text(encoding="utf-8").partition("| written |")[2].partition("\n\n")[0]
+    assert set(TOPOLOGIES) <= set(re.findall(r"`([\w-]+)", table))
+
+
+FOLDERS = [path.parent for path in sorted((ROOT / "src" / "taut").glob("*/**/__init__.py"))]
+
+
+def test_the_map_names_every_folder() -> None:
+    """CONTRIBUTING.md, "Where is what": every package, and every family in it."""
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").partition("## Where is what")[2].partition("\n## ")[0]
+    rows = [line for line in text.splitlines() if line.startswith("| [")]
+    for folder in FOLDERS:
+        parts = folder.relative_to(ROOT / "src" / "taut").parts[:2]
+        assert any(f"[{parts[0]}/]" in row and all(f"`{part}/`" in row for part in parts[1:]) for row in rows), folder
 
 
 @pytest.mark.parametrize("page", [ROOT / "README.md", ROOT / "docs" / "cli.md"], ids=lambda page: page.name)
