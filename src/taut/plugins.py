@@ -201,5 +201,9 @@ TOPOLOGIES: Registry[Any] = Registry(
     },
     bases=("topologies.shape:Shape",),
 )
-TRANSPORTS: Registry[Any] = Registry("taut.transports", {})
+TRANSPORTS: Registry[Any] = Registry(
+    "taut.transports",
+    {"zmq": "transport.zmq.factory:Zmq", "memory": "transport.memory:Memory"},
+    bases=("transport.transport:TransportFactory",),
+)
 ENGINES: Registry[Any] = Registry("taut.engines", {"local": "engines.local:LocalEngine"})

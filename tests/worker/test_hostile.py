@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 import taut
 from taut.codecs.wire.payload import Header, Kind, build
 from taut.config import WorkerEnvironment
-from taut.core.events import Arrived, Deliver, PeerGone, PeerJoined, Published, Taken, Tick
+from taut.core.events import Arrived, Heard, PeerGone, PeerJoined, Published, Taken, Tick
 from taut.core.messages import SUPERVISOR, Member, Note, Parcel, Receipt, Report, Roster, Span, StateRequest, Updates
 from taut.errors import MalformedMessage
 from taut.strategies.broadcast.broadcast import Broadcast
@@ -398,7 +398,7 @@ def test_no_lie_breaks_a_method(name: str) -> None:
                 quietly(world.catch_up, rank)
                 world.take_step(rank)
             for _ in range(4):
-                quietly(world._hear, choose.randrange(3), Deliver(3, *lie(choose, 24)))
+                quietly(world._hear, choose.randrange(3), Heard(3, *lie(choose, 24)))
             for _ in range(choose.randrange(8)):
                 quietly(world.deliver)
 

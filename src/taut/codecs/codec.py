@@ -98,6 +98,11 @@ class Checked(NamedTuple):
     head: Header
     words: Any = None
 
+    @property
+    def nbytes(self) -> int:
+        """Return the bytes of the words."""
+        return 0 if self.words is None else int(self.words.nbytes)
+
 
 class Codec(ABC):
     """How an update is written down. ``exact``: replicas that started on a grid agree to the last bit after a

@@ -23,6 +23,7 @@ from taut.simulator.timing.coder import CODED_NBYTES, StandInCoder, coder_for
 from taut.strategies.allreduce.group import LEAST_SEGMENT_ELEMENTS, OWN_NUMBERS, PIPELINE
 from taut.strategies.allreduce.sync import Sync
 from taut.strategies.allreduce.sync_state import ELEMENTS_PER_MIB
+from taut.strategies.local import Local
 from taut.strategies.server.server import Server
 from taut.strategies.server.shard import ENTRY_NBYTES
 
@@ -35,7 +36,7 @@ MOST_LANES = 16  # buckets of gradients; beyond, larger ones stand for several
 SUMMED = ("piece", "result", "gradient", "mean", "share")  # kinds of messages that hold what is summed, and its numbers
 
 
-class StandIn:
+class StandIn(Local):
     """A worker's vector, for ``parameters`` elements. ``emit`` is always the same payload: what the codec would say is
     not known, but how long it is on average. It is absorbed without effect."""
 

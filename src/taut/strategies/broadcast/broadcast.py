@@ -61,6 +61,7 @@ class Broadcast:
     info: ClassVar[StrategyInfo] = StrategyInfo()
     codecs: ClassVar[tuple[str, ...]] = ("tether", ANY_CODEC)
     topologies: ClassVar[tuple[str, ...]] = ("complete",)
+    complete: ClassVar[bool] = True  # every update reaches every worker
     bounded: ClassVar[bool] = False  # a worker may have to wait: see `horizon`
     returns: ClassVar[Literal["sum", "mix"]] = "sum"  # see `Method.returns`
 

@@ -25,10 +25,10 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 import numpy as np
 
 from taut.errors import Misuse
-from taut.strategies.allreduce.compressed_group import VectorCoder
 from taut.strategies.api import Heard, Local, MemberPlace, MethodAction, Stepped, check_share
 from taut.strategies.gossip.neighbour_rounds import Neighbourhood, NeighbourRounds, check_length, tell
 from taut.strategies.info import ANY_COMPRESSOR, Completeness, StrategyInfo, Variant
+from taut.strategies.local import VectorCoder
 from taut.topologies.mixing import row_of
 
 if TYPE_CHECKING:
@@ -78,10 +78,9 @@ class Choco(NeighbourRounds[PublicCopies]):
 
     def start(self, place: MemberPlace, local: Local) -> PublicCopies:
         self.check_shape(place.shape, len(place.members))
-        coder: VectorCoder | None = getattr(local, "coder", None)
-        if coder is None:
+        if local.coder is None:
             raise Misuse("choco without a compressor", "a codec that is one", "try --codec topk:density=0.01")
-        return PublicCopies(local, place, coder=coder)
+        return PublicCopies(local, place, coder=local.coder)
 
     def step(self, coder: VectorCoder) -> float:
         return self.gamma or coder.pace

@@ -21,7 +21,7 @@ import numpy as np
 
 from taut.codecs import merge, snap
 from taut.codecs import parse as parse_codec
-from taut.core.events import Arrived, Deliver, Ended, Event, PeerGone, PeerJoined, Published, Send, Taken, Tick, Ticked
+from taut.core.events import Arrived, Ended, Event, Heard, PeerGone, PeerJoined, Published, Send, Taken, Tick, Ticked
 from taut.core.messages import (
     Mark,
     Message,
@@ -221,7 +221,7 @@ def _fuzz_method(choice: Choice, count: int, choose: random.Random, lies: Lies) 
         victims = [rank for rank in world.actors if rank != LIAR]
         victim = choose.choice(victims)
         note, payload = _lie(world, choose)
-        lies.tell(lambda: world._hear(victim, Deliver(LIAR, note, payload)))  # noqa: B023
+        lies.tell(lambda: world._hear(victim, Heard(LIAR, note, payload)))  # noqa: B023
 
 
 def _step(actor: Actor) -> int:
