@@ -186,6 +186,53 @@ class Wheel(Shape):
     tree.insert("docs/topologies.md", r"^\| `star` ", row)
 
 
+def transport(tree: Tree) -> None:
+    tree.write(
+        "src/taut/transport/pipe.py",
+        '''"""``--transport pipe``: ZeroMQ under another name."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from taut.transport.keys import Token, WorkerKeys
+from taut.transport.transport import Transport
+from taut.transport.zmq.factory import Zmq
+from taut.transport.zmq.transport import ZmqTransport
+
+
+class PipeTransport(ZmqTransport):
+    """A worker's end."""
+
+
+class Pipe(Zmq):
+    """Open both ends."""
+
+    name: ClassVar[str] = "pipe"
+
+    def connect(self, keys: WorkerKeys, bind: str, advertise: str | None, supervisor: tuple[str, Token]) -> Transport:
+        return PipeTransport(keys, bind=bind, advertise=advertise, supervisor=supervisor)
+''',
+    )
+    tree.replace("src/taut/plugins.py", '{"zmq": "transport', '{"pipe": "transport.pipe:Pipe", "zmq": "transport')
+    row = "| `pipe` | between machines, as `zmq` | `transport/pipe.py` |"
+    tree.insert("docs/communication.md", r"^\| `zmq` ", row)
+    laws = "tests/transport/test_transports.py"
+    network = """def pipe() -> Network:
+    from taut.transport.pipe import PipeTransport
+
+    def make(rank: int) -> tuple[Transport, Member]:
+        keys = WorkerKeys.generate()
+        transport = PipeTransport(keys)
+        return transport, Member(rank, transport.address, keys.public_key)
+
+    return make
+
+
+@pytest.mark.parametrize("network", ["""
+    tree.replace(laws, '@pytest.mark.parametrize("network", [', network + "pipe, ")
+
+
 def message(tree: Tree) -> None:
     record = '''class Aside(Message, frozen=True):
     """Tell the supervisor a number that it may ignore."""
@@ -242,6 +289,7 @@ RECIPES: dict[str, Callable[[Tree], None]] = {
     "a codec": codec,
     "a strategy": strategy,
     "a topology": topology,
+    "a transport": transport,
     "a message": message,
     "a command": command,
     "a page": page,
@@ -250,6 +298,7 @@ PLACEHOLDERS = {
     "src/taut/codecs/algorithms/NAME.py": "src/taut/codecs/algorithms/inturn.py",
     "src/taut/strategies/FAMILY/NAME.py": "src/taut/strategies/periodic/often.py",
     "src/taut/topologies/shapes/NAME.py": "src/taut/topologies/shapes/wheel.py",
+    "src/taut/transport/NAME.py": "src/taut/transport/pipe.py",
     "src/taut/core/messages/FAMILY.py": "src/taut/core/messages/worker.py",
     "src/taut/cli/commands/NAME.py": "src/taut/cli/commands/greet.py",
     "docs/NAME.md": "docs/greeting.md",
@@ -299,11 +348,14 @@ HELD = (  # of the tests that the rows name: those that look at every part, wher
     "tests/test_docs.py::test_every_command_is_documented",
     "tests/test_docs.py::test_every_page_is_reached_from_the_index",
     "tests/test_docs.py::test_every_topology_is_documented",
+    "tests/test_docs.py::test_every_transport_is_documented",
+    "tests/transport/test_transports.py::test_transport_keeps_the_contract[check_order_and_no_loss-pipe]",
     "tests/transport/test_framing.py::test_every_message_has_an_example",
 )
 
 
 def test_the_new_parts_show_in_the_commands(changed: tuple[Tree, dict[str, set[str]]]) -> None:
+    changed[0].run("-c", "from taut.config import resolve; resolve({'transport': 'pipe'}, environ={}, cwd='/nowhere')")
     code = "import sys; from typer.testing import CliRunner; from taut.cli.main import app\n"
     code += "for line in sys.argv[1:]: print(CliRunner().invoke(app, line.split()).output, end='\\0')"
     told = changed[0].run("-c", code, *SHOWN).split("\0")

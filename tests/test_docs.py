@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 import json
 import re
 from collections.abc import Iterator
@@ -14,7 +15,8 @@ import typer.main
 from typer.testing import CliRunner
 
 from taut.cli.main import app
-from taut.topologies import REGISTRY as TOPOLOGIES
+from taut.config import Settings
+from taut.plugins import TOPOLOGIES, TRANSPORTS
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [
@@ -238,6 +240,17 @@ def test_every_command_is_documented() -> None:
 def test_every_topology_is_documented() -> None:
     table = (ROOT / "docs" / "topologies.md").read_text(encoding="utf-8").partition("| written |")[2].partition("\n\n")[0]
     assert set(TOPOLOGIES) <= set(re.findall(r"`([\w-]+)", table))
+
+
+def test_every_transport_is_documented() -> None:
+    table = (ROOT / "docs" / "communication.md").read_text(encoding="utf-8").partition("| `--transport` |")[2]
+    assert set(TRANSPORTS) <= set(re.findall(r"^\| `(\w+)`", table.partition("\n\n")[0], re.MULTILINE))
+
+
+def test_every_setting_is_documented() -> None:
+    table = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8").partition("## Settings")[2].partition("```")[0]
+    named = set(re.findall(r"^\| (\w+) \|", table, re.MULTILINE))
+    assert {one.name for one in dataclasses.fields(Settings)} - {"sources"} <= named
 
 
 FOLDERS = [path.parent for path in sorted((ROOT / "src" / "taut").glob("*/**/__init__.py"))]
