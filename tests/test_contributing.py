@@ -64,7 +64,7 @@ class Tree:
 
     def run(self, *arguments: str) -> str:
         """Run ``python ...`` on the copy, and return its output."""
-        environment = os.environ | {"PYTHONPATH": str(self.folder / "src"), "COLUMNS": "200"}
+        environment = os.environ | {"PYTHONPATH": str(self.folder / "src"), "COLUMNS": "200", "NUMBA_DISABLE_JIT": "1"}
         done = subprocess.run(
             [sys.executable, *arguments],
             check=False,
@@ -354,20 +354,37 @@ HELD = (  # of the tests that the rows name: those that look at every part, wher
 )
 
 
-def test_the_new_parts_show_in_the_commands(changed: tuple[Tree, dict[str, set[str]]]) -> None:
-    changed[0].run("-c", "from taut.config import resolve; resolve({'transport': 'pipe'}, environ={}, cwd='/nowhere')")
-    code = "import sys; from typer.testing import CliRunner; from taut.cli.main import app\n"
-    code += "for line in sys.argv[1:]: print(CliRunner().invoke(app, line.split()).output, end='\\0')"
-    told = changed[0].run("-c", code, *SHOWN).split("\0")
-    for (arguments, shown), output in zip(SHOWN.items(), told, strict=False):
-        assert re.search(shown, output), f"taut {arguments}: {output}"
+COMMANDS = f"""
+import re
+
+import pytest
+from typer.testing import CliRunner
+
+from taut.cli.main import app
+from taut.config import resolve
 
 
-def test_the_tests_that_the_rows_name_pass_on_the_copy(changed: tuple[Tree, dict[str, set[str]]]) -> None:
+@pytest.mark.parametrize(("arguments", "shown"), {SHOWN!r}.items())
+def test_the_new_part_shows(arguments, shown):
+    told = CliRunner().invoke(app, arguments.split()).output
+    assert re.search(shown, told), told
+
+
+def test_the_transport_is_a_setting():
+    assert resolve({{"transport": "pipe"}}, environ={{}}, cwd="/nowhere").transport == "pipe"
+"""
+
+
+def test_the_parts_show_in_the_commands_and_the_tests_that_the_rows_name_pass(
+    changed: tuple[Tree, dict[str, set[str]]],
+) -> None:
+    """One process for all: importing taut takes most of the time."""
+    tree = changed[0]
     named = {path for row in TABLE.values() for path in paths(row["tests"])}
     assert {test.partition("::")[0] for test in HELD} <= named
     assert all((ROOT / path).is_file() for path in named)
-    changed[0].run("-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", *HELD)
+    (tree.folder / "tests" / "test_commands.py").write_text(COMMANDS, encoding="utf-8")
+    tree.run("-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "tests/test_commands.py", *HELD)
 
 
 def made(tree: Tree, path: str, name: str) -> type:
