@@ -1,10 +1,7 @@
-"""All-reduce, pure: schedules make programs, and a machine executes them over messages. See docs/collectives.md.
+"""All-reduce, pure: a schedule makes a program, and ``Reduction`` executes it over messages. See docs/collectives.md.
 
-schedule.py     Send, Receive, Program; the contract (Schedule)
-ring.py, tree.py, halving_doubling.py, torus.py, gather.py: one schedule each
-plan.py         a program cut into segments, and what each waits for
-reduction.py    the machine (Reduction): what arrived in, what to send out
-mean.py         weighting by samples
+schedule.py is the contract of a schedule; ring.py, tree.py, halving_doubling.py, torus.py and gather.py are one each.
+plan.py cuts a program into segments with their dependencies, reduction.py executes the plan, mean.py weighs by samples.
 """
 
 from __future__ import annotations
