@@ -13,7 +13,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
+from typing import BinaryIO, NoReturn
 
 from taut.engines.script import command
 from taut.engines.zygote import Plan
@@ -90,15 +90,7 @@ class LocalEngine:
         except OSError as error:
             raise StorageFailed(f"{self.own_log} could not be written: {error.strerror}") from error
         with open(self.own_log, "ab") as own_log:
-            self._process = subprocess.Popen(
-                [sys.executable, "-c", _ZYGOTE],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=own_log,
-                env=self._environment,
-                text=True,
-                start_new_session=True,  # Ctrl-C reaches the launcher alone: it drains, then the workers end
-            )
+            self._process = self._launch(own_log)
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(self._plan.to_json() + "\n")
@@ -107,6 +99,17 @@ class LocalEngine:
             pass  # it failed at once; poll tells
         self._reader = threading.Thread(target=self._read, name="engine", daemon=True)
         self._reader.start()
+
+    def _launch(self, own_log: BinaryIO) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, "-c", _ZYGOTE],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=own_log,
+            env=self._environment,
+            text=True,
+            start_new_session=True,  # Ctrl-C reaches the launcher alone: it drains, then the workers end
+        )
 
     def _read(self) -> None:
         assert self._process is not None
