@@ -19,8 +19,8 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 BENCHES := $(addprefix bench/,codec.py overhead.py startup.py memory.py cluster.py)
 WHAT   := pyproject.toml constraints.txt
-SIDE_BY_SIDE := -n $(JOBS) --dist worksteal
 JOBS   ?= 2
+SIDE_BY_SIDE := -n $(JOBS) --dist worksteal
 QUICK  := -m "not long"
 
 # The tests start hundreds of processes: each would compile all of src anew, and of what is installed.
