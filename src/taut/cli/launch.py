@@ -242,7 +242,7 @@ def unseen_text(ended: Ended) -> str:
 
 
 def check_joined(ended: Ended, script: Path) -> None:
-    """A script that ends well without ever joining is a mistake: nothing was trained together."""
+    """Raise RunFailed for a script that ended without joining the run: nothing was trained."""
     if ended.outcome is None and not ended.interrupted and not ended.superseded:
         if any(not each.clean for each in ended.exits):
             raise RunFailed(f"{script} failed before it joined the run")
@@ -260,7 +260,8 @@ def script_of(given: Path, module: bool) -> Path:
 
 
 def check_script(script: Path, folder: str = "") -> None:
-    """The script must be there before anything is started; a module, as seen from ``folder`` (else the current one)."""
+    """Refuse a script that is not there, before anything is started; a module, as seen from ``folder`` (else the current
+    one)."""
     module = module_of(script)
     if module:
         _check_module(module, folder or str(Path.cwd()))

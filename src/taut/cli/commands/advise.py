@@ -152,7 +152,7 @@ def _verify(
 
 
 def show_report(console: Console, report: Report, top: int) -> None:
-    """A table of the best, the reasons, and what to type."""
+    """Print a table of the best, the reasons, and what to type."""
     from taut.adviser.reasons import quality, reasons
 
     rows = [_row(report, prediction) for prediction in report.advice.ranked[:top]]
@@ -201,7 +201,7 @@ def _columns() -> list[Column]:
 
 
 def verified_text(one: Verified) -> str:
-    """Prediction against reality, in a line."""
+    """Compare prediction and measurement in one line."""
     from taut.adviser.reasons import quantity
 
     return (

@@ -38,7 +38,7 @@ class CodecsCommand(TyperCommand):
 
 
 def _script_at(args: Sequence[str]) -> int:
-    """Where the script stands; at the end where there is none."""
+    """Return the index of the script among the arguments; their number where there is none."""
     return next((at for at, word in enumerate(args) if _is_script(word)), len(args))
 
 
@@ -121,7 +121,7 @@ def codecs(
 
 
 def chosen(given: Sequence[str], only: str | None) -> list[str]:
-    """The codecs to speak of, each checked: all of them where none is named."""
+    """Return the codecs that were named, each checked; all codecs where none was named."""
     from taut.codecs import REGISTRY, parse
     from taut.comparison.runs.listing import split_all
 
@@ -134,7 +134,8 @@ def chosen(given: Sequence[str], only: str | None) -> list[str]:
 
 
 def parse_size(text: str) -> int:
-    """
+    """Read a number of elements.
+
     >>> parse_size("25M"), parse_size("1.5k"), parse_size("65536")
     (25000000, 1500, 65536)
     """
@@ -184,7 +185,7 @@ def _measure(
     steps: int,
     progress: Progress,
 ) -> tuple[str, list[Listed]]:
-    """On what, and the codecs with their figures. Dense is always measured: others are held against it."""
+    """Return what the codecs were measured on, and the codecs with their figures."""
     from taut.cli.codec_measurement import MADE_UP, MOST_OWN, on_checkpoints, on_made_up, on_script, with_dense
     from taut.cli.output.codec_tables import listed
 

@@ -161,7 +161,7 @@ def wanted(
 
 
 def check_kind(simulate: bool, of_simulations: Mapping[str, object], of_real_runs: Mapping[str, object]) -> None:
-    """A flag that means nothing to this kind of run is not silently dropped."""
+    """Refuse a flag that means nothing to this kind of run."""
     wrong = [flag for flag, value in (of_real_runs if simulate else of_simulations).items() if value]
     if wrong:
         beside = "--real" if simulate else "--simulate"
@@ -169,7 +169,7 @@ def check_kind(simulate: bool, of_simulations: Mapping[str, object], of_real_run
 
 
 def really(job: Job, threads: int | None, config: Path | None) -> Job:
-    """The job with the flags of ``taut run``."""
+    """Return the job with the flags of ``taut run``."""
 
     words = [
         *(["--threads", str(threads)] if threads is not None else []),
@@ -181,7 +181,8 @@ def really(job: Job, threads: int | None, config: Path | None) -> Job:
 def conducted(
     job: Job, matrix: Matrix, folder: Path, target: str | None, resume: bool, silent: bool
 ) -> tuple[Comparison, int]:
-    """All runs, and the exit code: an interrupted comparison still has a report on what there is."""
+    """Make all runs. Return the comparison and the exit code: an interrupted comparison has a report on the runs that
+    were made."""
     from taut.comparison.report.progress import Progress
     from taut.comparison.runs.comparison import Interrupted, Unwatched, conduct
 
@@ -204,7 +205,7 @@ def conducted(
 
 
 def record(made: Comparison, page: Path) -> dict[str, Any]:
-    """The one object of ``--json``."""
+    """Return the one object of ``--json``."""
     return {
         "folder": str(made.folder),
         "report": str(page),
@@ -219,7 +220,7 @@ def record(made: Comparison, page: Path) -> dict[str, Any]:
 
 
 def show(made: Comparison, page: Path) -> None:
-    """The table, as wide as the terminal lets it be, the findings, and where the report is."""
+    """Print the table, as wide as the terminal lets it be, the findings, and where the report is."""
     from taut.cli.output.tables import fitting_table
     from taut.comparison.report.columns import columns
     from taut.comparison.report.files import remarks

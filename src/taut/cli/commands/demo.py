@@ -110,7 +110,7 @@ def train_quickly(
 
 
 def check_demo(epochs: int) -> None:
-    """What the demo needs, before anything is started."""
+    """Refuse to start the demo where a package is missing."""
     if epochs < 1:
         raise Misuse(f"--epochs = {epochs}", "at least 1")
     for module, package in (("sklearn", "scikit-learn"), ("matplotlib", "matplotlib")):
@@ -119,7 +119,7 @@ def check_demo(epochs: int) -> None:
 
 
 def train(settings: Settings, epochs: int, display: Display, start: str | None) -> Trained:
-    """One training, to its model file, and the accuracy of that file."""
+    """Train once, to a model file, and measure the accuracy of that file."""
     command = shlex.join(sys.argv)
     # The folder is known only once the run is made, and the script is told where to note its losses.
     args = ["--epochs", str(epochs), "--seed", str(settings.seed)]
@@ -156,7 +156,7 @@ def accuracy_of(model_files: Sequence[Path], seed: int) -> float:
 
 
 def draw(cluster: Trained, single: Trained, settings: Settings) -> Path:
-    """Both loss curves, into the cluster's folder."""
+    """Draw both loss curves into the cluster's folder."""
     from taut.cli.demo.plots import curve, plot_losses
 
     curves = {
@@ -167,7 +167,7 @@ def draw(cluster: Trained, single: Trained, settings: Settings) -> Path:
 
 
 def record(settings: Settings, epochs: int, cluster: Trained, single: Trained, picture: Path | None) -> dict[str, Any]:
-    """The one object of ``--json``."""
+    """Return the one object of ``--json``."""
     together = total(cluster.workers)
     return {
         "run": cluster.run,
@@ -199,7 +199,7 @@ def record(settings: Settings, epochs: int, cluster: Trained, single: Trained, p
 
 
 def show(settings: Settings, epochs: int, cluster: Trained, single: Trained, picture: Path | None) -> None:
-    """The table."""
+    """Print the table, and where model and picture are."""
     many, one = total(cluster.workers), total(single.workers)
     count = f"{settings.workers} workers" if settings.workers > 1 else "cluster of 1"
     table = Table(title=f"digits, {epochs} epochs, seed {settings.seed}", title_justify="left", box=None, pad_edge=False)

@@ -54,7 +54,7 @@ def drain(
 
 
 def going(runs_dir: str, name: str) -> PreviousRun:
-    """What the folder of a run that is not over says of its supervisor: where it is, and its keys."""
+    """Return the address and the keys of the supervisor of a run that is not over, from the run's folder."""
     from taut.supervisor.storage.previous_run import recall_former
 
     record = find_run(runs_dir, name)

@@ -82,7 +82,7 @@ def probe(
 
 
 def watched_codecs(written: str) -> str:
-    """Codecs by name, as the probe's method takes them.
+    """Check names of codecs, and write them as the probe's strategy takes them.
 
     >>> watched_codecs("int8, topk")
     'int8+topk'
@@ -98,7 +98,8 @@ def watched_codecs(written: str) -> str:
 
 
 def probe_settings(given: Given, steps: int, codecs: str, **defaults: object) -> Settings:
-    """A run whose strategy is the probe: neither the environment nor a settings file can say otherwise."""
+    """Resolve the settings of a run whose strategy is the probe: neither the environment nor a settings file can change
+    that."""
     fixed = {
         "strategy": f"probe:steps={steps},watch={watched_codecs(codecs)}",
         "topology": "complete",
@@ -136,7 +137,7 @@ def probe_here(
     steps: int,
     codecs: str = CODECS,
 ) -> Probe:
-    """With workers on this machine."""
+    """Probe with workers on this machine."""
     check_script(script)
     settings = probe_settings(given, steps, codecs, workers=LOCAL_WORKERS)
     launch = LocalRun(settings, script, args, command=shlex.join(sys.argv))
@@ -148,7 +149,7 @@ def probe_here(
 
 
 def _probe_there(given: Given, display: ProbeDisplay, *, steps: int, codecs: str) -> Probe:
-    """With workers that join from other machines."""
+    """Probe with workers that join from other machines."""
     settings = probe_settings(given, steps, codecs, bind=EVERYWHERE, workers=LOCAL_WORKERS)
     _, _, service = new_supervisor(settings, shlex.join(sys.argv))
     service.start()

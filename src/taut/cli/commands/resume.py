@@ -104,7 +104,7 @@ def find_resumable(runs_dir: str, name: str) -> RunRecord:
 
 
 def find_checkpoint(record: RunRecord, lock: RunLock) -> Found:
-    """The run's last good checkpoint; ``Misuse`` where the run cannot be continued."""
+    """Return the run's last good checkpoint; ``Misuse`` where the run cannot be continued."""
     from taut.supervisor.checkpoints.folder import last_good
     from taut.supervisor.standby import Standby
 
@@ -128,7 +128,8 @@ def find_checkpoint(record: RunRecord, lock: RunLock) -> Found:
 
 
 def continued(given: Settings, manifest: Manifest) -> Settings:
-    """The settings that the run had, with what is ``given`` now. Of a strategy in phases, those that are left."""
+    """Return the settings that the run had, with those ``given`` now. Of a strategy in phases, only the phases that are
+    left."""
     from taut.strategies.phases import Schedule, parse_schedule
 
     kept = manifest.settings
@@ -172,7 +173,7 @@ def _supervise(
     as_json: bool,
     quiet: bool,
 ) -> None:
-    """Workers come from elsewhere, as they did before."""
+    """Supervise workers that join from elsewhere, as they did before."""
     name = record.summary.name
     service.start()
     join = f"taut worker --join {service.address} --token-file {shlex.quote(str(service.token_file))} SCRIPT"

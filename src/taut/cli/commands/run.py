@@ -88,7 +88,7 @@ def see_through(
 
 
 def launch_of(settings: Settings, script: Path, args: list[str], start: str | None) -> Launch:
-    """How the workers are started, for whoever resumes the run."""
+    """Record how the workers are started, for ``taut resume``."""
     from taut.supervisor.checkpoints.folder import Launch
 
     where = str(Path.cwd())
@@ -97,7 +97,7 @@ def launch_of(settings: Settings, script: Path, args: list[str], start: str | No
 
 
 def check_start(start: str | None) -> None:
-    """``--start`` is one of the known ways."""
+    """Refuse a ``--start`` that is not known."""
     if start is not None and start not in STARTS:
         raise Misuse(f"--start = {start!r}", "one of " + ", ".join(STARTS), did_you_mean(start, STARTS))
 
@@ -151,6 +151,6 @@ class LocalRun:
             return conduct(self.supervisor, self.engine, display, logs)
 
     def record(self, ended: Ended) -> dict[str, Any]:
-        """The end of the run, for JSON."""
+        """Return the end of the run, for JSON."""
         assert ended.outcome is not None
         return outcome_record(self.name, str(self.folder), self.settings.shared(), ended.outcome)

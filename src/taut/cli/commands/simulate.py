@@ -96,8 +96,8 @@ def simulate(
 
 
 def sized(scenario: Scenario, step_s: float | None, parameters: int | None, timing_only: bool, silent: bool) -> Scenario:
-    """What the script's model and steps are like, as far as that was not said: found out by running it, alone, for a few
-    steps. What was found is told, so that the simulation can be repeated exactly."""
+    """Measure the size of the script's model, its batch and the time of a step, as far as they were not given, by running
+    the script alone for a few steps. The result is printed, so that the simulation can be repeated exactly."""
     if step_s is not None and (parameters is not None or not timing_only):
         return replace(scenario, parameters=parameters or scenario.parameters)
     from taut.simulator.script.measure import measure

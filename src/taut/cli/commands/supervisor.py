@@ -111,7 +111,7 @@ def supervisor(
 
 
 def _check_alone(flags: Mapping[str, object], recover: str | None, standby: str | None) -> None:
-    """What a run is was decided when it began."""
+    """Refuse settings beside ``--recover`` and ``--standby``: the run has its own."""
     if recover is not None and standby is not None:
         raise Misuse("--recover and --standby", "one of them")
     flag = "--recover" if recover is not None else "--standby"
@@ -138,7 +138,7 @@ def check_silent(runs_dir: str, run: str) -> None:
 def _returned(
     settings: Settings, recover: str | None, standby: str | None, display: Display
 ) -> tuple[str, Path, Supervisor] | None:
-    """The supervisor of a run that has lost its own; None where a standby is not needed any more."""
+    """Return the supervisor of a run that has lost its own; None where a standby is not needed any more."""
     from taut.supervisor.service import Supervisor
     from taut.supervisor.standby import LOOK_S
     from taut.supervisor.storage.previous_run import check_own
@@ -171,7 +171,7 @@ def _returned(
 
 
 def _gone(folder: Path) -> int | None:
-    """Wait until the run's supervisor is gone: the term of the one that is. None where the run is over."""
+    """Wait until the run's supervisor is gone, and return its term; None where the run is over."""
     from taut.supervisor.standby import LOOK_S, Standby
 
     watch = Standby(folder)

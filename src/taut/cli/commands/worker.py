@@ -100,7 +100,7 @@ def unanswered(address: str) -> str | None:
 
 
 def check_address(given: str) -> str:
-    """Return ``host:port`` as ``tcp://host:port``; the address of another transport as it is."""
+    """Return ``host:port`` or ``tcp://host:port`` as ``tcp://host:port``."""
     from taut.transport.endpoint import split
 
     if "://" in given and not given.startswith("tcp://"):
@@ -112,14 +112,14 @@ def check_address(given: str) -> str:
 
 
 def check_token(told: WorkerEnvironment) -> None:
-    """A token that is none is refused here, before torch is imported."""
+    """Refuse a token that is none, before torch is imported."""
     from taut.transport.keys import Token, read_token_file
 
     Token.parse(told.token if told.token is not None else read_token_file(told.token_file or ""))
 
 
 def default_bind(address: str) -> str:
-    """Where a worker listens for its peers: on loopback when the supervisor is there, else everywhere."""
+    """Return where a worker listens for its peers: on loopback when the supervisor is there, else everywhere."""
     from taut.transport.endpoint import split
 
     return "127.0.0.1" if split(address, "--join")[0] in LOOPBACK else "0.0.0.0"

@@ -128,7 +128,7 @@ class Comparison:
 
     @property
     def target(self) -> float:
-        """The loss that one worker alone ends with."""
+        """Return the loss that one worker alone ends with."""
         return self.trainings[0].last.loss
 
     def words(self) -> list[str]:
