@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,7 +13,7 @@ from typer.core import TyperCommand
 
 from taut.cli.completion import complete_codec
 from taut.cli.launch import check_script
-from taut.cli.options import OUTPUT, Json
+from taut.cli.options import Json, output_flag
 from taut.cli.output.console import notes, print_json, results
 from taut.errors import Misuse
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from taut.cli.codec_measurement import Progress
     from taut.cli.output.codec_tables import Listed
 
-MEASURING = "What is measured"
+measuring_flag = partial(typer.Option, rich_help_panel="What is measured")
 LEAST, MOST = 64, 1 << 28  # elements
 CHECKPOINT = ".safetensors"
 
@@ -58,39 +59,25 @@ def codecs(
         ),
     ] = None,
     only: Annotated[
-        str | None,
-        typer.Option(
-            help="These alone, as in --only topk,int8.", autocompletion=complete_codec, rich_help_panel=MEASURING
-        ),
+        str | None, measuring_flag(help="These alone, as in --only topk,int8.", autocompletion=complete_codec)
     ] = None,
     checkpoint: Annotated[
         list[Path] | None,
-        typer.Option(
+        measuring_flag(
             help="Measure on the update in this safetensors file: its gradients or moments, else its weights. "
-            "Given twice: on the difference.",
-            rich_help_panel=MEASURING,
+            "Given twice: on the difference."
         ),
     ] = None,
     size: Annotated[
-        str | None,
-        typer.Option(
-            help="Elements of the made-up update, or at most of your own: 25M, 100k.", rich_help_panel=MEASURING
-        ),
+        str | None, measuring_flag(help="Elements of the made-up update, or at most of your own: 25M, 100k.")
     ] = None,
-    steps: Annotated[int, typer.Option(help="Of SCRIPT.", rich_help_panel=MEASURING)] = 30,
+    steps: Annotated[int, measuring_flag(help="Of SCRIPT.")] = 30,
     measure: Annotated[
-        bool,
-        typer.Option(
-            "--measure",
-            help="Keep what codecs cost here for `taut simulate` and `taut advise`.",
-            rich_help_panel=MEASURING,
-        ),
+        bool, measuring_flag("--measure", help="Keep what codecs cost here for `taut simulate` and `taut advise`.")
     ] = False,
-    no_measure: Annotated[
-        bool, typer.Option("--no-measure", help="Only what codecs say of themselves.", rich_help_panel=MEASURING)
-    ] = False,
+    no_measure: Annotated[bool, measuring_flag("--no-measure", help="Only what codecs say of themselves.")] = False,
     as_json: Json = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.", rich_help_panel=OUTPUT)] = False,
+    quiet: Annotated[bool, output_flag("--quiet", "-q", help="No progress.")] = False,
 ) -> None:
     """List the codecs, with bits, error and speed as measured on this machine; or tell all about one.
 

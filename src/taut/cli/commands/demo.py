@@ -10,16 +10,15 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
 from rich.table import Table
 
 from taut.cli.commands.run import LocalRun, check_start
 from taut.cli.demo.three_runs import LINK, SECONDS, compare_on, default_workers, finished
-from taut.cli.launch import check_joined, report_failures
-from taut.cli.options import OUTPUT, RUN, Given, Json, Quiet, Start, with_flags
+from taut.cli.options import Given, Json, Quiet, Start, output_flag, run_flag, with_flags
 from taut.cli.output.console import notes, print_json, results, set_up_log
 from taut.cli.output.display import Display, split_text
 from taut.cli.output.format import compression, scores_text, time_shares, times, validation_record
+from taut.cli.run_end import check_joined, report_failures
 from taut.config import Settings
 from taut.core.messages import Statistics
 from taut.errors import Misuse
@@ -51,20 +50,11 @@ class Trained:
 def demo(
     *,
     given: Given,
-    quick: Annotated[
-        bool,
-        typer.Option("--quick", help="Train with several workers and with one, unhindered.", rich_help_panel=RUN),
-    ] = False,
-    epochs: Annotated[
-        int | None, typer.Option(help="Passes over the training samples; implies --quick.", rich_help_panel=RUN)
-    ] = None,
-    seconds: Annotated[
-        float, typer.Option(help="Length of each of the three trainings.", rich_help_panel=RUN, min=2.0, max=600.0)
-    ] = SECONDS,
+    quick: Annotated[bool, run_flag("--quick", help="Train with several workers and with one, unhindered.")] = False,
+    epochs: Annotated[int | None, run_flag(help="Passes over the training samples; implies --quick.")] = None,
+    seconds: Annotated[float, run_flag(help="Length of each of the three trainings.", min=2.0, max=600.0)] = SECONDS,
     start: Start = None,
-    plot: Annotated[
-        bool, typer.Option("--plot/--no-plot", help="Draw the loss curves (PNG).", rich_help_panel=OUTPUT)
-    ] = True,
+    plot: Annotated[bool, output_flag("--plot/--no-plot", help="Draw the loss curves (PNG).")] = True,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:

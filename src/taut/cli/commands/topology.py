@@ -12,7 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from taut.cli.completion import complete_topology
-from taut.cli.options import OUTPUT, Json
+from taut.cli.options import Json, output_flag
 from taut.cli.output.console import notes, print_json, results
 from taut.errors import Misuse, StorageFailed
 from taut.quantities import size
@@ -38,7 +38,7 @@ def topology(
         str | None, typer.Option(help="metropolis or uniform weights; default: uniform where directed.")
     ] = None,
     rounds: Annotated[int | None, typer.Option(help="How many rounds to look at, where the shape varies.")] = None,
-    draw: Annotated[Path | None, typer.Option(help="A picture: FILE.png or FILE.svg.", rich_help_panel=OUTPUT)] = None,
+    draw: Annotated[Path | None, output_flag(help="A picture: FILE.png or FILE.svg.")] = None,
     as_json: Json = False,
 ) -> None:
     """Show a topology: neighbours, diameter, spectral gap, traffic. Nothing is run."""

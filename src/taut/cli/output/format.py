@@ -93,7 +93,7 @@ def worker_record(row: WorkerRow) -> dict[str, Any]:
     }
 
 
-def outcome_record(run: str, run_dir: str, settings: dict[str, Any], outcome: Outcome) -> dict[str, Any]:
+def outcome_record(run: str, run_dir: str, settings: Mapping[str, Any], outcome: Outcome) -> dict[str, Any]:
     """Return the end of a run for JSON."""
     rows = [outcome.workers[rank] for rank in sorted(outcome.workers)]
     together = total(row.statistics for row in rows)
