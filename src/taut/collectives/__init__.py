@@ -24,7 +24,7 @@ REGISTRY: dict[str, Schedule] = {each.name: each for each in (Ring(), HalvingDou
 
 
 def named(name: str) -> Schedule:
-    """The schedule called ``name``, with its defaults.
+    """Return the schedule called ``name``, with its defaults.
 
     >>> named("torus")
     Torus(rows=None)
@@ -36,9 +36,9 @@ def named(name: str) -> Schedule:
 
 
 def best(p: int, nbytes: int, latency_s: float, seconds_per_byte: float) -> Schedule:
-    """The cheapest schedule that sums, by its cost formula; of equals, the first of the registry.
+    """Return the cheapest schedule that sums, by its cost formula; of equals, the first of the registry.
 
-    ``nbytes``: per place; ``latency_s``, ``seconds_per_byte``: of the network between any two places.
+    ``nbytes``: per position; ``latency_s``, ``seconds_per_byte``: of the network between any two positions.
 
     >>> fast, slow = 8 / 1e9, 8 / 1e8
     >>> best(8, 10**8, 1e-4, fast).name, best(12, 10**8, 1e-4, slow).name, best(5, 1000, 1e-2, fast).name

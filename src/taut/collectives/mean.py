@@ -13,8 +13,8 @@ Vector = npt.NDArray[np.float32]
 def weigh(values: Vector, samples: int, out: Vector) -> None:
     """Write samples * ``values`` and, as the last element, ``samples`` to ``out``, which is one longer.
 
-    mean = sum_i s_i x_i / sum_i s_i, where x_i is the mean over the s_i samples of place i. The sum of all samples must
-    stay at or below 2^24, up to which a float32 counts exactly.
+    mean = sum_i s_i x_i / sum_i s_i, where x_i is the mean over the s_i samples of position i. The sum of all samples
+    must stay at or below 2^24, up to which a float32 counts exactly.
     """
     if len(out) != len(values) + 1:
         raise Misuse(f"room for {len(out)} elements", f"{len(values) + 1}: the values and their weight")

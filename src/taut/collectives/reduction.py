@@ -18,7 +18,7 @@ SEGMENT_ELEMENTS = 1 << 18  # 1 MiB of float32: long enough for the wire, short 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """``data`` (bytes-like, read-only) is for the place ``to``; the rest tells it what this is."""
+    """``data`` (bytes-like, read-only) is for the position ``to``; the rest tells it what this is."""
 
     to: int
     round: int
@@ -29,8 +29,8 @@ class Piece:
 class Reduction:
     """One all-reduce of ``buffer`` (float32 vector that the caller hands over until ``done``).
 
-    ``program``: this place's part; ``segment_elements``: the longest piece, the same at all places. The buffer may be
-    filled until ``begin``, or is filled piecemeal by ``fill(lo, hi)``, each part when it is first needed, so that the
+    ``program``: this position's part; ``segment_elements``: the longest piece, the same at all positions. The buffer may
+    be filled until ``begin``, or is filled piecemeal by ``fill(lo, hi)``, each part when it is first needed, so that the
     wire need not wait for the rest. It is then worked on in place, and pieces are views into it. When ``done`` it holds
     the sum, but the transport may still be sending views of it: read it at once, write to it when the transport has taken
     over the last piece. Nothing is ``done`` before ``begin``.
@@ -72,7 +72,7 @@ class Reduction:
         self._block_elements = segment_elements
 
     def begin(self) -> list[Piece]:
-        """The buffer is filled: what to send first. A second call gives nothing."""
+        """Return what to send first, once the buffer is filled. A second call returns nothing."""
         if self._begun:
             return []
         self._begun = True
@@ -81,19 +81,19 @@ class Reduction:
         return self._advance([number for number, waits in enumerate(self._waits) if not waits])
 
     def arrived(self, frm: int, round: int, segment: int, data: bytes | memoryview) -> list[Piece]:
-        """A piece from the place ``frm``: what may be sent because of it.
+        """Take a piece from the position ``frm``, and return what may be sent because of it.
 
         It may come in any order, before ``begin`` too, and more than once. One that is too early is held, not copied:
         leave ``data`` as it is. ``MalformedMessage`` for what the program does not expect; nothing has changed then.
         """
         number = self._plan.receives.get((frm, round, segment))
         if number is None:
-            raise MalformedMessage(f"segment {segment} of round {round} from place {frm}: none is expected")
+            raise MalformedMessage(f"segment {segment} of round {round} from position {frm}: none is expected")
         step = self._plan.steps[number]
         nbytes, expected = memoryview(data).nbytes, (step.hi - step.lo) * self.buffer.itemsize
         if nbytes != expected:
             raise MalformedMessage(
-                f"segment {segment} of round {round} from place {frm} has {nbytes} bytes, expected {expected}"
+                f"segment {segment} of round {round} from position {frm} has {nbytes} bytes, expected {expected}"
             )
         if self._seen[number]:
             return []
