@@ -3,16 +3,14 @@
 schedule.py     Send, Receive, Program; the contract (Schedule)
 ring.py, tree.py, halving_doubling.py, torus.py, gather.py: one schedule each
 plan.py         a program cut into segments, and what each waits for
-reduction.py    the machine (Reduction): what arrived in, what to send out
-mean.py         weighting by samples
+reduction.py    the machine (Reduction): what arrived in, what to send out; weighting by samples
 """
 
 from __future__ import annotations
 
 from taut.collectives.gather import Gather
 from taut.collectives.halving_doubling import HalvingDoubling
-from taut.collectives.mean import mean, weigh
-from taut.collectives.reduction import SEGMENT_ELEMENTS, Piece, Reduction
+from taut.collectives.reduction import SEGMENT_ELEMENTS, Piece, Reduction, mean, weigh
 from taut.collectives.ring import Ring
 from taut.collectives.schedule import Program, Receive, Schedule, Send
 from taut.collectives.torus import Torus

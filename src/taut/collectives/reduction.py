@@ -13,6 +13,7 @@ from taut.collectives.plan import Plan, Step, plan
 from taut.collectives.schedule import Program
 from taut.errors import MalformedMessage, Misuse
 
+Vector = npt.NDArray[np.float32]
 SEGMENT_ELEMENTS = 1 << 18  # 1 MiB of float32: long enough for the wire, short enough to overlap adding with sending
 
 
@@ -153,3 +154,35 @@ def _check(buffer: npt.NDArray[Any], parts: Plan, length: int | None) -> None:
         raise Misuse(f"a buffer of {len(buffer)} elements", f"{expected}, the length that the program is for")
     if parts.sums and buffer.dtype != np.float32:
         raise Misuse(f"a buffer of {buffer.dtype}", "float32 where something is summed", "gather moves any type")
+
+
+def weigh(values: Vector, samples: int, out: Vector) -> None:
+    """Write samples * ``values`` and, as the last element, ``samples`` to ``out``, which is one longer.
+
+    mean = sum_i s_i x_i / sum_i s_i, where x_i is the mean over the s_i samples of position i. The sum of all samples
+    must stay at or below 2^24, up to which a float32 counts exactly.
+    """
+    if len(out) != len(values) + 1:
+        raise Misuse(f"room for {len(out)} elements", f"{len(values) + 1}: the values and their weight")
+    np.multiply(values, np.float32(samples), out=out[:-1])
+    out[-1] = samples
+
+
+def mean(total: Vector, out: Vector) -> int:
+    """Divide the sum of what ``weigh`` wrote by its weight, into ``out``; return the number of samples. Zeros for none.
+
+    ``total`` is only read, since the transport may still be sending it.
+
+    >>> total, part, out = np.zeros(3, np.float32), np.zeros(3, np.float32), np.zeros(2, np.float32)
+    >>> for values, samples in (([1, 1], 3), ([5, 9], 1)):
+    ...     weigh(np.float32(values), samples, part)
+    ...     total += part
+    >>> mean(total, out), out.tolist()
+    (4, [2.0, 3.0])
+    """
+    samples = int(total[-1])
+    if samples:
+        np.divide(total[:-1], total[-1], out=out)
+    else:
+        out[:] = 0.0
+    return samples

@@ -14,8 +14,7 @@ from taut.strategies.compatibility import combine
 from taut.strategies.phases import parse_schedule
 from taut.strategies.registry import REGISTRY
 from taut.testing.fault_plan import FaultPlan
-from taut.testing.soak.laws import broken_laws
-from taut.testing.soak.tally import TALLY
+from taut.testing.soak.laws import TALLY, broken_laws
 
 if TYPE_CHECKING:
     from taut.simulator.trace import Trace

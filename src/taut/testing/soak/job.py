@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 import taut
-from taut.testing.soak.tally import TALLY
+from taut.testing.soak.laws import TALLY
 
 
 def main() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 
 from taut.core.messages import SUPERVISOR
 from taut.simulator.faults import Fail, KillSupervisor, Leave, Loss, Partition, Pause, Restart, Slow, Throttle, newcomers
@@ -13,9 +14,24 @@ from taut.strategies.phases import parse_schedule
 from taut.strategies.registry import on_topology
 from taut.supervisor.faults.follow_election import LEFT_OUT
 from taut.testing.faults.random_plans import SHORT_S
-from taut.testing.soak.tally import Tally
 
 BACK_S = 15.0  # after it was heard again, anybody is back by then
+
+
+@dataclass
+class Tally:
+    """How often a step with each sample was begun, and ended, as the workers of the job tell themselves: a count that
+    owes nothing to the supervisor's. In between a worker may have died."""
+
+    begun: Counter[int] = field(default_factory=Counter)
+    ended: Counter[int] = field(default_factory=Counter)
+
+    def clear(self) -> None:
+        self.begun.clear()
+        self.ended.clear()
+
+
+TALLY = Tally()  # of the simulation that this process is in: one at a time
 
 
 def broken_laws(found: Simulated, tally: Tally, samples: int, epochs: int) -> list[str]:
