@@ -11,8 +11,8 @@ import pytest
 from rich.console import Console
 from safetensors.numpy import save_file
 
-from taut.cli.codec_tables import Listed, measured_table, stated_table
 from taut.cli.main import main
+from taut.cli.output.codec_tables import Listed, measured_table, stated_table
 from taut.codecs import REGISTRY, parse
 from taut.simulator.models.costs import Costs, measured
 from taut.worker.codec_costs.measuring import Measured

@@ -25,10 +25,9 @@ from dataclasses import dataclass
 from taut.core.clock import Clock
 from taut.core.messages import SUPERVISOR, Member
 from taut.quantities import LinkSpeed
-from taut.transport.framing import nbytes
+from taut.transport.framing import PEER_QUEUE, nbytes
 from taut.transport.transport import Transport
 
-ROOM = 64  # messages that wait for the up-link, per peer, as on the zmq transport
 LONGEST_S = 600.0  # that a message is kept, whatever its sender says
 _TIME = struct.Struct("<d")
 Arrival = tuple[int, list[bytes]]  # the sender, and the frames
@@ -99,7 +98,7 @@ class LimitedTransport(Transport):
         now, leaving = self._clock.now(), self._leaving[to]
         while leaving and leaving[0] <= now:
             leaving.popleft()
-        if len(leaving) >= ROOM:
+        if len(leaving) >= PEER_QUEUE:
             self._refused.add(to)
             return False
         free_s = self._up.free_s

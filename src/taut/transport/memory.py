@@ -20,11 +20,10 @@ from typing import ClassVar, NamedTuple
 from taut.core.messages import SUPERVISOR, Member
 from taut.errors import Misuse, SupervisorLost
 from taut.transport.access import AccessControl
-from taut.transport.framing import LIMIT_NBYTES, nbytes
+from taut.transport.framing import LIMIT_NBYTES, PEER_QUEUE, nbytes
 from taut.transport.keys import RunKeys, Token, WorkerKeys
 from taut.transport.transport import ANSWER_S, Announcer, ServerSocket, Transport, TransportFactory
 
-CAPACITY = 64  # messages under way per link, as on the zmq transport
 BATCH = 256
 
 
@@ -57,7 +56,7 @@ class MemoryNetwork:
         drop: float = 0.0,
         delay: int = 0,
         reorder: bool = True,
-        capacity: int = CAPACITY,
+        capacity: int = PEER_QUEUE,
     ) -> None:
         if seed is None and (duplicate or drop or delay):
             raise Misuse("faults without a seed", "a seed to draw them from", "pass seed=0")

@@ -11,6 +11,7 @@ import msgspec
 import numpy as np
 
 from taut.codecs import sketch
+from taut.core.files import write_atomically
 from taut.core.messages import UPLOAD_NBYTES, Digest, Statistics, Upload
 from taut.errors import MalformedMessage, Misuse, ReplicasDiffer, RunFailed
 from taut.strategies.allreduce.final_average import FinalAverage
@@ -220,11 +221,9 @@ def finish_policy(settings: Mapping[str, Any], last: Choice, validation: Validat
 
 def save_here(replica: Replica, name: str) -> Path:
     """The model as this worker has it, under this name in the present folder."""
-    from safetensors.torch import save_file
+    from safetensors.torch import save
 
     replica.settle()
     path = Path(name).absolute()
-    temporary = path.with_suffix(".part")
-    save_file(replica.arena.state_dict(), temporary)
-    temporary.replace(path)
+    write_atomically(path, save(replica.arena.state_dict()))
     return path

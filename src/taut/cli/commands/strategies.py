@@ -11,7 +11,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from taut.cli.options import results
+from taut.cli.output.console import results
 
 WIDE = 110  # columns
 

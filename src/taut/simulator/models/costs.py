@@ -9,7 +9,6 @@ these figures.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 from collections.abc import Mapping
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from taut.codecs.info import CodecCost, check_costs
+from taut.core.files import write_atomically
 from taut.errors import Misuse, StorageFailed
 from taut.plugins import CODECS
 from taut.simulator.json_tables import fields_of, table
@@ -95,15 +95,11 @@ class Costs:
     def write(self, path: str | os.PathLike[str], origin: Mapping[str, Any] | None = None) -> None:
         """As JSON. All of it or, if the disk is full, nothing. ``origin``: where and when they were measured."""
         final = Path(path)
-        temporary = final.with_name(f".{final.name}.{os.getpid()}.tmp")
         record = {**({ORIGIN: dict(origin)} if origin else {}), **self.to_record()}
         try:
             final.parent.mkdir(parents=True, exist_ok=True)
-            temporary.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
-            os.replace(temporary, final)
+            write_atomically(final, json.dumps(record, indent=2).encode() + b"\n")
         except OSError as error:
-            with contextlib.suppress(OSError):
-                temporary.unlink(missing_ok=True)
             raise StorageFailed(f"the costs {final} could not be written: {error.strerror}") from error
 
     @classmethod

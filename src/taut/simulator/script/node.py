@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from taut.core.events import Tell
 from taut.core.messages import SUPERVISOR, Member
 from taut.simulator.script.fibers import NS, Fiber, World
-from taut.transport.framing import nbytes
+from taut.transport.framing import PEER_QUEUE, nbytes
 from taut.transport.transport import Transport
 from taut.worker.comm.comm_thread import CommThread
 from taut.worker.comm.dispatcher import TICK_S
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from taut.simulator.script.network_faults import Disruption
     from taut.simulator.script.supervisor import VirtualSupervisor
 
-CAPACITY = 64  # messages under way per link, as on the zmq transport
 FRAMING_NBYTES = 40  # what ZeroMQ and CURVE add to a message
 
 
@@ -65,7 +64,7 @@ class VirtualTransport(Transport):
                 self.world.at(arrival_ns, lambda: self._heard(list(frames)))
             return True
         peer = self._peers.get(to)
-        if peer is None or self._under_way.get(to, 0) >= CAPACITY:
+        if peer is None or self._under_way.get(to, 0) >= PEER_QUEUE:
             return False
         self._under_way[to] = self._under_way.get(to, 0) + 1
         self.messages_sent += 1

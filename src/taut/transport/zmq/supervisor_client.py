@@ -10,12 +10,12 @@ import zmq
 
 from taut.errors import Misuse
 from taut.transport.endpoint import is_tcp_address
+from taut.transport.framing import SUPERVISOR_QUEUE
 from taut.transport.keys import Token, WorkerKeys
 from taut.transport.transport import SupervisorLink
 from taut.transport.zmq import options
 from taut.transport.zmq.auth import VOID
 
-HWM = 256
 _FAILED = zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_AUTH
 _WATCHED = zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED | _FAILED
 
@@ -40,7 +40,7 @@ class ZmqSupervisorClient(SupervisorLink):
         self.own: WorkerKeys | None = None
         self.address, self._token, self._keys = address, token, keys
         self.socket = context.socket(zmq.DEALER)
-        options.apply(self.socket, hwm=HWM, limit_nbytes=limit_nbytes)
+        options.apply(self.socket, hwm=SUPERVISOR_QUEUE, limit_nbytes=limit_nbytes)
         # The same after a reconnect, so that the supervisor knows us again; random, so that no other worker
         # can take it. It crosses the wire only encrypted.
         self.socket.routing_id = b"\x01" + secrets.token_bytes(16)

@@ -20,7 +20,7 @@ from taut.errors import MalformedMessage
 from taut.transport.endpoint import bind as bind_endpoint
 from taut.transport.endpoint import is_tcp_address
 from taut.transport.frame_packing import bundle, opened, unbundle
-from taut.transport.framing import LIMIT_NBYTES
+from taut.transport.framing import LIMIT_NBYTES, PEER_QUEUE
 from taut.transport.keys import Token, WorkerKeys, is_public_key
 from taut.transport.transport import SupervisorLink, Transport
 from taut.transport.zmq import options
@@ -30,7 +30,6 @@ from taut.transport.zmq.supervisor_client import ZmqSupervisorClient
 from taut.transport.zmq.waker import Waker
 
 # Messages queued per link and side; more belongs in the strategy's log, where updates can be merged.
-HWM = 64
 BATCH = 256  # messages per call of receive, so that sending gets its turn
 # Small messages of one peer: so many a second, CREDIT more for each that we send to it (protocols answer within a factor
 # of five), and what a pause of BURST_S would have brought.
@@ -237,7 +236,7 @@ class ZmqTransport(Transport):
 
     def _socket(self, kind: int) -> zmq.Socket[bytes]:
         socket = self._context.socket(kind)
-        options.apply(socket, hwm=HWM, limit_nbytes=self._limit_nbytes)
+        options.apply(socket, hwm=PEER_QUEUE, limit_nbytes=self._limit_nbytes)
         return socket
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from taut.config import PATIENCE_S
 from taut.core.clock import Clock
 from taut.core.failure_detector import HEARTBEAT_S, Detector
 from taut.core.messages import (
@@ -38,7 +39,6 @@ from taut.worker.comm.run_status import RunStatus
 ADMISSION_S = 60.0  # for the first answer: nothing was measured yet
 QUIET_PULSES = 2.0
 UNEASY = 2.0  # phi
-PATIENCE_S = 120.0  # for a supervisor that is gone to come back, where nothing else was said
 
 
 class SupervisorClient:
@@ -60,7 +60,7 @@ class SupervisorClient:
         self.term = 0  # of the supervisor's lives
         self.renewals = 0  # how often something said to it may have been lost
         self.admission_s = ADMISSION_S
-        self.patience_s = PATIENCE_S
+        self.patience_s = float(PATIENCE_S)
         self.acknowledged = Statistics()  # as the supervisor has heard
         self._beaten = Statistics()  # as said last
         self._unsaid: deque[list[bytes]] = deque()  # when it has no room
