@@ -1,17 +1,17 @@
-"""Bodies that compressors write: how long they must be, whether they are right, and what they stand for.
+"""Layouts of the bodies that compressors write: how long they must be, whether they are right, and their values.
 
-    form.py       the contract: dense forms give values piece by piece, sparse ones give entries
-    levels.py     whole numbers of a few bits, times a scale per block          int8, qsgd, terngrad
-    halves.py     16-bit floats                                                 fp16, bf16
-    eighths.py    8-bit floats, times a scale per block                         fp8
-    votes.py      one bit per element, times one number                         sign
-    columns.py    one bit per element, two numbers per column                   onebit
-    sparse.py     rising indices and their values                               topk, dgc
-    seeded.py     values at places that follow from a seed                      randomk
-    lowrank.py    two thin matrices per matrix                                  powersgd
-    cosines.py    the largest cosine coefficients per chunk                     demo
+    base.py            the contract: dense layouts give values piece by piece, sparse ones give entries
+    int_levels.py      whole numbers of a few bits, times a scale per block     int8, qsgd, terngrad
+    fp16_bf16.py       16-bit floats                                            fp16, bf16
+    fp8.py             8-bit floats, times a scale per block                    fp8
+    sign_bits.py       one bit per element, times one number                    sign
+    onebit.py          one bit per element, two numbers per column              onebit
+    sparse.py          rising indices and their values                          topk, dgc
+    seeded_sparse.py   values at indices that follow from a seed                randomk
+    low_rank.py        two thin matrices per matrix                             powersgd
+    dct.py             the largest cosine coefficients per chunk                demo
 
-``FORMS`` maps the kind on the wire to its form.
+``LAYOUTS`` maps the kind on the wire to its layout.
 """
 
 from taut.codecs.wire.layouts.base import DenseLayout, Layout, SparseLayout
@@ -26,9 +26,9 @@ from taut.codecs.wire.layouts.sign_bits import SignBitsLayout
 from taut.codecs.wire.layouts.sparse import IndexedLayout
 from taut.codecs.wire.payload import Kind
 
-FORMS: dict[Kind, Layout] = {
-    form.kind: form
-    for form in (
+LAYOUTS: dict[Kind, Layout] = {
+    layout.kind: layout
+    for layout in (
         Fp16Layout(),
         Bf16Layout(),
         Fp8Layout(),
