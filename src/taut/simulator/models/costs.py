@@ -1,10 +1,10 @@
-"""What exchanging costs a worker's training thread, in seconds of CPU. Nothing here is about the network.
+"""What exchanging costs a worker's training thread, in seconds of CPU. The network is not part of it.
 
 The defaults were measured by ``bench/costs.py`` on one core of an AMD EPYC, as CPU time of one thread: codecs on made-up
-updates of 4 million elements, messages through ``worker.courier`` and the ZeroMQ transport on the loopback device. What
-``taut codecs --measure`` found on the user's machine replaces the codecs' (``cost_file.py``), and a probe of his script
-those of the codecs that it watches. Encryption and TCP are the work of other threads and of the kernel, and are not in
-these figures.
+updates of 4 million elements, messages through ``worker.comm.dispatcher`` and the ZeroMQ transport on the loopback
+device. The figures of ``taut codecs --measure`` on the user's machine replace those of the codecs (``cost_file.py``), and
+a probe of the user's script those of the codecs that it watches. Encryption and TCP are the work of other threads and of
+the kernel, and are not in these figures.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from taut.errors import Misuse, StorageFailed
 from taut.simulator.json_tables import fields_of, table
 from taut.specs import did_you_mean
 
-ORIGIN = "measured"  # of a file: where and when; no part of the costs
+ORIGIN = "measured"  # key of a file: where and when; no part of the costs
 
 
 def _check(record: Any, what: str) -> None:
@@ -52,7 +52,7 @@ class CodecCost:
         _check(self, "a codec's cost")
 
     def nbytes(self, elements: int) -> int:
-        """Of one update of so many elements."""
+        """Return the bytes of one update of ``elements``."""
         return math.ceil(elements * self.bits_per_element / 8)
 
     def encode_s(self, elements: int) -> float:
@@ -105,9 +105,9 @@ class Costs:
         _check(self, "costs")
 
     def codec(self, given: str) -> CodecCost:
-        """Of a codec as it is written. Where its settings make it say more or less than it does by default, the bits
-        change as those that it states; of codecs of signs, which settings steer, they are those. One that was not
-        measured costs what it does in taut's own figures."""
+        """Return the cost of a codec as it is written. If its settings change the bits that it states, the bits of the
+        cost change in proportion; for codecs of signs, which settings steer, they are the stated bits. A codec that was
+        not measured has the cost of taut's own figures."""
         name = given.partition(":")[0].strip()
         cost = self.codecs.get(name) or MEASURED.get(name)
         if cost is None:
@@ -124,12 +124,12 @@ class Costs:
         return replace(cost, bits_per_element=bits if codec.exact else cost.bits_per_element * bits / stated)
 
     def to_record(self) -> dict[str, Any]:
-        """Plain JSON."""
+        """Return the costs as plain JSON."""
         return asdict(self)
 
     @classmethod
     def from_record(cls, record: object) -> Costs:
-        """Inverse of ``to_record``; what is left out is as it was measured here, codecs all or none.
+        """Return the costs that ``to_record`` wrote; what is left out has the default, codecs all or none.
 
         >>> Costs.from_record(Costs(message_s=1e-5).to_record()) == Costs(message_s=1e-5)
         True
@@ -137,7 +137,8 @@ class Costs:
         return cls(**fields_of(cls, record, "costs", codecs=_codec_costs))
 
     def write(self, path: str | os.PathLike[str], origin: Mapping[str, Any] | None = None) -> None:
-        """As JSON. All of it or, if the disk is full, nothing. ``origin``: where and when they were measured."""
+        """Write the costs as JSON: all of it or, if the disk is full, nothing. ``origin``: where and when they were
+        measured."""
         final = Path(path)
         temporary = final.with_name(f".{final.name}.{os.getpid()}.tmp")
         record = {**({ORIGIN: dict(origin)} if origin else {}), **self.to_record()}
@@ -152,7 +153,7 @@ class Costs:
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> Costs:
-        """What ``write`` wrote."""
+        """Read what ``write`` wrote."""
         try:
             record = json.loads(Path(path).read_text(encoding="utf-8"))
             return cls.from_record(without_origin(record))
@@ -176,5 +177,5 @@ def _codec_costs(record: object) -> dict[str, CodecCost]:
 
 
 def without_origin(record: object) -> object:
-    """The record of a file, less where and when it was measured."""
+    """Return the record of a file without where and when it was measured."""
     return {key: value for key, value in record.items() if key != ORIGIN} if isinstance(record, dict) else record

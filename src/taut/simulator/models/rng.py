@@ -1,4 +1,6 @@
-"""Draws that are the same on every machine and in every version of Python: the seed and the names decide them."""
+"""Random numbers that are the same on every machine and in every version of Python: the seed and the names decide
+them.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +13,15 @@ _STRIDE = 0x9E3779B97F4A7C15  # odd, so that 2^64 positions are all different
 
 
 class Rng:
-    """A stream of its own for each seed and names. Position n of it is SplitMix64's output n (Steele, Lea, Flood, 2014):
+    """A stream of random numbers for each seed and names. Position n of it is SplitMix64's output n (Steele, Lea,
+    Flood, 2014):
 
         mix(key + (n + 1) * stride),  key = the first 64 bits of BLAKE2b(seed, names)
 
-    so that ``at(n)`` needs no draws before it, and what one worker draws changes nothing for another.
+    so that ``at(n)`` needs no draws before it, and the draws of one worker change nothing for another.
 
-    >>> dice = Rng(7, "speed", 3)
-    >>> dice.random() == Rng(7, "speed", 3).at(0), dice.random() == Rng(7, "speed", 4).at(1)
+    >>> rng = Rng(7, "speed", 3)
+    >>> rng.random() == Rng(7, "speed", 3).at(0), rng.random() == Rng(7, "speed", 4).at(1)
     (True, False)
     """
 
@@ -30,36 +33,37 @@ class Rng:
         self._state = self.key
 
     def bits(self) -> int:
-        """64 random bits, as a whole number."""
+        """Return 64 random bits, as a whole number."""
         self._state = z = (self._state + _STRIDE) & _MASK
         z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
         z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & _MASK
         return z ^ (z >> 31)
 
     def random(self) -> float:
-        """Uniform in [0, 1)."""
+        """Return a uniform draw from [0, 1)."""
         self._state = z = (self._state + _STRIDE) & _MASK
         z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
         z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & _MASK
         return ((z ^ (z >> 31)) >> 11) * 2.0**-53
 
     def at(self, position: int) -> float:
-        """Uniform in [0, 1): draw number ``position`` of this stream, from 0, whatever was drawn so far."""
+        """Return draw number ``position`` of this stream, from 0, uniform in [0, 1), whatever was drawn so far."""
         z = (self.key + (position + 1) * _STRIDE) & _MASK
         z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
         z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & _MASK
         return ((z ^ (z >> 31)) >> 11) * 2.0**-53
 
     def normal(self) -> float:
-        """Mean 0, variance 1; by inversion, so that one draw is one position."""
+        """Return a draw of mean 0 and variance 1; by inversion, so that one draw is one position."""
         return normal_quantile(self.random() or 2.0**-54)
 
     def exponential(self) -> float:
-        """Mean 1."""
+        """Return an exponential draw of mean 1."""
         return exponential_quantile(self.random())
 
     def randrange(self, n: int) -> int:
-        """A whole number from 0 up to, not including, ``n``, each as likely as the others to within ``n`` / 2^64."""
+        """Return a whole number from 0 up to, not including, ``n``, each as likely as the others to within ``n`` /
+        2^64."""
         if n < 1:
             raise ValueError(f"randrange({n})")
         return (self.bits() * n) >> 64
