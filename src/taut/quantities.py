@@ -122,3 +122,18 @@ def split_unit(
         given = f"the unit {match[2].strip()!r}" if unit else "no unit"
         raise Misuse(f"{blame} has {given}", f"one of {', '.join(units)}", remedy)
     return float(match[1]), unit
+
+
+def size(nbytes: float | None) -> str:
+    """Return bytes with a unit.
+
+    >>> size(512), size(2_500), size(3_400_000), size(None)
+    ('512 B', '2.5 kB', '3.4 MB', '-')
+    """
+    if nbytes is None:
+        return "-"
+    for unit in ("B", "kB", "MB", "GB"):
+        if nbytes < 1000:
+            return f"{nbytes:.0f} {unit}" if unit == "B" else f"{nbytes:.1f} {unit}"
+        nbytes /= 1000
+    return f"{nbytes:.1f} TB"

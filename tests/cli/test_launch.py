@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from taut.cli.display import Display
 from taut.cli.launch import check_joined, conduct, report_failures
+from taut.cli.output.display import Display
 from taut.engines.local import Exit
 from taut.supervisor.view import Outcome
 

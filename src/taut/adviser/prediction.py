@@ -21,6 +21,7 @@ import msgspec
 from taut.adviser.candidates import Candidate, independent
 from taut.adviser.machines import costs_of, links_of, speeds_of
 from taut.adviser.record import Probe
+from taut.core.files import write_atomically
 from taut.errors import RunFailed, TautError
 from taut.simulator.models.costs import CodecCost, Costs
 from taut.simulator.result import Simulated
@@ -199,10 +200,8 @@ class Cache:
         self._known[self._key(run)] = figures
         if self.path is None:
             return
-        part = self.path.with_name(self.path.name + ".part")
         try:
-            part.write_bytes(msgspec.json.encode(self._known))
-            part.replace(self.path)
+            write_atomically(self.path, msgspec.json.encode(self._known))
         except OSError:
             self.path = None  # a folder that cannot be written to costs time, no more
 

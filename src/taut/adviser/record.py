@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-import os
 from pathlib import Path
 from typing import Annotated
 
 import msgspec
 from msgspec import Meta, Struct
 
+from taut.core.files import write_atomically
 from taut.errors import Misuse, StorageFailed
 
 VERSION = 1
@@ -79,11 +79,9 @@ class Probe(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def write_probe(path: Path, probe: Probe) -> None:
-    """To a file beside it first, then under its own name."""
-    part = path.with_name(path.name + ".part")
+    """Write a probe, whole or not at all."""
     try:
-        part.write_bytes(msgspec.json.format(msgspec.json.encode(probe), indent=2) + b"\n")
-        os.replace(part, path)
+        write_atomically(path, msgspec.json.format(msgspec.json.encode(probe), indent=2) + b"\n")
     except OSError as error:
         raise StorageFailed(f"{path}: the probe could not be written: {error.strerror}") from error
 

@@ -13,8 +13,8 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from taut.cli.display import Display
 from taut.cli.logs import ALL, Logs, Wanted, failures
+from taut.cli.output.display import Display
 from taut.early_sigint import INTERRUPTED
 from taut.engines.local import Exit, LocalEngine
 from taut.engines.script import MODULE, module_of

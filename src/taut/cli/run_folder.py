@@ -56,7 +56,7 @@ def new_supervisor(settings: Settings, command: str, launch: Launch | None = Non
             run=name,
             workers=settings.workers,
             seed=settings.seed,
-            listen=Listen(settings.bind, settings.port, settings.advertise),
+            listen=Listen(settings.bind, settings.port, settings.advertise, settings.transport),
             origin=Origin(command, launch),
         )
     except BaseException:  # Ctrl-C, too

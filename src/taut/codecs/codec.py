@@ -104,6 +104,11 @@ class Checked(NamedTuple):
     head: Header
     words: Any = None
 
+    @property
+    def nbytes(self) -> int:
+        """Return the bytes of the words."""
+        return 0 if self.words is None else int(self.words.nbytes)
+
 
 class Codec(ABC):
     """A way to write updates down. ``exact``: replicas that started on a grid agree to the last bit after a drain.
@@ -120,6 +125,7 @@ class Codec(ABC):
     name: ClassVar[str]
     exact: ClassVar[bool]
     kernels: ClassVar[tuple[str, ...]] = ()  # kernels for NumPy vectors, ``module.function`` of kernels/cpu
+    compresses_vectors: ClassVar[bool] = False
     whole: ClassVar[bool] = False  # whether the whole vector must be scanned at once
 
     @property

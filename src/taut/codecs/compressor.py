@@ -76,6 +76,7 @@ class Compressor(ABC):
     name: ClassVar[str]
     kind: ClassVar[Kind]
     kernels: ClassVar[tuple[str, ...]] = ()  # kernels for NumPy vectors, ``module.function`` of kernels/cpu
+    compresses_vectors: ClassVar[bool] = True  # any vectors, for strategies that compress vectors and not updates
     feeds_back: ClassVar[bool] = True
     whole: ClassVar[bool] = False
     piece: ClassVar[int] = 0

@@ -20,6 +20,7 @@ from typing import Self
 import uvicorn
 
 from taut.core.clock import MonotonicClock
+from taut.core.files import write_atomically
 from taut.dashboard.app import App
 from taut.dashboard.connection import bounded
 from taut.dashboard.guard import LOOPBACK
@@ -112,7 +113,7 @@ class Dashboard:
         self._began.wait(START_S)
         place = {"url": self.url, "host": socket.gethostname(), "pid": os.getpid()}
         try:
-            (self._folder / PLACE_FILE).write_text(json.dumps(place), encoding="utf-8")
+            write_atomically(self._folder / PLACE_FILE, json.dumps(place).encode())
         except OSError as error:
             _LOG.warning("%s could not be written: %s", self._folder / PLACE_FILE, error.strerror)
         return self

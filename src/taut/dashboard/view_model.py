@@ -6,7 +6,6 @@ stays text: the API sends it as JSON, and the page sets it as text.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -15,7 +14,7 @@ from msgspec.structs import replace
 from taut.core.messages import Statistics
 from taut.dashboard.history import Mark
 from taut.dashboard.records import EventLine, Events, RunLine, State, WorkerLine, Workers
-from taut.supervisor.metrics import cluster_rate, rate, total
+from taut.supervisor.metrics import cluster_rate, finite, rate, total
 from taut.supervisor.storage.store_reader import EventRecord, RunSummary, WorkerRecord
 from taut.supervisor.view import ClusterView, Event, Outcome, WorkerRow
 
@@ -136,14 +135,6 @@ def worker_lines(rows: Iterable[WorkerRow]) -> Workers:
     """Those that are there by rank, then those that are gone, the latest first; as many as one answer holds."""
     ordered = sorted(rows, key=lambda row: (row.state == "gone", -row.rank if row.state == "gone" else row.rank))
     return Workers(len(ordered), tuple(_worker(row) for row in ordered[:MOST_WORKERS]))
-
-
-def finite(value: float | None) -> float | None:
-    """
-    >>> finite(1.5), finite(float("nan")), finite(float("inf"))
-    (1.5, None, None)
-    """
-    return value if value is not None and math.isfinite(value) else None
 
 
 def short(text: str) -> str:

@@ -6,6 +6,6 @@
 
 from __future__ import annotations
 
-from taut.strategies.registry import METHODS, REGISTRY, STREAMS, Choice, parse
+from taut.strategies.registry import REGISTRY, Choice, parse
 
-__all__ = ["METHODS", "REGISTRY", "STREAMS", "Choice", "parse"]
+__all__ = ["REGISTRY", "Choice", "parse"]

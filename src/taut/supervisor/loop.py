@@ -35,8 +35,7 @@ from taut.supervisor.storage.run_lock import RunLock
 from taut.supervisor.thread_calls import ThreadCalls
 from taut.supervisor.view import ClusterView
 from taut.transport.framing import decode
-from taut.transport.zmq.announce import AddressAnnouncer
-from taut.transport.zmq.server import SupervisorSocket
+from taut.transport.transport import Announcer, ServerSocket
 
 TICK_S = 0.1
 LATE_S = 1.0  # a tick this late was not ours to choose: the process was stopped, asleep or busy with the model
@@ -49,7 +48,7 @@ class Loop:
     ``stopping``, and give ``orders``. ``knocking``: only where this supervisor came back at another address."""
 
     clock: Clock
-    socket: SupervisorSocket
+    socket: ServerSocket
     cluster: Cluster
     journal: Journal
     remembering: Persistence
@@ -57,7 +56,7 @@ class Loop:
     orders: ThreadCalls
     control: Control
     lock: RunLock
-    knocking: AddressAnnouncer | None = None
+    knocking: Announcer | None = None
     over: threading.Event = field(default_factory=threading.Event)
     stopping: bool = False
     closed: bool = False
@@ -161,7 +160,7 @@ class Loop:
     def _knock(self) -> None:
         """Tell those who have not come yet where we are now."""
         if self.knocking is not None:
-            self.knocking.knock(self.socket.address, self.cluster.term, sorted(self.cluster.roll.awaited))
+            self.knocking.announce(self.socket.address, self.cluster.term, sorted(self.cluster.roll.awaited))
             if not self.cluster.recovering:
                 self.knocking.close()
                 self.knocking = None

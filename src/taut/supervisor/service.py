@@ -11,6 +11,7 @@ from pathlib import Path
 from taut.core.checkpoint_names import FOLDER
 from taut.core.clock import Clock, MonotonicClock
 from taut.errors import Superseded
+from taut.plugins import TRANSPORTS
 from taut.supervisor.checkpoints.folder import Found, numbers, remember_launch
 from taut.supervisor.control import Control
 from taut.supervisor.loop import Loop
@@ -25,8 +26,7 @@ from taut.supervisor.storage.snapshot import recall
 from taut.supervisor.thread_calls import ThreadCalls
 from taut.supervisor.view import ClusterView, Outcome
 from taut.transport.keys import RunKeys
-from taut.transport.zmq.announce import AddressAnnouncer
-from taut.transport.zmq.server import SupervisorSocket
+from taut.transport.transport import TransportFactory, transport_of
 
 _CLOCK, _LOOPBACK, _NEW = MonotonicClock(), Listen(), Origin()
 
@@ -54,17 +54,18 @@ class Supervisor:
         self.run_dir, self.settings = Path(run_dir).absolute(), settings  # whoever starts scripts may change folders
         plan = plan_of(told(settings, self.run_dir / FOLDER, origin.resume), run, workers, seed)
         keys = RunKeys.generate() if origin.former is None else origin.former.keys
+        transport: TransportFactory = TRANSPORTS.find(listen.transport)()
         self.token, self.token_file = keys.token, self.run_dir / TOKEN_FILE
         with ExitStack() as undo:
             lock = held(self.run_dir, origin)
             undo.callback(lock.release)
             write_keys(self.run_dir, keys)
-            socket = SupervisorSocket(keys, bind=listen.bind, port=listen.port, advertise=listen.advertise)
+            socket = transport.listen(keys, listen.bind, listen.port, listen.advertise)
             undo.callback(socket.close)
             cluster, journal = _begun(self.run_dir, plan, settings, origin, clock.now())
             undo.pop_all()
         lock.say("supervising")
-        socket.door.knows = cluster.members.has_key
+        socket.access.knows = cluster.members.has_key
         self.address = socket.address
         moved = origin.former is not None and self.address != origin.former.address
         orders = ThreadCalls(socket.wake)
@@ -77,9 +78,9 @@ class Supervisor:
             remembering=Persistence(cluster, journal, (self.address, listen.bind, listen.advertise or "")),
             files=BackgroundFiles(self.run_dir, settings, remember_launch(self.run_dir, origin.launch), cluster, orders),
             orders=orders,
-            control=Control(cluster, socket.door, self.run_dir / KEYS_FILE, socket.came_with),
+            control=Control(cluster, socket.access, self.run_dir / KEYS_FILE, socket.came_with),
             lock=lock,
-            knocking=AddressAnnouncer(keys, cluster.members.roster().members) if moved else None,
+            knocking=transport.announcer(keys, cluster.members.roster().members) if moved else None,
         )
         self._thread: threading.Thread | None = None
 
@@ -111,6 +112,7 @@ class Supervisor:
                 bind or former.bind,
                 port_of(former.address) if same else port or 0,
                 advertise or (former.advertise if bind is None else None),
+                transport_of(former.address).name,
             ),
             origin=Origin(former.command, former=former),
         )

@@ -66,9 +66,9 @@ class HostileWorker:
 
     def listen(self, timeout_s: float) -> None:
         """Take in messages of the supervisor, and send a heartbeat if it is time."""
-        for envelope in self.transport.receive(timeout_s):
-            if envelope.sender == m.SUPERVISOR:
-                self._learn(decode(envelope.frames, m.SupervisorMessage)[0])
+        for sender, frames in self.transport.receive(timeout_s):
+            if sender == m.SUPERVISOR:
+                self._learn(decode(frames, m.SupervisorMessage)[0])
         if self.rank >= 0 and time.monotonic() - self._beat_s > BEAT_S:
             self._beat_s = time.monotonic()
             self.say(m.Heartbeat(m.Statistics(), []))

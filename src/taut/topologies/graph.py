@@ -56,9 +56,8 @@ class Graph:
         return self._lists(forward=True, back=not self.directed)
 
     @cached_property
-    def kept(self) -> dict[tuple[str, int], dict[int, float]]:
-        """Rows of mixing matrices by kind and member, for those who work them out
-        (``strategies/gossip/mixing_rows.py``)."""
+    def mixing_rows(self) -> dict[tuple[str, int], dict[int, float]]:
+        """Return the cache of ``mixing.row_of``, by kind and member."""
         return {}
 
     @cached_property

@@ -13,21 +13,9 @@ from rich.console import Console
 
 from taut.cli.commands.probe import OUT, ProbeDisplay, probe_here, show_probe
 from taut.cli.launch import check_script
-from taut.cli.options import (
-    OUTPUT,
-    RUN,
-    Config,
-    Json,
-    Quiet,
-    RunsDir,
-    Script,
-    ScriptArgs,
-    Workers,
-    notes,
-    print_json,
-    results,
-)
-from taut.cli.tables import fitting_table, print_item
+from taut.cli.options import OUTPUT, RUN, Given, Json, Quiet, Script, ScriptArgs, with_flags
+from taut.cli.output.console import notes, print_json, results
+from taut.cli.output.tables import fitting_table, print_item
 from taut.errors import Misuse, RunFailed
 
 if TYPE_CHECKING:
@@ -45,6 +33,7 @@ if TYPE_CHECKING:
 VERIFIED = 2  # so many of the best are run
 
 
+@with_flags("workers top verify seconds runs_dir config")
 def advise(
     *,
     script: Script,
@@ -53,14 +42,12 @@ def advise(
         Path | None,
         typer.Option(help="What `taut probe` wrote; without it, this machine is probed first.", rich_help_panel=RUN),
     ] = None,
-    workers: Workers = None,
+    given: Given,
     top: Annotated[int, typer.Option(help="How many to show.", rich_help_panel=OUTPUT)] = 5,
     verify: Annotated[
         bool, typer.Option("--verify", help="Run the best two briefly here, and compare.", rich_help_panel=RUN)
     ] = False,
     seconds: Annotated[float, typer.Option(help="Of each run that verifies.", rich_help_panel=RUN)] = 20.0,
-    runs_dir: RunsDir = None,
-    config: Config = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -75,8 +62,8 @@ def advise(
     from taut.config import costs_file
     from taut.simulator.models.cost_file import known_costs
 
-    found = _probe(probe, script, args or [], workers, runs_dir=runs_dir, config=config, quiet=quiet or as_json)
-    count = workers or len(found.workers)
+    found = _probe(probe, script, args or [], given, quiet=quiet or as_json)
+    count = given.flags["workers"] or len(found.workers)
     _check(found, count, verify)
     beside = (probe or OUT).with_suffix(".predictions.json")
     known = known_costs(costs_file())
@@ -91,22 +78,12 @@ def advise(
         show_report(results(), report, top)
 
 
-def _probe(
-    path: Path | None,
-    script: Path,
-    args: list[str],
-    workers: int | None,
-    *,
-    runs_dir: str | None,
-    config: Path | None,
-    quiet: bool,
-) -> Probe:
+def _probe(path: Path | None, script: Path, args: list[str], given: Given, *, quiet: bool) -> Probe:
     from taut.adviser.record import read_probe, write_probe
 
     if path is not None:
         return read_probe(path)
-    flags = {"workers": workers, "runs_dir": runs_dir}
-    found = probe_here(script, args, flags, ProbeDisplay(notes(), quiet=quiet), config=config, steps=40)
+    found = probe_here(script, args, given, ProbeDisplay(notes(), quiet=quiet), steps=40)
     write_probe(OUT, found)
     if not quiet:
         show_probe(notes(), found)
@@ -199,7 +176,6 @@ def show_report(console: Console, report: Report, top: int) -> None:
 
 
 def _row(report: Report, prediction: Prediction) -> dict[str, str]:
-    from taut.adviser.candidates import MEANING
     from taut.adviser.reasons import percent, quantity
 
     figures = prediction.figures
@@ -211,7 +187,7 @@ def _row(report: Report, prediction: Prediction) -> dict[str, str]:
         "sent/step": quantity(figures.bytes_per_step, "B"),
         "waits": percent(figures.wait_share),
         "late": f"{figures.staleness:.1f}",
-        "shares": MEANING[prediction.candidate.completeness],
+        "shares": prediction.candidate.completeness.meaning,
     }
 
 

@@ -12,12 +12,13 @@ from typer.core import TyperCommand
 
 from taut.cli.completion import complete_codec
 from taut.cli.launch import check_script
-from taut.cli.options import OUTPUT, Json, notes, print_json, results
+from taut.cli.options import OUTPUT, Json
+from taut.cli.output.console import notes, print_json, results
 from taut.errors import Misuse
 
 if TYPE_CHECKING:
-    from taut.cli.codec_streams import Progress
-    from taut.cli.codec_tables import Listed
+    from taut.cli.codec_measurement import Progress
+    from taut.cli.output.codec_tables import Listed
 
 MEASURING = "What is measured"
 LEAST, MOST = 64, 1 << 28  # elements
@@ -106,7 +107,7 @@ def codecs(
     on, rows, kept = "", _unmeasured(specs), None
     with _progress(quiet or as_json) as progress:
         if measure:
-            from taut.cli.codec_costs import keep
+            from taut.cli.codec_measurement import keep
 
             on, rows, kept = keep(specs, elements, progress)
         elif not no_measure:
@@ -168,7 +169,7 @@ def _check(script: Path | None, files: Sequence[Path], measure: bool, no_measure
 
 
 def _unmeasured(specs: Sequence[str]) -> list[Listed]:
-    from taut.cli.codec_tables import listed
+    from taut.cli.output.codec_tables import listed
 
     return listed(specs, (), None)
 
@@ -184,8 +185,8 @@ def _measure(
     progress: Progress,
 ) -> tuple[str, list[Listed]]:
     """On what, and the codecs with their figures. Dense is always measured: others are held against it."""
-    from taut.cli.codec_streams import MADE_UP, MOST_OWN, on_checkpoints, on_made_up, on_script, with_dense
-    from taut.cli.codec_tables import listed
+    from taut.cli.codec_measurement import MADE_UP, MOST_OWN, on_checkpoints, on_made_up, on_script, with_dense
+    from taut.cli.output.codec_tables import listed
 
     wanted = with_dense(specs)
     if script is not None:
@@ -198,14 +199,14 @@ def _measure(
 
 
 def _record(on: str, rows: Sequence[Listed]) -> dict[str, Any]:
-    from taut.cli.codec_tables import record
+    from taut.cli.output.codec_tables import record
     from taut.simulator.models.cost_file import origin
 
     return {"measured_on": on or None, "machine": origin() if on else None, "codecs": [record(row) for row in rows]}
 
 
 def _show(rows: Sequence[Listed], on: str, *, alone: bool) -> None:
-    from taut.cli.codec_tables import MEASURED_LEGEND, STATED_LEGEND, measured_table, show_one, stated_table
+    from taut.cli.output.codec_tables import MEASURED_LEGEND, STATED_LEGEND, measured_table, show_one, stated_table
 
     console = results()
     if alone:

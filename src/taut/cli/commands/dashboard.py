@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperOption
 
-from taut.cli.display import Display
 from taut.cli.launch import Interrupts
-from taut.cli.options import Advertise, Config, RunName, RunsDir, notes
+from taut.cli.options import Given, RunName, with_flags
+from taut.cli.output.console import notes
+from taut.cli.output.display import Display
 from taut.cli.run_folder import find_run
-from taut.config import Settings, resolve
+from taut.config import Settings
 from taut.errors import Misuse
 from taut.specs import parse_place
 
@@ -78,8 +79,11 @@ def shown(listening: Listening | None, supervisor: Supervisor, folder: Path, dis
         yield
 
 
+@with_flags("listen link advertise runs_dir config")
 def dashboard(
     run: RunName = "latest",
+    *,
+    given: Given,
     listen: Annotated[
         str,
         typer.Option(metavar="[HOST:]PORT", help="Where to serve it; default: any free port, for this machine alone."),
@@ -87,9 +91,6 @@ def dashboard(
     link: Annotated[
         bool, typer.Option("--link", help="Also print a link that carries the secret, on this terminal alone.")
     ] = False,
-    advertise: Advertise = None,
-    runs_dir: RunsDir = None,
-    config: Config = None,
 ) -> None:
     """Show a run in the browser, one that goes or one that is over.
 
@@ -98,7 +99,7 @@ def dashboard(
     """
     if link and not sys.stdout.isatty():
         raise Misuse("--link into a pipe or a file", "a terminal", "a secret must not end up in a log or a command line")
-    settings = resolve({"runs_dir": runs_dir, "advertise": advertise}, config_file=config)
+    settings = given.settings()
     folder = find_run(settings.runs_dir, run).summary.path
     display = Display(notes())
     running = _served_already(folder)

@@ -13,35 +13,17 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from taut.cli.commands.demo_comparison import LINK, SECONDS, compare_on, default_workers, finished
 from taut.cli.commands.run import LocalRun, check_start
-from taut.cli.display import Display, split_text
-from taut.cli.format import compression, scores_text, size, time_split, times, validation_record
+from taut.cli.demo.three_runs import LINK, SECONDS, compare_on, default_workers, finished
 from taut.cli.launch import check_joined, report_failures
-from taut.cli.log import set_up_log
-from taut.cli.options import (
-    OUTPUT,
-    RUN,
-    Codec,
-    Config,
-    Finish,
-    Json,
-    Link,
-    Name,
-    Quiet,
-    RunsDir,
-    Seed,
-    Start,
-    Strategy,
-    Topology,
-    Workers,
-    notes,
-    print_json,
-    results,
-)
-from taut.config import Settings, resolve
+from taut.cli.options import OUTPUT, RUN, Given, Json, Quiet, Start, with_flags
+from taut.cli.output.console import notes, print_json, results, set_up_log
+from taut.cli.output.display import Display, split_text
+from taut.cli.output.format import compression, scores_text, time_shares, times, validation_record
+from taut.config import Settings
 from taut.core.messages import Statistics
 from taut.errors import Misuse
+from taut.quantities import size
 from taut.supervisor.metrics import cluster_rate, total
 from taut.supervisor.view import Outcome
 
@@ -65,13 +47,10 @@ class Trained:
         return cluster_rate(self.workers)
 
 
+@with_flags("workers strategy topology codec finish quick epochs seconds seed start link name runs_dir config")
 def demo(
     *,
-    workers: Workers = None,
-    strategy: Strategy = None,
-    topology: Topology = None,
-    codec: Codec = None,
-    finish: Finish = None,
+    given: Given,
     quick: Annotated[
         bool,
         typer.Option("--quick", help="Train with several workers and with one, unhindered.", rich_help_panel=RUN),
@@ -82,12 +61,7 @@ def demo(
     seconds: Annotated[
         float, typer.Option(help="Length of each of the three trainings.", rich_help_panel=RUN, min=2.0, max=600.0)
     ] = SECONDS,
-    seed: Seed = None,
     start: Start = None,
-    link: Link = None,
-    name: Name = None,
-    runs_dir: RunsDir = None,
-    config: Config = None,
     plot: Annotated[
         bool, typer.Option("--plot/--no-plot", help="Draw the loss curves (PNG).", rich_help_panel=OUTPUT)
     ] = True,
@@ -99,20 +73,9 @@ def demo(
     Links are limited to 100 Mbit/s, one worker is slowed down and one is killed. With --quick: several workers, then one,
     on as many samples, without any of that.
     """
-    flags = {
-        "workers": workers,
-        "strategy": strategy,
-        "topology": topology,
-        "codec": codec,
-        "finish": finish,
-        "seed": seed,
-        "link": link,
-        "name": name,
-        "runs_dir": runs_dir,
-    }
     quick = quick or epochs is not None
-    defaults = {"workers": WORKERS} if quick else {"workers": default_workers(), "link": LINK}
-    settings = resolve(flags, config_file=config, defaults=defaults).fitted()
+    defaults: dict[str, object] = {"workers": WORKERS} if quick else {"workers": default_workers(), "link": LINK}
+    settings = given.settings(**defaults).fitted()
     check_start(start)
     check_demo(EPOCHS if epochs is None else epochs)
     set_up_log(settings.log)
@@ -194,7 +157,7 @@ def accuracy_of(model_files: Sequence[Path], seed: int) -> float:
 
 def draw(cluster: Trained, single: Trained, settings: Settings) -> Path:
     """Both loss curves, into the cluster's folder."""
-    from taut.cli.plot import curve, plot_losses
+    from taut.cli.demo.plots import curve, plot_losses
 
     curves = {
         f"{settings.workers} workers ({settings.codec})": curve(cluster.folder),
@@ -224,8 +187,8 @@ def record(settings: Settings, epochs: int, cluster: Trained, single: Trained, p
         "bytes_dense": together.bytes_dense,
         "compression": compression(together),
         "staleness": together.staleness,
-        "time_split": time_split(together),
-        "time_split_single": time_split(total(single.workers)),
+        "time_split": time_shares(together),
+        "time_split_single": time_shares(total(single.workers)),
         "replicas_identical": cluster.outcome.identical,
         "validation": validation_record(cluster.outcome.validation),
         "consensus_distance": cluster.outcome.consensus,

@@ -8,15 +8,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from taut.cli.options import RUN, Config, Json, RunName, RunsDir, notes, print_json
+from taut.cli.options import RUN, Given, Json, RunName, with_flags
+from taut.cli.output.console import notes, print_json
 from taut.cli.run_folder import find_run
-from taut.config import resolve
 from taut.errors import Misuse
 
 if TYPE_CHECKING:
     from taut.supervisor.storage.previous_run import PreviousRun
 
 
+@with_flags("runs_dir config")
 def drain(
     run: RunName,
     worker: Annotated[
@@ -25,8 +26,8 @@ def drain(
     expel: Annotated[
         bool, typer.Option("--expel", help="The worker goes at once: what it has not sent is lost.", rich_help_panel=RUN)
     ] = False,
-    runs_dir: RunsDir = None,
-    config: Config = None,
+    *,
+    given: Given,
     as_json: Json = False,
 ) -> None:
     """End a run in order, as Ctrl-C does where it was started: workers finish their step, exchange what is left,
@@ -40,7 +41,7 @@ def drain(
     rank = None if worker is None else _rank(worker)
     if expel and rank is None:
         raise Misuse("--expel without a worker", "taut drain RUN WORKER --expel", "`taut drain RUN` ends the whole run")
-    former = going(resolve({"runs_dir": runs_dir}, config_file=config).runs_dir, run)
+    former = going(given.settings().runs_dir, run)
     by = f"{_user()} on {socket.gethostname()}"
     if rank is None:
         answer = order(former, DrainRun(f"drained by {by}"))

@@ -16,35 +16,14 @@ import typer
 from taut.cli.commands.dashboard import opened, shown
 from taut.cli.commands.run import LocalRun, see_through
 from taut.cli.commands.supervisor import EVERYWHERE
-from taut.cli.display import Display, show_outcome
-from taut.cli.format import outcome_record
 from taut.cli.launch import check_script, conduct
-from taut.cli.log import set_up_log
 from taut.cli.logs import wanted_logs
-from taut.cli.options import (
-    Advertise,
-    Bind,
-    CheckpointEvery,
-    Config,
-    Dashboard,
-    Json,
-    KeepCheckpoints,
-    Link,
-    Log,
-    Logs,
-    Port,
-    Quiet,
-    RunName,
-    RunsDir,
-    Threads,
-    Verbose,
-    Workers,
-    notes,
-    print_json,
-    results,
-)
+from taut.cli.options import Given, Json, Logs, Quiet, RunName, Verbose, with_flags
+from taut.cli.output.console import notes, print_json, results, set_up_log
+from taut.cli.output.display import Display, show_outcome
+from taut.cli.output.format import outcome_record
 from taut.cli.run_folder import find_run
-from taut.config import Settings, resolve
+from taut.config import AGREED, Settings
 from taut.core.checkpoint_names import FOLDER
 from taut.errors import Misuse, StorageFailed
 from taut.supervisor.storage.store_reader import DamagedRun, set_aside, without_store
@@ -58,21 +37,11 @@ if TYPE_CHECKING:
     from taut.supervisor.storage.store_reader import RunRecord
 
 
+@with_flags("workers threads checkpoint_every keep_checkpoints bind port advertise link dashboard runs_dir config log")
 def resume(
     run: RunName,
     *,
-    workers: Workers = None,
-    threads: Threads = None,
-    checkpoint_every: CheckpointEvery = None,
-    keep_checkpoints: KeepCheckpoints = None,
-    bind: Bind = None,
-    port: Port = None,
-    advertise: Advertise = None,
-    link: Link = None,
-    dashboard: Dashboard = None,
-    runs_dir: RunsDir = None,
-    config: Config = None,
-    log: Log = None,
+    given: Given,
     as_json: Json = False,
     quiet: Quiet = False,
     verbose: Verbose = False,
@@ -84,38 +53,25 @@ def resume(
     checkpoint that is damaged is named, and the one before it is taken. A run whose workers joined from elsewhere
     waits for them again.
     """
-    flags = {
-        "workers": workers,
-        "threads": threads,
-        "checkpoint_every": checkpoint_every,
-        "keep_checkpoints": keep_checkpoints,
-        "bind": bind,
-        "port": port,
-        "advertise": advertise,
-        "link": link,
-        "dashboard": dashboard,
-        "runs_dir": runs_dir,
-        "log": log,
-    }
     from taut.supervisor.storage.run_lock import RunLock
 
-    given = resolve(flags, config_file=config)
-    record = find_resumable(given.runs_dir, run)
+    wanted = given.settings()
+    record = find_resumable(wanted.runs_dir, run)
     shown_logs = wanted_logs(logs, verbose=verbose, quiet=quiet or as_json)
     display = Display(notes(), quiet=quiet or as_json)
     with ExitStack() as undo:
         lock = RunLock.take(record.summary.path)
         undo.callback(lock.release)
         # Looked for under the lock: another one that resumed the run meanwhile has removed the older checkpoints.
-        found = find_checkpoint(find_resumable(given.runs_dir, record.summary.name), lock)
+        found = find_checkpoint(find_resumable(wanted.runs_dir, record.summary.name), lock)
         for text in found.damaged:
             sys.stderr.write(f"warning: {text}\n")
         launch = found.manifest.launch
-        settings = continued(given, found.manifest)
+        settings = continued(wanted, found.manifest)
         set_up_log(settings.log)
         if launch.script:
             check_script(Path(launch.script), launch.cwd)
-        elif given.sources["bind"] == "default":
+        elif wanted.sources["bind"] == "default":
             settings = replace(settings, bind=EVERYWHERE)  # workers come from elsewhere, as they did before
         listening = opened(settings)
         if record.summary.state == "unreadable":
@@ -177,7 +133,7 @@ def continued(given: Settings, manifest: Manifest) -> Settings:
 
     kept = manifest.settings
     phases = parse_schedule(kept["strategy"]).phases
-    values: dict[str, Any] = {key: kept.get(key) for key in ("strategy", "topology", "codec", "finish", "seed")}
+    values: dict[str, Any] = {key: kept.get(key) for key in AGREED if key != "workers"}
     values["strategy"] = str(Schedule(phases[min(manifest.phase, len(phases) - 1) :]))
     sources = dict(given.sources) | dict.fromkeys(kept.get("explicit", ()), "checkpoint")
     for key in ("workers", "checkpoint_every", "keep_checkpoints", "link"):
@@ -201,7 +157,7 @@ def _supervisor(record: RunRecord, found: Found, settings: Settings, lock: RunLo
         run=record.summary.name,
         workers=settings.workers,
         seed=settings.seed,
-        listen=Listen(settings.bind, settings.port, settings.advertise),
+        listen=Listen(settings.bind, settings.port, settings.advertise, settings.transport),
         origin=Origin(shlex.join(sys.argv), resume=found, lock=lock),
     )
 

@@ -10,45 +10,14 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import typer
 
 from taut.cli.commands.dashboard import opened, shown
-from taut.cli.display import Display, show_outcome
-from taut.cli.format import outcome_record
 from taut.cli.launch import Ended, check_joined, conduct, report_failures, script_of, unseen_text
-from taut.cli.log import set_up_log
 from taut.cli.logs import Wanted, wanted_logs
-from taut.cli.options import (
-    Advertise,
-    Bind,
-    CheckpointEvery,
-    Codec,
-    Config,
-    Dashboard,
-    Finish,
-    Json,
-    KeepCheckpoints,
-    Link,
-    Log,
-    Logs,
-    Module,
-    Name,
-    Port,
-    Preload,
-    Quiet,
-    RunsDir,
-    Script,
-    ScriptArgs,
-    Seed,
-    Start,
-    Strategy,
-    Threads,
-    Topology,
-    Verbose,
-    Workers,
-    notes,
-    print_json,
-    results,
-)
+from taut.cli.options import Given, Json, Logs, Module, Quiet, Script, ScriptArgs, Start, Verbose, with_flags
+from taut.cli.output.console import notes, print_json, results, set_up_log
+from taut.cli.output.display import Display, show_outcome
+from taut.cli.output.format import outcome_record
 from taut.cli.run_folder import new_supervisor
-from taut.config import Settings, WorkerEnvironment, other_launcher, resolve
+from taut.config import Settings, WorkerEnvironment, other_launcher
 from taut.engines.local import STARTS, LocalEngine
 from taut.engines.script import module_of
 from taut.errors import Misuse
@@ -60,31 +29,17 @@ if TYPE_CHECKING:
     from taut.supervisor.service import Supervisor
 
 
+@with_flags(
+    "workers strategy topology codec finish seed threads preload start checkpoint_every keep_checkpoints "
+    "bind port advertise transport link dashboard name runs_dir config log"
+)
 def run(
     *,
     script: Script,
     args: ScriptArgs = None,
     module: Module = False,
-    workers: Workers = None,
-    strategy: Strategy = None,
-    topology: Topology = None,
-    codec: Codec = None,
-    finish: Finish = None,
-    seed: Seed = None,
-    threads: Threads = None,
-    preload: Preload = None,
+    given: Given,
     start: Start = None,
-    checkpoint_every: CheckpointEvery = None,
-    keep_checkpoints: KeepCheckpoints = None,
-    bind: Bind = None,
-    port: Port = None,
-    advertise: Advertise = None,
-    link: Link = None,
-    dashboard: Dashboard = None,
-    name: Name = None,
-    runs_dir: RunsDir = None,
-    config: Config = None,
-    log: Log = None,
     as_json: Json = False,
     quiet: Quiet = False,
     verbose: Verbose = False,
@@ -95,33 +50,13 @@ def run(
     SCRIPT calls taut.join(model, optimizer); everything after it goes to it. Worker 0's output is shown; each worker's
     is in worker-K.log in the run's folder. Ctrl-C drains the run and saves the model; a second Ctrl-C stops it.
     """
-    flags = {
-        "workers": workers,
-        "strategy": strategy,
-        "topology": topology,
-        "codec": codec,
-        "finish": finish,
-        "seed": seed,
-        "threads": threads,
-        "preload": preload,
-        "checkpoint_every": checkpoint_every,
-        "keep_checkpoints": keep_checkpoints,
-        "bind": bind,
-        "port": port,
-        "advertise": advertise,
-        "link": link,
-        "dashboard": dashboard,
-        "name": name,
-        "runs_dir": runs_dir,
-        "log": log,
-    }
     misuse = other_launcher()
     if misuse is not None:
         raise misuse
     script = script_of(script, module)
     check_start(start)
     shown_logs = wanted_logs(logs, verbose=verbose, quiet=quiet or as_json)
-    settings = resolve(flags, config_file=config).fitted()
+    settings = given.settings().fitted()
     set_up_log(settings.log)
     listening = opened(settings)
     launch = LocalRun(settings, script, args or [], start=start, command=shlex.join(sys.argv), listening=listening)

@@ -4,25 +4,22 @@ from __future__ import annotations
 
 from rich.markup import escape
 
-from taut.cli.display import worker_table
-from taut.cli.format import duration_text, public, score_text, time_split, worker_record
-from taut.cli.options import Config, Json, RunName, RunsDir, plain, print_json, results
+from taut.cli.options import Given, Json, RunName, with_flags
+from taut.cli.output.console import print_json, results
+from taut.cli.output.display import worker_table
+from taut.cli.output.format import duration_text, public, score_text, time_shares, worker_record
 from taut.cli.run_folder import find_run
-from taut.config import resolve
 from taut.core.messages import Statistics
 from taut.supervisor.metrics import cluster_rate, compression, total
 from taut.supervisor.storage.store_reader import RunRecord
+from taut.supervisor.storage.store_writer import plain
 from taut.supervisor.view import WorkerRow
 
 
-def show(
-    run: RunName = "latest",
-    runs_dir: RunsDir = None,
-    config: Config = None,
-    as_json: Json = False,
-) -> None:
+@with_flags("runs_dir config")
+def show(run: RunName = "latest", *, given: Given, as_json: Json = False) -> None:
     """Show one run: its settings, workers, events and result."""
-    record = find_run(resolve({"runs_dir": runs_dir}, config_file=config).runs_dir, run)
+    record = find_run(given.settings().runs_dir, run)
     if as_json:
         print_json(as_object(record))
     else:
@@ -64,7 +61,7 @@ def as_object(record: RunRecord) -> dict[str, object]:
         "bytes_sent": together.bytes_sent,
         "bytes_dense": together.bytes_dense,
         "compression": compression(together),
-        "time_split": time_split(together),
+        "time_split": time_shares(together),
         "replicas_identical": record.summary.identical,
         "worker_count": len(workers),
         "workers": [worker_record(row) for row in workers],

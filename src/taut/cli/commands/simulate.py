@@ -8,35 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from taut.cli.machines import (
-    CostsFile,
-    FailAt,
-    JoinAt,
-    Link,
-    Machines,
-    PauseAt,
-    PerHost,
-    SharedLink,
-    Speed,
-    Spread,
-    Step,
-    Straggler,
-)
-from taut.cli.options import (
-    OUTPUT,
-    RUN,
-    Codec,
-    Finish,
-    Json,
-    Quiet,
-    ScriptArgs,
-    Strategy,
-    Topology,
-    notes,
-    print_json,
-    results,
-)
-from taut.cli.simulated import record, show
+from taut.cli.machines import Machines
+from taut.cli.options import OUTPUT, RUN, Given, Json, Quiet, ScriptArgs, with_flags
+from taut.cli.output.console import notes, print_json, results
+from taut.cli.output.simulation import record, show
 from taut.errors import Misuse, RunFailed
 
 if TYPE_CHECKING:
@@ -47,6 +22,7 @@ if TYPE_CHECKING:
 UNCOUNTED = "samples unknown (the script says them with worker.exchange(loss, samples=N)): samples/s stays 0"
 
 
+@with_flags("strategy topology codec finish")
 def simulate(
     *,
     script: Annotated[
@@ -54,10 +30,7 @@ def simulate(
     ] = "",
     args: ScriptArgs = None,
     workers: Annotated[int, typer.Option("--workers", "-n", help="How many.", rich_help_panel=RUN)] = 4,
-    strategy: Strategy = None,
-    topology: Topology = None,
-    codec: Codec = None,
-    finish: Finish = None,
+    given: Given,
     seed: Annotated[int, typer.Option(help="Of everything: data, speeds, network.", rich_help_panel=RUN)] = 0,
     steps: Annotated[int | None, typer.Option(help="Per worker.", rich_help_panel=RUN)] = None,
     epochs: Annotated[int | None, typer.Option(help="Given to the script as --epochs.", rich_help_panel=RUN)] = None,
@@ -65,17 +38,7 @@ def simulate(
         bool, typer.Option("--timing-only", help="Sizes and durations alone: nothing is trained.", rich_help_panel=RUN)
     ] = False,
     parameters: Annotated[int | None, typer.Option(help="Of the model, for --timing-only.", rich_help_panel=RUN)] = None,
-    link: Link = None,
-    shared: SharedLink = None,
-    per_host: PerHost = 1,
-    step: Step = None,
-    speed: Speed = None,
-    spread: Spread = 0.0,
-    straggler: Straggler = None,
-    fail: FailAt = None,
-    pause: PauseAt = None,
-    join: JoinAt = None,
-    costs: CostsFile = None,
+    machines: Machines,
     trace: Annotated[
         Path | None, typer.Option(help="Write a timeline for ui.perfetto.dev to this file.", rich_help_panel=OUTPUT)
     ] = None,
@@ -105,14 +68,16 @@ def simulate(
     from taut.simulator.presets import find, with_preset
 
     preset = find(script, timing_only)
-    machines = Machines(
-        link, shared, per_host, step=step, speed=speed, spread=spread, straggler=straggler, fail=fail, pause=pause,
-        join=join, costs=costs,
-    )  # fmt: skip
+    words = {name: text or "" for name, text in given.flags.items()}
     scenario = machines.scenario(
-        workers=workers, strategy=strategy or "async", topology=topology or "", codec=codec or "", finish=finish or "",
-        seed=seed, steps=steps, epochs=epochs, script=script, args=tuple(args or ()),
-    )  # fmt: skip
+        **{**words, "strategy": words["strategy"] or "async"},
+        workers=workers,
+        seed=seed,
+        steps=steps,
+        epochs=epochs,
+        script=script,
+        args=tuple(args or ()),
+    )
     if preset is not None:
         scenario = with_preset(scenario, preset, machines.step_s, parameters)
     else:

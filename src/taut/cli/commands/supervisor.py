@@ -13,36 +13,13 @@ import typer
 
 from taut.cli.commands.dashboard import opened, shown
 from taut.cli.completion import complete_run
-from taut.cli.display import Display, show_outcome
-from taut.cli.format import outcome_record
 from taut.cli.launch import conduct
-from taut.cli.log import set_up_log
-from taut.cli.options import (
-    RUN,
-    Advertise,
-    Bind,
-    CheckpointEvery,
-    Codec,
-    Config,
-    Dashboard,
-    Finish,
-    Json,
-    KeepCheckpoints,
-    Log,
-    Name,
-    Port,
-    Quiet,
-    RunsDir,
-    Seed,
-    Strategy,
-    Topology,
-    Workers,
-    notes,
-    print_json,
-    results,
-)
+from taut.cli.options import RUN, Given, Json, Quiet, with_flags
+from taut.cli.output.console import notes, print_json, results, set_up_log
+from taut.cli.output.display import Display, show_outcome
+from taut.cli.output.format import outcome_record
 from taut.cli.run_folder import find_run, new_supervisor
-from taut.config import Settings, resolve
+from taut.config import AGREED, Settings
 from taut.errors import Misuse, Superseded
 
 if TYPE_CHECKING:
@@ -51,24 +28,13 @@ if TYPE_CHECKING:
 EVERYWHERE = "0.0.0.0"
 
 
+@with_flags(
+    "workers strategy topology codec finish seed checkpoint_every keep_checkpoints bind port advertise transport "
+    "dashboard name runs_dir config log"
+)
 def supervisor(
     *,
-    workers: Workers = None,
-    strategy: Strategy = None,
-    topology: Topology = None,
-    codec: Codec = None,
-    finish: Finish = None,
-    seed: Seed = None,
-    checkpoint_every: CheckpointEvery = None,
-    keep_checkpoints: KeepCheckpoints = None,
-    bind: Bind = None,
-    port: Port = None,
-    advertise: Advertise = None,
-    dashboard: Dashboard = None,
-    name: Name = None,
-    runs_dir: RunsDir = None,
-    config: Config = None,
-    log: Log = None,
+    given: Given,
     recover: Annotated[
         str | None,
         typer.Option(
@@ -104,28 +70,11 @@ def supervisor(
     --recover and --standby need the run's folder, on this machine or on a file system that both share. The
     workers are told where the supervisor is now.
     """
-    flags = {
-        "workers": workers,
-        "strategy": strategy,
-        "topology": topology,
-        "codec": codec,
-        "finish": finish,
-        "seed": seed,
-        "checkpoint_every": checkpoint_every,
-        "keep_checkpoints": keep_checkpoints,
-        "bind": bind,
-        "port": port,
-        "advertise": advertise,
-        "dashboard": dashboard,
-        "name": name,
-        "runs_dir": runs_dir,
-        "log": log,
-    }
     display = Display(notes(), quiet=quiet or as_json)
     # These lines are needed to go on, so that they are said with --quiet and --json too.
     if recover is not None or standby is not None:
-        settings = resolve(flags, config_file=config)
-        _check_alone(flags, recover, standby)
+        settings = given.settings()
+        _check_alone(given.flags, recover, standby)
         set_up_log(settings.log)
         if recover is not None and not force:
             check_silent(settings.runs_dir, recover)
@@ -138,7 +87,7 @@ def supervisor(
     else:
         if force:
             raise Misuse("--force", "--recover RUN beside it", "leave it out")
-        settings = resolve(flags, config_file=config, defaults={"bind": EVERYWHERE}).fitted()
+        settings = given.settings(bind=EVERYWHERE).fitted()
         set_up_log(settings.log)
         listening = opened(settings)
         run, folder, service = new_supervisor(settings, shlex.join(sys.argv))
@@ -166,7 +115,7 @@ def _check_alone(flags: Mapping[str, object], recover: str | None, standby: str 
     if recover is not None and standby is not None:
         raise Misuse("--recover and --standby", "one of them")
     flag = "--recover" if recover is not None else "--standby"
-    for key in ("workers", "strategy", "topology", "codec", "finish", "seed", "name"):
+    for key in ("workers", *AGREED, "name"):
         if flags[key] is not None:
             raise Misuse(f"--{key} beside {flag}", f"{flag} alone: the run has its settings", f"drop --{key}")
 

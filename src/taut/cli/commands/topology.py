@@ -12,11 +12,12 @@ from rich.markup import escape
 from rich.table import Table
 
 from taut.cli.completion import complete_topology
-from taut.cli.format import size
-from taut.cli.options import OUTPUT, Json, notes, print_json, results
+from taut.cli.options import OUTPUT, Json
+from taut.cli.output.console import notes, print_json, results
 from taut.errors import Misuse, StorageFailed
+from taut.quantities import size
 from taut.topologies import Graph, Shape, check, parse, spec
-from taut.topologies.shapes.graph_files import resolve
+from taut.topologies.shapes.edge_list import resolve
 
 MOST_WORKERS = 10_000
 MOST_MEASURED = 1_000  # workers: the diameter and the spectral gap of more take minutes

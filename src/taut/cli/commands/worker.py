@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from taut.cli.launch import script_of
-from taut.cli.options import NETWORK, OUTPUT, Advertise, Bind, Module, Script, ScriptArgs, notes
+from taut.cli.options import NETWORK, OUTPUT, Given, Module, Script, ScriptArgs, with_flags
+from taut.cli.output.console import notes
 from taut.config import WorkerEnvironment, joining
 from taut.engines.local import become
 from taut.errors import Misuse, SupervisorLost
@@ -22,6 +23,7 @@ TOLD_S, AGAIN_S, PATIENCE_S = 3.0, 0.2, 60.0  # without an answer: the user is t
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
+@with_flags("bind advertise")
 def worker(
     *,
     script: Script,
@@ -35,8 +37,7 @@ def worker(
         Path | None,
         typer.Option(help="A copy of the supervisor's token file; else TAUT_TOKEN.", rich_help_panel=NETWORK),
     ] = None,
-    bind: Bind = None,
-    advertise: Advertise = None,
+    given: Given,
     quiet: Annotated[
         bool, typer.Option("--quiet", "-q", help="Print only what SCRIPT prints, and errors.", rich_help_panel=OUTPUT)
     ] = False,
@@ -54,14 +55,15 @@ def worker(
         supervisor=address,
         token=told.token,
         token_file=told.token_file,
-        bind=bind or told.bind or default_bind(address),
-        advertise=advertise or told.advertise,
+        bind=given.flags["bind"] or told.bind or default_bind(address),
+        advertise=given.flags["advertise"] or told.advertise,
         announces=not quiet,
     )
     console = notes()
     if not quiet:
         console.print(f"joining the run at {address}", style="dim")
-    await_supervisor(address, console)
+    if address.startswith("tcp://"):
+        await_supervisor(address, console)
     become(script, args or [], place.variables())
 
 
@@ -98,13 +100,15 @@ def unanswered(address: str) -> str | None:
 
 
 def check_address(given: str) -> str:
-    """``host:port`` or ``tcp://host:port``, as ``tcp://host:port``."""
+    """Return ``host:port`` as ``tcp://host:port``; the address of another transport as it is."""
     from taut.transport.endpoint import split
 
+    if "://" in given and not given.startswith("tcp://"):
+        return given
     _, port = split(given, "--join")
     if not port:
         raise Misuse(f"--join {given!r}", "HOST:PORT", "copy the address that `taut supervisor` shows")
-    return given if given.startswith("tcp://") else f"tcp://{given}"
+    return given if "://" in given else f"tcp://{given}"
 
 
 def check_token(told: WorkerEnvironment) -> None:

@@ -10,7 +10,7 @@ from taut.comparison.report.curves import distance_curve
 from taut.comparison.report.labels import seconds, workers
 from taut.comparison.report.style import FAINT, Chart, drawn, label_ends
 from taut.comparison.runs.record import RunRecord
-from taut.supervisor.metrics import PARTS
+from taut.core.messages import TIME_PARTS
 
 PART_COLOURS = ("#0072B2", "#E69F00", "#CC79A7", "#D55E00", "#009E73", "#56B4E9", FAINT)
 MOST_BARS = 16
@@ -96,7 +96,7 @@ def _some(number: int) -> list[int]:
 
 def _stack(axes: Any, place: int, split: dict[str, float]) -> None:
     whole, left = sum(split.values()) or 1.0, 0.0
-    for part, colour in zip((*PARTS, "other"), PART_COLOURS, strict=True):
+    for part, colour in zip((*TIME_PARTS, "other"), PART_COLOURS, strict=True):
         share = 100 * split.get(part, 0.0) / whole
         axes.barh(place, share, left=left, color=colour, height=0.8, label=part if place == 0 else "_")
         left += share

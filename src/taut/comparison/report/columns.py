@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from taut.comparison.report.labels import seconds, size, with_spread
+from taut.comparison.report.labels import seconds, with_spread
 from taut.comparison.report.table import Row
 from taut.comparison.runs.target import Metric
+from taut.quantities import size
 
 
 @dataclass(frozen=True)

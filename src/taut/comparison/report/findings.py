@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from taut.comparison.report.labels import figure, listed, names, seconds, size, workers
+from taut.comparison.report.labels import figure, listed, names, seconds, workers
 from taut.comparison.report.table import Row, series
 from taut.comparison.runs.record import RunRecord, differing_versions
 from taut.comparison.runs.target import Target, metric_of
+from taut.quantities import size
 
 MOST_NAMED = 4  # the table has all
 Written = Callable[[float], str]

@@ -41,20 +41,6 @@ def seconds(value: float | None) -> str:
     return f"{value:.1f} s" if value >= 1 else f"{1000 * value:.0f} ms"
 
 
-def size(nbytes: float | None) -> str:
-    """
-    >>> size(512), size(2_500), size(3_400_000), size(None)
-    ('512 B', '2.5 kB', '3.4 MB', '-')
-    """
-    if nbytes is None:
-        return "-"
-    for unit in ("B", "kB", "MB", "GB"):
-        if nbytes < 1000:
-            return f"{nbytes:.0f} {unit}" if unit == "B" else f"{nbytes:.1f} {unit}"
-        nbytes /= 1000
-    return f"{nbytes:.1f} TB"
-
-
 def figure(value: float | None) -> str:
     """Four digits of a score, a loss, a rate.
 

@@ -7,10 +7,11 @@ from html import escape
 from string import Template
 
 from taut.comparison.report.columns import Column, columns
-from taut.comparison.report.labels import figure, seconds, size, workers
+from taut.comparison.report.labels import figure, seconds, workers
 from taut.comparison.report.style import Chart
 from taut.comparison.report.table import Row
 from taut.comparison.runs.comparison import Comparison
+from taut.quantities import size
 
 STYLE = """
 :root { color-scheme: light dark; --ink: #1b1f24; --page: #ffffff; --quiet: #59636e; --line: #d1d9e0; --panel: #f6f8fa; }

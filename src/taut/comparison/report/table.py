@@ -10,7 +10,7 @@ from typing import Any
 
 from taut.comparison.runs.record import RunRecord
 from taut.comparison.runs.target import Target, reached
-from taut.supervisor.metrics import PARTS
+from taut.core.messages import TIME_PARTS
 
 Row = dict[str, Any]
 CONFIGURATION = ("strategy", "codec", "topology", "workers")
@@ -109,7 +109,7 @@ def _tidy_row(record: RunRecord, target: Target | None) -> Row:
         "identical": record.identical,
         "time_to_target_s": when.time_s if when else None,
         "target_known_at_end_only": when.by_end if when else None,
-        **{f"{part}_share": split.get(part) for part in (*PARTS, "other")},
+        **{f"{part}_share": split.get(part) for part in (*TIME_PARTS, "other")},
         "error": record.error,
         "key": record.key,
         "command": record.command,

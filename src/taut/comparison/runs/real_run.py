@@ -16,9 +16,10 @@ import msgspec
 from taut.comparison.runs.history import Reading, on_grid
 from taut.comparison.runs.job import Job, Report
 from taut.comparison.runs.matrix import Cell
-from taut.comparison.runs.record import RunRecord, failed, known, of_cell, of_workers
+from taut.comparison.runs.record import RunRecord, failed, of_cell, of_workers
 from taut.core.messages import Statistics
 from taut.errors import Misuse
+from taut.supervisor.metrics import finite
 from taut.supervisor.storage.store_reader import RunRecord as StoredRun
 from taut.supervisor.storage.store_reader import load_run
 from taut.supervisor.view import grouped
@@ -99,8 +100,8 @@ def _record(job: Job, cell: Cell, said: dict[str, Any], stored: StoredRun) -> Ru
     return RunRecord(
         **figures | {"versions": figures["versions"] | stored.versions},
         wall_s=float(said["wall_s"]),
-        consensus_distance=known(said.get("consensus_distance")),
-        score=known(validation.get("chosen")),
+        consensus_distance=finite(said.get("consensus_distance")),
+        score=finite(validation.get("chosen")),
         better=validation.get("better", "higher"),
         identical=said.get("replicas_identical"),
         staleness_samples=tuple(

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import importlib.metadata
-import math
-import os
 import platform
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -16,8 +14,9 @@ import msgspec
 from taut.comparison.runs.history import Moment, last_loss
 from taut.comparison.runs.job import Job
 from taut.comparison.runs.matrix import Cell
+from taut.core.files import write_atomically
 from taut.core.messages import Statistics
-from taut.supervisor.metrics import PARTS, cluster_rate, compression, total
+from taut.supervisor.metrics import cluster_rate, compression, time_split, total
 
 PACKAGES = ("taut", "torch", "numpy", "numba", "pyzmq", "msgspec")
 
@@ -112,25 +111,6 @@ def of_workers(workers: Iterable[Statistics], history: tuple[Moment, ...]) -> di
     }
 
 
-def known(value: float | None) -> float | None:
-    """A figure, None for what is not finite: JSON has no word for that.
-
-    >>> known(0.5), known(float("nan"))
-    (0.5, None)
-    """
-    return float(value) if value is not None and math.isfinite(value) else None
-
-
-def time_split(worker: Statistics) -> dict[str, float]:
-    """Seconds by kind of work; they sum to the worker's wall time.
-
-    >>> time_split(Statistics(wall_s=10.0, compute_s=7.5, wait_s=2.0))["other"]
-    0.5
-    """
-    parts = {part: float(getattr(worker, f"{part}_s")) for part in PARTS}
-    return parts | {"other": max(0.0, worker.wall_s - sum(parts.values()))}
-
-
 def versions() -> dict[str, str]:
     """From the packages' metadata: nothing is imported for it."""
     found = {"python": platform.python_version(), "system": platform.platform()}
@@ -157,11 +137,9 @@ def keep(folder: Path, name: str, record: RunRecord) -> None:
 
 
 def write(path: Path, data: bytes) -> None:
-    """To a file beside it first, then under its own name."""
+    """Write ``data``, whole or not at all; the folder is made where it is missing."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(path.name + ".part")
-    part.write_bytes(data)
-    os.replace(part, path)
+    write_atomically(path, data)
 
 
 def differing_versions(records: Iterable[RunRecord]) -> dict[str, list[str]]:

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 from taut.comparison.runs.history import Reading, on_grid
 from taut.comparison.runs.job import Job, Report
 from taut.comparison.runs.matrix import Cell, Matrix, Skipped
-from taut.comparison.runs.record import RunRecord, failed, known, of_cell, of_workers
+from taut.comparison.runs.record import RunRecord, failed, of_cell, of_workers
 from taut.errors import Misuse, TautError
+from taut.supervisor.metrics import finite
 
 if TYPE_CHECKING:
     from taut.simulator.result import Simulated
@@ -84,8 +85,8 @@ def record_of(job: Job, cell: Cell, simulated: Simulated) -> RunRecord:
     return RunRecord(
         **of_cell(job, cell) | of_workers(workers, on_grid(readings, simulated.wall_s)),
         wall_s=simulated.wall_s,
-        consensus_distance=None if job.timing_only else known(simulated.consensus),
-        score=None if validation is None else known(validation.chosen),
+        consensus_distance=None if job.timing_only else finite(simulated.consensus),
+        score=None if validation is None else finite(validation.chosen),
         better="higher" if validation is None else validation.better,
         identical=simulated.identical,
         scores=_finite(simulated.scores),

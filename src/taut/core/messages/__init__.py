@@ -58,6 +58,7 @@ from taut.core.messages.supervisor import (
     Welcome,
 )
 from taut.core.messages.worker import (
+    TIME_PARTS,
     UPLOAD_NBYTES,
     CheckpointBegun,
     CheckpointDone,
@@ -84,6 +85,7 @@ __all__ = [
     "OWN_LEASES",
     "PROTOCOL_VERSION",
     "SUPERVISOR",
+    "TIME_PARTS",
     "UPLOAD_NBYTES",
     "Checkpoint",
     "CheckpointBegun",

@@ -79,6 +79,12 @@ class Statistics(Tidy, frozen=True):
     counted: Annotated[str, Meta(max_length=1024)] = ""  # what the strategy counts, as in "rounds=40 dropped=3"
 
 
+# What a worker's time goes into. The parts sum to the wall time.
+TIME_PARTS = tuple(
+    name.removesuffix("_s") for name in Statistics.__struct_fields__ if name.endswith("_s") and name != "wall_s"
+)
+
+
 class Complaint(Tidy, frozen=True):
     """So many messages of worker ``rank`` were refused here, since this worker came; ``excess``: beyond what a worker may
     send in a second, and dropped unread. ``why``: of the last one that was refused."""

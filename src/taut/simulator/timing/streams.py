@@ -77,7 +77,7 @@ class StreamTiming(TimingWorld):
             window_nbytes=max(1 << 20, dense_nbytes // 16),
             payload_nbytes=max(32 << 20, self.dense_nbytes),
         )
-        self.talks = bool(self.strategy.complete)  # type: ignore[attr-defined]  # every stream of the registry says so
+        self.talks = bool(self.strategy.complete)  # every stream of the registry says so
         self.encode_ns = encode_ns(cost, scenario) if self.talks else 0
         self.absorb_ns_per_byte = cost.absorb_s_per_byte * 1e9
         self.receive_ns_per_byte = costs.receive_s_per_byte * 1e9

@@ -15,15 +15,15 @@ from taut.core.events import (
     Action,
     Arrived,
     Blocked,
-    Deliver,
     Event,
+    Heard,
     Include,
     PeerAhead,
     PeerGone,
     PeerJoined,
-    Post,
     Send,
     Synced,
+    Tell,
     Tick,
 )
 from taut.core.messages import Note, Parcel, Receipt
@@ -132,7 +132,7 @@ class Channels:
         """Tell ``state`` (changed in place) that ``event`` happened; what is to be done about it."""
         actions: list[Action] = []
         match event:
-            case Post(to, note, payload):
+            case Tell(to, note, payload):
                 channel = state.links.get(to)
                 if channel is not None:  # else it is gone, and nobody misses the message
                     self._post(channel, note, payload)
@@ -224,7 +224,7 @@ class Channels:
             whole = payload if parcel.parts == 1 else b"".join(channel.parts)
             channel.parts.clear()
             channel.parts_nbytes = 0
-            actions.append(Deliver(sender, parcel.note, whole))
+            actions.append(Heard(sender, parcel.note, whole))
 
 
 def _confirmed(channel: Channel, received: int, now: float) -> None:

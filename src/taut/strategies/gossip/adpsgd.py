@@ -20,6 +20,7 @@ import numpy as np
 
 from taut.core.events import Ended
 from taut.core.messages import Note
+from taut.core.splitmix import hash_bits
 from taut.strategies.api import (
     Draining,
     Finished,
@@ -37,7 +38,7 @@ from taut.strategies.api import (
     check_whole,
 )
 from taut.strategies.gossip.neighbour_rounds import check_length
-from taut.topologies.splitmix import roll
+from taut.strategies.info import Completeness, StrategyInfo, Variant
 
 
 @dataclass
@@ -74,6 +75,7 @@ class ADPSGD(Method):
     """
 
     name: ClassVar[str] = "adpsgd"
+    info: ClassVar[StrategyInfo] = StrategyInfo(Completeness.NEIGHBOURS, (Variant(topologies=("ring", "")),))
     paper: ClassVar[str] = "Lian et al. 2018"
     returns: ClassVar[Literal["sum", "mix", "take"]] = "mix"
     lockstep: ClassVar[bool] = False
@@ -134,7 +136,7 @@ class ADPSGD(Method):
         place = state.place
         partners = [other for other in place.neighbours(state.turns) if other not in state.left]
         if partners:
-            partner = partners[roll(self.seed, place.rank, state.turns) % len(partners)]
+            partner = partners[hash_bits(self.seed, place.rank, state.turns) % len(partners)]
             state.asked = (partner, state.turns)
             state.apart = False
             actions.append(Tell(partner, Note("ask", state.turns), state.local.x.tobytes()))

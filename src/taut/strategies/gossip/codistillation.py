@@ -36,6 +36,7 @@ from taut.strategies.api import (
     check_share,
     check_whole,
 )
+from taut.strategies.info import Completeness, StrategyInfo
 
 if TYPE_CHECKING:
     from taut.strategies.api import Vector
@@ -83,6 +84,9 @@ class Codistillation(Method):
     """
 
     name: ClassVar[str] = "codistillation"
+    info: ClassVar[StrategyInfo] = StrategyInfo(
+        Completeness.SELDOM, (), finish="best", one_model=False, short="every=5"
+    )  # models of their own, which agree in what they say, not in their weights
     paper: ClassVar[str] = "Anil et al. 2018"
     returns: ClassVar[Literal["sum", "mix", "take"]] = "mix"
     lockstep: ClassVar[bool] = False

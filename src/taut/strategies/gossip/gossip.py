@@ -24,7 +24,6 @@ from taut.core.messages import Note
 from taut.errors import MalformedMessage
 from taut.strategies.allreduce.robust_mean import check_robust, clip_share
 from taut.strategies.api import (
-    CODECS,
     Draining,
     Finished,
     Heard,
@@ -42,6 +41,7 @@ from taut.strategies.api import (
     check_whole,
 )
 from taut.strategies.delivery.flow_control import FlowControl
+from taut.strategies.info import ADVISED, ANY_CODEC, Completeness, StrategyInfo, Variant
 
 if TYPE_CHECKING:
     from taut.strategies.api import Vector
@@ -95,9 +95,12 @@ class Gossip(Method):
     """
 
     name: ClassVar[str] = "gossip"
+    info: ClassVar[StrategyInfo] = StrategyInfo(
+        Completeness.NEIGHBOURS, (Variant(codecs=(ADVISED,)), Variant(topologies=(ADVISED,), codecs=("", "dense")))
+    )
     paper: ClassVar[str] = "FAST"
     returns: ClassVar[Literal["sum", "mix", "take"]] = "mix"
-    codecs: ClassVar[tuple[str, ...]] = CODECS
+    codecs: ClassVar[tuple[str, ...]] = ("tether", ANY_CODEC)
     streams: ClassVar[bool] = True
     lockstep: ClassVar[bool] = False
     directed: ClassVar[bool] = True

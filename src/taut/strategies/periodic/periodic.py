@@ -146,6 +146,10 @@ class Periodic(Method):
         """Who has not trained since its last round only lends its presence to this one."""
         return bool(state.begun and state.lent and not state.drift.under_way)
 
+    @property
+    def summed_numbers(self) -> int:
+        return 2
+
     def begin(self, state: Period, values: Vector, weight: float, *extra: float, keeps: bool = False) -> list[Tell]:
         """Join the next round with ``weight`` * ``values``. 0: this worker did not train, and counts for next to none."""
         state.lent = not weight

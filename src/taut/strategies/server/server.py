@@ -43,6 +43,7 @@ from taut.strategies.api import (
     Tell,
     check_whole,
 )
+from taut.strategies.info import Completeness, StrategyInfo
 from taut.strategies.server import client
 from taut.strategies.server import shard_copy as lending
 from taut.strategies.server import shard_moves as moves
@@ -63,6 +64,7 @@ class Server(Method):
     """
 
     name: ClassVar[str] = "server"
+    info: ClassVar[StrategyInfo] = StrategyInfo(Completeness.UNBOUNDED)
     paper: ClassVar[str] = "Dean et al. 2012"
     consensus: ClassVar[bool] = True
     concurrent: ClassVar[bool] = True

@@ -24,7 +24,6 @@ from taut.core.events import Ended
 from taut.core.messages import Note
 from taut.errors import MalformedMessage
 from taut.strategies.api import (
-    CODECS,
     Draining,
     Finished,
     Heard,
@@ -41,6 +40,7 @@ from taut.strategies.api import (
     Tell,
 )
 from taut.strategies.delivery.payload_batch import unbind
+from taut.strategies.info import ANY_CODEC, Completeness, StrategyInfo
 from taut.strategies.tree.edge_messages import EdgeMessage, EdgeMessages
 from taut.strategies.tree.relay_ending import ENDING_KINDS, Relayed, RelayEnding
 from taut.strategies.tree.relay_state import (
@@ -68,13 +68,14 @@ class Relay(Method):
     """
 
     name: ClassVar[str] = "relay"
+    info: ClassVar[StrategyInfo] = StrategyInfo(Completeness.UNBOUNDED, ())  # as async on other topologies
     paper: ClassVar[str] = "Strom 2015, relayed along a tree"
     returns: ClassVar[Literal["sum", "mix", "take"]] = "sum"
     consensus: ClassVar[bool] = True
     concurrent: ClassVar[bool] = True
     lockstep: ClassVar[bool] = False
     directed: ClassVar[bool] = True  # a channel goes both ways, whatever its edge says
-    codecs: ClassVar[tuple[str, ...]] = CODECS
+    codecs: ClassVar[tuple[str, ...]] = ("tether", ANY_CODEC)
     streams: ClassVar[bool] = True
 
     def start(self, place: MemberPlace, local: Local) -> Relaying:

@@ -1,7 +1,7 @@
 """Places set aside for single workers, to be taken without asking: for when the supervisor is away, or slow.
 
 Of what is left of a pass, three quarters are shared out like this, by how fast each worker is, but no more than it
-needs for ``RESERVE_S``; the rest is dealt in leases. For a worker that is alone it is all that is left, which it takes
+needs for ``PATIENCE_S``; the rest is dealt in leases. For a worker that is alone it is all that is left, which it takes
 place after place. ``reserve_quota.py`` says how much of which pass is for whom. What was set aside for one worker is
 given to no other before that worker has said that it saw the smaller offer (``ReserveSeen``), and everything it said
 before that has come. So no place is ever in the hands of two workers that are in the run, whatever is lost or late. Pure;

@@ -27,7 +27,7 @@ from taut.errors import MalformedMessage
 from taut.strategies.api import Draining, HeldUp
 from taut.strategies.compatibility import default_topology
 from taut.strategies.delivery.channels import Channels
-from taut.strategies.registry import METHODS, STREAMS, Choice, parse
+from taut.strategies.registry import REGISTRY, Choice, parse
 from taut.testing.fuzz.frame_fuzz import mutated
 from taut.testing.fuzz.message_samples import message_samples
 from taut.testing.worlds.codec_actor import with_codec, with_coder
@@ -79,13 +79,13 @@ def fuzz_peers(count: int, seed: int) -> Lies:
     (200, True, True)
     """
     choose, lies = random.Random(seed), Lies()
-    names = sorted({*METHODS, *STREAMS})
+    names = sorted(REGISTRY)
     while lies.refused + lies.taken < count:
         name = choose.choice([*names, DISPATCHER, DISPATCHER])
         episode = min(EPISODE, count - lies.refused - lies.taken)
         if name == DISPATCHER:
             _fuzz_dispatcher(episode, choose, lies)
-        elif name in METHODS:
+        elif Choice(name).is_method:
             _fuzz_method(parse(name), episode, choose, lies)
         else:
             _fuzz_stream(parse(name), episode, choose, lies)
@@ -168,7 +168,7 @@ def _fuzz_method(choice: Choice, count: int, choose: random.Random, lies: Lies) 
         victims = [rank for rank in world.actors if rank != LIAR]
         victim = choose.choice(victims)
         note, payload = _lie(world, choose)
-        lies.tell(lambda: world._hear(victim, events.Deliver(LIAR, note, payload)))  # noqa: B023
+        lies.tell(lambda: world._hear(victim, events.Heard(LIAR, note, payload)))  # noqa: B023
 
 
 def _step(actor: Actor) -> int:

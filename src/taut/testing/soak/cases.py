@@ -20,6 +20,13 @@ from taut.testing.soak.tally import TALLY
 if TYPE_CHECKING:
     from taut.simulator.trace import Trace
 
+
+def _short(name: str) -> str:
+    """Return the strategy with settings that suit a run of a few steps."""
+    short = REGISTRY[name].info.short
+    return f"{name}:{short}" if short else name
+
+
 JOB = Path(__file__).with_name("job.py")
 STEP_S = 0.1
 LONG_STEP_S = 2.0  # in one of so many runs, which then last till somebody who was given up is back
@@ -29,7 +36,6 @@ BATCH = 4
 EPOCHS = 2
 LIMIT_S = 200.0  # of virtual time: far beyond any silence that is waited for
 LONG_LIMIT_S = 1000.0  # where steps are long
-SHORTER = {"diloco": "diloco:every=5", "easgd": "easgd:every=4", "codistillation": "codistillation:every=5"}
 PHASES = (
     "sync for 5 steps, then async",
     "async for 5 steps, then sync",
@@ -37,7 +43,7 @@ PHASES = (
     "sync for 4 steps, then gossip",
     "ssp:2 for 4 steps, then dpsgd for 4 steps, then async",
 )  # they share a turn
-TURNS = (*((SHORTER.get(name, name),) for name in sorted(REGISTRY)), PHASES, ("ssp:2",))
+TURNS = (*((_short(name),) for name in sorted(REGISTRY)), PHASES, ("ssp:2",))
 STRATEGIES = tuple(strategy for turn in TURNS for strategy in turn)
 TOPOLOGIES = ("", "ring", "torus", "star", "exponential:directed=no", "tree", "complete")
 CODECS = ("", "", "threshold", "dense")

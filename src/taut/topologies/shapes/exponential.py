@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from taut.errors import Misuse
 from taut.topologies.graph import Graph
-from taut.topologies.shape import Shape, seated
+from taut.topologies.shape import Shape, from_positions
 
 
 def hops(workers: int) -> list[int]:
@@ -37,12 +37,14 @@ class Exponential(Shape):
     """
 
     name: ClassVar[str] = "exponential"
+    advised: ClassVar[str] = "exponential:directed=no"
+    undirected: ClassVar[str] = "try exponential:directed=no"
     directed: bool = True
 
     def wire(self, members: Sequence[int], round: int = 0) -> Graph:
         workers = len(set(members))
         edges = [(seat, (seat + hop) % workers) for seat in range(workers) for hop in hops(workers)]
-        return seated(members, edges, self.directed)
+        return from_positions(members, edges, self.directed)
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,7 @@ class OnePeer(Shape):
         workers = len(set(members))
         ahead = hops(workers)
         hop = ahead[round % len(ahead)] if ahead else 0
-        return seated(members, [(seat, (seat + hop) % workers) for seat in range(workers)], directed=True)
+        return from_positions(members, [(seat, (seat + hop) % workers) for seat in range(workers)], directed=True)
 
     def union(self, members: Sequence[int]) -> Graph:
         return Exponential().wire(members)

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from taut.errors import Misuse
 from taut.topologies.graph import Graph
-from taut.topologies.shape import Shape, seated
+from taut.topologies.shape import Shape, from_positions
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,9 @@ class Hypercube(Shape):
     def wire(self, members: Sequence[int], round: int = 0) -> Graph:
         workers = len(set(members))
         bits = range((workers - 1).bit_length())
-        return seated(members, [(s, s | 1 << bit) for s in range(workers) for bit in bits if s < s | 1 << bit < workers])
+        return from_positions(
+            members, [(s, s | 1 << bit) for s in range(workers) for bit in bits if s < s | 1 << bit < workers]
+        )
 
     def check(self, workers: int) -> None:
         super().check(workers)

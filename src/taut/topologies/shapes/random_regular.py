@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from taut.core.splitmix import hash_bits
 from taut.errors import Misuse
 from taut.topologies.graph import Edge, Graph
 from taut.topologies.repair import ring_of
 from taut.topologies.shape import Shape
-from taut.topologies.splitmix import roll
 
 ATTEMPTS = 200
 
@@ -19,7 +19,7 @@ ATTEMPTS = 200
 class RandomRegular(Shape):
     """Rings through all workers, each in an order drawn by lot; of an odd degree, one pairing more.
 
-    For ring k the members stand in the order of roll(seed, k, rank). A pair that is neighbours already trades places
+    For ring k the members stand in the order of hash_bits(seed, k, rank). A pair that is neighbours already trades places
     with the next ones. Since the first ring goes through everybody the graph is connected, and since a rank's lot does
     not depend on the others, a leaver's neighbours in a ring mostly just close the gap (Law and Siu, "Distributed
     construction of random expander networks", 2003; sums of random rings are as good as uniform random regular graphs:
@@ -90,11 +90,11 @@ def _sparse(ranks: list[int], degree: int, seed: int) -> set[Edge]:
 def _draw(ranks: list[int], degree: int, seed: int, attempt: int) -> set[Edge]:
     edges: set[Edge] = set()
     for ring in range(degree // 2):
-        order = sorted(ranks, key=lambda rank: (roll(seed, attempt, ring, rank), rank))
+        order = sorted(ranks, key=lambda rank: (hash_bits(seed, attempt, ring, rank), rank))
         _avoid(order, edges, closed=True)
         edges.update((min(pair), max(pair)) for pair in ring_of(order))
     if degree % 2:
-        order = sorted(ranks, key=lambda rank: (roll(seed, attempt, degree, rank), rank))
+        order = sorted(ranks, key=lambda rank: (hash_bits(seed, attempt, degree, rank), rank))
         _avoid(order, edges, closed=False)
         edges.update((min(pair), max(pair)) for pair in zip(order[::2], order[1::2], strict=False))
     return edges

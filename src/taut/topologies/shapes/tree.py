@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from taut.errors import Misuse
 from taut.topologies.graph import Graph
-from taut.topologies.shape import Shape, seated
+from taut.topologies.shape import Shape, from_positions
 
 
 @dataclass(frozen=True)
@@ -33,4 +33,4 @@ class Tree(Shape):
             raise Misuse(f"tree: branching={self.branching}", "a whole number from 1", "2 makes a binary tree")
 
     def wire(self, members: Sequence[int], round: int = 0) -> Graph:
-        return seated(members, [((seat - 1) // self.branching, seat) for seat in range(1, len(set(members)))])
+        return from_positions(members, [((seat - 1) // self.branching, seat) for seat in range(1, len(set(members)))])

@@ -20,7 +20,7 @@ from taut.core.checkpoint_names import DIGEST_NBYTES
 from taut.errors import StorageFailed
 from taut.worker.checkpoints.state_tree import unfold
 from taut.worker.checkpoints.writer_process import WriterProcess, WriterProcessLost
-from taut.worker.checkpoints.writer_program import AtomicFile
+from taut.worker.checkpoints.writer_program import HashedFile
 
 if TYPE_CHECKING:
     import torch
@@ -90,7 +90,7 @@ def write_views(
 def _write_here(path: Path, views: list[memoryview]) -> str:
     """Write the file in this thread; return its hash."""
     try:
-        file_written = AtomicFile(os.path.abspath(path), DIGEST_NBYTES)
+        file_written = HashedFile(os.path.abspath(path), DIGEST_NBYTES)
         try:
             for piece in _pieces(views):
                 file_written.add(piece)

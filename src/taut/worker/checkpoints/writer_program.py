@@ -24,6 +24,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from taut.core.files import AtomicFile
+
 # How much to take of cores that are never idle, until which share of the time has passed. Torch's threads wait for the
 # slowest of them: taking a part of its core makes the whole step that much longer.
 IDLE_UNTIL = 0.25  # nearly nothing
@@ -33,12 +35,12 @@ PIECE_NBYTES = 1 << 20
 SLICE_NBYTES = 1 << 25  # flushed to disk at a time: all at once would hold up other writers
 
 
-class AtomicFile:
+class HashedFile:
     """A file being written: it has another name until it is complete and on disk. Raises ``OSError`` if the disk fails.
 
     >>> import pathlib, tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     writing = AtomicFile(f"{folder}/new/file", digest_nbytes=4)
+    ...     writing = HashedFile(f"{folder}/new/file", digest_nbytes=4)
     ...     writing.add(memoryview(b"taut")); digest = writing.finish()
     ...     digest, pathlib.Path(folder, "new", "file").read_bytes()
     ('f0fc0dfb', b'taut')
@@ -46,18 +48,14 @@ class AtomicFile:
 
     def __init__(self, path: str, digest_nbytes: int) -> None:
         self.path, self.nbytes = path, 0
-        folder, name = os.path.split(path)
-        self._temporary = os.path.join(folder, f".{name}.{os.getpid()}.part")
         self._hash = hashlib.blake2b(digest_size=digest_nbytes)
-        os.makedirs(folder, exist_ok=True)
-        self._file = os.open(self._temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_BINARY", 0), 0o666)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        self._file = AtomicFile(path)
 
     def add(self, piece: memoryview) -> None:
         """Append bytes. Neither writing nor hashing holds the interpreter."""
         before = self.nbytes
-        left = piece
-        while left:
-            left = left[os.write(self._file, left) :]
+        self._file.write(piece)
         self._hash.update(piece)
         self.nbytes += len(piece)
         if before // SLICE_NBYTES != self.nbytes // SLICE_NBYTES:
@@ -66,37 +64,19 @@ class AtomicFile:
     def finish(self) -> str:
         """Complete the file; return its hash."""
         self._to_disk()
-        self._close()
-        os.replace(self._temporary, self.path)
-        sync_folder(os.path.dirname(self.path))
+        self._file.commit()
         return self._hash.hexdigest()
 
     def abandon(self) -> None:
         """Remove the unfinished file; an older file of its name stays."""
-        self._close()
-        with contextlib.suppress(OSError):
-            os.unlink(self._temporary)
+        self._file.discard()
 
     def _to_disk(self) -> None:
         """Flush to disk and drop the pages from the cache, whose memory training can use."""
-        os.fsync(self._file)
+        self._file.sync()
         if hasattr(os, "posix_fadvise"):
             with contextlib.suppress(OSError):
-                os.posix_fadvise(self._file, 0, 0, os.POSIX_FADV_DONTNEED)
-
-    def _close(self) -> None:
-        file, self._file = self._file, -1
-        if file >= 0:
-            os.close(file)
-
-
-def sync_folder(folder: str) -> None:
-    """Flush a folder to disk, so that a new name survives a power cut, too."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+                os.posix_fadvise(self._file.file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def use_batch_scheduling() -> None:
@@ -143,7 +123,7 @@ class FileReceiver:
         self.error, self.digest = "", ""
         self._source, self._left = source, int(order["nbytes"])
         self._buffer = memoryview(bytearray(min(PIECE_NBYTES, max(1, self._left))))
-        self._writing: AtomicFile | None = None
+        self._writing: HashedFile | None = None
         self._gone = False
         self.relieved = threading.Event()  # another thread is to do the rest
         self._try(lambda: self._begin(order["path"], int(order["digest_nbytes"])))
@@ -170,7 +150,7 @@ class FileReceiver:
         self._try(self._finish)
 
     def _begin(self, path: str, digest_nbytes: int) -> None:
-        self._writing = AtomicFile(path, digest_nbytes)
+        self._writing = HashedFile(path, digest_nbytes)
 
     def _add(self, piece: memoryview) -> None:
         if self._writing is not None:
@@ -241,7 +221,8 @@ def _exactly(source: int, nbytes: int) -> bytes:
     return found
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """Write files for the worker that has started this process, until it is gone."""
     for number in (signal.SIGINT, signal.SIGTERM):  # they are meant for the worker; this process ends when that is gone
         signal.signal(number, signal.SIG_IGN)
     lower_priority()

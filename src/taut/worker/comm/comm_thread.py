@@ -17,16 +17,15 @@ from taut.core.events import (
     Ended,
     Include,
     PeerJoined,
-    Post,
     Published,
     Synced,
     Taken,
+    Tell,
     Ticked,
 )
 from taut.core.messages import (
     Member,
     Message,
-    Note,
     Statistics,
     Welcome,
 )
@@ -155,9 +154,9 @@ class CommThread(Dispatcher):
         """What has arrived and is to be included, in the order to include it."""
         return self.stages.take()
 
-    def post(self, to: int, note: Note, payload: bytes | memoryview, stage: PhaseProtocol | None = None) -> None:
-        """A method's message to another worker. From any thread; reliable, in order."""
-        self._commands.append(PostIn(stage or self.stage, Post(to, note, payload)))
+    def post(self, tell: Tell, stage: PhaseProtocol | None = None) -> None:
+        """Send a method's message to another worker, reliably and in order. From any thread."""
+        self._commands.append(PostIn(stage or self.stage, tell))
         if threading.current_thread() is not self._thread:
             self.transport.wake()
 

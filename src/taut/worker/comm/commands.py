@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from taut.core.events import Event, Post, Synced
+from taut.core.events import Event, Synced, Tell
 from taut.core.messages import Message
 from taut.worker.comm.phase_protocol import PhaseProtocol, Protocol
 from taut.worker.model.snapshot import Snapshot
@@ -32,7 +32,7 @@ class PostIn:
     """A method's message, or the news that the state is here, in this phase."""
 
     stage: PhaseProtocol
-    event: Post | Synced
+    event: Tell | Synced
 
 
 @dataclass(frozen=True, slots=True)

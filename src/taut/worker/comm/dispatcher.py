@@ -37,7 +37,7 @@ from taut.errors import MalformedMessage
 from taut.strategies.api import MemberPlace
 from taut.topologies.shape import Shape
 from taut.transport.framing import decode, encode, nbytes
-from taut.transport.transport import Envelope, Transport
+from taut.transport.transport import Transport
 from taut.worker.comm.commands import Advance, Command, Grant, PostIn, Say
 from taut.worker.comm.election import ElectionDriver
 from taut.worker.comm.phase_protocol import PhaseProtocol, Protocol
@@ -113,8 +113,8 @@ class Dispatcher:
     def work(self, timeout_s: float | None) -> None:
         """Take in what came (``None``: not now), carry out what was asked for, and see what time it is."""
         if timeout_s is not None:
-            for envelope in self.transport.receive(timeout_s):
-                self._on_envelope(envelope)
+            for sender, frames in self.transport.receive(timeout_s):
+                self._on_frames(sender, frames)
         self.carry_out()
         self.supervisor.send()
         self._on_time(self.clock.now())
@@ -139,23 +139,23 @@ class Dispatcher:
             case event:
                 self.stages.tell(event)
 
-    def _on_envelope(self, envelope: Envelope) -> None:
+    def _on_frames(self, sender: int, frames: list[bytes]) -> None:
         try:
-            if envelope.sender == SUPERVISOR:
-                message, payloads = decode(envelope.frames, SupervisorMessage)
+            if sender == SUPERVISOR:
+                message, payloads = decode(frames, SupervisorMessage)
                 self._on_supervisor(message, payloads)
             elif self.stages.present is not None:
-                message, payloads = decode(envelope.frames, PeerMessage)
-                self._on_peer(envelope.sender, message, payloads)
+                message, payloads = decode(frames, PeerMessage)
+                self._on_peer(sender, message, payloads)
         except MalformedMessage as error:
-            self.refusals.add(envelope.sender, str(error))
+            self.refusals.add(sender, str(error))
 
     def _on_supervisor(self, message: Any, payloads: list[bytes]) -> None:
         self.supervisor.heard(message, self.clock.now())
         if isinstance(message, Welcome) and self.stages.present is None:
             self.rank, self.supervisor.term = message.rank, message.term
             self._begin(message)
-            getattr(self.transport, "admitted", _nothing)()
+            self.transport.supervisor.admitted()
         self.facts.learn(message, payloads)
         if isinstance(message, Roster) and self.facts.roster is message:
             self._on_roster(message)
@@ -230,7 +230,7 @@ class Dispatcher:
             self.assembling.tick(now)
 
     def _complaints(self) -> list[Complaint]:
-        return self.refusals.complaints(getattr(self.transport, "excess", {}))
+        return self.refusals.complaints(self.transport.excess)
 
     def _send_word(self, to: int, word: Presence) -> None:
         self._send(to, word, ())
@@ -241,7 +241,3 @@ class Dispatcher:
         sent = self.transport.send(to, frames)
         self.bytes_sent += nbytes(frames) if sent else 0
         return sent
-
-
-def _nothing() -> None:
-    pass

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from taut.core.events import Action, Arrived, Blocked, Deliver, Event, PeerAhead, PeerGone, PeerJoined, Post, Tick
+from taut.core.events import Action, Arrived, Blocked, Event, Heard, PeerAhead, PeerGone, PeerJoined, Tell, Tick
 from taut.core.messages import Parcel, Receipt, Report, Updates
 from taut.strategies.allreduce.final_average import LANE
 from taut.strategies.broadcast.broadcast import Broadcast
@@ -27,10 +27,10 @@ class PhaseProtocol:
     def __init__(self, phase: int, protocol: Protocol, rank: int, synced: bool, limit_nbytes: int) -> None:
         self.phase, self.protocol = phase, protocol
         self.state: BroadcastState | ChannelsState = protocol.start(rank, synced)
-        self.mail: deque[Deliver] = deque()
+        self.mail: deque[Heard] = deque()
         self.backlog = Backlog(limit_nbytes)  # of mail
-        self.settling_mail: deque[Deliver] = deque()  # some begin that average before others have drained
-        self.on_deliver: Callable[[Deliver], None] | None = None
+        self.settling_mail: deque[Heard] = deque()  # some begin that average before others have drained
+        self.on_deliver: Callable[[Heard], None] | None = None
         self._beside: tuple[Channels, ChannelsState] | None = None
         if not isinstance(protocol, Channels):
             channels = Channels(limit_nbytes=limit_nbytes)
@@ -53,7 +53,7 @@ class PhaseProtocol:
             actions: list[Action] = protocol.on(self.state, event, now)
             return actions
         channels, state = self._beside
-        alone = isinstance(event, Post) or (
+        alone = isinstance(event, Tell) or (
             isinstance(event, Arrived | Blocked) and isinstance(event.message, Parcel | Receipt)
         )
         if alone:
@@ -67,21 +67,21 @@ class PhaseProtocol:
         """The message as one of this phase."""
         return msgspec.structs.replace(message, phase=self.phase) if self.phase else message
 
-    def deliver(self, item: Deliver) -> None:
+    def deliver(self, item: Heard) -> None:
         if item.note.part != LANE and self.on_deliver is not None:
             self.on_deliver(item)
             return
         self.backlog.came(item.sender, len(item.payload))
         (self.settling_mail if item.note.part == LANE else self.mail).append(item)
 
-    def take_mail(self) -> Deliver:
+    def take_mail(self) -> Heard:
         """The next of ``mail``, for the training thread."""
         return self._taken(self.mail.popleft())
 
-    def take_settling_mail(self) -> Deliver:
+    def take_settling_mail(self) -> Heard:
         return self._taken(self.settling_mail.popleft())
 
-    def _taken(self, item: Deliver) -> Deliver:
+    def _taken(self, item: Heard) -> Heard:
         self.backlog.taken(item.sender, len(item.payload))
         return item
 

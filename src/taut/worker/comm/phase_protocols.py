@@ -14,10 +14,10 @@ from taut.core.events import (
     Action,
     Arrived,
     Blocked,
-    Deliver,
     Disputed,
     Drained,
     Event,
+    Heard,
     Include,
     PeerAhead,
     PeerGone,
@@ -163,7 +163,7 @@ class PhaseProtocols:
                 case Include() if stage is self.present:  # the phase before is over here: nothing of it can be missing
                     self._backlog.came(action.origin, action.nbytes)
                     self.arrivals.append(action)
-                case Deliver():
+                case Heard():
                     stage.deliver(action)
                     self._facts.note()
                 case Refused(sender, why):

@@ -21,7 +21,8 @@ from taut.errors import Misuse, Stopping
 from taut.strategies.allreduce.compressed_group import CompressedGroup, pays
 from taut.strategies.allreduce.round_agreement import NEW
 from taut.strategies.allreduce.sync import Sync
-from taut.strategies.allreduce.sync_state import SyncState, Wish
+from taut.strategies.allreduce.sync_state import SyncState
+from taut.strategies.local import Wish
 from taut.worker.comm.run_status import RunStatus
 from taut.worker.exchange.buckets import GradientBuckets
 from taut.worker.exchange.newcomer_state import NewcomerState

@@ -10,8 +10,7 @@ from taut.strategies.delivery.residual_handoff import KINDS, ResidualHandoff
 from taut.topologies.shapes.basic import Complete
 
 if TYPE_CHECKING:
-    from taut.core.events import Deliver
-    from taut.strategies.api import Tell
+    from taut.core.events import Heard, Tell
     from taut.worker.comm.comm_thread import CommThread
     from taut.worker.comm.run_status import RunStatus
 
@@ -25,7 +24,7 @@ class ResidualHandoffDriver:
         self._inheritance = ResidualHandoff(take)
         self._lock = threading.Lock()
 
-    def heard(self, item: Deliver) -> bool:
+    def heard(self, item: Heard) -> bool:
         """Whether this message is of an inheritance. Raises ``MalformedMessage``."""
         if item.note.kind not in KINDS:
             return False
@@ -56,4 +55,4 @@ class ResidualHandoffDriver:
 
     def _post(self, tells: Iterable[Tell]) -> None:
         for tell in tells:
-            self.node.post(tell.to, tell.note, tell.payload, self.stage)
+            self.node.post(tell, self.stage)

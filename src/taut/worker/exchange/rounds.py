@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from taut.core.events import Deliver, Ended
+from taut.core.events import Ended
 from taut.errors import MalformedMessage, Misuse, SupervisorLost
 from taut.strategies.api import (
     Draining,
@@ -56,7 +56,7 @@ class RoundExchange(Exchange):
         self._version = -1
         self._state: Any = None
         self._last_figures: dict[str, float] = {}
-        self._early: list[Deliver] = []  # what others, who started before, told a concurrent method
+        self._early: list[Heard] = []  # what others, who started before, told a concurrent method
         self.stage = node.stage  # of the phase that this is the talk of
         self.bequest = ResidualHandoffDriver(node, self._inherit)
         self._waits = {spare: AdaptiveTimeout(steady=spare) for spare in (False, True)}
@@ -291,7 +291,7 @@ class RoundExchange(Exchange):
         with self._lock:
             self._do(self.method.welcomed(self._state, unsent))
 
-    def _deliver(self, item: Deliver) -> None:
+    def _deliver(self, item: Heard) -> None:
         with self._lock:
             if self._state is None:
                 self._early.append(item)
@@ -299,7 +299,7 @@ class RoundExchange(Exchange):
             try:
                 if self.bequest.heard(item):
                     return
-                self._tell(Heard(item.sender, item.note, item.payload))
+                self._tell(item)
                 self.included += 1
             except MalformedMessage as error:
                 self.node.refusals.add(item.sender, str(error))
@@ -320,8 +320,8 @@ class RoundExchange(Exchange):
     def _do(self, actions: list[MethodAction]) -> None:
         for action in actions:
             match action:
-                case Tell(to, note, payload):
-                    self.node.post(to, note, payload, self.stage)
+                case Tell():
+                    self.node.post(action, self.stage)
                 case Proceed():
                     self.proceed = True
                 case Finished():

@@ -10,7 +10,7 @@ from __future__ import annotations
 import datetime
 from typing import TYPE_CHECKING, Any
 
-from taut.core.events import Deliver
+from taut.core.events import Heard, Tell
 from taut.core.messages import Note
 from taut.errors import Misuse, PeerLost
 from taut.strategies.allreduce.group import OWN_NUMBERS
@@ -53,7 +53,7 @@ class TorchDistributedExchange(GradientExchange):
     def _open_store(self) -> Any:
         store = self._store(self._host, 0, True)
         for other in self._members[1:]:
-            self.node.post(other, Note(RENDEZVOUS, store.port), self._host.encode())
+            self.node.post(Tell(other, Note(RENDEZVOUS, store.port), self._host.encode()))
         return store
 
     def _store(self, host: str, port: int, opens: bool) -> Any:
@@ -89,7 +89,7 @@ class TorchDistributedExchange(GradientExchange):
             )
         return torch.zeros(size, device=device if backend == "nccl" else "cpu")
 
-    def _deliver(self, item: Deliver) -> None:
+    def _deliver(self, item: Heard) -> None:
         if item.note.kind == RENDEZVOUS:
             self._store_at = item.payload.decode(), item.note.round
         else:

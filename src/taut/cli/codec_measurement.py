@@ -1,15 +1,22 @@
-"""The streams of updates that ``taut codecs`` measures on: made up, from checkpoints, or those that a script makes."""
+"""What ``taut codecs`` measures codecs on: updates that are made up, from checkpoints, or those that a script makes.
+
+With ``--measure`` the costs on made-up updates are kept for ``taut simulate`` and ``taut advise``."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from taut.cli.output.codec_tables import Listed, listed
 from taut.codecs import parse
-from taut.errors import RunFailed
+from taut.config import costs_file
+from taut.errors import Misuse, RunFailed
+from taut.simulator.models.cost_file import FIRST_TURNS, LARGE, TURNS, measure, measured_costs, origin
+from taut.simulator.models.costs import Costs
 from taut.worker.codec_costs.measuring import MeasuredCodec, Trial, receiver
 from taut.worker.codec_costs.update_file import first_rows, read_update
 
@@ -33,8 +40,6 @@ def with_dense(specs: Sequence[str]) -> list[str]:
 
 def on_made_up(specs: Sequence[str], size: int, progress: Progress) -> Found:
     """On updates of ``size`` elements that nobody's model made."""
-    from taut.simulator.models.cost_file import measure
-
     found = []
     for spec in specs:
         progress(spec)
@@ -44,8 +49,6 @@ def on_made_up(specs: Sequence[str], size: int, progress: Progress) -> Found:
 
 def on_checkpoints(specs: Sequence[str], paths: Sequence[Path], most: int, progress: Progress) -> Found:
     """On the update that the files hold, made again at every turn."""
-    from taut.simulator.models.cost_file import FIRST_TURNS, TURNS
-
     read = read_update(paths)
     parts = first_rows(read.shapes, most)
     update, weights = (_taken(vector, parts) for vector in (read.update, read.weights))
@@ -99,6 +102,29 @@ def on_script(
         raise RunFailed(f"{script} made {watching.turns} steps of {steps}: too few; give it more data, or say --steps")
     told = f"{watching.turns} updates of {script} as one worker{_how_many(len(watching.x), watching.size)}"
     return told, [trial.measured() for trial in watching.trials]
+
+
+def keep(specs: Sequence[str], elements: int | None, progress: Progress) -> tuple[str, list[Listed], Path]:
+    """Measure, and write to the user's file: on what, the figures, and where they went."""
+    wrong = [word for word in specs if ":" in word]
+    if wrong:
+        raise Misuse(f"--measure with {wrong[0]}", "codecs without settings", "their bits follow from the settings")
+    costs, found = measured_costs(with_dense(specs), large=elements or LARGE, progress=progress)
+    path = costs_file()
+    _joined(path, costs).write(path, origin())
+    rows = listed(specs, found[: len(specs)], next(one for one in found if one.spec == "dense"))
+    return f"made-up updates of {elements or LARGE:,} elements", rows, path
+
+
+def _joined(path: Path, costs: Costs) -> Costs:
+    """With what the file has of other codecs. One that is broken is made anew."""
+    if not path.exists():
+        return costs
+    try:
+        before = Costs.read(path)
+    except Misuse:
+        return costs
+    return replace(before, codecs={**before.codecs, **costs.codecs})
 
 
 def _taken(vector: Any, parts: Sequence[tuple[int, int, tuple[int, ...]]]) -> Any:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
-from taut.cli.format import size
+from taut.quantities import size
 
 SMOOTH_S = 2.0  # the loss at a moment is the mean of the evaluations in this time before it
 

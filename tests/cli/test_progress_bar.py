@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from taut.cli.progress import RecentRates, here_text, progress_text, share_done
+from taut.cli.output.progress_bar import RecentRates, here_text, progress_text, share_done
 from taut.core.messages import Statistics
 from taut.supervisor.view import ClusterView, WorkerRow
 

@@ -13,15 +13,15 @@ from typing import Any
 import typer
 from rich.table import Table
 
-from taut.cli.commands.demo_figures import Training, read_notes, sentences
 from taut.cli.commands.run import LocalRun
-from taut.cli.display import Display
-from taut.cli.format import size
+from taut.cli.demo.figures import Training, read_notes, sentences
 from taut.cli.launch import Ended, check_joined, report_failures
-from taut.cli.options import print_json, results
+from taut.cli.output.console import print_json, results
+from taut.cli.output.display import Display
 from taut.config import Settings, cores
 from taut.early_sigint import INTERRUPTED
 from taut.errors import RunFailed
+from taut.quantities import size
 from taut.supervisor.metrics import total
 from taut.supervisor.view import Outcome
 
@@ -167,7 +167,7 @@ class Comparison:
 
     def draw(self, path: Path) -> Path:
         """Draw the three curves over seconds, with the kill."""
-        from taut.cli.plot import plot_comparison
+        from taut.cli.demo.plots import plot_comparison
 
         return plot_comparison(self.trainings, self.target, self.scene.describe(self.settings), path)
 

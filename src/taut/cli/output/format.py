@@ -6,22 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from taut.core.messages import Statistics
-from taut.supervisor.metrics import PARTS, cluster_rate, rate, total
+from taut.supervisor.metrics import cluster_rate, rate, time_split, total
 from taut.supervisor.metrics import compression as compression  # noqa: PLC0414 (for the displays)
 from taut.supervisor.view import Outcome, Validation, WorkerRow
-
-
-def size(nbytes: float) -> str:
-    """Bytes with a unit.
-
-    >>> size(512), size(2_500), size(3_400_000)
-    ('512 B', '2.5 kB', '3.4 MB')
-    """
-    for unit in ("B", "kB", "MB", "GB"):
-        if nbytes < 1000:
-            return f"{nbytes:.0f} {unit}" if unit == "B" else f"{nbytes:.1f} {unit}"
-        nbytes /= 1000
-    return f"{nbytes:.1f} TB"
 
 
 def times(factor: float | None) -> str:
@@ -50,12 +37,10 @@ def public(settings: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in settings.items() if name != "explicit"}
 
 
-def time_split(statistics: Statistics) -> dict[str, float]:
-    """The share of the wall time that each part took; what no part claims is ``other``."""
-    if statistics.wall_s <= 0:
-        return dict.fromkeys((*PARTS, "other"), 0.0)
-    split = {part: getattr(statistics, f"{part}_s") / statistics.wall_s for part in PARTS}
-    return split | {"other": max(0.0, 1.0 - sum(split.values()))}
+def time_shares(statistics: Statistics) -> dict[str, float]:
+    """Return the share of the wall time that each part of the work took; what no part claims is ``other``."""
+    seconds, wall_s = time_split(statistics), statistics.wall_s
+    return {part: spent / wall_s if wall_s > 0 else 0.0 for part, spent in seconds.items()}
 
 
 def score_text(score: float | None) -> str:
@@ -102,7 +87,7 @@ def worker_record(row: WorkerRow) -> dict[str, Any]:
         "refused": row.refused,
         "samples_per_s": rate(given),
         "compression": compression(given),
-        "time_split": time_split(given),
+        "time_split": time_shares(given),
         "statistics": {name: getattr(given, name) for name in given.__struct_fields__},
     }
 
@@ -136,7 +121,7 @@ def outcome_record(run: str, run_dir: str, settings: dict[str, Any], outcome: Ou
         "bytes_dense": together.bytes_dense,
         "compression": compression(together),
         "staleness": together.staleness,
-        "time_split": time_split(together),
+        "time_split": time_shares(together),
         "failures": list(outcome.failures),
         "error": outcome.error,
         "workers": [worker_record(row) for row in rows],

@@ -12,10 +12,11 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from taut.cli.format import compression, duration_text, score_text, size, time_split, times
-from taut.cli.progress import RecentRates, progress_bar, progress_text
-from taut.core.messages import Statistics
-from taut.supervisor.metrics import PARTS, cluster_rate, rate, total
+from taut.cli.output.format import compression, duration_text, score_text, time_shares, times
+from taut.cli.output.progress_bar import RecentRates, progress_bar, progress_text
+from taut.core.messages import TIME_PARTS, Statistics
+from taut.quantities import size
+from taut.supervisor.metrics import cluster_rate, rate, total
 from taut.supervisor.view import ClusterView, Outcome, WorkerRow, grouped
 
 ROWS_BESIDE = 6  # of the display, beside the workers' lines: the heading, the bar, figures, and some of what came before
@@ -28,8 +29,8 @@ def split_text(statistics: Statistics) -> str:
     >>> split_text(Statistics(wall_s=10, compute_s=9, encode_s=0.5))
     '90/5/0/0/0/0'
     """
-    shares = time_split(statistics)
-    return "/".join(f"{100 * shares[part]:.0f}" for part in PARTS)
+    shares = time_shares(statistics)
+    return "/".join(f"{100 * shares[part]:.0f}" for part in TIME_PARTS)
 
 
 def worker_table(
@@ -80,7 +81,7 @@ def _state(row: WorkerRow) -> Text:
 
 
 def _cells(given: Statistics, samples_per_s: float) -> list[str]:
-    shares = time_split(given)
+    shares = time_shares(given)
     talk = shares["encode"] + shares["send"] + shares["merge"]
     return [
         f"{given.steps:,}",

@@ -7,9 +7,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from taut.cli.display import exchange_text, worker_table
-from taut.cli.format import score_text, time_split, validation_record
-from taut.cli.options import results
+from taut.cli.output.console import results
+from taut.cli.output.display import exchange_text, worker_table
+from taut.cli.output.format import score_text, time_shares, validation_record
 from taut.simulator.faults import fault_text, kind_of
 from taut.supervisor.metrics import compression, rate, total
 from taut.supervisor.view import WorkerRow
@@ -37,7 +37,7 @@ def record(found: Simulated, timing_only: bool) -> dict[str, Any]:
         "bytes_dense": together.bytes_dense,
         "compression": compression(together),
         "staleness": together.staleness,
-        "time_split": time_split(together),
+        "time_split": time_shares(together),
         "consensus_distance": found.consensus,
         "replicas_identical": found.identical,
         "validation": validation_record(found.validation),
@@ -50,7 +50,7 @@ def record(found: Simulated, timing_only: bool) -> dict[str, Any]:
             {
                 "rank": rank,
                 "samples_per_s": rate(given),
-                "time_split": time_split(given),
+                "time_split": time_shares(given),
                 "statistics": {name: getattr(given, name) for name in given.__struct_fields__},
             }
             for rank, given in sorted(found.workers.items())

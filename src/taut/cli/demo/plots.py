@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from taut.cli.commands.demo_figures import Training
+from taut.cli.demo.figures import Training
 
 Curve = tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]
 

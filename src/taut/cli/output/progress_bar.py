@@ -9,7 +9,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from taut.cli.format import compression, size, times
+from taut.cli.output.format import compression, times
+from taut.quantities import size
 from taut.supervisor.metrics import total
 from taut.supervisor.view import ClusterView
 

@@ -31,7 +31,7 @@ def simulated_job(
 
     preset = find(str(job.script), timing_only)
     scenario = machines.scenario(steps=steps, script=str(job.script), args=job.args)
-    words = [*flags_of(machines), *(["--steps", str(steps)] if steps is not None else [])]
+    words = [*machines.words(), *(["--steps", str(steps)] if steps is not None else [])]
     words += ["--parameters", str(parameters)] if parameters is not None else []
     if preset is not None:
         scenario = with_preset(scenario, preset, machines.step_s, parameters)
@@ -62,15 +62,3 @@ def _measured_once(
         batch=known["batch"],
         speeds=replace(scenario.speeds, step_s=step_s or known["step_us"] / 1e6),
     )
-
-
-def flags_of(machines: Machines) -> list[str]:
-    """The flags that were given, as they were given."""
-    plain = Machines()
-    words: list[str] = []
-    for name in ("link", "shared", "per_host", "step", "speed", "spread", "straggler", "fail", "pause", "join", "costs"):
-        value = getattr(machines, name)
-        if value != getattr(plain, name):
-            for one in value if isinstance(value, list) else [value]:
-                words += [f"--{name.replace('_', '-')}", str(one)]
-    return words

@@ -1,4 +1,4 @@
-"""Standard error for progress and remarks: where it cannot be written to, they are lost, and the run is not."""
+"""Standard error for progress and messages: where it cannot be written to, they are lost, and the run is not."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ def _stderr() -> TextIO | None:
     return cast("TextIO | None", stream)
 
 
-class Remarks(io.TextIOBase):
+class StandardError(io.TextIOBase):
     """Write to standard error as it is at that moment. A full disk, a terminal that is gone and a broken pipe are no
     reasons for training to end.
 
-    >>> Remarks().write("")
+    >>> StandardError().write("")
     0
     """
 
