@@ -1,9 +1,8 @@
 """Virtual time: the same strategies, codecs, topologies and membership, driven by a clock that jumps.
 
-scenario.py     what is simulated: machines, links, faults, seed; faults.py: all kinds of faults
-flags.py        the words of the command line for machines, links and faults
-models/         network, links, speeds, costs
-timing/         sizes and durations alone, for thousands of workers
+scenario.py     everything that a simulation needs: machines, links, faults, seed
+models/         the models of network, speeds and costs
 script/         every worker really trains, with the runtime's own code
-trace.py        what happened when, to the byte
+timing/         sizes and durations alone, for thousands of workers
+trace.py        every event with its time, the same to the byte when it is repeated
 """

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 # The weights are stored separately; the rest is made anew by ``start``, or comes with ``retune`` and the roster.
 _NEVER = ("w", "b", "r", "kernels", "grid", "words", "workers", "local", "place", "members")
+_RENAMED = {"centre": "center"}  # fields under the names that earlier checkpoints have
 
 
 def remembered(
@@ -63,7 +64,8 @@ def recall(
     """Put what was remembered back into ``state``; fields that it no longer has are skipped. ``w``: the weights, to whose
     device tensors go. ``only``: as for ``remembered``."""
     w = getattr(state, "w", w)
-    for name, folded in kept.items():
+    for written, folded in kept.items():
+        name = _RENAMED.get(written, written)
         within = _within(name, only)
         if not hasattr(state, name) or within == ():
             continue

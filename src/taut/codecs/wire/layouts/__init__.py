@@ -1,17 +1,7 @@
-"""Layouts of the bodies that compressors write: how long they must be, whether they are right, and their values.
+"""Layouts of the bodies that compressors write: how long a body must be, whether it is valid, which values it stands for.
 
-    base.py            the contract: dense layouts give values piece by piece, sparse ones give entries
-    int_levels.py      whole numbers of a few bits, times a scale per block     int8, qsgd, terngrad
-    fp16_bf16.py       16-bit floats                                            fp16, bf16
-    fp8.py             8-bit floats, times a scale per block                    fp8
-    sign_bits.py       one bit per element, times one number                    sign
-    onebit.py          one bit per element, two numbers per column              onebit
-    sparse.py          rising indices and their values                          topk, dgc
-    seeded_sparse.py   values at indices that follow from a seed                randomk
-    low_rank.py        two thin matrices per matrix                             powersgd
-    dct.py             the largest cosine coefficients per chunk                demo
-
-``LAYOUTS`` maps the kind on the wire to its layout.
+base.py is the contract: a dense layout gives values piece by piece, a sparse one gives entries. ``LAYOUTS`` maps the kind
+on the wire to its layout.
 """
 
 from taut.codecs.wire.layouts.base import DenseLayout, Layout, SparseLayout
