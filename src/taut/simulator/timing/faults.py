@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from taut.core.messages import SUPERVISOR
 from taut.errors import Misuse
-from taut.simulator.faults import Churn, Fail, Fault, Join, Dismiss, Pause, kind_of
+from taut.simulator.faults import Churn, Dismiss, Fail, Fault, Join, Pause, kind_of
 from taut.simulator.timing.accounts import COMPUTE, WAIT
 from taut.simulator.timing.worker import SECOND_NS
 
