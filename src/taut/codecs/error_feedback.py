@@ -16,17 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from taut.codecs.codec import (
-    FLUSH_RANGE,
-    Codec,
-    Shapes,
-    State,
-    Vector,
-    check_range,
-    new_state,
-    not_finite,
-    ranges,
-)
+from taut.codecs.codec import FLUSH_RANGE, Codec, Shapes, State, Vector, check_range, new_state, not_finite, ranges
 from taut.codecs.compressor import Compressor, Memory, Piece, in_pieces
 from taut.codecs.exact_grid import Grid
 from taut.codecs.info import CodecInfo

@@ -20,8 +20,6 @@ from taut.codecs.wire.layouts import LAYOUTS, DenseLayout, SparseLayout
 from taut.codecs.wire.payload import (
     CHUNK,
     COUNTS,
-    FORMAT_VERSION,
-    HEADER,
     PAIRS,
     Bytes,
     Header,
@@ -29,7 +27,6 @@ from taut.codecs.wire.payload import (
     bit_values,
     body_of,
     build,
-    header,
     index_type,
     read,
     read_pairs,
@@ -37,8 +34,6 @@ from taut.codecs.wire.payload import (
 from taut.codecs.wire.rice import encode
 from taut.codecs.wire.validate import rice_words, validate
 from taut.errors import MalformedMessage
-
-__all__ = ["FORMAT_VERSION", "HEADER", "Header", "Kind", "build", "header", "merge", "pack", "validate"]
 
 I64 = npt.NDArray[np.int64]
 WHOLE = frozenset((Kind.WORDS, Kind.BITMAP, Kind.RICE, *COUNTS, *PAIRS))  # kinds that add as whole numbers

@@ -44,13 +44,7 @@ def run_with_faults(
 
 
 def faulty_scenario(
-    script: str | Path,
-    plan: FaultPlan,
-    workers: int,
-    strategy: str,
-    args: Sequence[str],
-    step_s: float,
-    **scenario: Any,
+    script: str | Path, plan: FaultPlan, workers: int, strategy: str, args: Sequence[str], step_s: float, **scenario: Any
 ) -> Scenario:
     """Return the scenario that ``run_with_faults`` simulates."""
     plan.check(workers)

@@ -79,10 +79,7 @@ def _started() -> subprocess.Popen[bytes] | None:
         return None
     try:
         process = subprocess.Popen(
-            [sys.executable, "-I", "-S", "-c", PROGRAM],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            bufsize=0,
+            [sys.executable, "-I", "-S", "-c", PROGRAM], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0
         )
     except OSError:
         return None
