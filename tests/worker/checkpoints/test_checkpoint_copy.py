@@ -143,7 +143,7 @@ def late(monkeypatch: pytest.MonkeyPatch) -> list[Copy]:
     def patient(self: Checkpointer) -> bool:
         if not ready(self) and self._memory is not None:
             memory = self._memory
-            self.seat.node.wait(lambda _: memory.ready, lambda: None)
+            self.session.node.wait(lambda _: memory.ready, lambda: None)
         return ready(self)
 
     monkeypatch.setattr(memory_copy, "SMALL_NBYTES", 1)
