@@ -17,7 +17,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from taut.supervisor.storage.previous_run import recall_former
+from taut.supervisor.storage.previous_run import read_previous_run
 from taut.supervisor.storage.snapshot import SupervisorSnapshot
 from taut.supervisor.storage.store_reader import load_run
 
@@ -40,7 +40,7 @@ def passes(trail: Path) -> list[int]:
 
 def passes_ahead(run_dir: Path) -> int:
     """Of how many passes something is set aside, for each of the two workers, as far as is written down."""
-    kept = msgspec.msgpack.decode(recall_former(run_dir).data, type=SupervisorSnapshot).leases.reserved
+    kept = msgspec.msgpack.decode(read_previous_run(run_dir).data, type=SupervisorSnapshot).leases.reserved
     return min(len({span[0] for span in kept.get(rank, [])}) for rank in (0, 1))
 
 

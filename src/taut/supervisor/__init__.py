@@ -1,7 +1,5 @@
-"""The supervisor: admits workers, deals data, notices deaths, keeps statistics, decides the finish. Never
-in the data path.
+"""The supervisor: admits workers, leases data, notices deaths, keeps statistics, decides the end. No update passes
+it.
 
-cluster.py and the parts it puts together (hearing.py, course.py, roll.py, lending.py, ending.py and others) are pure:
-messages and times in, actions out. loop.py and service.py, journal.py, files.py and store.py are the shells that touch
-sockets, the clock and files. docs/supervisor.md lists them all.
-"""
+run/cluster.py and the parts that it combines (in run/, data/, faults/ and checkpoints/) are pure: messages and times
+in, actions out. loop.py, service.py, storage/ and checkpoints/folder.py touch sockets, the clock and files."""

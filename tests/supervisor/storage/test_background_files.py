@@ -13,13 +13,13 @@ import torch
 from safetensors.torch import load_file, save
 
 from taut.supervisor.checkpoints.folder import Launch
+from taut.supervisor.control import ThreadCalls
 from taut.supervisor.run.actions import Save
 from taut.supervisor.run.cluster import Cluster
 from taut.supervisor.run.plan import RunPlan
 from taut.supervisor.storage import background_files as files_module
 from taut.supervisor.storage.background_files import BackgroundFiles
 from taut.supervisor.storage.spare_descriptors import Spare
-from taut.supervisor.thread_calls import ThreadCalls
 
 
 @pytest.mark.parametrize(
@@ -52,13 +52,13 @@ def test_what_is_in_reserve_is_there_when_all_else_is_used_up(tmp_path: Path) ->
         from taut.supervisor.run.actions import Save
         from taut.supervisor.checkpoints.folder import Launch
         from taut.supervisor.run.cluster import Cluster
-        from taut.supervisor.storage.background_files import Files
-        from taut.supervisor.thread_calls import Orders
+        from taut.supervisor.storage.background_files import BackgroundFiles
+        from taut.supervisor.control import ThreadCalls
         from taut.supervisor.run.plan import RunPlan
 
         data = sys.stdin.buffer.read()
-        cluster, orders = Cluster(RunPlan("run", 0, 1, "{}"), 0.0), Orders(wake=lambda: None)
-        files = Files(Path(sys.argv[1]), {}, Launch(), cluster, orders)
+        cluster, orders = Cluster(RunPlan("run", 0, 1, "{}"), 0.0), ThreadCalls(wake=lambda: None)
+        files = BackgroundFiles(Path(sys.argv[1]), {}, Launch(), cluster, orders)
         assert "torch" not in sys.modules
         try:
             while True:

@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from taut.supervisor.checkpoints.folder import Found, Manifest
     from taut.supervisor.service import Supervisor
     from taut.supervisor.storage.run_lock import RunLock
-    from taut.supervisor.storage.store_reader import RunRecord
+    from taut.supervisor.storage.store_reader import StoredRun
 
 
 def resume(
@@ -133,7 +133,7 @@ def resume(
     see_through(local, Path(launch.script), display, as_json=as_json, quiet=quiet, logs=shown_logs)
 
 
-def find_resumable(runs_dir: str, name: str) -> RunRecord:
+def find_resumable(runs_dir: str, name: str) -> StoredRun:
     """Return the run of that name, also where its store is damaged, if it has a checkpoint and no model yet."""
     try:
         return find_run(runs_dir, name)
@@ -147,7 +147,7 @@ def find_resumable(runs_dir: str, name: str) -> RunRecord:
         return without_store(error.path, f"{error.path / STORE} is damaged")
 
 
-def find_checkpoint(record: RunRecord, lock: RunLock) -> Found:
+def find_checkpoint(record: StoredRun, lock: RunLock) -> Found:
     """The run's last good checkpoint; ``Misuse`` where the run cannot be continued."""
     from taut.supervisor.checkpoints.folder import last_good
     from taut.supervisor.standby import Standby
@@ -191,7 +191,7 @@ def continued(given: Settings, manifest: Manifest) -> Settings:
     return replace(fitted, **chosen)
 
 
-def _supervisor(record: RunRecord, found: Found, settings: Settings, lock: RunLock) -> Supervisor:
+def _supervisor(record: StoredRun, found: Found, settings: Settings, lock: RunLock) -> Supervisor:
     from taut.supervisor.prepare import Listen, Origin
     from taut.supervisor.service import Supervisor
 
@@ -207,7 +207,7 @@ def _supervisor(record: RunRecord, found: Found, settings: Settings, lock: RunLo
 
 
 def _supervise(
-    record: RunRecord,
+    record: StoredRun,
     settings: Settings,
     service: Supervisor,
     display: Display,

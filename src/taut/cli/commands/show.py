@@ -11,7 +11,7 @@ from taut.cli.run_folder import find_run
 from taut.config import resolve
 from taut.core.messages import Statistics
 from taut.supervisor.metrics import cluster_rate, compression, total
-from taut.supervisor.storage.store_reader import RunRecord
+from taut.supervisor.storage.store_reader import StoredRun
 from taut.supervisor.view import WorkerRow
 
 
@@ -29,7 +29,7 @@ def show(
         _print(record)
 
 
-def rows(record: RunRecord) -> list[WorkerRow]:
+def rows(record: StoredRun) -> list[WorkerRow]:
     """The workers with their last statistics."""
     latest = record.latest()
     last_state = {str(rank): row["state"] for rank, row in ((record.outcome or {}).get("workers") or {}).items()}
@@ -47,7 +47,7 @@ def rows(record: RunRecord) -> list[WorkerRow]:
     ]
 
 
-def as_object(record: RunRecord) -> dict[str, object]:
+def as_object(record: StoredRun) -> dict[str, object]:
     """The run for JSON: what is stored, and the figures made from it."""
     workers = rows(record)
     together = total(row.statistics for row in workers)
@@ -72,7 +72,7 @@ def as_object(record: RunRecord) -> dict[str, object]:
     }
 
 
-def ending_lines(record: RunRecord) -> list[str]:
+def ending_lines(record: StoredRun) -> list[str]:
     """How the model was chosen, as it was kept; nothing of it while the run goes, or of older runs."""
     outcome = record.outcome or {}
     lines = []
@@ -89,7 +89,7 @@ def ending_lines(record: RunRecord) -> list[str]:
     return lines
 
 
-def _print(record: RunRecord) -> None:
+def _print(record: StoredRun) -> None:
     console, summary = results(), record.summary
     state = f"{summary.state}, {duration_text(summary.wall_s, summary.total_s)}".removesuffix(", ")
     console.print(f"[bold]{escape(summary.name)}[/]: {state}", soft_wrap=True)
