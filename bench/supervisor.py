@@ -165,7 +165,7 @@ def measure(workers: int, seconds: float) -> dict[str, float]:
         context.max_sockets = 4 * workers + 64
         parsed, keys = Token.parse(token), WorkerKeys.generate()
         crowd = Crowd(
-            [Light(ZmqSupervisorClient(context, address, parsed, LIMIT_NBYTES), keys, n) for n in range(workers)]
+            [Light(ZmqSupervisorClient(context, address, parsed, keys, LIMIT_NBYTES), keys, n) for n in range(workers)]
         )
         poller, by_socket = zmq.Poller(), {}
         for one in crowd.workers:

@@ -16,7 +16,7 @@ HEIGHT = {
     **dict.fromkeys(("cli", "engines", "testing", "comparison", "adviser", "dashboard"), 3),
     **dict.fromkeys(("worker", "supervisor", "optim", "simulator"), 2),
     **dict.fromkeys(("strategies", "codecs", "topologies", "collectives", "transport", "config"), 1),
-    **dict.fromkeys(("core", "errors", "specs", "quantities", "early_sigint"), 0),
+    **dict.fromkeys(("core", "errors", "specs", "quantities", "early_sigint", "plugins"), 0),
 }
 # Neighbours of one height do not know each other, but for these.
 SIDEWAYS = {
@@ -36,6 +36,8 @@ SIDEWAYS = {
     ("config", "topologies"),
     ("strategies", "collectives"),
     ("specs", "errors"),
+    ("plugins", "errors"),
+    ("plugins", "specs"),
     ("quantities", "errors"),
     ("quantities", "specs"),
     ("strategies", "topologies"),

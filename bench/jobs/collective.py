@@ -23,7 +23,7 @@ import numpy as np
 import torch
 from torch import distributed
 
-from taut.core.events import Deliver
+from taut.core.events import Heard
 from taut.core.messages import Member
 from taut.strategies.allreduce.group import Group
 from taut.strategies.api import MemberPlace, Tell
@@ -56,7 +56,7 @@ class Ours:
         self.lock, self.over = threading.Lock(), threading.Event()
         self.node.start()
 
-    def _deliver(self, item: Deliver) -> None:
+    def _deliver(self, item: Heard) -> None:
         with self.lock:
             self._post(
                 self.groups[item.note.part], self.groups[item.note.part].heard(item.sender, item.note, item.payload)
@@ -64,7 +64,7 @@ class Ours:
 
     def _post(self, group: Group, tells: list[Tell]) -> None:
         for tell in tells:
-            self.node.post(tell.to, tell.note, tell.payload)
+            self.node.post(tell)
         if group.done:
             self.over.set()
 

@@ -13,6 +13,7 @@ or the file given with ``--config``), the default. ``taut.toml`` has three table
     seed = 0
     threads = 1                      # torch threads of each worker
     preload = ["torchvision"]        # imported once, before the workers are forked
+    engine = "local"                 # what starts the workers: docs/design.md
     checkpoint_every = "5m"          # or "200steps", "1epoch": docs/checkpoints.md
     keep_checkpoints = 3
     dashboard = 8080                 # [HOST:]PORT, or true for any free port: docs/dashboard.md
@@ -22,6 +23,7 @@ or the file given with ``--config``), the default. ``taut.toml`` has three table
     bind = "127.0.0.1"               # the address to listen on
     port = 0                         # 0: any free one
     advertise = "10.0.0.7"           # the address others are told, where it differs
+    transport = "zmq"                # what carries messages: docs/communication.md
     link = "100mbit,5ms"             # what each worker's links to the others are limited to: docs/communication.md
 
     [output]
@@ -47,6 +49,7 @@ from taut.specs import did_you_mean, parse_interval, parse_place
 
 LOG_LEVELS = ("debug", "info", "warning", "error")
 FILE_NAME = "taut.toml"
+PATIENCE_S = 120  # for a supervisor that is gone, or for workers that the run needs, where the user says nothing else
 
 _RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
@@ -102,7 +105,7 @@ def _modules(given: object, blame: str) -> tuple[str, ...]:
 
 
 def _codec(given: object, blame: str) -> str:
-    """A codec in its written form, ``name`` or ``name:key=value,...``, whether it came so or as a table."""
+    """Return a codec in its written form, ``name`` or ``name:key=value,...``, whether it came so or as a table."""
     from taut.codecs import parse, spec
 
     try:
@@ -112,7 +115,7 @@ def _codec(given: object, blame: str) -> str:
 
 
 def _strategy(given: object, blame: str) -> str:
-    """A strategy in its written form, ``name`` or ``name:value,key=value`` (or several: ``sync for 200 steps, then
+    """Return a strategy in its written form, ``name`` or ``name:value,key=value`` (or several: ``sync for 200 steps, then
     async``), whether it came so or as a table."""
     from taut.strategies.phases import parse_schedule
 
@@ -123,9 +126,10 @@ def _strategy(given: object, blame: str) -> str:
 
 
 def _topology(given: object, blame: str) -> str:
-    """A topology in its written form. What ``file:PATH`` names is read here, so that workers elsewhere need no file."""
+    """Return a topology in its written form. The file of ``file:PATH`` is read here, so that workers elsewhere need no
+    file."""
     from taut.topologies.registry import parse
-    from taut.topologies.shapes.graph_files import resolve as read_file
+    from taut.topologies.shapes.edge_list import resolve as read_file
 
     try:
         written = read_file(_text(given, blame), _graph_text)
@@ -166,8 +170,28 @@ def _link(given: object, blame: str) -> str:
     return given.strip()
 
 
-def _setting(default: Any, table: str, check: Check) -> Any:
-    return field(default=default, metadata={"table": table, "check": check})
+def _engine(given: object, blame: str) -> str:
+    from taut.plugins import ENGINES
+
+    name = _text(given, blame)
+    ENGINES.find(name)
+    return name
+
+
+def _transport(given: object, blame: str) -> str:
+    from taut.plugins import TRANSPORTS
+
+    name = _text(given, blame)
+    if not TRANSPORTS.find(name).between_processes:
+        raise Misuse(f"{blame} = {name!r}", "a transport between processes", "zmq is the default")
+    return name
+
+
+def _setting(default: Any, table: str, check: Check, help: str = "", *, agreed: bool = False, **option: str) -> Any:
+    """Return a field of ``Settings``. ``help`` and ``option`` (``short``, ``metavar``, ``panel``) are those of its flag;
+    ``agreed``: every worker of the run has the same value."""
+    found = {"table": table, "check": check, "help": help, "agreed": agreed, "option": option}
+    return field(default=default, metadata=found)
 
 
 @dataclass(frozen=True)
@@ -179,35 +203,65 @@ class Settings:
     (4, 7, 'TAUT_SEED', 'default')
     """
 
-    strategy: str = _setting("async", "run", _strategy)
-    topology: str = _setting("complete", "run", _topology)
-    codec: str = _setting("tether", "run", _codec)
-    finish: str | None = _setting(None, "run", _finish)  # None: as it suits the strategy
-    workers: int = _setting(1, "run", _whole(1, 65_536))
-    seed: int = _setting(0, "run", _whole(0, 2**62))
-    threads: int | None = _setting(None, "run", _whole(1, 4096))
-    preload: tuple[str, ...] = _setting((), "run", _modules)
-    checkpoint_every: str | None = _setting(None, "run", _interval)
-    keep_checkpoints: int = _setting(3, "run", _whole(1, 10_000))
-    patience_s: int = _setting(120, "run", _whole(1, 30 * 86_400))
-    dashboard: str | None = _setting(None, "run", _place)  # HOST:PORT
-    bind: str = _setting("127.0.0.1", "network", _text)
-    port: int = _setting(0, "network", _whole(0, 65_535))
-    advertise: str | None = _setting(None, "network", _text)
-    link: str | None = _setting(None, "network", _link)  # what each worker's links are limited to
-    runs_dir: str = _setting("taut-runs", "output", _text)
-    name: str | None = _setting(None, "output", _run_name)
-    log: str = _setting("warning", "output", _one_of(LOG_LEVELS))
+    strategy: str = _setting(
+        "async", "run", _strategy, "When workers wait, and how they merge: async, sync, ssp:3, dpsgd ...", agreed=True
+    )
+    topology: str = _setting(
+        "complete", "run", _topology, "Who is wired to whom: complete, ring, torus:3x4, star, file:PATH ...", agreed=True
+    )
+    codec: str = _setting(
+        "tether",
+        "run",
+        _codec,
+        "How updates are written down, with options: tether, threshold:tau=0.0078125, dense ...",
+        agreed=True,
+    )
+    finish: str | None = _setting(  # None: as it suits the strategy
+        None, "run", _finish, "Which model comes out: average, best (on validation), any, ensemble.", agreed=True
+    )
+    workers: int = _setting(1, "run", _whole(1, 65_536), "How many workers the run starts with.", agreed=True, short="-n")
+    seed: int = _setting(0, "run", _whole(0, 2**62), "Of the order of the data.", agreed=True)
+    threads: int | None = _setting(None, "run", _whole(1, 4096), "Torch threads per worker; default: cores / workers.")
+    preload: tuple[str, ...] = _setting((), "run", _modules, "A module to import once for all workers; may be repeated.")
+    engine: str = _setting("local", "run", _engine, "What starts the workers; default: local.", metavar="NAME")
+    checkpoint_every: str | None = _setting(
+        None, "run", _interval, "Write a checkpoint every 5m, 90s, 200steps or 1epoch; default: none."
+    )
+    keep_checkpoints: int = _setting(3, "run", _whole(1, 10_000), "How many checkpoints stay; default: 3.")
+    patience_s: int = _setting(PATIENCE_S, "run", _whole(1, 30 * 86_400))
+    dashboard: str | None = _setting(
+        None,
+        "run",
+        _place,
+        "Show the run in a browser, here or (with HOST) elsewhere; without a value: at any free port.",
+        metavar="[HOST:]PORT",
+        panel="network",
+    )
+    bind: str = _setting("127.0.0.1", "network", _text, "Address to listen on.")
+    port: int = _setting(0, "network", _whole(0, 65_535), "Port to listen on; 0: any.")
+    advertise: str | None = _setting(None, "network", _text, "Address that others reach this machine at.")
+    transport: str = _setting("zmq", "network", _transport, "What carries messages; default: zmq.", metavar="NAME")
+    link: str | None = _setting(
+        None,
+        "network",
+        _link,
+        "Limit each worker's links to the others, without root: 100mbit, or 100mbit,5ms.",
+        metavar="RATE[,LATENCY]",
+    )
+    runs_dir: str = _setting("taut-runs", "output", _text, "Folder that holds the runs; default: taut-runs.")
+    name: str | None = _setting(None, "output", _run_name, "The run's name.")
+    log: str = _setting("warning", "output", _one_of(LOG_LEVELS), "taut's own log: debug, info, warning, error.")
     sources: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def threads_per_worker(self) -> int:
-        """Torch threads of each worker: as set, or this machine's cores shared out."""
+        """Return the torch threads of each worker: as set, or this machine's cores shared out."""
         return self.threads or max(1, cores() // self.workers)
 
     def fitted(self) -> Settings:
-        """With what was not set as it suits the strategy; ``Misuse`` where strategy, topology, codec and the number of
-        workers do not go together. Commands that start a run call it first.
+        """Fill in what suits the strategy where nothing was set. Commands that start a run call it first.
+
+        Raises ``Misuse`` where strategy, topology, codec and the number of workers do not go together.
 
         >>> resolve({"strategy": "dpsgd"}, environ={}, cwd="/nowhere").fitted().codec
         'dense'
@@ -224,11 +278,10 @@ class Settings:
         return self.sources.get(key, "default") != "default"
 
     def shared(self) -> dict[str, object]:
-        """What every worker of the run must agree on; the supervisor sends it to each."""
-        keys = ("strategy", "topology", "codec", "finish", "workers", "seed")
+        """Return the settings that every worker of the run must agree on; the supervisor sends them to each."""
         # A script may have wishes of its own; they yield to what was said explicitly.
-        explicit = [key for key in keys if self._was_set(key)]
-        shared = {**{key: getattr(self, key) for key in keys}, "explicit": explicit}
+        explicit = [key for key in AGREED if self._was_set(key)]
+        shared = {**{key: getattr(self, key) for key in AGREED}, "explicit": explicit}
         if self.checkpoint_every is not None:
             shared |= {"checkpoint_every": self.checkpoint_every, "keep_checkpoints": self.keep_checkpoints}
         if self.link is not None:
@@ -238,22 +291,18 @@ class Settings:
         return shared
 
     def describe(self) -> str:
-        """One line: what matters to the result, and whatever else is not a default, with its source."""
-        always = ("strategy", "topology", "codec", "finish", "workers", "seed")
+        """Return one line: the settings that decide the result, and those that are no defaults, with their source."""
         words = []
-        for setting in fields(self):
-            source = self.sources.get(setting.name, "default")
-            if setting.name == "sources" or (setting.name not in always and source == "default"):
-                continue
-            value = getattr(self, setting.name)
-            if value is None:
-                continue
-            text = ",".join(value) if isinstance(value, tuple) else value
-            words.append(f"{setting.name}={text}" + ("" if source == "default" else f" ({source})"))
+        for name in FIELDS:
+            value, source = getattr(self, name), self.sources.get(name, "default")
+            if value is not None and (name in AGREED or source != "default"):
+                text = ",".join(value) if isinstance(value, tuple) else value
+                words.append(f"{name}={text}" + ("" if source == "default" else f" ({source})"))
         return "  ".join(words)
 
 
-_FIELDS = {setting.name: setting for setting in fields(Settings) if setting.name != "sources"}
+FIELDS = {setting.name: setting for setting in fields(Settings) if setting.name != "sources"}
+AGREED = tuple(name for name, setting in FIELDS.items() if setting.metadata["agreed"])
 
 
 def resolve(
@@ -264,9 +313,9 @@ def resolve(
     cwd: str | Path = ".",
     defaults: Mapping[str, object] | None = None,
 ) -> Settings:
-    """Settings from flags (None: not given), the environment, ``taut.toml`` and the defaults; the first wins.
+    """Make settings from flags (None: not given), the environment, ``taut.toml`` and the defaults; the first wins.
 
-    ``defaults`` replaces some defaults: a command that needs others says so there.
+    ``defaults`` replaces some defaults, for a command that needs others.
     """
     environ = os.environ if environ is None else environ
     found: dict[str, tuple[object, str, str]] = {}  # setting -> value, the name to blame, source
@@ -277,15 +326,15 @@ def resolve(
         if first.isdecimal() and int(first):
             found["threads"] = (first, variable, variable)
     found.update(_from_file(config_file, Path(cwd)))
-    for key in _FIELDS:
+    for key in FIELDS:
         variable = f"TAUT_{key.upper()}"
         if environ.get(variable):
             found[key] = (environ[variable], variable, variable)
     for key, value in flags.items():
         if value is not None and value not in ([], ()):
             found[key] = (value, "--" + key.replace("_", "-"), "flag")
-    values = {key: _FIELDS[key].metadata["check"](value, blame) for key, (value, blame, _) in found.items()}
-    sources = dict.fromkeys(_FIELDS, "default") | {key: source for key, (_, _, source) in found.items()}
+    values = {key: FIELDS[key].metadata["check"](value, blame) for key, (value, blame, _) in found.items()}
+    sources = dict.fromkeys(FIELDS, "default") | {key: source for key, (_, _, source) in found.items()}
     return Settings(**values, sources=MappingProxyType(sources))
 
 
@@ -301,14 +350,14 @@ def _from_file(config_file: str | Path | None, cwd: Path) -> dict[str, tuple[obj
         raise Misuse(f"{path}", "a file that can be read", str(error.strerror)) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise Misuse(f"{path}", "a TOML file", str(error)) from None
-    known = sorted({setting.metadata["table"] for setting in _FIELDS.values()})
+    known = sorted({setting.metadata["table"] for setting in FIELDS.values()})
     found: dict[str, tuple[object, str, str]] = {}
     for table, entries in tables.items():
         if table not in known or not isinstance(entries, dict):
-            homes = {key: f"[{setting.metadata['table']}]" for key, setting in _FIELDS.items()}
+            homes = {key: f"[{setting.metadata['table']}]" for key, setting in FIELDS.items()}
             remedy = f"{table} belongs into {homes[table]}" if table in homes else did_you_mean(table, known)
             raise Misuse(f"{path}: {table}", "one of the tables " + "[" + "], [".join(known) + "]", remedy)
-        here = [key for key, setting in _FIELDS.items() if setting.metadata["table"] == table]
+        here = [key for key, setting in FIELDS.items() if setting.metadata["table"] == table]
         for key, value in entries.items():
             if key not in here:
                 raise Misuse(f"{path}: [{table}] {key}", "one of " + ", ".join(here), did_you_mean(key, here))
@@ -317,7 +366,7 @@ def _from_file(config_file: str | Path | None, cwd: Path) -> dict[str, tuple[obj
 
 
 def other_launcher(environ: Mapping[str, str] | None = None) -> Misuse | None:
-    """Return what to say to a process that another launcher started as one of several, or None where none did.
+    """Return the error for a process that another launcher started as one of several; None where none did.
 
     >>> str(other_launcher({"WORLD_SIZE": "4", "RANK": "1"}))[:40]
     'a script started by torchrun as one of 4'
@@ -348,7 +397,7 @@ def other_launcher(environ: Mapping[str, str] | None = None) -> Misuse | None:
 
 
 def costs_file(environ: Mapping[str, str] | None = None) -> Path:
-    """Where ``taut codecs --measure`` keeps what it measured: ``$TAUT_COSTS``, or ``costs.json`` in the user's cache.
+    """Return where ``taut codecs --measure`` keeps its result: ``$TAUT_COSTS``, or ``costs.json`` in the user's cache.
 
     >>> str(costs_file({"XDG_CACHE_HOME": "/cache"})), str(costs_file({"TAUT_COSTS": "mine.json"}))
     ('/cache/taut/costs.json', 'mine.json')
@@ -361,7 +410,7 @@ def costs_file(environ: Mapping[str, str] | None = None) -> Path:
 
 
 def cores() -> int:
-    """The cores this process may use."""
+    """Return the number of cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
@@ -379,7 +428,7 @@ class WorkerEnvironment:
     announces: bool = False  # it was started by hand, and tells on standard error how it gets on
 
     def variables(self) -> dict[str, str]:
-        """The same, as the environment variables that ``worker_environment`` reads."""
+        """Return the environment variables from which ``worker_environment`` reads the same record."""
         named = {
             "TAUT_SUPERVISOR": self.supervisor,
             "TAUT_TOKEN": self.token,
@@ -392,7 +441,7 @@ class WorkerEnvironment:
 
 
 def joining(address: str, token_file: str | None, environ: Mapping[str, str] | None = None) -> WorkerEnvironment:
-    """What a worker that joins ``address`` by hand finds in its environment; a file that is named wins."""
+    """Return the environment of a worker that joins ``address`` by hand; a named token file wins."""
     environ = os.environ if environ is None else environ
     known = {name: environ[name] for name in ("TAUT_TOKEN", "TAUT_TOKEN_FILE") if environ.get(name)}
     if token_file is not None:
@@ -413,7 +462,7 @@ def joining(address: str, token_file: str | None, environ: Mapping[str, str] | N
 
 
 def worker_environment(environ: Mapping[str, str] | None = None) -> WorkerEnvironment | None:
-    """What the launcher said; None without one: the process is then a run of one worker."""
+    """Return the launcher's settings; None without a launcher: the process is then a run of one worker."""
     environ = os.environ if environ is None else environ
     supervisor = environ.get("TAUT_SUPERVISOR")
     if not supervisor:

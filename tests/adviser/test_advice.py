@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from probes import figures, predictions, probe, scripted
 
-from taut.adviser.candidates import CLASSES, Candidate, Completeness, candidates
+from taut.adviser.candidates import Candidate, Completeness, candidates
 from taut.adviser.prediction import Cache, Prediction, figures_of, predict, scenario
 from taut.adviser.ranking import WITHIN, rank
 from taut.adviser.reasons import machine_facts, quality, reasons, why, why_not
@@ -22,7 +22,7 @@ from taut.strategies import REGISTRY
 from taut.strategies.compatibility import combine
 
 LISTED = candidates(4)
-LEFT_OUT = {"fedavg", "dynamic", "admm", "codistillation"}
+LEFT_OUT = {"fedavg", "dynamic", "admm", "codistillation"}  # they serve other ends than speed
 
 
 def named(name: str) -> Candidate:
@@ -30,8 +30,7 @@ def named(name: str) -> Candidate:
 
 
 def test_every_strategy_is_a_candidate_or_left_out_for_a_reason() -> None:
-    assert set(CLASSES) | LEFT_OUT == set(REGISTRY)
-    assert {one.resolved.strategy.name for one in LISTED} == set(CLASSES)
+    assert {one.resolved.strategy.name for one in LISTED} == set(REGISTRY) - LEFT_OUT
 
 
 @pytest.mark.parametrize("workers", [2, 3, 4, 8, 16, 100])

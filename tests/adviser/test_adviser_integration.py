@@ -39,7 +39,7 @@ TRAIN = """
 MAIN = """
     import sys
     import typer
-    from taut.cli import advise, probe
+    from taut.cli.commands import advise, probe
     from taut.cli.options import PASS_ON
     from taut.errors import TautError
 

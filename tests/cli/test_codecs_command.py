@@ -11,10 +11,10 @@ import pytest
 from rich.console import Console
 from safetensors.numpy import save_file
 
-from taut.cli.codec_tables import Listed, measured_table, stated_table
 from taut.cli.main import main
+from taut.cli.output.codec_tables import Listed, measured_table, stated_table
 from taut.codecs import REGISTRY, parse
-from taut.simulator.models.costs import MEASURED, Costs
+from taut.simulator.models.costs import Costs, measured
 from taut.worker.codec_costs.measuring import Measured
 
 JOB = str(Path(__file__).parents[1] / "simulator" / "tiny_job.py")
@@ -224,7 +224,7 @@ def test_a_broken_file_is_measured_anew(costs: Path) -> None:
     costs.parent.mkdir()
     costs.write_text("{ broken")
     assert taut("--measure", "--only", "dense", "--size", "8k", "--quiet") == 0
-    assert Costs.read(costs).codec("topk") == MEASURED["topk"]
+    assert Costs.read(costs).codec("topk") == measured()["topk"]
 
 
 # ------------------------------------------------------------------------------------------------------- misuse

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from taut.cli.codec_tables import figure
+from taut.cli.output.codec_tables import figure
 from taut.codecs import REGISTRY, Kind, parse
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "codecs.md").read_text(encoding="utf-8")

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from taut.cli.commands.demo_comparison import Comparison, Scene
-from taut.cli.commands.demo_figures import Notes, Point, Training, read_notes, sentences
+from taut.cli.demo.figures import Notes, Point, Training, read_notes, sentences
+from taut.cli.demo.three_runs import Comparison, Scene
 from taut.config import resolve
 
 

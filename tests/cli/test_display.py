@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from rich.console import Console
 from typer.testing import CliRunner
 
-from taut.cli.display import Display, fitting, replicas_text, show_outcome
-from taut.cli.format import outcome_record, size, time_split
 from taut.cli.main import app
-from taut.cli.options import plain
-from taut.core.messages import Statistics
-from taut.supervisor.metrics import PARTS, cluster_rate, compression, total
-from taut.supervisor.storage.store_writer import StoreWriter
+from taut.cli.output.display import Display, fitting, replicas_text, show_outcome
+from taut.cli.output.format import outcome_record, time_shares
+from taut.core.messages import TIME_PARTS, Statistics
+from taut.quantities import size
+from taut.supervisor.metrics import cluster_rate, compression, total
+from taut.supervisor.storage.store_writer import StoreWriter, plain
 from taut.supervisor.view import ClusterView, Event, Outcome, ValidationScores, WorkerRow
 
 seconds = st.just(0.0) | st.floats(1e-3, 1e6)
@@ -31,7 +31,7 @@ some_statistics = st.builds(
     bytes_sent=st.integers(0, 10**12),
     bytes_dense=st.integers(0, 10**15),
     wall_s=seconds,
-    **{f"{part}_s": seconds for part in PARTS},
+    **{f"{part}_s": seconds for part in TIME_PARTS},
 )
 
 
@@ -59,10 +59,10 @@ def outcome(rows: list[WorkerRow], identical: bool | None = True, exact: bool = 
 
 @given(some_statistics)
 def test_shares_of_the_time_are_shares(given: Statistics) -> None:
-    split = time_split(given)
-    assert set(split) == {*PARTS, "other"}
+    split = time_shares(given)
+    assert set(split) == {*TIME_PARTS, "other"}
     assert all(share >= 0 for share in split.values())
-    claimed_s = sum(getattr(given, f"{part}_s") for part in PARTS)
+    claimed_s = sum(getattr(given, f"{part}_s") for part in TIME_PARTS)
     if 0 < claimed_s <= given.wall_s:
         assert sum(split.values()) == pytest.approx(1.0)
 
@@ -125,7 +125,7 @@ def test_the_summary_says_what_matters() -> None:
 
 
 def test_the_table_fits_into_80_columns_and_no_state_is_cut_off() -> None:
-    split = {f"{part}_s": 1.0 + place for place, part in enumerate(PARTS)}
+    split = {f"{part}_s": 1.0 + place for place, part in enumerate(TIME_PARTS)}
     busy = Statistics(123_456, 10**8, 0.1234, bytes_sent=10**9, bytes_dense=10**11, wall_s=sum(split.values()), **split)
     judged = replace(
         outcome([row(0, busy, "finished"), row(123, busy, "gone", "killed by SIGKILL, " * 5)]),

@@ -11,8 +11,8 @@ import pytest
 from rich.console import Console
 from rich.live import Live
 
-from taut.cli.options import notes
-from taut.cli.remarks import Remarks
+from taut.cli.output.console import notes
+from taut.cli.output.stderr import StandardError
 
 FULL = Path("/dev/full")
 pytestmark = pytest.mark.skipif(not FULL.exists(), reason="this system has no /dev/full")
@@ -51,7 +51,7 @@ def test_remarks_go_to_standard_error_as_it_is(
 
 def test_remarks_pass_by_the_proxy_of_a_table_that_is_redrawn(capfd: pytest.CaptureFixture[str]) -> None:
     console = Console(
-        file=Remarks(), force_terminal=True
+        file=StandardError(), force_terminal=True
     )  # rich then puts a proxy of this console in place of sys.stderr
     with Live(console=console, refresh_per_second=1):
         assert hasattr(sys.stderr, "rich_proxied_file")

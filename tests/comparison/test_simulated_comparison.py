@@ -11,7 +11,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from taut.cli import compare_scenario
+from taut.cli.commands import compare_scenario
 from taut.cli.commands.compare import compare
 from taut.cli.machines import Machines
 from taut.cli.options import PASS_ON

@@ -21,7 +21,7 @@ from played import Client, until
 from rich.console import Console
 
 from taut.cli.commands.dashboard import opened, shown
-from taut.cli.display import Display
+from taut.cli.output.display import Display
 from taut.config import resolve
 from taut.core.messages import TensorSpec
 from taut.dashboard.secret import SECRET_FILE, read_secret

@@ -12,12 +12,13 @@ from hypothesis import strategies as st
 
 from taut.strategies.api import Leaving
 from taut.strategies.compatibility import default_topology
-from taut.strategies.registry import METHODS, parse
+from taut.strategies.registry import REGISTRY, parse
 from taut.testing.worlds.codec_actor import with_codec, with_coder
 from taut.testing.worlds.method_world import MethodWorld
 
 # Whose models are each worker's own; and one whose consensus is, by its definition, over those who are there.
 OWN = {"codistillation", "admm"}
+METHODS = [name for name in REGISTRY if parse(name).is_method]
 CASES = [
     *sorted(name for name in METHODS if name not in OWN and parse(name).method().vector == "weights"),
     *("server:push=5", "server:shards=2", "adpsgd:every=4", "dpsgd:every=3", "diloco:every=4", "averaging:every=2"),

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from taut.strategies import METHODS, REGISTRY
+from taut.strategies import REGISTRY, parse
 from taut.testing import check_strategy
 
 VARIANTS = [
@@ -31,7 +31,7 @@ VARIANTS = [
 def test_nobody_waits_for_ever_and_replicas_agree_where_promised(
     written: str, seed: int, lossy: bool, workers: int
 ) -> None:
-    options = {"workers": workers, "lossy": lossy} if written.partition(":")[0] in METHODS else {}
+    options = {"workers": workers, "lossy": lossy} if parse(written).is_method else {}
     check_strategy(written, seed, **options)
 
 

@@ -81,8 +81,8 @@ class Client:
         return rank
 
     def receive(self) -> None:
-        for envelope in self.transport.receive(0.1):
-            self.inbox.append(decode(envelope.frames, SupervisorMessage)[0])
+        for _, frames in self.transport.receive(0.1):
+            self.inbox.append(decode(frames, SupervisorMessage)[0])
 
 
 class Harness:

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from topology_cases import fixed, graphs, members, shapes, union_over
 
 from taut.topologies import Shape, parse, spec
-from taut.topologies.shape import seats
-from taut.topologies.shapes import edge_coloring
+from taut.topologies.shape import ranks_by_position
+from taut.topologies.shapes import matcha
 from taut.topologies.shapes.matcha import Matcha, plan
 from taut.topologies.shapes.random_regular import RandomRegular
 from taut.topologies.shapes.torus import Torus
@@ -56,15 +56,15 @@ def test_mixing_matrices_are_doubly_stochastic(shape: Shape, ranks: list[int]) -
 @given(members, st.data())
 def test_few_change_seats_when_one_leaves(ranks: list[int], data: st.DataObject) -> None:
     count = len(ranks)
-    before = seats(range(count))
+    before = ranks_by_position(range(count))
     assert before == list(range(count))
     if count > 1:
         leaver = data.draw(st.integers(0, count - 1))
-        after = seats([rank for rank in range(count) if rank != leaver])
+        after = ranks_by_position([rank for rank in range(count) if rank != leaver])
         assert sum(a != b for a, b in zip(before, after, strict=False)) <= 1
-        back = seats([*(rank for rank in range(count) if rank != leaver), count])
+        back = ranks_by_position([*(rank for rank in range(count) if rank != leaver), count])
         assert back == [count if rank == leaver else rank for rank in range(count)]
-    assert sorted(seats(ranks)) == ranks
+    assert sorted(ranks_by_position(ranks)) == ranks
 
 
 @given(st.integers(1, 200))
@@ -161,12 +161,12 @@ def test_matchings_are_matchings_and_respect_the_budget(graph: object, budget: f
 def test_dense_graphs_take_no_more_matchings_than_promised(monkeypatch: pytest.MonkeyPatch) -> None:
     """Here the simple way of colouring an edge often fails, and others must make room."""
     made_room = []
-    real = edge_coloring._make_room
-    monkeypatch.setattr(edge_coloring, "_make_room", lambda *edge: (made_room.append(edge), real(*edge)))
+    real = matcha._make_room
+    monkeypatch.setattr(matcha, "_make_room", lambda *edge: (made_room.append(edge), real(*edge)))
     for workers in range(4, 17):
         for degree in range(2, workers):
             graph = RandomRegular(degree, seed=workers).wire(range(workers))
-            found = edge_coloring.matchings(graph)
+            found = matcha.matchings(graph)
             assert len(found) <= max(map(graph.degree, range(workers))) + 1
             assert sorted(edge for matching in found for edge in matching) == sorted(graph.edges)
             for matching in found:

@@ -11,8 +11,7 @@ from topology_cases import SPECS
 import taut
 from taut.errors import Misuse
 from taut.topologies import check, parse, spec
-from taut.topologies.shapes.edge_list import Edges
-from taut.topologies.shapes.graph_files import from_text, resolve
+from taut.topologies.shapes.edge_list import Edges, from_text, resolve
 from taut.topologies.shapes.matcha import Matcha
 from taut.topologies.shapes.random_regular import RandomRegular
 from taut.topologies.shapes.torus import Torus

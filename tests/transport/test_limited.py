@@ -64,8 +64,8 @@ class World:
 
     def look(self) -> None:
         for rank, transport in enumerate(self.transports):
-            for envelope in transport.receive(0):
-                self.delivered.append((self.clock.now(), envelope.sender, rank, sum(map(len, envelope.frames))))
+            for sender, frames in transport.receive(0):
+                self.delivered.append((self.clock.now(), sender, rank, sum(map(len, frames))))
 
     def run(self, seconds: float, tick_s: float = TICK_S) -> None:
         for _ in range(round(seconds / tick_s)):
@@ -145,7 +145,7 @@ def test_a_peer_that_lies_about_the_time_is_delivered_all_the_same(stamp: float)
     arrived = honest.receive(0)
     clock.advance(601.0)
     arrived += honest.receive(0)
-    assert sorted(envelope.frames for envelope in arrived) == [[b"late"], [b"without a time"]]
+    assert sorted(frames for _, frames in arrived) == [[b"late"], [b"without a time"]]
 
 
 def test_the_supervisor_is_not_limited() -> None:
@@ -154,4 +154,4 @@ def test_the_supervisor_is_not_limited() -> None:
     assert worker.send(SUPERVISOR, [bytes(10_000)])
     assert [len(frames[0]) for _, frames in supervisor.receive(0)] == [10_000]
     assert supervisor.send(b"0", [bytes(10_000)])
-    assert [envelope.sender for envelope in worker.receive(0)] == [SUPERVISOR]
+    assert [sender for sender, _ in worker.receive(0)] == [SUPERVISOR]

@@ -9,7 +9,7 @@ import textwrap
 # In a process of its own: where the law is broken, libzmq aborts it.
 LOST = """
     import zmq
-    from taut.transport import zmq_options
+    from taut.transport.zmq import options as zmq_options
 
     ours, theirs = zmq.Context(), zmq.Context()
     receiver, sender = ours.socket(zmq.ROUTER), theirs.socket(zmq.DEALER)

@@ -20,7 +20,7 @@ def test_messages_arrive_after_a_broken_connection(party, proxy, until) -> None:
     count = 0
     for broken in range(3):
         assert sender.send(1, [b"before %d" % broken])
-        until(lambda broken=broken: any(e.frames == [b"before %d" % broken] for e in receiver.receive(0.1)))
+        until(lambda broken=broken: any(e[1] == [b"before %d" % broken] for e in receiver.receive(0.1)))
         assert proxy.connections == broken + 1
         proxy.cut()
         arrived = []
@@ -33,7 +33,7 @@ def test_messages_arrive_after_a_broken_connection(party, proxy, until) -> None:
             return bool(arrived) and proxy.connections == broken + 2  # noqa: B023
 
         until(later)
-        numbers = [int(e.frames[0].split()[1]) for e in arrived if e.frames[0].startswith(b"after")]
+        numbers = [int(e[1][0].split()[1]) for e in arrived if e[1][0].startswith(b"after")]
         assert numbers == sorted(set(numbers))  # some may be lost; none comes twice or out of order
         until(lambda: not receiver.receive(0.02))
 
@@ -45,7 +45,7 @@ def test_the_supervisor_knows_a_worker_again(party, proxy, until) -> None:
     worker = party.worker(0, supervisor=(server.address, Token.parse(keys.token)))
     assert worker.send(SUPERVISOR, [b"one"])
     ((connection, _),) = until(lambda: server.receive(0.1))
-    until(lambda: worker.receive(0.02) or worker.supervisor_status == "connected")
+    until(lambda: worker.receive(0.02) or worker.supervisor.status == "connected")
     proxy.cut()
     arrived = until(lambda: worker.send(SUPERVISOR, [b"two"]) and server.receive(0.1))
     until(lambda: proxy.connections == 2 or server.receive(0.05) is None)
@@ -122,7 +122,7 @@ def test_a_last_word_is_sent_by_a_lingering_close(party, until) -> None:
     keys = RunKeys.generate()
     server = party.keep(SupervisorSocket(keys))
     worker = party.worker(0, supervisor=(server.address, Token.parse(keys.token)))
-    until(lambda: server.receive(0.01) or worker.receive(0.01) or worker.supervisor_status == "connected")
+    until(lambda: server.receive(0.01) or worker.receive(0.01) or worker.supervisor.status == "connected")
     assert worker.send(SUPERVISOR, [b"failed", bytes(1_000_000)])
     worker.close(linger_s=10)
     assert until(lambda: server.receive(0.1))[0][1][0] == b"failed"

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from taut.core.messages import SUPERVISOR
 from taut.errors import Misuse, SupervisorLost
 from taut.supervisor.control import Dismiss, DrainRun
+from taut.transport.access import AccessControl
 from taut.transport.framing import encode
 from taut.transport.keys import MOST_TOKENS, RunKeys, Token
-from taut.transport.zmq.access import AccessControl
 from taut.transport.zmq.owner_client import ask
 from taut.transport.zmq.server import SupervisorSocket
 
@@ -103,14 +103,14 @@ def test_a_void_token_is_refused_at_the_handshake_and_told_from_a_wrong_one(part
     (connection, frames), *_ = until(lambda: server.receive(0.1))
     assert frames == [b"hello"]
     assert server.came_with(connection) == "guests"
-    server.door.keys = keys.revoke("guests")
+    server.access.keys = keys.revoke("guests")
     late = party.worker(1, supervisor=(server.address, guest))
     wrong = party.worker(2, supervisor=(server.address, Token.parse(RunKeys.generate().token)))
 
     def turned_away() -> bool:
         assert server.receive(0.01) == []
         late.receive(0.01), wrong.receive(0.01)
-        return late.supervisor_status == "expired" and wrong.supervisor_status == "refused"
+        return late.supervisor.status == "expired" and wrong.supervisor.status == "refused"
 
     until(turned_away)
     assert early.send(SUPERVISOR, [b"still here"])
@@ -124,15 +124,15 @@ def test_a_worker_whose_token_expired_comes_back_under_its_own_key(party, proxy,
     worker = party.worker(0, supervisor=(server.address, Token.parse(keys.token)))
     assert worker.send(SUPERVISOR, [b"hello"])
     (connection, _), *_ = until(lambda: server.receive(0.1))
-    worker.admitted()
-    server.door.knows = party.members[0].public_key.__eq__
-    server.door.keys = keys.revoke("first")
+    worker.supervisor.admitted()
+    server.access.knows = party.members[0].public_key.__eq__
+    server.access.keys = keys.revoke("first")
     proxy.cut()
     sent = []
 
     def back() -> object:
         worker.receive(0.02)
-        if len(sent) < 50 and worker.supervisor_status == "connected" and worker.send(SUPERVISOR, [b"again"]):
+        if len(sent) < 50 and worker.supervisor.status == "connected" and worker.send(SUPERVISOR, [b"again"]):
             sent.append(1)
         return [one for one in server.receive(0.02) if one == (connection, [b"again"])]
 

@@ -17,13 +17,13 @@ from hypothesis import strategies as st
 import taut
 from taut.codecs.wire.payload import Header, Kind, build
 from taut.config import WorkerEnvironment
-from taut.core.events import Arrived, Deliver, PeerGone, PeerJoined, Published, Taken, Tick
+from taut.core.events import Arrived, Heard, PeerGone, PeerJoined, Published, Taken, Tick
 from taut.core.messages import SUPERVISOR, Member, Note, Parcel, Receipt, Report, Roster, Span, StateRequest, Updates
 from taut.errors import MalformedMessage
 from taut.strategies.broadcast.broadcast import Broadcast
 from taut.strategies.compatibility import default_topology
 from taut.strategies.delivery.channels import Channels
-from taut.strategies.registry import METHODS, parse
+from taut.strategies.registry import REGISTRY, parse
 from taut.supervisor.service import Supervisor
 from taut.testing.hostile import HostileWorker
 from taut.testing.worlds.codec_actor import with_codec, with_coder
@@ -162,7 +162,11 @@ def test_a_million_tiny_messages_are_dropped_unread_and_counted(monkeypatch: pyt
         assert ends[1].send(0, [b"later"])
         while len(taken) < 103:
             taken += ends[0].receive(0.05)
-        assert {(one.sender, one.frames[0][:5]) for one in taken[100:]} == {(2, b"hello"), (1, bytes(5)), (1, b"later")}
+        assert {(one, frames[0][:5]) for one, frames in taken[100:]} == {
+            (2, b"hello"),
+            (1, bytes(5)),
+            (1, b"later"),
+        }
     finally:
         for end in ends:
             end.close()
@@ -383,7 +387,7 @@ def lie(choose: random.Random, size: int) -> tuple[Note, bytes]:
     return note, choose.choice([values.tobytes(), values.tobytes(), b"", choose.randbytes(choose.randrange(64))])
 
 
-@pytest.mark.parametrize("name", sorted(METHODS))
+@pytest.mark.parametrize("name", sorted(name for name in REGISTRY if parse(name).is_method))
 def test_no_lie_breaks_a_method(name: str) -> None:
     """Worker 3 of four says what it likes; the others may be held up by it, but nothing breaks."""
     choice = parse(name)
@@ -398,7 +402,7 @@ def test_no_lie_breaks_a_method(name: str) -> None:
                 quietly(world.catch_up, rank)
                 world.take_step(rank)
             for _ in range(4):
-                quietly(world._hear, choose.randrange(3), Deliver(3, *lie(choose, 24)))
+                quietly(world._hear, choose.randrange(3), Heard(3, *lie(choose, 24)))
             for _ in range(choose.randrange(8)):
                 quietly(world.deliver)
 

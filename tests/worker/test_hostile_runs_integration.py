@@ -16,7 +16,7 @@ from test_hostile import Threads, new_model, words
 from taut.codecs.wire.payload import Header, Kind, build
 from taut.core.messages import Done, Note, Parcel, Ready, Report, Span, Updates
 from taut.strategies.allreduce.final_model import KIND
-from taut.strategies.registry import STREAMS, parse
+from taut.strategies.registry import parse
 from taut.supervisor.service import Supervisor
 from taut.testing.hostile import HostileWorker
 from taut.worker.model.flat_params import FlatParams
@@ -34,7 +34,7 @@ class Run:
         self.honest = Threads(self.supervisor, honest)
         self.until(lambda: sum(row.statistics.steps > 0 for row in self.rows()) == honest)
         self.hostile = HostileWorker(self.supervisor.address, self.supervisor.token, FlatParams(new_model()).specs())
-        streams = parse(strategy).name in STREAMS
+        streams = not parse(strategy).is_method
         self.hostile.join(ready=streams)
         if not streams:
             self.hostile.say(Ready())

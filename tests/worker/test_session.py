@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 from taut.core.messages import SUPERVISOR, Donor, Expulsion, Hello, Member, Message, Roster, Start, Welcome, WorkerMessage
 from taut.errors import GivenUp, SupervisorLost
 from taut.transport.framing import decode, encode
-from taut.transport.transport import Envelope
+from taut.transport.transport import Transport
 from taut.worker.comm.comm_thread import CommThread
 from taut.worker.connection import Connector
 from taut.worker.model.flat_params import FlatParams
@@ -23,7 +23,7 @@ from taut.worker.session import WorkerSession
 from taut.worker.time_split import Stopwatch
 
 
-class Line:
+class Line(Transport):
     """A transport to a supervisor alone, which says ``answers`` to a Hello, and takes everything else."""
 
     address = "memory://line"
@@ -45,12 +45,12 @@ class Line:
                 self.say(answer)
         return True
 
-    def receive(self, timeout_s: float | None) -> list[Envelope]:
+    def receive(self, timeout_s: float | None) -> list[tuple[int, list[bytes]]]:
         try:
             message = self.inbox.get(timeout=timeout_s)
         except queue.Empty:
             return []
-        return [] if message is None else [Envelope(SUPERVISOR, encode(message, ()))]
+        return [] if message is None else [(SUPERVISOR, encode(message, ()))]
 
     def wake(self) -> None:
         self.inbox.put(None)

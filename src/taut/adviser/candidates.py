@@ -1,79 +1,25 @@
 """The combinations that make sense, from the most complete communication to the least: the order is part of the rule.
 
-Completeness as on the design page; within a class the strategy's own codec and the plainer topology come first.
-``fedavg``, ``dynamic``, ``admm`` and ``codistillation`` are not among them: they serve other ends than the speed of one
-model's training on one set of data.
+Each strategy's class says how complete it is and which variants to try (``StrategyInfo``); codecs and topologies say
+whether they are ``advised``. Within a class of completeness the order is that of the registry, and the strategy's own
+codec and the plainer topology come first. Strategies without a variant serve other ends than the speed of one model's
+training on one set of data.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from enum import IntEnum
 
 from taut.errors import Misuse
+from taut.plugins import CODECS, STRATEGIES, TOPOLOGIES
 from taut.strategies.compatibility import Combination, combine
-from taut.strategies.registry import parse
+from taut.strategies.info import ADVISED, Completeness, Variant
+from taut.strategies.registry import parameters, parse
 
+__all__ = ["Candidate", "Completeness", "candidates", "independent"]
 STEPS = 200  # of a simulated run, and four rounds of those that exchange every 50
 LOCKSTEP_STEPS = 30  # where every step is like the last
-
-
-class Completeness(IntEnum):
-    """How much of the others' work reaches a worker, and how late."""
-
-    SYNCHRONOUS = 1
-    BOUNDED = 2
-    UNBOUNDED = 3
-    NEIGHBOURS = 4
-    SELDOM = 5
-    NOTHING = 6
-
-
-MEANING = {
-    Completeness.SYNCHRONOUS: "all, at once",
-    Completeness.BOUNDED: "all, bounded delay",
-    Completeness.UNBOUNDED: "all, any delay",
-    Completeness.NEIGHBOURS: "neighbours",
-    Completeness.SELDOM: "now and then",
-    Completeness.NOTHING: "nothing",
-}
-CLASSES = {
-    "sync": Completeness.SYNCHRONOUS,
-    "ssp": Completeness.BOUNDED,
-    **dict.fromkeys(("async", "relay", "server"), Completeness.UNBOUNDED),
-    **dict.fromkeys(
-        ("gossip", "dpsgd", "adpsgd", "sgp", "gossipgrad", "choco", "relaysgd"),
-        Completeness.NEIGHBOURS,
-    ),
-    **dict.fromkeys(("averaging", "easgd", "diloco"), Completeness.SELDOM),
-    "independent": Completeness.NOTHING,
-}
-UNDIRECTED = ("ring", "torus", "exponential:directed=no")
-# Of strategies that take any: its own (tether), and those that could pay in its place. The others of `taut codecs` differ
-# less from one of these in speed than in what they make of quality, which is not known here.
-CODECS = (None, "threshold", "int8", "topk", "dense")
-# strategy, topologies, codecs; None: its own. In order of completeness, and of what to prefer among equals.
-LIST: tuple[tuple[str, tuple[str | None, ...], tuple[str | None, ...]], ...] = (
-    ("sync", (None,), (None,)),
-    ("sync:schedule=halving-doubling", (None,), (None,)),
-    ("sync:schedule=tree", (None,), (None,)),
-    ("ssp:3", (None,), CODECS),
-    ("async", (None,), CODECS),
-    ("async", UNDIRECTED, (None,)),
-    ("server", (None,), (None,)),
-    ("gossip", (None,), CODECS),
-    ("gossip", UNDIRECTED, (None, "dense")),
-    ("dpsgd", UNDIRECTED, (None,)),
-    ("sgp", ("exponential",), (None,)),
-    ("relaysgd", ("tree",), (None,)),
-    ("gossipgrad", (None,), (None,)),
-    ("choco", ("ring", "torus"), (None,)),
-    ("adpsgd", ("ring", None), (None,)),
-    ("averaging:every=8", (None,), (None,)),
-    ("easgd", (None,), (None,)),
-    ("diloco:every=50", (None,), (None,)),
-    ("independent", (None,), (None,)),
-)
 
 
 @dataclass(frozen=True)
@@ -89,7 +35,8 @@ class Candidate:
 
     @property
     def name(self) -> str:
-        """
+        """Return the name in tables.
+
         >>> [candidate.name for candidate in candidates(4)][7:9]
         ['ssp:3 dense', 'async']
         """
@@ -97,58 +44,75 @@ class Candidate:
 
     @property
     def every(self) -> int:
-        """Steps from one exchange to the next."""
+        """Return the steps from one exchange to the next."""
         choice = parse(self.strategy)
-        return int(choice.settings.get("every", getattr(choice.kind, "every", 1)))
+        return int(choice.settings.get("every", parameters(choice.name).get("every", 1)))
 
     @property
     def steps(self) -> int:
-        """How many to simulate."""
+        """Return how many steps to simulate."""
         return LOCKSTEP_STEPS if self.completeness is Completeness.SYNCHRONOUS else STEPS
 
     def flags(self) -> list[str]:
-        """What to type after ``taut run``, the number of workers aside."""
+        """Return the words to type after ``taut run``, the number of workers aside."""
         words = ["--strategy", self.strategy]
         words += ["--topology", self.topology] if self.topology else []
         return words + (["--codec", self.codec] if self.codec else [])
 
 
 def candidates(workers: int) -> list[Candidate]:
-    """All that work with so many workers, in the order of the list; shapes that so few workers make equal, once.
+    """Return all combinations that work with so many workers, the most complete first; shapes that so few workers make
+    equal, once.
 
     >>> [candidate.name for candidate in candidates(1)]
     ['async']
     """
     found: list[Candidate] = []
     seen: set[tuple[object, ...]] = set()
-    for strategy, topologies, codecs in LIST:
-        for topology in topologies:
-            for codec in codecs:
-                one = _candidate(strategy, topology, codec, workers)
-                if one is None or (key := _same(one, workers)) in seen:
-                    continue
-                seen.add(key)
-                found.append(one)
+    for name in sorted(STRATEGIES, key=lambda name: STRATEGIES[name].info.completeness):
+        for strategy, topology, codec in _tried(name):
+            one = _candidate(strategy, topology, codec, workers)
+            if one is None or (key := _key(one, workers)) in seen:
+                continue
+            seen.add(key)
+            found.append(one)
     return found if workers > 1 else [one for one in found if one.strategy == "async"][:1]
 
 
+def _tried(name: str) -> Iterator[tuple[str, str, str]]:
+    """Yield a strategy's variants, each with every topology and codec that goes with it; an empty text: its own."""
+    from taut.codecs import parse as parse_codec
+
+    kind = STRATEGIES[name]
+    variant: Variant
+    for variant in kind.info.variants:
+        strategy = f"{name}:{variant.settings}" if variant.settings else name
+        topologies, codecs = variant.topologies, variant.codecs
+        if ADVISED in topologies:
+            topologies = tuple(TOPOLOGIES[one].advised for one in TOPOLOGIES if TOPOLOGIES[one].advised)
+        if ADVISED in codecs:
+            turns = {one: parse_codec(one).facts.advised for one in CODECS if one != kind.codecs[0]}
+            codecs = ("", *sorted((one for one in turns if turns[one]), key=lambda one: turns[one]))
+        yield from ((strategy, topology, codec) for topology in topologies for codec in codecs)
+
+
 def independent(workers: int) -> Candidate:
-    """Workers that never talk: the bound that others are measured by."""
-    found = _candidate("independent", None, None, workers)
+    """Return workers that never exchange anything: the bound that others are measured by."""
+    found = _candidate("independent", "", "", workers)
     assert found is not None
     return found
 
 
-def _candidate(strategy: str, topology: str | None, codec: str | None, workers: int) -> Candidate | None:
+def _candidate(strategy: str, topology: str, codec: str, workers: int) -> Candidate | None:
     try:
-        resolved = combine(strategy, topology, codec, workers=workers)
+        resolved = combine(strategy, topology or None, codec or None, workers=workers)
     except Misuse:
         return None
-    return Candidate(strategy, topology or "", codec or "", resolved, CLASSES[resolved.strategy.name])
+    return Candidate(strategy, topology, codec, resolved, resolved.strategy.kind.info.completeness)
 
 
-def _same(one: Candidate, workers: int) -> tuple[object, ...]:
-    """Equal for candidates that differ in nothing but how their topology is called."""
+def _key(one: Candidate, workers: int) -> tuple[object, ...]:
+    """Return a key that is equal for candidates that differ in nothing but the name of their topology."""
     from taut.topologies.registry import parse as parse_topology
 
     shape = parse_topology(one.resolved.topology)

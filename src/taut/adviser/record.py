@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-import os
 from pathlib import Path
 from typing import Annotated
 
 import msgspec
 from msgspec import Meta, Struct
 
+from taut.core.files import write_atomically
 from taut.errors import Misuse, StorageFailed
 
 VERSION = 1
@@ -41,7 +41,8 @@ class WorkerProbe(Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def mean_step_s(self) -> float:
-        """The mean of a step, as the adviser simulates and tells it: of a lognormal, median * exp(spread^2 / 2)."""
+        """Return the mean of a step, as the adviser simulates and tells it: of a lognormal, median * exp(spread^2 /
+        2)."""
         return self.step_s * math.exp(self.spread**2 / 2.0)
 
 
@@ -58,7 +59,7 @@ class LinkProbe(Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def bytes_per_s(self) -> float:
-        """Of the slower direction, which decides for everything that waits for both."""
+        """Return the speed of the slower direction, which decides for everything that waits for both."""
         return min(self.out_bytes_per_s, self.back_bytes_per_s)
 
 
@@ -79,17 +80,15 @@ class Probe(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def write_probe(path: Path, probe: Probe) -> None:
-    """To a file beside it first, then under its own name."""
-    part = path.with_name(path.name + ".part")
+    """Write a probe, whole or not at all."""
     try:
-        part.write_bytes(msgspec.json.format(msgspec.json.encode(probe), indent=2) + b"\n")
-        os.replace(part, path)
+        write_atomically(path, msgspec.json.format(msgspec.json.encode(probe), indent=2) + b"\n")
     except OSError as error:
         raise StorageFailed(f"{path}: the probe could not be written: {error.strerror}") from error
 
 
 def read_probe(path: Path) -> Probe:
-    """``Misuse`` for a file that is none, is broken, or is of another version."""
+    """Read a probe; raise ``Misuse`` for a file that is none, is broken, or is of another version."""
     try:
         data = path.read_bytes()
     except OSError as error:
@@ -110,7 +109,7 @@ class _Versioned(Struct, frozen=True):
 
 
 def check(probe: Probe, path: Path) -> None:
-    """What the types do not say: every rank once, and links between different workers."""
+    """Check what the types do not say: every rank once, and links between different workers."""
     ranks = [worker.rank for worker in probe.workers]
     if len(set(ranks)) != len(ranks):
         raise Misuse(f"--probe {path}: ranks {ranks}", "each worker once", "run `taut probe` again")

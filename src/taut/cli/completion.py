@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 
 import typer
@@ -54,6 +54,8 @@ def complete_run(context: typer.Context, incomplete: str) -> list[str]:
     return starting(incomplete, ["latest", *(path.parent.name for path in folder.glob(f"*/{FILE}"))])
 
 
-def complete_word(*words: str) -> Callable[[str], list[str]]:
-    """Return what offers one of ``words``."""
-    return lambda incomplete: starting(incomplete, words)
+def complete_finish(incomplete: str) -> list[str]:
+    """Offer the ways to choose the model at the end."""
+    from taut.strategies.compatibility import FINISHES
+
+    return starting(incomplete, FINISHES)

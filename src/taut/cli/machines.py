@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,65 +13,35 @@ if TYPE_CHECKING:
     from taut.simulator.models.cost_file import Known
     from taut.simulator.scenario import Scenario
 
-MACHINES = "Machines and network"
-
-Link = Annotated[
-    list[str] | None,
-    typer.Option(
-        help="Cables: 1gbit,200us for all; 3:10mbit,20ms,loss=0.001 for one worker; 0-1:100mbit for a pair.",
-        rich_help_panel=MACHINES,
-    ),
-]
-SharedLink = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--shared", help="A bottleneck: 0..7:1gbit (their uplink), all:10gbit (a switch).", rich_help_panel=MACHINES
-    ),
-]
-PerHost = Annotated[int, typer.Option(help="So many workers share a host and its cable.", rich_help_panel=MACHINES)]
-Step = Annotated[
-    str | None,
-    typer.Option("--step", help="A step's computing, such as 30ms. Default: measured.", rich_help_panel=MACHINES),
-]
-Speed = Annotated[
-    str | None,
-    typer.Option(help="How steps vary: constant, lognormal:0.3, uniform:0.2, exponential.", rich_help_panel=MACHINES),
-]
-Spread = Annotated[float, typer.Option(help="How machines differ (sigma of a lognormal).", rich_help_panel=MACHINES)]
-Straggler = Annotated[
-    list[str] | None,
-    typer.Option(help="1x4: worker 1 is 4 times slower.", rich_help_panel=MACHINES),
-]
-FailAt = Annotated[list[str] | None, typer.Option("--fail", help="2@30s: worker 2 dies.", rich_help_panel=MACHINES)]
-PauseAt = Annotated[
-    list[str] | None, typer.Option("--pause", help="1@5s+3s: worker 1 stands still for 3 s.", rich_help_panel=MACHINES)
-]
-JoinAt = Annotated[
-    list[str] | None, typer.Option("--join", help="2@10s: two more workers join.", rich_help_panel=MACHINES)
-]
-CostsFile = Annotated[
-    Path | None,
-    typer.Option(
-        "--costs", help="A file of costs (JSON); default: what `taut codecs --measure` found.", rich_help_panel=MACHINES
-    ),
-]
+machine_flag = partial(typer.Option, rich_help_panel="Machines and network")
 
 
 @dataclass(frozen=True)
 class Machines:
-    """The flags that describe machines and network, for every command that simulates."""
+    """The machines and the network that a simulation is of, as flags describe them."""
 
-    link: list[str] | None = None
-    shared: list[str] | None = None
-    per_host: int = 1
-    step: str | None = None
-    speed: str | None = None
-    spread: float = 0.0
-    straggler: list[str] | None = None
-    fail: list[str] | None = None
-    pause: list[str] | None = None
-    join: list[str] | None = None
-    costs: Path | None = None
+    link: Annotated[
+        list[str] | None,
+        machine_flag(
+            help="Cables: 1gbit,200us for all; 3:10mbit,20ms,loss=0.001 for one worker; 0-1:100mbit for a pair."
+        ),
+    ] = None
+    shared: Annotated[
+        list[str] | None, machine_flag(help="A bottleneck: 0..7:1gbit (their uplink), all:10gbit (a switch).")
+    ] = None
+    per_host: Annotated[int, machine_flag(help="So many workers share a host and its cable.")] = 1
+    step: Annotated[str | None, machine_flag(help="A step's computing, such as 30ms. Default: measured.")] = None
+    speed: Annotated[
+        str | None, machine_flag(help="How steps vary: constant, lognormal:0.3, uniform:0.2, exponential.")
+    ] = None
+    spread: Annotated[float, machine_flag(help="How machines differ (sigma of a lognormal).")] = 0.0
+    straggler: Annotated[list[str] | None, machine_flag(help="1x4: worker 1 is 4 times slower.")] = None
+    fail: Annotated[list[str] | None, machine_flag(help="2@30s: worker 2 dies.")] = None
+    pause: Annotated[list[str] | None, machine_flag(help="1@5s+3s: worker 1 stands still for 3 s.")] = None
+    join: Annotated[list[str] | None, machine_flag(help="2@10s: two more workers join.")] = None
+    costs: Annotated[
+        Path | None, machine_flag(help="A file of costs (JSON); default: what `taut codecs --measure` found.")
+    ] = None
 
     @property
     def step_s(self) -> float | None:
@@ -79,7 +50,7 @@ class Machines:
         return None if self.step is None else parse_duration(self.step)
 
     def scenario(self, **given: Any) -> Scenario:
-        """A scenario of these machines; a step takes what was said, or the default."""
+        """Return a scenario of these machines; a step takes what was said, or the default."""
         from taut.simulator.flags import parse_fault_words, parse_links, parse_shared, parse_speed, parse_straggler
         from taut.simulator.models.speeds import Speeds
         from taut.simulator.scenario import Scenario
@@ -97,9 +68,19 @@ class Machines:
         return Scenario(links=links, speeds=speeds, faults=faults, costs=self.known_costs().costs, **given)
 
     def known_costs(self) -> Known:
-        """What exchanging costs, and whence: the file that was named, what was measured here, or taut's own figures."""
+        """Return what exchanging costs, and the source: the named file, a measurement here, or taut's own figures."""
         from taut.config import costs_file
         from taut.simulator.models.cost_file import Known, known_costs
         from taut.simulator.models.costs import Costs
 
         return known_costs(costs_file()) if self.costs is None else Known(Costs.read(self.costs), str(self.costs))
+
+    def words(self) -> list[str]:
+        """Return the flags that differ from their defaults, as they are written on the command line."""
+        words: list[str] = []
+        for each in fields(self):
+            value = getattr(self, each.name)
+            if value != each.default:
+                for one in value if isinstance(value, list) else [value]:
+                    words += [f"--{each.name.replace('_', '-')}", str(one)]
+        return words

@@ -98,6 +98,11 @@ class Checked(NamedTuple):
     head: Header
     words: Any = None
 
+    @property
+    def nbytes(self) -> int:
+        """Return the bytes of the words."""
+        return 0 if self.words is None else int(self.words.nbytes)
+
 
 class Codec(ABC):
     """How an update is written down. ``exact``: replicas that started on a grid agree to the last bit after a
@@ -115,6 +120,7 @@ class Codec(ABC):
     name: ClassVar[str]
     exact: ClassVar[bool]
     kernels: ClassVar[tuple[str, ...]] = ()  # that it needs for NumPy vectors, as ``compilation`` finds them
+    compresses_vectors: ClassVar[bool] = False
     whole: ClassVar[bool] = False  # it must scan the whole vector at once
 
     @property

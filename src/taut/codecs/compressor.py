@@ -74,6 +74,7 @@ class Compressor(ABC):
     name: ClassVar[str]
     kind: ClassVar[Kind]
     kernels: ClassVar[tuple[str, ...]] = ()  # that it needs for NumPy vectors, as ``compilation`` finds them
+    compresses_vectors: ClassVar[bool] = True  # any, for strategies that compress vectors and not updates
     feeds_back: ClassVar[bool] = True
     whole: ClassVar[bool] = False
     piece: ClassVar[int] = 0

@@ -1,58 +1,15 @@
-"""Checks of hyper-parameters, and numbers as people write them."""
+"""Checks of codecs' hyper-parameters, and numbers as people write them."""
 
 from __future__ import annotations
 
 import math
-import re
 from typing import Any
 
 from taut.errors import Misuse
 
-_POWER = re.compile(r"\s*2\s*(?:\^|\*\*)\s*\(?\s*([+-]?\d{1,4})\s*\)?\s*")
-
-
-def number(given: object, what: str) -> float:
-    """A number: 0.004, 1e-3, 2^-8 or 2**-8.
-
-    >>> number("2^-8", "tau"), number("2**-1", "tau"), number(0.25, "tau")
-    (0.00390625, 0.5, 0.25)
-    """
-    if isinstance(given, int | float) and not isinstance(given, bool):
-        return float(given)
-    if isinstance(given, str):
-        match = _POWER.fullmatch(given)
-        try:
-            return math.ldexp(1.0, int(match[1])) if match else float(given)
-        except (ValueError, OverflowError):
-            pass
-    raise Misuse(f"{what}={given}", "a number such as 2^-8, 2**-8 or 0.00390625")
-
-
-def truth(given: object, what: str) -> bool:
-    """
-    >>> truth("no", "feedback"), truth(True, "feedback")
-    (False, True)
-    """
-    words = {"yes": True, "true": True, "on": True, "1": True, "no": False, "false": False, "off": False, "0": False}
-    found = words.get(str(given).strip().lower())
-    if found is None:
-        raise Misuse(f"{what}={given}", "yes or no")
-    return found
-
-
-def whole(given: object, what: str) -> int:
-    """
-    >>> whole("2", "rank")
-    2
-    """
-    value = number(given, what)
-    if not value.is_integer():
-        raise Misuse(f"{what}={given}", "a whole number")
-    return int(value)
-
 
 def written(value: float | bool) -> str:
-    """As ``number`` or ``truth`` reads it back, powers of two as such."""
+    """Return the value as ``taut.specs`` reads it back, powers of two as such."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     mantissa, exponent = math.frexp(value)
@@ -60,8 +17,7 @@ def written(value: float | bool) -> str:
 
 
 def check_power(codec: Any, parameter: str) -> None:
-    """``Misuse`` unless the parameter is None or a positive power of two that float32 holds with room to
-    spare."""
+    """Raise ``Misuse`` unless the parameter is None or a positive power of two that float32 holds with room to spare."""
     value = getattr(codec, parameter)
     if value is None:
         return
@@ -107,7 +63,7 @@ def check_one_of(codec: Any, *parameters: str) -> None:
 
 
 def check_at_least(codec: Any, parameter: str, least: int) -> None:
-    """``Misuse`` unless the parameter is a whole number of at least ``least``."""
+    """Raise ``Misuse`` unless the parameter is a whole number of at least ``least``."""
     value = getattr(codec, parameter)
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise Misuse(

@@ -19,9 +19,10 @@ from typing import Any
 
 import numpy as np
 
+from taut.core.splitmix import MULTIPLIERS, STRIDE
 from taut.errors import Misuse
 
-_MIX = (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB)  # splitmix64
+_MIX = (STRIDE, *MULTIPLIERS)
 PIECE = 1 << 16  # blocks
 
 

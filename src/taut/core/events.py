@@ -4,9 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Protocol
 
 from taut.core.messages import Note, Parcel, Receipt, Report, Updates
+
+
+class Checked(Protocol):
+    """What was found when a payload was looked at. ``nbytes``: the memory that this takes."""
+
+    @property
+    def nbytes(self) -> int: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,12 +25,12 @@ class Include:
     lo: int
     hi: int
     payload: bytes
-    checked: Any = field(default=None, compare=False, repr=False)
+    checked: Checked | None = field(default=None, compare=False, repr=False)
 
     @property
     def nbytes(self) -> int:
-        """Bytes that it takes while it waits."""
-        return len(self.payload) + int(getattr(getattr(self.checked, "words", None), "nbytes", 0))
+        """Return the bytes that the updates take while they wait."""
+        return len(self.payload) + (0 if self.checked is None else self.checked.nbytes)
 
 
 # ------------------------------------------------------------------------------------------------------- events
@@ -104,12 +111,13 @@ class Blocked:
 
 
 @dataclass(frozen=True, slots=True)
-class Post:
-    """The local method has a message for a worker."""
+class Tell:
+    """A method's message to another worker (any member, not only neighbours): the action of a method, and the event that
+    its channels are told. The payload must not change afterwards: copy what will."""
 
     to: int
     note: Note
-    payload: bytes | memoryview
+    payload: bytes | memoryview = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +125,7 @@ class Tick:
     """Time has passed."""
 
 
-Event = Published | Arrived | Taken | PeerJoined | PeerGone | PeerAhead | Synced | Ticked | Ended | Blocked | Post | Tick
+Event = Published | Arrived | Taken | PeerJoined | PeerGone | PeerAhead | Synced | Ticked | Ended | Blocked | Tell | Tick
 
 # ------------------------------------------------------------------------------------------------------ actions
 
@@ -139,12 +147,13 @@ class Drained:
 
 
 @dataclass(frozen=True, slots=True)
-class Deliver:
-    """Hand this message of ``sender``'s to the local method."""
+class Heard:
+    """A method's message from ``sender``, once and in order per sender: the action of its channels, and the event that
+    the method is told."""
 
     sender: int
     note: Note
-    payload: bytes
+    payload: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,4 +173,4 @@ class Disputed:
     other: int
 
 
-Action = Send | Include | Drained | Deliver | Refused | Disputed
+Action = Send | Include | Drained | Heard | Refused | Disputed

@@ -1,42 +1,92 @@
-"""A file that is whole or not there: written beside its name, synced, and renamed; then its folder is synced, too."""
+"""Files that are whole or not there: written under another name, synced, and renamed; then the folder is synced, too.
+
+A crash at any moment leaves the old file or the new one, never a part of one. Nothing but the standard library, and
+little of that: the process that writes checkpoints imports this module, and has to start soon."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
-from collections.abc import Callable
-from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from types import TracebackType
+    from typing import Self
 
 
-def write_beside(final: Path, fill: Callable[[BinaryIO], object]) -> Path:
-    """A complete, synced temporary file beside ``final``, for ``os.replace``. What writing raises leaves none.
+class AtomicFile:
+    """A file on its way to ``path``: it takes that name at the end of the ``with`` block, or with ``commit``. A block
+    that raises leaves what was there. Every method may raise OSError.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     final = Path(folder) / "a"
-    ...     _ = os.replace(write_beside(final, lambda file: file.write(b"text")), final)
-    ...     sync_folder(final.parent)
-    ...     os.listdir(folder), final.read_bytes()
-    (['a'], b'text')
+    ...     with AtomicFile(f"{folder}/a") as file:
+    ...         file.write(b"te"); file.write(b"xt"); os.listdir(folder) == ["a"]
+    ...     with open(f"{folder}/a") as found: os.listdir(folder), found.read()
+    2
+    2
+    False
+    (['a'], 'text')
     """
-    temporary = final.with_name(f".{final.name}.{os.getpid()}.part")
-    try:
-        with open(temporary, "wb") as file:
-            fill(file)
-            file.flush()
-            os.fsync(file.fileno())
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-    return temporary
+
+    def __init__(self, path: str | os.PathLike[str], mode: int = 0o666) -> None:
+        self.path = os.fspath(path)
+        folder, name = os.path.split(self.path)
+        self._temporary = os.path.join(folder, f".{name}.{os.getpid()}-{os.urandom(3).hex()}.part")
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+        self.file = open(os.open(self._temporary, flags, mode), "wb")  # noqa: SIM115 (closed by commit and discard)
+
+    def write(self, data: bytes | memoryview) -> int:
+        return self.file.write(data)
+
+    def sync(self) -> None:
+        """Put all that was written on the disk."""
+        self.file.flush()
+        os.fsync(self.file.fileno())
+
+    def commit(self) -> None:
+        """Give the complete file its name."""
+        try:
+            self.sync()
+            self.file.close()
+            os.replace(self._temporary, self.path)
+        except BaseException:
+            self.discard()
+            raise
+        sync_folder(os.path.dirname(self.path))
+
+    def discard(self) -> None:
+        """Remove the file; what was there under its name stays."""
+        with contextlib.suppress(OSError):
+            self.file.close()
+        with contextlib.suppress(OSError):
+            os.unlink(self._temporary)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self.commit()
+        else:
+            self.discard()
 
 
-def sync_folder(folder: Path) -> None:
-    """So that new names in it survive a power cut, too. Windows opens no folder for that, and needs none."""
+def write_atomically(path: str | os.PathLike[str], data: bytes | memoryview, mode: int = 0o666) -> None:
+    """Write ``data`` to ``path``, all of it or, if that fails (OSError), nothing."""
+    with AtomicFile(path, mode) as file:
+        file.write(data)
+
+
+def sync_folder(folder: str | os.PathLike[str]) -> None:
+    """Put a folder's names on the disk, so that new ones survive a power cut. Windows opens no folder for that, and needs
+    none."""
     if sys.platform == "win32":
         return
-    descriptor = os.open(folder, os.O_RDONLY)
+    descriptor = os.open(folder or ".", os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:

@@ -8,8 +8,8 @@ from pathlib import Path
 from taut.core.messages import Statistics
 from taut.dashboard.history import History, Mark
 from taut.dashboard.sources import dismiss_by_order
-from taut.dashboard.view_model import Kept, Seen, finite, from_store
-from taut.supervisor.metrics import total
+from taut.dashboard.view_model import Kept, Seen, from_store
+from taut.supervisor.metrics import finite, total
 from taut.supervisor.storage.store_follower import Fresh, StoreFollower
 from taut.supervisor.storage.store_reader import EventRecord, StatisticRecord
 

@@ -6,7 +6,6 @@ give equal bytes. The header is the first event: a viewer skips it, ``read_heade
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import json
 import os
@@ -17,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from taut.core.files import AtomicFile
 from taut.errors import Misuse, StorageFailed
 
 FIRST_LINE = '{"displayTimeUnit":"ms","traceEvents":['
@@ -79,16 +79,11 @@ class Trace:
     def write(self, path: str | os.PathLike[str]) -> None:
         """All of it or, if the disk is full, nothing: what was at ``path`` stays."""
         final = Path(path)
-        temporary = final.with_name(f".{final.name}.{os.getpid()}.tmp")
         try:
-            with temporary.open("w", encoding="ascii", newline="\n") as file:
-                file.writelines(f"{line}\n" for line in self.lines())
-            os.replace(temporary, final)
+            with AtomicFile(final) as file:
+                file.file.writelines(f"{line}\n".encode("ascii") for line in self.lines())
         except OSError as error:
             raise StorageFailed(f"the trace {final} could not be written: {error.strerror}") from error
-        finally:
-            with contextlib.suppress(OSError):
-                temporary.unlink(missing_ok=True)
 
     def _event(self, rank: int, name: str, phase: str, times: str, args: Mapping[str, Any]) -> None:
         row = rank + 1

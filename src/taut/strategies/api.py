@@ -22,90 +22,116 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from taut.core.events import Ended, Heard, Tell
 from taut.errors import Misuse
-from taut.strategies.api_events import (
-    Draining,
-    Finished,
-    Heard,
-    HeldUp,
-    Leaving,
-    MethodAction,
-    MethodEvent,
-    Placed,
-    Proceed,
-    Refuse,
-    Stepped,
-    Tell,
-)
-from taut.strategies.member_place import MemberPlace
+from taut.strategies.info import StrategyInfo
+from taut.strategies.local import Local
 
 if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
-
+    from taut.strategies.local import Vector
+    from taut.topologies.graph import Graph
     from taut.topologies.shape import Shape
 
-    Vector = npt.NDArray[np.float32]
+__all__ = ["Ended", "Heard", "Local", "Tell", "Vector"]  # from other files, for those who write a method
 
 
-# What a method is written with, from one place: its records are in files of their own.
-__all__ = [
-    "CODECS",
-    "COMPRESSORS",
-    "OWN_CODECS",
-    "Draining",
-    "Finished",
-    "Heard",
-    "HeldUp",
-    "Leaving",
-    "Local",
-    "MemberPlace",
-    "Method",
-    "MethodAction",
-    "MethodEvent",
-    "Placed",
-    "Proceed",
-    "Refuse",
-    "Stepped",
-    "Tell",
-    "check_share",
-    "check_whole",
-]
-
-# Of ``taut.codecs.REGISTRY``, which strategies do not import; a test compares the two.
-OWN_CODECS = ("tether", "threshold", "dense")
-COMPRESSORS = (
-    "topk",
-    "fp16",
-    "bf16",
-    "int8",
-    "fp8",
-    "onebit",
-    "sign",
-    "qsgd",
-    "terngrad",
-    "dgc",
-    "randomk",
-    "powersgd",
-    "demo",
-)
-CODECS = (*OWN_CODECS, *COMPRESSORS)
+@lru_cache(maxsize=64)
+def _wired(shape: Shape, members: tuple[int, ...], round: int) -> Graph:
+    return shape.wire(members, round)
 
 
-class Local(Protocol):
-    """What a method sees of its worker."""
+@dataclass(frozen=True)
+class MemberPlace:
+    """Where a worker stands: its rank, the members (sorted, itself among them) and the topology over them. Everybody who
+    has the same ``version`` has the same members."""
+
+    rank: int
+    members: tuple[int, ...]
+    shape: Shape
+    version: int = 0
+
+    def graph(self, round: int = 0) -> Graph:
+        if self.shape.varies:
+            return _wired(self.shape, self.members, round)
+        return self._graph
+
+    @cached_property
+    def _graph(self) -> Graph:
+        # Kept: to find it by the members costs their hash, at every step of each of thousands in a simulation.
+        return _wired(self.shape, self.members, 0)
+
+    def neighbours(self, round: int = 0) -> list[int]:
+        return self.graph(round).neighbours(self.rank)
 
     @property
-    def x(self) -> Vector:
-        """The vector it exchanges: float32, in place. Of weights or, for methods of gradients, of gradients."""
+    def others(self) -> tuple[int, ...]:
+        return tuple(rank for rank in self.members if rank != self.rank)
 
-    def emit(self) -> bytes | None:
-        """What the run's codec has to say after the local step, for neighbours who ``absorb`` it."""
 
-    def absorb(self, payload: bytes) -> None:
-        """Include a neighbour's ``emit``. ``MalformedMessage`` if it is none."""
+# ------------------------------------------------------------------------------------------------------- events
+
+
+@dataclass(frozen=True, slots=True)
+class Stepped:
+    """A local step on ``samples`` samples at learning rate ``rate`` is over (none: the worker has run out of data)."""
+
+    samples: int
+    rate: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """The members changed. Who is missing from ``place`` is gone and will say nothing more."""
+
+    place: MemberPlace
+
+
+@dataclass(frozen=True, slots=True)
+class Draining:
+    """The run is over for everybody."""
+
+
+@dataclass(frozen=True, slots=True)
+class Leaving:
+    """This worker goes before the end: it makes no more steps, and tells what is still worth sending. What its codec
+    keeps beyond that is handed on by the shell (``residual_handoff.py``)."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeldUp:
+    """This worker has waited in its turn for far longer than it ever does: somebody may have died. It has data to train
+    on meanwhile, or has got some. Only methods that ``drifts`` are told."""
+
+
+MethodEvent = Stepped | Heard | Placed | Ended | Draining | Leaving | HeldUp
+
+# ------------------------------------------------------------------------------------------------------ actions
+
+
+@dataclass(frozen=True, slots=True)
+class Proceed:
+    """The worker may take its next step; x is its own again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """This worker's part is over. x is what it ends with."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refuse:
+    """A message of ``sender`` is refused for this reason, and the method goes on without it. (Where nothing follows from
+    a refusal, raising ``MalformedMessage`` is the same.)"""
+
+    sender: int
+    why: str
+
+
+MethodAction = Tell | Proceed | Finished | Refuse
 
 
 class Method(ABC):
@@ -113,11 +139,12 @@ class Method(ABC):
 
     ``vector``: what x is. ``consensus``: after ``Finished`` all replicas are equal. ``topologies``: the shapes it is
     meant for (empty: any). ``directed``: whether it works on directed graphs. ``codecs``: those it can use, its own
-    choice first. ``streams``: it talks in what the codec emits of the weights; else a codec that is not dense is a
-    ``coder`` of its local's, for vectors.
+    choice first (``info.ANY_CODEC``, ``ANY_COMPRESSOR``). ``streams``: it talks in what the codec emits of the weights;
+    else a codec that is not dense is a ``coder`` of its local's, for vectors.
     """
 
     name: ClassVar[str]
+    info: ClassVar[StrategyInfo] = StrategyInfo()
     paper: ClassVar[str] = ""
     vector: ClassVar[Literal["weights", "gradients"]] = "weights"
     consensus: ClassVar[bool] = False
@@ -144,6 +171,16 @@ class Method(ABC):
     # have alike, and what is each one's own. The rest begins anew.
     keeps_common: ClassVar[tuple[str, ...]] = ()
     keeps_own: ClassVar[tuple[str, ...]] = ()
+
+    @property
+    def backend(self) -> str | None:
+        """Return the name of the torch.distributed backend that exchanges in taut's place, where one does."""
+        return None
+
+    @property
+    def summed_numbers(self) -> int:
+        """Return how many numbers the method sums beside a vector, in an all-reduce; 0: it has no all-reduce."""
+        return 0
 
     @abstractmethod
     def start(self, place: MemberPlace, local: Local) -> Any:

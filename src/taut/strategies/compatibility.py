@@ -1,7 +1,8 @@
-"""Which strategy, topology, codec and finish go together. Checked before anything is started; what was not set is chosen.
+"""The rules by which strategy, topology, codec and finish go together, checked before anything is started; what was not
+set is chosen.
 
 The four are independent, but for what a method cannot do: a dense average has no use for a codec that sends signs, and a
-method with symmetric weights none for a directed graph. Whoever asks for such a pair is told what to use instead.
+method with symmetric weights none for a directed graph. The error for such a pair says what to use instead.
 """
 
 from __future__ import annotations
@@ -9,18 +10,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Any
 
 from taut.errors import Misuse
+from taut.plugins import CODECS
+from taut.strategies.info import ANY_CODEC, ANY_COMPRESSOR
 from taut.strategies.phases import Phase, Schedule, parse_schedule
-from taut.strategies.registry import METHODS, Choice, on_topology
-
-if TYPE_CHECKING:
-    from taut.topologies.shape import Shape
+from taut.strategies.registry import Choice, on_topology
 
 FINISHES = ("average", "best", "any", "ensemble")
-STREAM_CODEC = "tether"
-PREFERRED_FINISH = {"codistillation": "best"}  # models of their own, which agree in what they say, not in their weights
 FEW = 16  # workers are enough to see whether a shape has directions
 
 
@@ -38,12 +36,12 @@ class Combination:
 
     @property
     def agrees(self) -> bool:
-        """At the end all replicas are equal, within rounding at least."""
+        """Return whether all replicas are equal at the end, within rounding at least."""
         return agrees(self.strategy)
 
     @property
     def streams(self) -> bool:
-        """They are, because every update reaches everybody as its origin sent it.
+        """Return whether replicas agree because every update reaches every worker as its origin sent it.
 
         >>> [combine(name).streams for name in ("async", "averaging", "independent")]
         [True, False, False]
@@ -52,8 +50,8 @@ class Combination:
 
     @property
     def returns(self) -> str:
-        """What a worker that was given up does with what it did meanwhile, when it comes back (``Method.returns``);
-        ``no``: it cannot."""
+        """Return how a worker that was evicted brings in the steps that it made meanwhile, when it comes back
+        (``Method.returns``); ``no``: it cannot come back."""
         return str(self.strategy.kind.returns) if self.admits_late else "no"
 
 
@@ -64,8 +62,8 @@ def combine(
     finish: str | None = None,
     workers: int | None = None,
 ) -> Combination:
-    """What was set (None: it was not) with the strategy's own choice of the rest, or ``Misuse`` where that cannot work.
-    ``workers``: how many start, to check the topology with.
+    """Return the choices that were set (None: not set), with the strategy's own for the rest; raise ``Misuse`` where they
+    do not go together. ``workers``: how many start, to check the topology with.
 
     >>> chosen = combine("dpsgd", "ring", workers=4)
     >>> chosen.codec, chosen.finish, combine("async").codec, combine("async").finish
@@ -93,51 +91,67 @@ def combine(
 
 
 def agrees(choice: Choice) -> bool:
-    """Replicas are equal after the drain: the method ends in consensus, or every update reaches everybody."""
+    """Return whether replicas are equal after the drain: the method ends in consensus, or every update reaches all."""
     return bool(choice.kind.consensus if choice.is_method else choice.kind.complete)
 
 
 def default_finish(choice: Choice) -> str:
-    """Any replica where all are equal; where they differ, their average.
+    """Return the finish that the strategy asks for; otherwise any replica where all are equal, and else their average.
 
     >>> from taut.strategies import parse
     >>> default_finish(parse("async")), default_finish(parse("dpsgd"))
     ('any', 'average')
     """
-    return PREFERRED_FINISH.get(choice.name, "any" if agrees(choice) else "average")
+    return choice.kind.info.finish or ("any" if agrees(choice) else "average")
 
 
 def takes_codec(choice: Choice, codec: str) -> bool:
-    """Streams carry whatever a codec says; methods name those that they can use, some settings aside.
+    """Return whether the strategy can use the codec, as both are set.
 
     >>> from taut.strategies import parse
     >>> [takes_codec(parse(strategy), "topk:density=0.01") for strategy in ("async", "sync", "sync:backup=1", "dpsgd")]
     [True, True, False, False]
     """
-    if not choice.is_method:
-        return True
     name = codec_name(codec)
-    if name in choice.kind.codecs:
+    if _takes(choice.kind, name):
         with suppress(Misuse):
-            choice.method().check_codec(name)
+            if choice.is_method:
+                choice.method().check_codec(name)
             return True
     return False
 
 
 def codec_name(codec: str) -> str:
+    """Return the name of a codec as it is written."""
     return codec.partition(":")[0].strip()
 
 
+def codecs_of(kind: type[Any]) -> list[str]:
+    """Return the names of all codecs that a strategy's class can use, its own choice first.
+
+    >>> from taut.strategies.gossip.choco import Choco
+    >>> codecs_of(Choco)[0], "tether" in codecs_of(Choco)
+    ('topk', False)
+    """
+    return [kind.codecs[0], *(name for name in CODECS if name != kind.codecs[0] and _takes(kind, name))]
+
+
+def _takes(kind: type[Any], codec: str) -> bool:
+    if codec in kind.codecs or ANY_CODEC in kind.codecs:
+        return True
+    return ANY_COMPRESSOR in kind.codecs and codec in CODECS and CODECS[codec].compresses_vectors
+
+
 def _refuse_codec(choice: Choice, codec: str) -> None:
-    name, taken = codec_name(codec), choice.kind.codecs
-    if name in taken:
+    name = codec_name(codec)
+    if _takes(choice.kind, name):
         choice.method().check_codec(name)
     remedy = "leave the codec out, or use it with async"
-    raise Misuse(f"codec {codec!r} with strategy {choice.name!r}", " or ".join(taken), remedy)
+    raise Misuse(f"codec {codec!r} with strategy {choice.name!r}", " or ".join(codecs_of(choice.kind)), remedy)
 
 
 def codec_for(choice: Choice, wishes: Sequence[str | None]) -> str:
-    """The first wish that this strategy can use (None is no wish), or else its own codec.
+    """Return the first wish that this strategy can use (None is no wish), or else its own codec.
 
     >>> from taut.strategies import parse
     >>> codec_for(parse("dpsgd"), ["tether", None]), codec_for(parse("async"), [None, "threshold:tau=2^-8"])
@@ -146,7 +160,7 @@ def codec_for(choice: Choice, wishes: Sequence[str | None]) -> str:
     for wish in wishes:
         if wish is not None and takes_codec(choice, wish):
             return wish
-    return str(choice.kind.codecs[0]) if choice.is_method else STREAM_CODEC
+    return str(choice.kind.codecs[0])
 
 
 def codecs_in_use(schedule: Schedule, topology: str, wishes: Sequence[str | None]) -> list[str]:
@@ -164,13 +178,13 @@ def codecs_in_use(schedule: Schedule, topology: str, wishes: Sequence[str | None
 
 
 def default_topology(choice: Choice) -> str:
-    """Complete, unless the method is meant for others."""
-    meant: Sequence[str] = choice.kind.topologies if choice.is_method else ()
+    """Return complete, unless the strategy is meant for other topologies."""
+    meant: Sequence[str] = choice.kind.topologies
     return "complete" if not meant or "complete" in meant else meant[0]
 
 
 def check_topology(choice: Choice, topology: str, workers: int | None = None) -> None:
-    """``Misuse`` where the shape is not for this strategy, or not for so many workers.
+    """Raise ``Misuse`` where the shape is not for this strategy, or not for so many workers.
 
     >>> from taut.strategies import parse
     >>> check_topology(parse("independent"), "ring")
@@ -181,18 +195,16 @@ def check_topology(choice: Choice, topology: str, workers: int | None = None) ->
 
     shape = parse_topology(topology)
     given = f"topology {topology!r} with strategy {choice.name!r}"
-    if not choice.is_method:
-        if shape.name != "complete":
-            raise Misuse(given, "complete", "async takes any connected one")
-    elif choice.kind.topologies and shape.name not in choice.kind.topologies:
-        raise Misuse(given, " or ".join(choice.kind.topologies))
+    if choice.kind.topologies and shape.name not in choice.kind.topologies:
+        remedy = "" if choice.is_method else "async takes any connected one"
+        raise Misuse(given, " or ".join(choice.kind.topologies), remedy)
     if workers is not None:
         shape.check(workers)
         if choice.is_method:
             choice.method().check_shape(shape, workers)
     directed = shape.wire(range(min(workers or FEW, FEW))).directed
     if directed and not (choice.is_method and choice.method().directed):
-        raise Misuse(given, "one without directions", _undirected(shape))
+        raise Misuse(given, "one without directions", f"{shape.undirected}, or --strategy sgp")
 
 
 def check_limited(strategy: str) -> None:
@@ -203,11 +215,5 @@ def check_limited(strategy: str) -> None:
     taut.errors.Misuse: --link with sync:schedule=gloo: expected a schedule of taut's own; take --strategy sync
     """
     for choice in parse_schedule(strategy).choices:
-        if choice.is_method and getattr(choice.method(), "backend", None):
+        if choice.is_method and choice.method().backend:
             raise Misuse(f"--link with {choice}", "a schedule of taut's own", "take --strategy sync")
-
-
-def _undirected(shape: Shape) -> str:
-    both_ways = {"exponential": "try exponential:directed=no", "edges": "write the edges as a-b"}
-    said = both_ways.get(shape.name, "try ring, torus or exponential:directed=no")
-    return said + (", or --strategy sgp" if "sgp" in METHODS else "")

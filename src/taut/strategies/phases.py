@@ -61,7 +61,7 @@ class Schedule:
 
 
 def parse_schedule(given: str | Mapping[str, Any]) -> Schedule:
-    """The strategy, or the strategies, that were written down."""
+    """Read one strategy, or several in phases."""
     if not isinstance(given, str) or not (_THEN.search(given) or _FOR.fullmatch(given.strip())):
         return Schedule((Phase(parse(given)),))
     phases = [_phase(part.strip(), given) for part in _THEN.split(given)]

@@ -1,5 +1,7 @@
-"""The supervisor: admits workers, leases data, notices deaths, keeps statistics, decides the end. No update passes
-it.
+"""The supervisor: admits workers, leases data, detects deaths, keeps statistics, ends the run. Updates never pass
+through it.
 
-run/cluster.py and the parts that it combines (in run/, data/, faults/ and checkpoints/) are pure: messages and times
-in, actions out. loop.py, service.py, storage/ and checkpoints/folder.py touch sockets, the clock and files."""
+run/, data/ and faults/ and the schedule of checkpoints/ are pure: messages and times in, actions out (``Cluster``, in
+run/cluster.py, puts them together). loop.py, service.py and storage/ are the shells around them that touch sockets,
+the clock and files. docs/supervisor.md has the protocol.
+"""

@@ -23,12 +23,12 @@ from taut.supervisor.run.actions import Action
 from taut.supervisor.storage.previous_run import PreviousRun
 from taut.transport.framing import decode, encode
 from taut.transport.keys import RunKeys, write_token_file
-from taut.transport.zmq.owner_client import LIMIT_NBYTES, PATIENCE_S, ask
+from taut.transport.transport import ANSWER_S, ORDER_NBYTES, transport_of
 
 if TYPE_CHECKING:
     from taut.supervisor.run.cluster import Cluster
     from taut.supervisor.run.workers import WorkerEntry
-    from taut.transport.zmq.access import AccessControl
+    from taut.transport.access import AccessControl
 
 LONGEST_S = 10 * 365.25 * 86400.0
 
@@ -142,7 +142,7 @@ class Control:
         actions: list[Action] = []
         answer: Answer
         try:
-            order, _ = decode(frames, Order, limit_nbytes=LIMIT_NBYTES)
+            order, _ = decode(frames, Order, limit_nbytes=ORDER_NBYTES)
             answer = self._do(order, actions, now)
         except Misuse as error:
             answer = Rejected(str(error.given)[:4000], error.expected[:4000], error.remedy[:4000])
@@ -219,15 +219,15 @@ def _names(keys: RunKeys) -> set[str]:
     return {one.name for one in keys.join_secrets}
 
 
-def order(previous: PreviousRun, given: Order, patience_s: float = PATIENCE_S) -> Obeyed:
+def order(previous: PreviousRun, given: Order, patience_s: float = ANSWER_S) -> Obeyed:
     """Let the supervisor of the run, as read from its folder, carry out this order. Raise its ``Misuse``, or
     ``SupervisorLost`` if it does not answer."""
     try:
-        frames = ask(previous.address, previous.keys, encode(given, ()), patience_s)
+        frames = transport_of(previous.address).ask(previous.address, previous.keys, encode(given, ()), patience_s)
     except SupervisorLost as error:
         remedy = f"is it up, and reachable from here? `taut supervisor --recover {previous.run}` restarts one that died"
         raise SupervisorLost(f"{error}; {remedy}") from None
-    answer, _ = decode(frames, Answer, limit_nbytes=LIMIT_NBYTES)
+    answer, _ = decode(frames, Answer, limit_nbytes=ORDER_NBYTES)
     if isinstance(answer, Rejected):
         raise Misuse(answer.given, answer.expected, answer.remedy)
     assert isinstance(answer, Obeyed)

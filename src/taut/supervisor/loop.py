@@ -34,8 +34,7 @@ from taut.supervisor.storage.persistence import Persistence
 from taut.supervisor.storage.run_lock import RunLock
 from taut.supervisor.view import ClusterView
 from taut.transport.framing import decode
-from taut.transport.zmq.announce import AddressAnnouncer
-from taut.transport.zmq.server import SupervisorSocket
+from taut.transport.transport import Announcer, ServerSocket
 
 TICK_S = 0.1
 LATE_S = 1.0  # a tick this late means that the process was stopped, asleep or busy with the model
@@ -49,7 +48,7 @@ class Loop:
     another address."""
 
     clock: Clock
-    socket: SupervisorSocket
+    socket: ServerSocket
     cluster: Cluster
     journal: Journal
     persistence: Persistence
@@ -57,7 +56,7 @@ class Loop:
     calls: ThreadCalls
     control: Control
     lock: RunLock
-    announcer: AddressAnnouncer | None = None
+    announcer: Announcer | None = None
     over: threading.Event = field(default_factory=threading.Event)
     stopping: bool = False
     closed: bool = False
@@ -161,7 +160,7 @@ class Loop:
     def _knock(self) -> None:
         """Announce the new address to workers that have not come yet."""
         if self.announcer is not None:
-            self.announcer.knock(self.socket.address, self.cluster.term, sorted(self.cluster.admission.awaited))
+            self.announcer.announce(self.socket.address, self.cluster.term, sorted(self.cluster.admission.awaited))
             if not self.cluster.recovering:
                 self.announcer.close()
                 self.announcer = None

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
-from taut.core.messages import Statistics
+from taut.core.messages import TIME_PARTS, Statistics
 
-PARTS = ("compute", "encode", "send", "wait", "merge", "data")
 LEAST_S = 1e-3  # a shorter time is no measurement, and a quotient by it need not be finite
 
 
@@ -19,11 +19,30 @@ def rate(statistics: Statistics) -> float:
     return statistics.samples / max(LEAST_S, statistics.wall_s) if statistics.wall_s > 0 else 0.0
 
 
+def finite(value: float | None) -> float | None:
+    """Return the figure, or None where it is not finite: JSON has no word for that.
+
+    >>> finite(1.5), finite(float("nan")), finite(float("inf"))
+    (1.5, None, None)
+    """
+    return float(value) if value is not None and math.isfinite(value) else None
+
+
+def time_split(statistics: Statistics) -> dict[str, float]:
+    """Return the seconds that each part of the work took, and the rest as ``other``: they sum to the wall time.
+
+    >>> time_split(Statistics(wall_s=10.0, compute_s=7.5, wait_s=2.0))["other"]
+    0.5
+    """
+    seconds = {part: float(getattr(statistics, f"{part}_s")) for part in TIME_PARTS}
+    return seconds | {"other": max(0.0, statistics.wall_s - sum(seconds.values()))}
+
+
 def total(rows: Iterable[Statistics]) -> Statistics:
     """Return the sums over all workers; loss and staleness as means weighted by steps."""
     workers = list(rows)
     summed = ("steps", "samples", "bytes_sent", "bytes_dense", "updates_sent", "updates_included")
-    seconds = ("wall_s", *(f"{part}_s" for part in PARTS))
+    seconds = ("wall_s", *(f"{part}_s" for part in TIME_PARTS))
     steps = sum(each.steps for each in workers)
     losses = [(each.loss, each.steps) for each in workers if each.loss is not None]
     weight = sum(count for _, count in losses)

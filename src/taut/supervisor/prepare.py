@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
+from taut.config import PATIENCE_S
 from taut.errors import Misuse, StorageFailed, Superseded
 from taut.specs import parse_interval
 from taut.supervisor.checkpoints.folder import Found, Launch
-from taut.supervisor.run.plan import PATIENCE_S, RunPlan
+from taut.supervisor.run.plan import RunPlan
 from taut.supervisor.storage.journal import Journal
 from taut.supervisor.storage.previous_run import KEYS_FILE, PreviousRun
 from taut.supervisor.storage.run_lock import RunLock
@@ -28,11 +29,12 @@ _PACKAGES = ("taut", "torch", "numpy", "pyzmq", "msgspec", "safetensors")
 
 @dataclass(frozen=True)
 class Listen:
-    """The address for workers; ``advertise``: announced instead of ``bind``."""
+    """The address for workers, and the transport; ``advertise``: announced instead of ``bind``."""
 
     bind: str = "127.0.0.1"
     port: int = 0
     advertise: str | None = None
+    transport: str = "zmq"
 
 
 @dataclass(frozen=True)
@@ -88,19 +90,14 @@ def plan_of(settings: Mapping[str, object], run: str, workers: int, seed: int) -
     strategy = parse_schedule(settings.get("strategy") or "async")  # type: ignore[arg-type]  # it says so itself
     topology, finish = (None if settings.get(key) is None else str(settings[key]) for key in ("topology", "finish"))
     chosen = combine(strategy, topology, finish=finish)
-    return RunPlan(
-        run,
-        seed,
-        _checked_count(workers),
-        _settings_text(settings),
-        socket.gethostname(),
+    return RunPlan.of(
+        chosen,
+        run=run,
+        seed=seed,
+        workers=_checked_count(workers),
+        settings=_settings_text(settings),
+        host=socket.gethostname(),
         strategy=str(strategy),
-        finish=chosen.finish,
-        agrees=chosen.agrees,
-        streams=chosen.streams,
-        admits_late=chosen.admits_late,
-        topology=chosen.topology,
-        majority=chosen.majority,
         patience_s=float(str(settings.get("patience_s") or PATIENCE_S)),
         checkpoint_every=parse_interval(settings["checkpoint_every"]) if settings.get("checkpoint_every") else None,
     )

@@ -11,6 +11,7 @@ from pathlib import Path
 from taut.core.checkpoint_names import FOLDER
 from taut.core.clock import Clock, MonotonicClock
 from taut.errors import Superseded
+from taut.plugins import TRANSPORTS
 from taut.supervisor.checkpoints.folder import Found, numbers, remember_launch
 from taut.supervisor.control import Control, ThreadCalls
 from taut.supervisor.loop import Loop
@@ -24,8 +25,7 @@ from taut.supervisor.storage.previous_run import KEYS_FILE, PreviousRun, port_of
 from taut.supervisor.storage.snapshot import recall
 from taut.supervisor.view import ClusterView, Outcome
 from taut.transport.keys import RunKeys
-from taut.transport.zmq.announce import AddressAnnouncer
-from taut.transport.zmq.server import SupervisorSocket
+from taut.transport.transport import TransportFactory, transport_of
 
 _CLOCK, _LOOPBACK, _NEW = MonotonicClock(), Listen(), Origin()
 
@@ -52,17 +52,18 @@ class Supervisor:
         self.run_dir, self.settings = Path(run_dir).absolute(), settings  # the working folder may change later
         plan = plan_of(told(settings, self.run_dir / FOLDER, origin.resume), run, workers, seed)
         keys = RunKeys.generate() if origin.previous is None else origin.previous.keys
+        transport: TransportFactory = TRANSPORTS.find(listen.transport)()
         self.token, self.token_file = keys.token, self.run_dir / TOKEN_FILE
         with ExitStack() as undo:
             lock = held(self.run_dir, origin)
             undo.callback(lock.release)
             write_keys(self.run_dir, keys)
-            socket = SupervisorSocket(keys, bind=listen.bind, port=listen.port, advertise=listen.advertise)
+            socket = transport.listen(keys, listen.bind, listen.port, listen.advertise)
             undo.callback(socket.close)
             cluster, journal = _begun(self.run_dir, plan, settings, origin, clock.now())
             undo.pop_all()
         lock.say("supervising")
-        socket.door.knows = cluster.members.has_key
+        socket.access.knows = cluster.members.has_key
         self.address = socket.address
         moved = origin.previous is not None and self.address != origin.previous.address
         calls = ThreadCalls(socket.wake)
@@ -75,9 +76,9 @@ class Supervisor:
             persistence=Persistence(cluster, journal, (self.address, listen.bind, listen.advertise or "")),
             files=BackgroundFiles(self.run_dir, settings, remember_launch(self.run_dir, origin.launch), cluster, calls),
             calls=calls,
-            control=Control(cluster, socket.door, self.run_dir / KEYS_FILE, socket.came_with),
+            control=Control(cluster, socket.access, self.run_dir / KEYS_FILE, socket.came_with),
             lock=lock,
-            announcer=AddressAnnouncer(keys, cluster.members.roster().members) if moved else None,
+            announcer=transport.announcer(keys, cluster.members.roster().members) if moved else None,
         )
         self._thread: threading.Thread | None = None
 
@@ -109,6 +110,7 @@ class Supervisor:
                 bind or previous.bind,
                 port_of(previous.address) if same else port or 0,
                 advertise or (previous.advertise if bind is None else None),
+                transport_of(previous.address).name,
             ),
             origin=Origin(previous.command, previous=previous),
         )

@@ -82,9 +82,9 @@ class HostileWorker:
 
     def listen(self, timeout_s: float) -> None:
         """Take in what came from the supervisor, and beat if it is time."""
-        for envelope in self.transport.receive(timeout_s):
-            if envelope.sender == SUPERVISOR:
-                self._learn(decode(envelope.frames, SupervisorMessage)[0])
+        for sender, frames in self.transport.receive(timeout_s):
+            if sender == SUPERVISOR:
+                self._learn(decode(frames, SupervisorMessage)[0])
         if self.rank >= 0 and time.monotonic() - self._beat_s > BEAT_S:
             self._beat_s = time.monotonic()
             self.say(Heartbeat(Statistics(), []))

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import io
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from taut.topologies.graph import Edge, Graph
-from taut.topologies.layout import Places, places
-from taut.topologies.shape import Shape
+from taut.topologies.shape import Shape, ranks_by_position
+from taut.topologies.shapes.basic import Line, Star
+from taut.topologies.shapes.edge_list import Edges
+from taut.topologies.shapes.hypercube import Hypercube
+from taut.topologies.shapes.matcha import Matcha
+from taut.topologies.shapes.random_regular import RandomRegular
+from taut.topologies.shapes.torus import Torus
+from taut.topologies.shapes.tree import Tree
 
 NODE, TEXT, EDGE, IDLE = "#1f5f8b", "#ffffff", "#3c4650", "#d5dae0"
 RADIUS = 0.24
@@ -17,7 +23,7 @@ MOST_LABELLED = 100
 
 
 def draw(shape: Shape, rounds: Sequence[Graph], title: str, kind: str) -> bytes:
-    """The graphs of some rounds, one picture.
+    """Return one picture of the graphs of some rounds.
 
     Arguments:
         rounds: one graph, or of a shape that varies one for each round to show; each over the same members.
@@ -28,7 +34,7 @@ def draw(shape: Shape, rounds: Sequence[Graph], title: str, kind: str) -> bytes:
     from matplotlib.figure import Figure
 
     union = shape.union(rounds[0].members)
-    at = places(shape, union)
+    at = points(shape, union)
     columns = min(4, len(rounds))
     rows = math.ceil(len(rounds) / columns)
     width, height = _size(at, columns, rows)
@@ -49,19 +55,19 @@ def draw(shape: Shape, rounds: Sequence[Graph], title: str, kind: str) -> bytes:
     return target.getvalue()
 
 
-def _size(at: Places, columns: int, rows: int) -> tuple[float, float]:
-    """Inches for all panels: as the places need, within what a screen holds."""
+def _size(at: Points, columns: int, rows: int) -> tuple[float, float]:
+    """Return inches for all panels: as the workers need, within what a screen holds."""
     across = 1.5 + max(x for x, _ in at.values()) - min(x for x, _ in at.values())
     down = 1.5 + max(y for _, y in at.values()) - min(y for _, y in at.values())
     scale = min(1.0, 16 / (across * columns), 16 / (down * rows))
     return max(5.5, scale * across * columns), max(2.0, scale * (down * rows + 0.6))
 
 
-def _panel(panel: Any, at: Places, graph: Graph, union: Graph) -> None:
+def _panel(panel: Any, at: Points, graph: Graph, union: Graph) -> None:
     from matplotlib.patches import Circle
 
     style = {"facecolor": NODE, "edgecolor": "white", "linewidth": 1.5, "zorder": 3}
-    discs = {rank: panel.add_patch(Circle(place, RADIUS, **style)) for rank, place in at.items()}
+    discs = {rank: panel.add_patch(Circle(point, RADIUS, **style)) for rank, point in at.items()}
     if len(at) <= MOST_LABELLED:
         for rank, (x, y) in at.items():
             panel.text(x, y, str(rank), ha="center", va="center", color=TEXT, fontsize=10, zorder=4)
@@ -73,7 +79,7 @@ def _panel(panel: Any, at: Places, graph: Graph, union: Graph) -> None:
     panel.set_ylim(min(y for _, y in at.values()) - margin, max(y for _, y in at.values()) + margin)
 
 
-def _edge(panel: Any, at: Places, discs: dict[int, Any], edge: Edge, colour: str, arrow: bool, bend: float) -> None:
+def _edge(panel: Any, at: Points, discs: dict[int, Any], edge: Edge, color: str, arrow: bool, bend: float) -> None:
     from matplotlib.patches import FancyArrowPatch
 
     patch = FancyArrowPatch(
@@ -86,15 +92,15 @@ def _edge(panel: Any, at: Places, discs: dict[int, Any], edge: Edge, colour: str
         patchB=discs[edge[1]],
         shrinkA=0,
         shrinkB=1 if arrow else 0,
-        color=colour,
+        color=color,
         linewidth=1.3,
-        zorder=2 if colour == EDGE else 1,
+        zorder=2 if color == EDGE else 1,
     )
     panel.add_patch(patch)
 
 
-def _bend(at: Places, edge: Edge, union: Graph) -> float:
-    """0, or how much an edge must bow so as not to run through others: round the back of a row of the torus, say."""
+def _bend(at: Points, edge: Edge, union: Graph) -> float:
+    """Return 0, or how much an edge must bow so as not to run through others: round the back of a row of the torus."""
     if len(at) > MOST_LABELLED:
         return 0.0
     (ax, ay), (bx, by) = at[edge[0]], at[edge[1]]
@@ -107,3 +113,95 @@ def _bend(at: Places, edge: Edge, union: Graph) -> float:
         if 0 < along < length and aside < RADIUS:
             return 0.55 / math.sqrt(length)
     return 0.15 if union.directed and (edge[1], edge[0]) in union.edges else 0.0
+
+
+Points = dict[int, tuple[float, float]]
+
+
+def points(shape: Shape, graph: Graph) -> Points:
+    """Return where workers stand: a torus as a grid, a tree by its levels, a star around its hub, a user's graph by
+    springs, the rest as a circle.
+
+    >>> points(Torus(2, 3), Torus(2, 3).wire(range(6)))[4]
+    (1.0, -1.0)
+    """
+    if isinstance(shape, Matcha):
+        return points(shape.base, graph)
+    if isinstance(shape, Torus):
+        _, columns = shape.size(len(graph.members))
+        return _by_position(graph, lambda position: (float(position % columns), -float(position // columns)))
+    if isinstance(shape, Tree):
+        return _levels(graph, shape.branching)
+    if isinstance(shape, Hypercube) and len(graph.members) <= 16:
+        return _by_position(graph, _corner)
+    if isinstance(shape, RandomRegular | Edges):
+        return _springs(graph)
+    return _rows(shape, graph)
+
+
+def _rows(shape: Shape, graph: Graph) -> Points:
+    """Return the points of shapes whose workers stand in their order."""
+    if isinstance(shape, Line):
+        return {rank: (1.2 * index, 0.0) for index, rank in enumerate(graph.members)}
+    if isinstance(shape, Star):
+        hub, *others = graph.members
+        return {hub: (0.0, 0.0), **_circle(others)}
+    return _circle(list(graph.members))
+
+
+def _by_position(graph: Graph, point: Callable[[int], tuple[float, float]]) -> Points:
+    return {rank: point(position) for position, rank in enumerate(ranks_by_position(graph.members))}
+
+
+def _circle(ranks: list[int]) -> Points:
+    """Return points on a circle, clockwise from the top."""
+    radius = max(1.0, len(ranks) / 6)
+    turn = 2 * math.pi / max(1, len(ranks))
+    return {rank: (radius * math.sin(turn * index), radius * math.cos(turn * index)) for index, rank in enumerate(ranks)}
+
+
+def _levels(graph: Graph, branching: int) -> Points:
+    """Return points with leaves side by side, each parent over the middle of its children."""
+    workers, at, leaves = len(graph.members), {}, 0.0
+
+    def visit(position: int, depth: int) -> float:
+        nonlocal leaves
+        below = range(branching * position + 1, min(branching * position + branching + 1, workers))
+        under = [visit(child, depth + 1) for child in below]
+        if not under:
+            leaves += 1.0
+        across = (under[0] + under[-1]) / 2 if under else leaves
+        at[position] = (across, -1.4 * depth)
+        return across
+
+    visit(0, 0)
+    return _by_position(graph, lambda position: at[position])
+
+
+_AXES = ((1.0, 0.0), (0.0, 1.0), (0.38, 0.32), (2.0, -0.45))
+
+
+def _corner(position: int) -> tuple[float, float]:
+    """Return the corner of a cube, or of two, drawn askew."""
+    axes = [axis for bit, axis in enumerate(_AXES) if position >> bit & 1]
+    return 1.6 * sum(x for x, _ in axes), 1.6 * sum(y for _, y in axes)
+
+
+def _springs(graph: Graph, rounds: int = 200) -> Points:
+    """Let edges pull and workers push (Fruchterman and Reingold, 1991), from a circle: the picture is always the same."""
+    import numpy as np
+
+    ranks = list(graph.members)
+    size, ideal = max(1.2, len(ranks) ** 0.5 * 0.7), len(ranks) ** -0.5
+    at = np.array(list(_circle(ranks).values())) / size
+    wired = np.array([[other in graph.neighbour_lists[rank] for other in ranks] for rank in ranks])
+    first = step = 0.1 * float(np.ptp(at, axis=0).max())
+    for _ in range(rounds):
+        apart = at[:, None] - at[None]
+        distance = np.linalg.norm(apart, axis=-1).clip(0.01)
+        force = (apart * (ideal**2 / distance**2 - wired * distance / ideal)[..., None]).sum(axis=1)
+        at += step * force / np.linalg.norm(force, axis=-1, keepdims=True).clip(0.01)
+        step -= first / (rounds + 1)
+    at -= at.mean(axis=0)
+    at *= size / max(float(np.abs(at).max()), 1e-9)
+    return {rank: (float(x), float(y)) for rank, (x, y) in zip(ranks, at, strict=True)}

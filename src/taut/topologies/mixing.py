@@ -1,4 +1,4 @@
-"""Mixing weights: what share of a neighbour's vector goes into one's own.
+"""Mixing weights: the share of a neighbour's vector in a worker's new one.
 
 A gossip round replaces every x_i by sum_j W_ij x_j. If W is doubly stochastic (rows and columns sum to 1) the mean of
 all x_i stays what it was, and the distance from it shrinks each round by at least the factor rho, the second largest
@@ -27,8 +27,34 @@ from taut.topologies.graph import Graph, Weights
 KINDS = ("metropolis", "uniform")
 
 
+def row_of(graph: Graph, rank: int, kind: str) -> Mapping[int, float]:
+    """Return what the vectors of others count in the new one of ``rank``: its row of the mixing matrix, without its own
+    share. The row is worked out once for a graph.
+
+    A graph that is no longer regular, because a worker died, is mixed by Metropolis weights though ``uniform`` was asked
+    for; a directed one by equal shares of all that send.
+
+    >>> row_of(Graph((0, 1, 2), {(0, 1), (0, 2)}), 1, "metropolis")
+    {0: 0.3333333333333333}
+    """
+    row = graph.mixing_rows.get((kind, rank))
+    if row is None:
+        others = graph.inward_lists[rank]
+        if graph.directed or (kind == "uniform" and len(degrees_of(graph)) == 1):
+            row = dict.fromkeys(others, 1.0 / (1 + len(others)))
+        else:
+            row = {other: 1.0 / (1 + max(graph.degree(rank), graph.degree(other))) for other in others}
+        graph.mixing_rows[kind, rank] = row
+    return row
+
+
+def degrees_of(graph: Graph) -> set[int]:
+    """Return how many others the members send to, and hear from: one number where all have equally many."""
+    return {len(others) for lists in (graph.inward_lists, graph.outward_lists) for others in lists.values()}
+
+
 def weights(graph: Graph, kind: str | Mapping[int, Mapping[int, float]] | Any) -> Weights:
-    """Doubly stochastic weights of the kind that is asked for."""
+    """Return doubly stochastic weights of the kind that is asked for."""
     if not isinstance(kind, str):
         return given(graph, kind)
     if kind == "metropolis":
@@ -40,7 +66,7 @@ def weights(graph: Graph, kind: str | Mapping[int, Mapping[int, float]] | Any) -
 
 
 def metropolis(graph: Graph) -> Weights:
-    """Metropolis-Hastings.
+    """Return Metropolis-Hastings weights.
 
     >>> metropolis(Graph((0, 1, 2), {(0, 1), (0, 2)}))[1]
     {0: 0.3333333333333333, 1: 0.6666666666666667}
@@ -51,21 +77,17 @@ def metropolis(graph: Graph) -> Weights:
             "an undirected one",
             "use uniform weights where all degrees are equal, push-sum (push_weights), or an undirected topology",
         )
-    table: Weights = {}
-    for rank in graph.members:
-        row = {other: 1.0 / (1 + max(graph.degree(rank), graph.degree(other))) for other in graph.neighbour_lists[rank]}
-        row[rank] = 1.0 - sum(row.values())
-        table[rank] = dict(sorted(row.items()))
-    return table
+    rows = {rank: row_of(graph, rank, "metropolis") for rank in graph.members}
+    return {rank: dict(sorted({**row, rank: 1.0 - sum(row.values())}.items())) for rank, row in rows.items()}
 
 
 def uniform(graph: Graph) -> Weights:
-    """The same share for oneself and each neighbour; only where all have equally many.
+    """Return the same share for the worker itself and each neighbour; only where all have equally many.
 
     >>> uniform(Graph((0, 1, 2), {(0, 1), (1, 2), (0, 2)}))[1]
     {0: 0.3333333333333333, 1: 0.3333333333333333, 2: 0.3333333333333333}
     """
-    degrees = {len(lists[rank]) for lists in (graph.inward_lists, graph.outward_lists) for rank in graph.members}
+    degrees = degrees_of(graph)
     if len(degrees) > 1:
         raise Misuse(
             f"uniform weights where workers have {min(degrees)} to {max(degrees)} neighbours",
@@ -77,7 +99,7 @@ def uniform(graph: Graph) -> Weights:
 
 
 def push(graph: Graph) -> Weights:
-    """Each splits itself evenly over itself and those it sends to.
+    """Return the weights with which each worker splits its vector evenly over itself and those it sends to.
 
     >>> push(Graph((0, 1), {(0, 1)}, directed=True))
     {0: {0: 0.5}, 1: {0: 0.5, 1: 1.0}}
@@ -87,7 +109,7 @@ def push(graph: Graph) -> Weights:
 
 
 def given(graph: Graph, values: Mapping[int, Mapping[int, float]] | Any) -> Weights:
-    """The user's own, checked. An array has its rows and columns in the order of the members."""
+    """Return the user's own weights, checked. An array has its rows and columns in the order of the members."""
     size = len(graph.members)
     if isinstance(values, Mapping):
         strangers = {rank for row in [values, *values.values()] for rank in row} - set(graph.members)
@@ -108,9 +130,9 @@ def given(graph: Graph, values: Mapping[int, Mapping[int, float]] | Any) -> Weig
                 "1 for every row and every column, so that the mean is kept",
                 "metropolis weights are so on every undirected graph",
             )
-    for place, rank in enumerate(graph.members):
+    for index, rank in enumerate(graph.members):
         allowed = {rank, *graph.inward_lists[rank]}
-        for other in (graph.members[column] for column in np.flatnonzero(table[place])):
+        for other in (graph.members[column] for column in np.flatnonzero(table[index])):
             if other not in allowed:
                 raise Misuse(f"a mixing weight of worker {rank} for {other}", "an edge between them", "add it, or use 0")
     rows = ({j: float(x) for j, x in zip(graph.members, row, strict=True) if x} for row in table)
@@ -118,21 +140,21 @@ def given(graph: Graph, values: Mapping[int, Mapping[int, float]] | Any) -> Weig
 
 
 def matrix(members: Sequence[int], table: Weights) -> np.ndarray:
-    """The weights as an array, in the order of ``members``.
+    """Return the weights as an array, in the order of ``members``.
 
     >>> matrix((3, 7), {3: {3: 0.5, 7: 0.5}, 7: {3: 0.5, 7: 0.5}}).tolist()
     [[0.5, 0.5], [0.5, 0.5]]
     """
-    place = {rank: index for index, rank in enumerate(members)}
-    array = np.zeros((len(place), len(place)))
+    index_of = {rank: index for index, rank in enumerate(members)}
+    array = np.zeros((len(index_of), len(index_of)))
     for rank, row in table.items():
         for other, share in row.items():
-            array[place[rank], place[other]] = share
+            array[index_of[rank], index_of[other]] = share
     return array
 
 
 def spectral_gap(mixing: np.ndarray) -> float:
-    """1 - the second largest |eigenvalue|; 1 for a single worker, who always agrees.
+    """Return 1 - the second largest |eigenvalue|; 1 for a single worker, which always agrees.
 
     >>> round(spectral_gap(np.full((4, 4), 0.25)), 12)
     1.0
@@ -145,8 +167,8 @@ def spectral_gap(mixing: np.ndarray) -> float:
 
 
 def disagreement_left(rounds: Sequence[np.ndarray]) -> float:
-    """The factor that the distance from the mean shrinks by at least when these mixing matrices follow each other:
-    the norm of W_k ... W_1 - 11'/n. Of one symmetric matrix it is the second largest |eigenvalue|.
+    """Return the factor that the distance from the mean shrinks by at least when these mixing matrices follow each
+    other: the norm of W_k ... W_1 - 11'/n. Of one symmetric matrix it is the second largest |eigenvalue|.
 
     >>> round(disagreement_left([np.full((4, 4), 0.25)]), 12)
     0.0

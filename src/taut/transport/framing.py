@@ -28,6 +28,8 @@ from taut.errors import MalformedMessage
 
 MAGIC = 0x74
 LIMIT_NBYTES = 64 * 2**20  # of one message, all its frames together
+PEER_QUEUE = 64  # messages under way to one peer, on every transport
+SUPERVISOR_QUEUE = 256  # messages of one worker that wait for the supervisor
 
 _PREFIX = bytes((MAGIC, PROTOCOL_VERSION))
 _ONE_PAYLOAD = (StateChunk, Upload, Digest, Finish, Parcel)

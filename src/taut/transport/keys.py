@@ -17,7 +17,6 @@ import base64
 import binascii
 import hashlib
 import math
-import os
 import re
 import secrets
 import struct
@@ -27,6 +26,7 @@ from pathlib import Path
 import zmq
 from zmq.utils import z85
 
+from taut.core.files import write_atomically
 from taut.errors import Misuse, StorageFailed
 from taut.specs import did_you_mean
 
@@ -209,19 +209,8 @@ def is_public_key(text: str) -> bool:
 
 def write_token_file(path: str | Path, token: str) -> None:
     """Write ``token`` (or ``RunKeys.text``) where only this user can read it, whole or not at all."""
-    path = Path(path)
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        try:
-            with os.fdopen(descriptor, "w", encoding="ascii") as file:
-                file.write(token + "\n")
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(temporary, path)
-        except BaseException:
-            temporary.unlink(missing_ok=True)
-            raise
+        write_atomically(path, f"{token}\n".encode("ascii"), mode=0o600)
     except OSError as error:
         raise StorageFailed(f"the token file {path} could not be written: {error.strerror}") from error
 

@@ -21,17 +21,16 @@ import time
 from collections import defaultdict, deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from taut.core.clock import Clock
 from taut.core.messages import SUPERVISOR, Member
 from taut.quantities import LinkSpeed
-from taut.transport.framing import nbytes
-from taut.transport.transport import Envelope, Transport
+from taut.transport.framing import PEER_QUEUE, nbytes
+from taut.transport.transport import Transport
 
-ROOM = 64  # messages that wait for the up-link, per peer, as on the zmq transport
 LONGEST_S = 600.0  # that a message is kept, whatever its sender says
 _TIME = struct.Struct("<d")
+Arrival = tuple[int, list[bytes]]  # the sender, and the frames
 
 
 class WallClock:
@@ -63,22 +62,20 @@ class Line:
         return 8.0 * size / self.bits_per_s
 
 
-class LimitedTransport:
+class LimitedTransport(Transport):
     """``transport``, with links to other workers that are not faster than ``speed``. All workers of a run have one, with
     clocks that agree."""
 
     def __init__(self, transport: Transport, speed: LinkSpeed, clock: Clock | None = None) -> None:
         self._transport, self._latency_s = transport, speed.latency_s
+        self.supervisor, self.excess = transport.supervisor, transport.excess
         self._clock = clock or WallClock()
         self._up, self._down = Line(speed.bits_per_s), Line(speed.bits_per_s)
         self._leaving: defaultdict[int, deque[float]] = defaultdict(deque)  # peer -> when its messages have left
         self._refused: set[int] = set()  # peers for whom too many messages wait for the up-link
-        self._coming: list[tuple[float, int, Envelope]] = []  # a heap: when it comes, a number, what
-        self._through: deque[tuple[float, Envelope]] = deque()  # when the down-link is through with it
+        self._coming: list[tuple[float, int, Arrival]] = []  # a heap: when it comes, a number, what
+        self._through: deque[tuple[float, Arrival]] = deque()  # when the down-link is through with it
         self._number = itertools.count()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._transport, name)  # what only some transports have
 
     @property
     def address(self) -> str:
@@ -90,9 +87,9 @@ class LimitedTransport:
     def forget(self, rank: int) -> None:
         self._leaving.pop(rank, None)
         self._refused.discard(rank)
-        self._coming = [each for each in self._coming if each[2].sender != rank]
+        self._coming = [each for each in self._coming if each[2][0] != rank]
         heapq.heapify(self._coming)
-        self._through = deque(each for each in self._through if each[1].sender != rank)
+        self._through = deque(each for each in self._through if each[1][0] != rank)
         self._transport.forget(rank)
 
     def send(self, to: int, frames: Sequence[bytes]) -> bool:
@@ -101,7 +98,7 @@ class LimitedTransport:
         now, leaving = self._clock.now(), self._leaving[to]
         while leaving and leaving[0] <= now:
             leaving.popleft()
-        if len(leaving) >= ROOM:
+        if len(leaving) >= PEER_QUEUE:
             self._refused.add(to)
             return False
         free_s = self._up.free_s
@@ -112,14 +109,14 @@ class LimitedTransport:
         leaving.append(leaves_s)
         return True
 
-    def receive(self, timeout_s: float | None) -> list[Envelope]:
+    def receive(self, timeout_s: float | None) -> list[Arrival]:
         now = self._clock.now()
         arrived = []
-        for envelope in self._transport.receive(self._patience_s(now, timeout_s)):
-            if envelope.sender == SUPERVISOR or not envelope.frames or len(envelope.frames[0]) != _TIME.size:
-                arrived.append(envelope)  # of another worker: it was not sent by such a transport, and is refused later
+        for sender, frames in self._transport.receive(self._patience_s(now, timeout_s)):
+            if sender == SUPERVISOR or not frames or len(frames[0]) != _TIME.size:
+                arrived.append((sender, frames))  # of another worker: no such transport sent it, and it is refused later
             else:
-                self._expect(envelope)
+                self._expect(sender, frames)
         self._refused.clear()  # whoever sends is about to try again
         return arrived + self._delivered(self._clock.now())
 
@@ -129,17 +126,16 @@ class LimitedTransport:
     def close(self, linger_s: float = 0.0) -> None:
         self._transport.close(linger_s)
 
-    def _expect(self, envelope: Envelope) -> None:
-        stamp, *frames = envelope.frames
-        comes_s = min(_TIME.unpack(stamp)[0], self._clock.now() + LONGEST_S)  # NaN: at once
-        heapq.heappush(self._coming, (comes_s, next(self._number), Envelope(envelope.sender, frames)))
+    def _expect(self, sender: int, frames: list[bytes]) -> None:
+        comes_s = min(_TIME.unpack(frames[0])[0], self._clock.now() + LONGEST_S)  # NaN: at once
+        heapq.heappush(self._coming, (comes_s, next(self._number), (sender, frames[1:])))
 
-    def _delivered(self, now: float) -> list[Envelope]:
+    def _delivered(self, now: float) -> list[Arrival]:
         """Take what has come through the down-link by now, in the order in which it came to it."""
         while self._coming and not self._coming[0][0] > now:
-            comes_s, _, envelope = heapq.heappop(self._coming)
-            size = nbytes(envelope.frames)
-            self._through.append((self._down.take(comes_s - self._down.takes_s(size), size), envelope))
+            comes_s, _, arrival = heapq.heappop(self._coming)
+            size = nbytes(arrival[1])
+            self._through.append((self._down.take(comes_s - self._down.takes_s(size), size), arrival))
         delivered = []
         while self._through and not self._through[0][0] > now:
             delivered.append(self._through.popleft()[1])

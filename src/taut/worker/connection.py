@@ -13,7 +13,7 @@ from taut.config import WorkerEnvironment, worker_environment
 from taut.quantities import parse_link
 from taut.transport.keys import Token, WorkerKeys, read_token_file
 from taut.transport.limited import LimitedTransport
-from taut.transport.zmq.transport import ZmqTransport
+from taut.transport.transport import transport_of
 from taut.worker.announcer import Announcer
 from taut.worker.comm.comm_thread import CommThread
 from taut.worker.time_split import Stopwatch
@@ -59,19 +59,15 @@ class SocketConnector(Connector):
 
     def _open(self, supervisor: str) -> None:
         self._keys = WorkerKeys.generate()
-        self._transport = ZmqTransport(
-            self._keys,
-            bind=self._environment.bind,
-            advertise=self._environment.advertise,
-            supervisor=(supervisor, self._token),
-        )
+        given, transport = self._environment, transport_of(supervisor)
+        self._transport = transport.connect(self._keys, given.bind, given.advertise, (supervisor, self._token))
         self.address, self.public_key = self._transport.address, self._keys.public_key
 
     def renew(self) -> None:
         # Peers tell workers apart by their keys, and what the former one sent may still be under way: hence new ones.
         former = self._keys
-        self._open(self._transport.supervisor_address)
-        self._transport.known_as(former)
+        self._open(self._transport.supervisor.address or self._environment.supervisor)
+        self._transport.supervisor.known_as(former)
 
     def limit(self, node: CommThread, link: str) -> None:
         node.transport = LimitedTransport(node.transport, parse_link(link))

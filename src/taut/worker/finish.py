@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 import numpy as np
 
 from taut.codecs import sketch
+from taut.core.files import write_atomically
 from taut.core.messages import UPLOAD_NBYTES, Digest, Statistics, Upload
 from taut.errors import MalformedMessage, Misuse, ReplicasDiffer, RunFailed
 from taut.strategies.allreduce.final_average import FinalAverage
-from taut.strategies.api import Draining, Finished, Heard, Local, MethodEvent, Placed, Tell
+from taut.strategies.api import Draining, Finished, Local, MethodEvent, Placed, Tell
 from taut.strategies.compatibility import default_finish
 from taut.strategies.registry import Choice
 from taut.topologies.shapes.basic import Complete
@@ -27,7 +28,7 @@ from taut.worker.model.vector_views import Weights
 from taut.worker.validation import Validation
 
 
-class Averaged:
+class Averaged(Local):
     """What is averaged: the weights, and before a phase in which all must take the same steps the moments, too."""
 
     def __init__(self, replica: Replica, moments: Moments | None = None) -> None:
@@ -60,7 +61,7 @@ class Settler:
         self.finished = False
         place = node.place(Complete(), self.stage.phase)
         self._version = place.version
-        self.state = self.method.start(place, cast(Local, local))  # it reads and writes x, no more
+        self.state = self.method.start(place, local)
 
     def run(self, idle: Callable[[], None]) -> None:
         """Returns when this replica is the mean."""
@@ -83,15 +84,15 @@ class Settler:
         while self.stage.settling_mail:
             item = self.stage.take_settling_mail()
             try:
-                self._tell(Heard(item.sender, item.note, item.payload))
+                self._tell(item)
             except MalformedMessage as error:
                 self.node.refusals.add(item.sender, str(error))
 
     def _tell(self, event: MethodEvent) -> None:
         for action in self.method.on(self.state, event, self.node.clock.now()):
             match action:
-                case Tell(to, note, payload):
-                    self.node.post(to, note, payload, self.stage)
+                case Tell():
+                    self.node.post(action, self.stage)
                 case Finished():
                     self.finished = True
 
@@ -220,11 +221,9 @@ def finish_policy(settings: Mapping[str, Any], last: Choice, validation: Validat
 
 def save_here(replica: Replica, name: str) -> Path:
     """The model as this worker has it, under this name in the present folder."""
-    from safetensors.torch import save_file
+    from safetensors.torch import save
 
     replica.settle()
     path = Path(name).absolute()
-    temporary = path.with_suffix(".part")
-    save_file(replica.arena.state_dict(), temporary)
-    temporary.replace(path)
+    write_atomically(path, save(replica.arena.state_dict()))
     return path

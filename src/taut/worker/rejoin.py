@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from taut.core.events import Include
-from taut.core.messages import Lease, Statistics
+from taut.core.messages import TIME_PARTS, Lease, Statistics
 from taut.errors import GivenUp, MalformedMessage
 from taut.strategies.broadcast.state import BroadcastState
 from taut.worker.data.batches import BatchPlan, LeaseSource
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from taut.worker.data.leases import SupervisorLeases
     from taut.worker.session import WorkerSession
 
-SPENT = ("steps", "samples", "wall_s", "compute_s", "encode_s", "send_s", "wait_s", "merge_s", "data_s")
+SPENT = ("steps", "samples", "wall_s", *(f"{part}_s" for part in TIME_PARTS))
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,7 @@ import time
 from dataclasses import dataclass, field
 
 from taut.core.clock import Clock, MonotonicClock
-
-KINDS = ("compute", "encode", "send", "wait", "merge", "data")
+from taut.core.messages import TIME_PARTS
 
 
 @dataclass
@@ -26,7 +25,7 @@ class Stopwatch:
     """
 
     clock: Clock = field(default_factory=MonotonicClock)
-    seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(KINDS, 0.0))
+    seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(TIME_PARTS, 0.0))
 
     def __post_init__(self) -> None:
         self.restart()

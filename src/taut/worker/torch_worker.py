@@ -41,6 +41,8 @@ class TorchWorker:
     of this worker's replica.
     """
 
+    _closed = True  # until it is made
+
     def __init__(
         self,
         model: nn.Module,
@@ -85,7 +87,7 @@ class TorchWorker:
 
     def _keep(self, seat: WorkerSession, also: Mapping[str, Any]) -> Checkpointer | None:
         """Where the run has checkpoints, or continues one."""
-        settings = getattr(seat, "settings", {})
+        settings = seat.settings
         folder, resumed = settings.get("checkpoints"), settings.get("resume")
         if not folder and not resumed:
             return None
@@ -460,5 +462,5 @@ class TorchWorker:
             self._seat.leave(self._dealer.progress)
 
     def __del__(self) -> None:
-        if not getattr(self, "_closed", True) and self._seat is not None:
+        if not self._closed and self._seat is not None:
             warnings.warn("a taut worker was dropped without close()", ResourceWarning, stacklevel=1)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from taut.core.events import Arrived, Deliver, PeerJoined, Post, Send
+from taut.core.events import Arrived, Heard, PeerJoined, Send, Tell
 from taut.core.messages import Note, Receipt
 from taut.strategies.delivery.channels import Channels
 from taut.supervisor.run.admission import Admission
@@ -59,7 +59,7 @@ def test_what_was_posted_before_a_mark_is_received_though_more_follows() -> None
     delivered = []
 
     def post(number: int) -> list[Send]:
-        return [one for one in channels.on(mine, Post(1, Note("n", number), b""), 0.0) if isinstance(one, Send)]
+        return [one for one in channels.on(mine, Tell(1, Note("n", number), b""), 0.0) if isinstance(one, Send)]
 
     under_way = post(0) + post(1)
     marks = mine.posted()
@@ -68,7 +68,7 @@ def test_what_was_posted_before_a_mark_is_received_though_more_follows() -> None
         under_way += post(number)
         sent = under_way.pop(0)
         actions = channels.on(theirs, Arrived(0, sent.message, [bytes(each) for each in sent.payloads]), 0.0)
-        delivered += [one.note.round for one in actions if isinstance(one, Deliver)]
+        delivered += [one.note.round for one in actions if isinstance(one, Heard)]
         channels.on(mine, Arrived(1, Receipt(len(delivered)), []), 0.0)
         assert not mine.settled()
     assert delivered == [0, 1, 2, 3] and mine.received(marks) and not mine.received(mine.posted())

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from taut.core.events import Deliver
 from taut.core.messages import Note
 from taut.errors import MalformedMessage
 from taut.strategies.allreduce.final_model import KIND
@@ -49,7 +48,7 @@ def hand_forged(world: MethodWorld, victims: range) -> int:
 def heard(sender: int):
     from taut.strategies.api import Heard
 
-    item = Deliver(sender, Note(KIND), FORGED.tobytes())
+    item = Heard(sender, Note(KIND), FORGED.tobytes())
     return Heard(item.sender, item.note, item.payload)
 
 

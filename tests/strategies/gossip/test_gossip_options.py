@@ -115,7 +115,7 @@ def test_two_momenta_are_refused(settings: dict[str, object]) -> None:
         ("dpsgd:mixing=metro", "mixing=metro: expected one of metropolis, uniform"),
         ("dpsgd:momentum=local", "momentum=local: expected one of none, quasi-global"),
         ("dpsgd:mu=1", "mu=1.0: expected a number above 0 and up to 0.9999"),
-        ("dpsgd:tracking=perhaps", "true or false"),
+        ("dpsgd:tracking=perhaps", "yes or no"),
         ("sgp:overlap=-1", "overlap=-1: expected a whole number of at least 0"),
         ("adpsgd:every=0", "every=0: expected a whole number of at least 1"),
         ("choco:density=0.1", "strategy choco with 'density': expected gamma"),

@@ -25,7 +25,7 @@ from taut.strategies.probing.link_measurement import (
 )
 from taut.strategies.probing.probe_method import MOST_CODECS, Probing
 from taut.strategies.probing.probe_state import CodecFigures, ProbeState
-from taut.strategies.registry import INTERNAL, REGISTRY, parse
+from taut.strategies.registry import REGISTRY, parse
 from taut.testing.checks.method_check import check_method
 from taut.testing.worlds.method_actor import Actor
 from taut.testing.worlds.method_world import MethodWorld
@@ -221,7 +221,7 @@ def test_figures_fit_into_the_statistics() -> None:
 
 
 def test_it_is_chosen_by_a_command_not_by_users() -> None:
-    assert "probe" in INTERNAL and "probe" not in REGISTRY
+    assert parse("probe").name == "probe" and "probe" not in list(REGISTRY)
     assert parse("probe:steps=5").method() == Probing(steps=5)
     with pytest.raises(Misuse, match="steps=0"):
         parse("probe:steps=0")

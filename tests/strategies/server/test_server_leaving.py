@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from taut.core.events import Deliver, Ended
+from taut.core.events import Ended, Heard
 from taut.strategies.api import Draining, Leaving
 from taut.strategies.server.server import Server
 from taut.strategies.server.shard import Shard
@@ -32,7 +32,7 @@ class Leavers(MethodWorld):
     def __init__(self, method: Server, workers: int, seed: int) -> None:
         zeros = [np.zeros(SIZE, np.float32) for _ in range(workers)]
         super().__init__(method, zeros, topology="star", seed=seed, step=add_own)
-        self.leaving: dict[int, list[Deliver] | None] = {}  # who leaves, and its last posts that are waited for
+        self.leaving: dict[int, list[Heard] | None] = {}  # who leaves, and its last posts that are waited for
         self.rounds: dict[int, int] = {}
         self.made: dict[int, int] = {}
 

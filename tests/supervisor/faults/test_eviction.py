@@ -16,9 +16,9 @@ from taut.supervisor.control import Control, RevokeToken
 from taut.supervisor.run.admission import MOST_FRUITLESS
 from taut.supervisor.run.cluster import Cluster
 from taut.supervisor.storage.snapshot import keep, recall
+from taut.transport.access import AccessControl
 from taut.transport.framing import encode
 from taut.transport.keys import RunKeys
-from taut.transport.zmq.access import AccessControl
 
 DETECTION_S = 8.0  # after a while of regular beats
 

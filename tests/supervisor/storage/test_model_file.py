@@ -91,7 +91,7 @@ def test_an_older_model_stays_when_the_new_one_cannot_be_written(tmp_path: Path,
     def full(descriptor: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(model_file.os, "fsync", full)
+    monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(StorageFailed, match="No space left"):
         write_model(tmp_path, save({"other": torch.zeros(1)}))
     assert load_file(tmp_path / "model.safetensors").keys() == TENSORS.keys()

@@ -91,7 +91,7 @@ def test_half_a_file_never_takes_the_name(end: str, tmp_path: Path) -> None:
     order = {"path": str(path), "nbytes": nbytes, "digest_nbytes": DIGEST_NBYTES, "within_s": None}
     written = json.dumps(order).encode()
     with subprocess.Popen(
-        [sys.executable, "-I", "-S", PROGRAM], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        [sys.executable, "-I", "-S", "-c", PROGRAM], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as program:
         assert program.stdin is not None
         program.stdin.write(len(written).to_bytes(8, "little") + written + bytes(nbytes - 1))

@@ -12,11 +12,11 @@ from taut.errors import SupervisorLost
 from taut.strategies.broadcast.asynchronous import Asynchronous
 from taut.testing import FakeClock
 from taut.transport.framing import decode, encode
-from taut.transport.transport import Envelope
+from taut.transport.transport import Transport
 from taut.worker.comm.comm_thread import CommThread
 
 
-class Deaf:
+class Deaf(Transport):
     """A transport whose supervisor takes nothing."""
 
     address = "memory://deaf"
@@ -31,7 +31,7 @@ class Deaf:
     def send(self, to: int, frames: Sequence[bytes]) -> bool:
         return False
 
-    def receive(self, timeout_s: float | None) -> list[Envelope]:
+    def receive(self, timeout_s: float | None) -> list[tuple[int, list[bytes]]]:
         self.woken.wait(timeout_s)
         self.woken.clear()
         return []
@@ -85,14 +85,14 @@ class Heard(Deaf):
     def __init__(self) -> None:
         super().__init__()
         self.sent: list[object] = []
-        self.arriving: list[Envelope] = []
+        self.arriving: list[tuple[int, list[bytes]]] = []
 
     def send(self, to: int, frames: Sequence[bytes]) -> bool:
         message, _ = decode(list(frames), WorkerMessage)
         self.sent += [] if isinstance(message, Heartbeat) else [message]
         return True
 
-    def receive(self, timeout_s: float | None) -> list[Envelope]:
+    def receive(self, timeout_s: float | None) -> list[tuple[int, list[bytes]]]:
         arrived, self.arriving = self.arriving, []
         return arrived
 
@@ -105,7 +105,7 @@ def test_a_worker_says_where_it_stands_once_for_each_loss_whichever_pulse_tells_
 
     def answers(*pulses: Pulse) -> int:
         transport.sent.clear()
-        transport.arriving += [Envelope(SUPERVISOR, encode(pulse, ())) for pulse in pulses]
+        transport.arriving += [(SUPERVISOR, encode(pulse, ())) for pulse in pulses]
         node.work(0.0)
         return sum(isinstance(message, Returned) for message in transport.sent)
 

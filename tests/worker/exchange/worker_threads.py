@@ -20,6 +20,7 @@ class ThreadSeat:
     seed, stopping, leaving, score = 0, False, False, None
     talk: Any
     phases: Any
+    settings: dict[str, Any] = {}  # noqa: RUF012
 
     def __init__(self, node: CommThread, arena: FlatParams) -> None:
         self.node, self.arena, self.watch, self.leases = node, arena, Stopwatch(), OwnLeases()

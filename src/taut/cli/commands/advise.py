@@ -8,26 +8,13 @@ from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
 from rich.console import Console
 
 from taut.cli.commands.probe import OUT, ProbeDisplay, probe_here, show_probe
 from taut.cli.launch import check_script
-from taut.cli.options import (
-    OUTPUT,
-    RUN,
-    Config,
-    Json,
-    Quiet,
-    RunsDir,
-    Script,
-    ScriptArgs,
-    Workers,
-    notes,
-    print_json,
-    results,
-)
-from taut.cli.tables import fitting_table, print_item
+from taut.cli.options import Given, Json, Quiet, Script, ScriptArgs, output_flag, run_flag, with_flags
+from taut.cli.output.console import notes, print_json, results
+from taut.cli.output.tables import fitting_table, print_item
 from taut.errors import Misuse, RunFailed
 
 if TYPE_CHECKING:
@@ -45,22 +32,18 @@ if TYPE_CHECKING:
 VERIFIED = 2  # so many of the best are run
 
 
+@with_flags("workers top verify seconds runs_dir config")
 def advise(
     *,
     script: Script,
     args: ScriptArgs = None,
     probe: Annotated[
-        Path | None,
-        typer.Option(help="What `taut probe` wrote; without it, this machine is probed first.", rich_help_panel=RUN),
+        Path | None, run_flag(help="What `taut probe` wrote; without it, this machine is probed first.")
     ] = None,
-    workers: Workers = None,
-    top: Annotated[int, typer.Option(help="How many to show.", rich_help_panel=OUTPUT)] = 5,
-    verify: Annotated[
-        bool, typer.Option("--verify", help="Run the best two briefly here, and compare.", rich_help_panel=RUN)
-    ] = False,
-    seconds: Annotated[float, typer.Option(help="Of each run that verifies.", rich_help_panel=RUN)] = 20.0,
-    runs_dir: RunsDir = None,
-    config: Config = None,
+    given: Given,
+    top: Annotated[int, output_flag(help="How many to show.")] = 5,
+    verify: Annotated[bool, run_flag("--verify", help="Run the best two briefly here, and compare.")] = False,
+    seconds: Annotated[float, run_flag(help="Of each run that verifies.")] = 20.0,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -75,8 +58,8 @@ def advise(
     from taut.config import costs_file
     from taut.simulator.models.cost_file import known_costs
 
-    found = _probe(probe, script, args or [], workers, runs_dir=runs_dir, config=config, quiet=quiet or as_json)
-    count = workers or len(found.workers)
+    found = _probe(probe, script, args or [], given, quiet=quiet or as_json)
+    count = given.flags["workers"] or len(found.workers)
     _check(found, count, verify)
     beside = (probe or OUT).with_suffix(".predictions.json")
     known = known_costs(costs_file())
@@ -91,22 +74,12 @@ def advise(
         show_report(results(), report, top)
 
 
-def _probe(
-    path: Path | None,
-    script: Path,
-    args: list[str],
-    workers: int | None,
-    *,
-    runs_dir: str | None,
-    config: Path | None,
-    quiet: bool,
-) -> Probe:
+def _probe(path: Path | None, script: Path, args: list[str], given: Given, *, quiet: bool) -> Probe:
     from taut.adviser.record import read_probe, write_probe
 
     if path is not None:
         return read_probe(path)
-    flags = {"workers": workers, "runs_dir": runs_dir}
-    found = probe_here(script, args, flags, ProbeDisplay(notes(), quiet=quiet), config=config, steps=40)
+    found = probe_here(script, args, given, ProbeDisplay(notes(), quiet=quiet), steps=40)
     write_probe(OUT, found)
     if not quiet:
         show_probe(notes(), found)
@@ -175,7 +148,7 @@ def _verify(
 
 
 def show_report(console: Console, report: Report, top: int) -> None:
-    """A table of the best, the reasons, and what to type."""
+    """Print a table of the best, the reasons, and what to type."""
     from taut.adviser.reasons import quality, reasons
 
     rows = [_row(report, prediction) for prediction in report.advice.ranked[:top]]
@@ -199,7 +172,6 @@ def show_report(console: Console, report: Report, top: int) -> None:
 
 
 def _row(report: Report, prediction: Prediction) -> dict[str, str]:
-    from taut.adviser.candidates import MEANING
     from taut.adviser.reasons import percent, quantity
 
     figures = prediction.figures
@@ -211,7 +183,7 @@ def _row(report: Report, prediction: Prediction) -> dict[str, str]:
         "sent/step": quantity(figures.bytes_per_step, "B"),
         "waits": percent(figures.wait_share),
         "late": f"{figures.staleness:.1f}",
-        "shares": MEANING[prediction.candidate.completeness],
+        "shares": prediction.candidate.completeness.meaning,
     }
 
 
@@ -225,7 +197,7 @@ def _columns() -> list[Column]:
 
 
 def verified_text(one: Verified) -> str:
-    """Prediction against reality, in a line."""
+    """Compare prediction and measurement in one line."""
     from taut.adviser.reasons import quantity
 
     return (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,14 +13,15 @@ from typer.core import TyperCommand
 
 from taut.cli.completion import complete_codec
 from taut.cli.launch import check_script
-from taut.cli.options import OUTPUT, Json, notes, print_json, results
+from taut.cli.options import Json, output_flag
+from taut.cli.output.console import notes, print_json, results
 from taut.errors import Misuse
 
 if TYPE_CHECKING:
-    from taut.cli.codec_streams import Progress
-    from taut.cli.codec_tables import Listed
+    from taut.cli.codec_measurement import Progress
+    from taut.cli.output.codec_tables import Listed
 
-MEASURING = "What is measured"
+measuring_flag = partial(typer.Option, rich_help_panel="What is measured")
 LEAST, MOST = 64, 1 << 28  # elements
 CHECKPOINT = ".safetensors"
 
@@ -37,7 +39,7 @@ class CodecsCommand(TyperCommand):
 
 
 def _script_at(args: Sequence[str]) -> int:
-    """Where the script stands; at the end where there is none."""
+    """Return the index of the script among the arguments; their number where there is none."""
     return next((at for at, word in enumerate(args) if _is_script(word)), len(args))
 
 
@@ -57,39 +59,25 @@ def codecs(
         ),
     ] = None,
     only: Annotated[
-        str | None,
-        typer.Option(
-            help="These alone, as in --only topk,int8.", autocompletion=complete_codec, rich_help_panel=MEASURING
-        ),
+        str | None, measuring_flag(help="These alone, as in --only topk,int8.", autocompletion=complete_codec)
     ] = None,
     checkpoint: Annotated[
         list[Path] | None,
-        typer.Option(
+        measuring_flag(
             help="Measure on the update in this safetensors file: its gradients or moments, else its weights. "
-            "Given twice: on the difference.",
-            rich_help_panel=MEASURING,
+            "Given twice: on the difference."
         ),
     ] = None,
     size: Annotated[
-        str | None,
-        typer.Option(
-            help="Elements of the made-up update, or at most of your own: 25M, 100k.", rich_help_panel=MEASURING
-        ),
+        str | None, measuring_flag(help="Elements of the made-up update, or at most of your own: 25M, 100k.")
     ] = None,
-    steps: Annotated[int, typer.Option(help="Of SCRIPT.", rich_help_panel=MEASURING)] = 30,
+    steps: Annotated[int, measuring_flag(help="Of SCRIPT.")] = 30,
     measure: Annotated[
-        bool,
-        typer.Option(
-            "--measure",
-            help="Keep what codecs cost here for `taut simulate` and `taut advise`.",
-            rich_help_panel=MEASURING,
-        ),
+        bool, measuring_flag("--measure", help="Keep what codecs cost here for `taut simulate` and `taut advise`.")
     ] = False,
-    no_measure: Annotated[
-        bool, typer.Option("--no-measure", help="Only what codecs say of themselves.", rich_help_panel=MEASURING)
-    ] = False,
+    no_measure: Annotated[bool, measuring_flag("--no-measure", help="Only what codecs say of themselves.")] = False,
     as_json: Json = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.", rich_help_panel=OUTPUT)] = False,
+    quiet: Annotated[bool, output_flag("--quiet", "-q", help="No progress.")] = False,
 ) -> None:
     """List the codecs, with bits, error and speed as measured on this machine; or tell all about one.
 
@@ -106,7 +94,7 @@ def codecs(
     on, rows, kept = "", _unmeasured(specs), None
     with _progress(quiet or as_json) as progress:
         if measure:
-            from taut.cli.codec_costs import keep
+            from taut.cli.codec_measurement import keep
 
             on, rows, kept = keep(specs, elements, progress)
         elif not no_measure:
@@ -120,7 +108,7 @@ def codecs(
 
 
 def chosen(given: Sequence[str], only: str | None) -> list[str]:
-    """The codecs to speak of, each checked: all of them where none is named."""
+    """Return the codecs that were named, each checked; all codecs where none was named."""
     from taut.codecs import REGISTRY, parse
     from taut.comparison.runs.listing import split_all
 
@@ -133,7 +121,8 @@ def chosen(given: Sequence[str], only: str | None) -> list[str]:
 
 
 def parse_size(text: str) -> int:
-    """
+    """Read a number of elements.
+
     >>> parse_size("25M"), parse_size("1.5k"), parse_size("65536")
     (25000000, 1500, 65536)
     """
@@ -168,7 +157,7 @@ def _check(script: Path | None, files: Sequence[Path], measure: bool, no_measure
 
 
 def _unmeasured(specs: Sequence[str]) -> list[Listed]:
-    from taut.cli.codec_tables import listed
+    from taut.cli.output.codec_tables import listed
 
     return listed(specs, (), None)
 
@@ -183,9 +172,9 @@ def _measure(
     steps: int,
     progress: Progress,
 ) -> tuple[str, list[Listed]]:
-    """On what, and the codecs with their figures. Dense is always measured: others are held against it."""
-    from taut.cli.codec_streams import MADE_UP, MOST_OWN, on_checkpoints, on_made_up, on_script, with_dense
-    from taut.cli.codec_tables import listed
+    """Return what the codecs were measured on, and the codecs with their figures."""
+    from taut.cli.codec_measurement import MADE_UP, MOST_OWN, on_checkpoints, on_made_up, on_script, with_dense
+    from taut.cli.output.codec_tables import listed
 
     wanted = with_dense(specs)
     if script is not None:
@@ -198,14 +187,14 @@ def _measure(
 
 
 def _record(on: str, rows: Sequence[Listed]) -> dict[str, Any]:
-    from taut.cli.codec_tables import record
+    from taut.cli.output.codec_tables import record
     from taut.simulator.models.cost_file import origin
 
     return {"measured_on": on or None, "machine": origin() if on else None, "codecs": [record(row) for row in rows]}
 
 
 def _show(rows: Sequence[Listed], on: str, *, alone: bool) -> None:
-    from taut.cli.codec_tables import MEASURED_LEGEND, STATED_LEGEND, measured_table, show_one, stated_table
+    from taut.cli.output.codec_tables import MEASURED_LEGEND, STATED_LEGEND, measured_table, show_one, stated_table
 
     console = results()
     if alone:

@@ -13,24 +13,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from taut.cli.compare_scenario import flags_of, simulated_job
+from taut.cli.commands.compare_scenario import simulated_job
 from taut.cli.completion import complete_codec, complete_strategy, complete_topology
 from taut.cli.launch import check_script
-from taut.cli.machines import (
-    CostsFile,
-    FailAt,
-    JoinAt,
-    Link,
-    Machines,
-    PauseAt,
-    PerHost,
-    SharedLink,
-    Speed,
-    Spread,
-    Step,
-    Straggler,
-)
-from taut.cli.options import OUTPUT, RUN, Config, Finish, Json, Quiet, ScriptArgs, Threads, notes, print_json, results
+from taut.cli.machines import Machines
+from taut.cli.options import Given, Json, Quiet, ScriptArgs, output_flag, run_flag, with_flags
+from taut.cli.output.console import notes, print_json, results
 from taut.early_sigint import INTERRUPTED
 from taut.errors import Misuse
 
@@ -41,86 +29,44 @@ if TYPE_CHECKING:
     from taut.comparison.runs.record import RunRecord
 
 Choices = list[str] | None
-Strategies = Annotated[
-    list[str],
-    typer.Option(
-        help="As in sync,ssp:3,async; may be repeated.",
-        autocompletion=complete_strategy,
-        rich_help_panel=RUN,
-        show_default=False,
-    ),
-]
-Codecs = Annotated[
-    Choices,
-    typer.Option(
-        help="As in dense,threshold; default: the strategy's own.", autocompletion=complete_codec, rich_help_panel=RUN
-    ),
-]
-Topologies = Annotated[
-    Choices,
-    typer.Option(
-        help="As in ring,torus; default: the strategy's own.", autocompletion=complete_topology, rich_help_panel=RUN
-    ),
-]
-Counts = Annotated[Choices, typer.Option("--workers", "-n", help="As in 4,8,16; default: 4.", rich_help_panel=RUN)]
-Seeds = Annotated[int, typer.Option(help="Every run so many times: seeds 0, 1, ...", rich_help_panel=RUN)]
-Target = Annotated[
-    str | None,
-    typer.Option(help="Quality to be reached: 0.95 (score, or loss where there is none), loss=0.1.", rich_help_panel=RUN),
-]
-Simulate = Annotated[
-    bool,
-    typer.Option("--simulate/--real", help="In virtual time, or with taut run on this machine.", rich_help_panel=RUN),
-]
-TimingOnly = Annotated[
-    bool, typer.Option("--timing-only", help="With --simulate: nothing is trained.", rich_help_panel=RUN)
-]
-Steps = Annotated[int | None, typer.Option(help="With --simulate: per worker.", rich_help_panel=RUN)]
-Parameters = Annotated[int | None, typer.Option(help="Of the model, for --timing-only.", rich_help_panel=RUN)]
-TimeLimit = Annotated[
-    float | None, typer.Option(help="With --real: seconds after which a run is stopped.", rich_help_panel=RUN)
-]
-Out = Annotated[Path | None, typer.Option(help="Folder; default: taut-compare/SCRIPT.", rich_help_panel=OUTPUT)]
-Resume = Annotated[
-    bool,
-    typer.Option("--resume/--again", help="Keep finished runs of the folder, or make all again.", rich_help_panel=OUTPUT),
-]
-KeepModels = Annotated[bool, typer.Option("--keep-models", help="Of real runs.", rich_help_panel=OUTPUT)]
-JobScript = Annotated[str, typer.Argument(metavar="SCRIPT", help="The training script.", show_default=False)]
 
 
+@with_flags(
+    "finish target simulate timing_only steps parameters threads time_limit machines out resume keep_models config"
+)
 def compare(
     *,
-    script: JobScript,
+    script: Annotated[str, typer.Argument(metavar="SCRIPT", help="The training script.", show_default=False)],
     args: ScriptArgs = None,
-    strategies: Strategies,
-    codecs: Codecs = None,
-    topologies: Topologies = None,
-    workers: Counts = None,
-    seeds: Seeds = 3,
-    finish: Finish = None,
-    target: Target = None,
-    simulate: Simulate = False,
-    timing_only: TimingOnly = False,
-    steps: Steps = None,
-    parameters: Parameters = None,
-    threads: Threads = None,
-    time_limit: TimeLimit = None,
-    link: Link = None,
-    shared: SharedLink = None,
-    per_host: PerHost = 1,
-    step: Step = None,
-    speed: Speed = None,
-    spread: Spread = 0.0,
-    straggler: Straggler = None,
-    fail: FailAt = None,
-    pause: PauseAt = None,
-    join: JoinAt = None,
-    costs: CostsFile = None,
-    out: Out = None,
-    resume: Resume = True,
-    keep_models: KeepModels = False,
-    config: Config = None,
+    strategies: Annotated[
+        list[str],
+        run_flag(help="As in sync,ssp:3,async; may be repeated.", autocompletion=complete_strategy, show_default=False),
+    ],
+    codecs: Annotated[
+        Choices, run_flag(help="As in dense,threshold; default: the strategy's own.", autocompletion=complete_codec)
+    ] = None,
+    topologies: Annotated[
+        Choices, run_flag(help="As in ring,torus; default: the strategy's own.", autocompletion=complete_topology)
+    ] = None,
+    workers: Annotated[Choices, run_flag("--workers", "-n", help="As in 4,8,16; default: 4.")] = None,
+    seeds: Annotated[int, run_flag(help="Every run so many times: seeds 0, 1, ...")] = 3,
+    given: Given,
+    target: Annotated[
+        str | None, run_flag(help="Quality to be reached: 0.95 (score, or loss where there is none), loss=0.1.")
+    ] = None,
+    simulate: Annotated[
+        bool, run_flag("--simulate/--real", help="In virtual time, or with taut run on this machine.")
+    ] = False,
+    timing_only: Annotated[bool, run_flag("--timing-only", help="With --simulate: nothing is trained.")] = False,
+    steps: Annotated[int | None, run_flag(help="With --simulate: per worker.")] = None,
+    parameters: Annotated[int | None, run_flag(help="Of the model, for --timing-only.")] = None,
+    time_limit: Annotated[float | None, run_flag(help="With --real: seconds after which a run is stopped.")] = None,
+    machines: Machines,
+    out: Annotated[Path | None, output_flag(help="Folder; default: taut-compare/SCRIPT.")] = None,
+    resume: Annotated[
+        bool, output_flag("--resume/--again", help="Keep finished runs of the folder, or make all again.")
+    ] = True,
+    keep_models: Annotated[bool, output_flag("--keep-models", help="Of real runs.")] = False,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -132,14 +78,11 @@ def compare(
     from taut.comparison.runs.comparison import default_folder
     from taut.comparison.runs.job import Job
 
-    matrix = wanted(strategies, codecs, topologies, workers, seeds, finish, None if simulate else config, not simulate)
-    machines = Machines(
-        link, shared, per_host, step=step, speed=speed, spread=spread, straggler=straggler, fail=fail, pause=pause,
-        join=join, costs=costs,
-    )  # fmt: skip
+    threads, config = given.flags["threads"], given.config
+    matrix = wanted(strategies, codecs, topologies, workers, seeds, given, simulate)
     of_simulations = {"--timing-only": timing_only, "--steps": steps, "--parameters": parameters}
     of_real_runs = {"--time-limit": time_limit, "--threads": threads, "--config": config, "--keep-models": keep_models}
-    check_kind(simulate, of_simulations | dict.fromkeys(flags_of(machines)[::2], True), of_real_runs)
+    check_kind(simulate, of_simulations | dict.fromkeys(machines.words()[::2], True), of_real_runs)
     job = Job(Path(script), tuple(args or ()), time_limit_s=time_limit, keep_models=keep_models)
     folder = out or default_folder(job)
     silent = quiet or as_json
@@ -163,11 +106,10 @@ def wanted(
     topologies: Choices,
     workers: Choices,
     seeds: int,
-    finish: str | None,
-    config: Path | None,
-    ambient: bool,
+    given: Given,
+    simulate: bool,
 ) -> Matrix:
-    """The matrix that the flags describe."""
+    """Return the matrix that the flags describe."""
     from taut.codecs.registry import REGISTRY as CODECS
     from taut.comparison.runs.listing import split_all, whole_numbers
     from taut.comparison.runs.matrix import expand
@@ -182,9 +124,9 @@ def wanted(
         split_all(topologies or [], {*TOPOLOGIES, "edges", "file"}),
         whole_numbers(workers or ["4"], "--workers"),
         range(seeds),
-        finish,
-        config,
-        ambient,
+        given.flags["finish"],
+        None if simulate else given.config,
+        not simulate,
     )
     if not matrix.cells:
         reason = matrix.skipped[0].reason if matrix.skipped else "nothing was named"
@@ -193,7 +135,7 @@ def wanted(
 
 
 def check_kind(simulate: bool, of_simulations: Mapping[str, object], of_real_runs: Mapping[str, object]) -> None:
-    """A flag that means nothing to this kind of run is not silently dropped."""
+    """Refuse a flag that means nothing to this kind of run."""
     wrong = [flag for flag, value in (of_real_runs if simulate else of_simulations).items() if value]
     if wrong:
         beside = "--real" if simulate else "--simulate"
@@ -201,7 +143,7 @@ def check_kind(simulate: bool, of_simulations: Mapping[str, object], of_real_run
 
 
 def really(job: Job, threads: int | None, config: Path | None) -> Job:
-    """The job with the flags of ``taut run``."""
+    """Return the job with the flags of ``taut run``."""
 
     words = [
         *(["--threads", str(threads)] if threads is not None else []),
@@ -213,7 +155,8 @@ def really(job: Job, threads: int | None, config: Path | None) -> Job:
 def conducted(
     job: Job, matrix: Matrix, folder: Path, target: str | None, resume: bool, silent: bool
 ) -> tuple[Comparison, int]:
-    """All runs, and the exit code: an interrupted comparison still has a report on what there is."""
+    """Make all runs. Return the comparison and the exit code: an interrupted comparison has a report on the runs that
+    were made."""
     from taut.comparison.report.progress import Progress
     from taut.comparison.runs.comparison import Interrupted, Unwatched, conduct
 
@@ -236,7 +179,7 @@ def conducted(
 
 
 def record(made: Comparison, page: Path) -> dict[str, Any]:
-    """The one object of ``--json``."""
+    """Return the one object of ``--json``."""
     return {
         "folder": str(made.folder),
         "report": str(page),
@@ -251,8 +194,8 @@ def record(made: Comparison, page: Path) -> dict[str, Any]:
 
 
 def show(made: Comparison, page: Path) -> None:
-    """The table, as wide as the terminal lets it be, the findings, and where the report is."""
-    from taut.cli.tables import fitting_table
+    """Print the table, as wide as the terminal lets it be, the findings, and where the report is."""
+    from taut.cli.output.tables import fitting_table
     from taut.comparison.report.columns import columns
     from taut.comparison.report.files import remarks
     from taut.comparison.report.page import about

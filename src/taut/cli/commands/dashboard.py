@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperOption
 
-from taut.cli.display import Display
 from taut.cli.launch import Interrupts
-from taut.cli.options import Advertise, Config, RunName, RunsDir, notes
+from taut.cli.options import Given, RunName, with_flags
+from taut.cli.output.console import notes
+from taut.cli.output.display import Display
 from taut.cli.run_folder import find_run
-from taut.config import Settings, resolve
+from taut.config import Settings
 from taut.errors import Misuse
 from taut.specs import parse_place
 
@@ -40,8 +41,8 @@ class WithDashboard(TyperCommand):
 
 
 def with_value(args: list[str], valued: set[str]) -> list[str]:
-    """With any port where ``--dashboard`` has no value. ``valued``: the flags that take one. What follows the first word
-    that is no flag is the script's own.
+    """Add the value "any port" after a ``--dashboard`` that has none. ``valued``: the flags that take a value. Words
+    after the first that is no flag belong to the script.
 
     >>> with_value(["-n", "4", "--dashboard", "train.py", "--dashboard"], {"-n", "--dashboard"})
     ['-n', '4', '--dashboard', '0', 'train.py', '--dashboard']
@@ -57,13 +58,13 @@ def with_value(args: list[str], valued: set[str]) -> list[str]:
 
 
 def opened(settings: Settings) -> Listening | None:
-    """The socket of the dashboard that was asked for, before anything else is begun: what cannot work is said then."""
+    """Open the socket of the dashboard, if one was asked for, before anything is started: mistakes are told then."""
     return None if settings.dashboard is None else _listen(settings.dashboard, settings.advertise)
 
 
 @contextmanager
 def shown(listening: Listening | None, supervisor: Supervisor, folder: Path, display: Display) -> Iterator[None]:
-    """The run in the browser while it goes, where that was asked for."""
+    """Serve the run in the browser during the block, if that was asked for."""
     if listening is None:
         yield
         return
@@ -78,8 +79,11 @@ def shown(listening: Listening | None, supervisor: Supervisor, folder: Path, dis
         yield
 
 
+@with_flags("listen link advertise runs_dir config")
 def dashboard(
     run: RunName = "latest",
+    *,
+    given: Given,
     listen: Annotated[
         str,
         typer.Option(metavar="[HOST:]PORT", help="Where to serve it; default: any free port, for this machine alone."),
@@ -87,9 +91,6 @@ def dashboard(
     link: Annotated[
         bool, typer.Option("--link", help="Also print a link that carries the secret, on this terminal alone.")
     ] = False,
-    advertise: Advertise = None,
-    runs_dir: RunsDir = None,
-    config: Config = None,
 ) -> None:
     """Show a run in the browser, one that goes or one that is over.
 
@@ -98,7 +99,7 @@ def dashboard(
     """
     if link and not sys.stdout.isatty():
         raise Misuse("--link into a pipe or a file", "a terminal", "a secret must not end up in a log or a command line")
-    settings = resolve({"runs_dir": runs_dir, "advertise": advertise}, config_file=config)
+    settings = given.settings()
     folder = find_run(settings.runs_dir, run).summary.path
     display = Display(notes())
     running = _served_already(folder)
@@ -138,7 +139,7 @@ def _listen(place: str, advertise: str | None, flag: str = FLAG) -> Listening:
 
 
 def _served_already(folder: Path) -> str | None:
-    """The address at which a process that lives serves this run."""
+    """Return the address at which a living process serves this run; None where there is none."""
     from taut.supervisor.storage.store_reader import alive
 
     try:

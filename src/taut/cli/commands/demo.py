@@ -10,38 +10,19 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
 from rich.table import Table
 
-from taut.cli.commands.demo_comparison import LINK, SECONDS, compare_on, default_workers, finished
 from taut.cli.commands.run import LocalRun, check_start
-from taut.cli.display import Display, split_text
-from taut.cli.format import compression, scores_text, size, time_split, times, validation_record
-from taut.cli.launch import check_joined, report_failures
-from taut.cli.log import set_up_log
-from taut.cli.options import (
-    OUTPUT,
-    RUN,
-    Codec,
-    Config,
-    Finish,
-    Json,
-    Link,
-    Name,
-    Quiet,
-    RunsDir,
-    Seed,
-    Start,
-    Strategy,
-    Topology,
-    Workers,
-    notes,
-    print_json,
-    results,
-)
-from taut.config import Settings, resolve
+from taut.cli.demo.three_runs import LINK, SECONDS, compare_on, default_workers, finished
+from taut.cli.options import Given, Json, Quiet, Start, output_flag, run_flag, with_flags
+from taut.cli.output.console import notes, print_json, results, set_up_log
+from taut.cli.output.display import Display, split_text
+from taut.cli.output.format import compression, scores_text, time_shares, times, validation_record
+from taut.cli.run_end import check_joined, report_failures
+from taut.config import Settings
 from taut.core.messages import Statistics
 from taut.errors import Misuse
+from taut.quantities import size
 from taut.supervisor.metrics import cluster_rate, total
 from taut.supervisor.view import Outcome
 
@@ -65,32 +46,15 @@ class Trained:
         return cluster_rate(self.workers)
 
 
+@with_flags("workers strategy topology codec finish quick epochs seconds seed start link name runs_dir config")
 def demo(
     *,
-    workers: Workers = None,
-    strategy: Strategy = None,
-    topology: Topology = None,
-    codec: Codec = None,
-    finish: Finish = None,
-    quick: Annotated[
-        bool,
-        typer.Option("--quick", help="Train with several workers and with one, unhindered.", rich_help_panel=RUN),
-    ] = False,
-    epochs: Annotated[
-        int | None, typer.Option(help="Passes over the training samples; implies --quick.", rich_help_panel=RUN)
-    ] = None,
-    seconds: Annotated[
-        float, typer.Option(help="Length of each of the three trainings.", rich_help_panel=RUN, min=2.0, max=600.0)
-    ] = SECONDS,
-    seed: Seed = None,
+    given: Given,
+    quick: Annotated[bool, run_flag("--quick", help="Train with several workers and with one, unhindered.")] = False,
+    epochs: Annotated[int | None, run_flag(help="Passes over the training samples; implies --quick.")] = None,
+    seconds: Annotated[float, run_flag(help="Length of each of the three trainings.", min=2.0, max=600.0)] = SECONDS,
     start: Start = None,
-    link: Link = None,
-    name: Name = None,
-    runs_dir: RunsDir = None,
-    config: Config = None,
-    plot: Annotated[
-        bool, typer.Option("--plot/--no-plot", help="Draw the loss curves (PNG).", rich_help_panel=OUTPUT)
-    ] = True,
+    plot: Annotated[bool, output_flag("--plot/--no-plot", help="Draw the loss curves (PNG).")] = True,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -99,20 +63,9 @@ def demo(
     Links are limited to 100 Mbit/s, one worker is slowed down and one is killed. With --quick: several workers, then one,
     on as many samples, without any of that.
     """
-    flags = {
-        "workers": workers,
-        "strategy": strategy,
-        "topology": topology,
-        "codec": codec,
-        "finish": finish,
-        "seed": seed,
-        "link": link,
-        "name": name,
-        "runs_dir": runs_dir,
-    }
     quick = quick or epochs is not None
-    defaults = {"workers": WORKERS} if quick else {"workers": default_workers(), "link": LINK}
-    settings = resolve(flags, config_file=config, defaults=defaults).fitted()
+    defaults: dict[str, object] = {"workers": WORKERS} if quick else {"workers": default_workers(), "link": LINK}
+    settings = given.settings(**defaults).fitted()
     check_start(start)
     check_demo(EPOCHS if epochs is None else epochs)
     set_up_log(settings.log)
@@ -147,7 +100,7 @@ def train_quickly(
 
 
 def check_demo(epochs: int) -> None:
-    """What the demo needs, before anything is started."""
+    """Refuse to start the demo where a package is missing."""
     if epochs < 1:
         raise Misuse(f"--epochs = {epochs}", "at least 1")
     for module, package in (("sklearn", "scikit-learn"), ("matplotlib", "matplotlib")):
@@ -156,7 +109,7 @@ def check_demo(epochs: int) -> None:
 
 
 def train(settings: Settings, epochs: int, display: Display, start: str | None) -> Trained:
-    """One training, to its model file, and the accuracy of that file."""
+    """Train once, to a model file, and measure the accuracy of that file."""
     command = shlex.join(sys.argv)
     # The folder is known only once the run is made, and the script is told where to note its losses.
     args = ["--epochs", str(epochs), "--seed", str(settings.seed)]
@@ -193,8 +146,8 @@ def accuracy_of(model_files: Sequence[Path], seed: int) -> float:
 
 
 def draw(cluster: Trained, single: Trained, settings: Settings) -> Path:
-    """Both loss curves, into the cluster's folder."""
-    from taut.cli.plot import curve, plot_losses
+    """Draw both loss curves into the cluster's folder."""
+    from taut.cli.demo.plots import curve, plot_losses
 
     curves = {
         f"{settings.workers} workers ({settings.codec})": curve(cluster.folder),
@@ -204,7 +157,7 @@ def draw(cluster: Trained, single: Trained, settings: Settings) -> Path:
 
 
 def record(settings: Settings, epochs: int, cluster: Trained, single: Trained, picture: Path | None) -> dict[str, Any]:
-    """The one object of ``--json``."""
+    """Return the one object of ``--json``."""
     together = total(cluster.workers)
     return {
         "run": cluster.run,
@@ -224,8 +177,8 @@ def record(settings: Settings, epochs: int, cluster: Trained, single: Trained, p
         "bytes_dense": together.bytes_dense,
         "compression": compression(together),
         "staleness": together.staleness,
-        "time_split": time_split(together),
-        "time_split_single": time_split(total(single.workers)),
+        "time_split": time_shares(together),
+        "time_split_single": time_shares(total(single.workers)),
         "replicas_identical": cluster.outcome.identical,
         "validation": validation_record(cluster.outcome.validation),
         "consensus_distance": cluster.outcome.consensus,
@@ -236,7 +189,7 @@ def record(settings: Settings, epochs: int, cluster: Trained, single: Trained, p
 
 
 def show(settings: Settings, epochs: int, cluster: Trained, single: Trained, picture: Path | None) -> None:
-    """The table."""
+    """Print the table, and where model and picture are."""
     many, one = total(cluster.workers), total(single.workers)
     count = f"{settings.workers} workers" if settings.workers > 1 else "cluster of 1"
     table = Table(title=f"digits, {epochs} epochs, seed {settings.seed}", title_justify="left", box=None, pad_edge=False)

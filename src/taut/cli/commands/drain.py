@@ -8,25 +8,24 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from taut.cli.options import RUN, Config, Json, RunName, RunsDir, notes, print_json
+from taut.cli.options import Given, Json, RunName, run_flag, with_flags
+from taut.cli.output.console import notes, print_json
 from taut.cli.run_folder import find_run
-from taut.config import resolve
 from taut.errors import Misuse
 
 if TYPE_CHECKING:
     from taut.supervisor.storage.previous_run import PreviousRun
 
 
+@with_flags("runs_dir config")
 def drain(
     run: RunName,
     worker: Annotated[
         str | None, typer.Argument(metavar="[WORKER]", help="The rank of one worker; else all.", show_default=False)
     ] = None,
-    expel: Annotated[
-        bool, typer.Option("--expel", help="The worker goes at once: what it has not sent is lost.", rich_help_panel=RUN)
-    ] = False,
-    runs_dir: RunsDir = None,
-    config: Config = None,
+    expel: Annotated[bool, run_flag("--expel", help="The worker goes at once: what it has not sent is lost.")] = False,
+    *,
+    given: Given,
     as_json: Json = False,
 ) -> None:
     """End a run in order, as Ctrl-C does where it was started: workers finish their step, exchange what is left,
@@ -40,7 +39,7 @@ def drain(
     rank = None if worker is None else _rank(worker)
     if expel and rank is None:
         raise Misuse("--expel without a worker", "taut drain RUN WORKER --expel", "`taut drain RUN` ends the whole run")
-    former = going(resolve({"runs_dir": runs_dir}, config_file=config).runs_dir, run)
+    former = going(given.settings().runs_dir, run)
     by = f"{_user()} on {socket.gethostname()}"
     if rank is None:
         answer = order(former, DrainRun(f"drained by {by}"))
@@ -53,7 +52,7 @@ def drain(
 
 
 def going(runs_dir: str, name: str) -> PreviousRun:
-    """What the folder of a run that is not over says of its supervisor: where it is, and its keys."""
+    """Return the address and the keys of the supervisor of a run that is not over, from the run's folder."""
     from taut.supervisor.storage.previous_run import read_previous_run
 
     record = find_run(runs_dir, name)

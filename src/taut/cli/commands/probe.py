@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,31 +14,13 @@ from rich.table import Table
 
 from taut.cli.commands.run import LocalRun
 from taut.cli.commands.supervisor import EVERYWHERE
-from taut.cli.display import Display
-from taut.cli.launch import Ended, check_joined, check_script, conduct, report_failures
-from taut.cli.log import set_up_log
-from taut.cli.options import (
-    NETWORK,
-    OUTPUT,
-    RUN,
-    Advertise,
-    Bind,
-    Config,
-    Json,
-    Log,
-    Name,
-    Port,
-    Quiet,
-    RunsDir,
-    ScriptArgs,
-    Threads,
-    Workers,
-    notes,
-    print_json,
-    results,
-)
+from taut.cli.launch import check_script, conduct, say_how_to_join
+from taut.cli.options import Given, Json, Quiet, ScriptArgs, network_flag, output_flag, run_flag, with_flags
+from taut.cli.output.console import notes, print_json, results, set_up_log
+from taut.cli.output.display import Display
+from taut.cli.run_end import Ended, check_joined, report_failures
 from taut.cli.run_folder import new_supervisor
-from taut.config import Settings, resolve
+from taut.config import Settings
 from taut.errors import Misuse, RunFailed
 from taut.specs import did_you_mean
 from taut.supervisor.view import grouped
@@ -53,6 +35,7 @@ OUT = Path("probe.json")
 CODECS = "tether,threshold,dense"
 
 
+@with_flags("workers listen out steps codecs threads bind port advertise name runs_dir config log")
 def probe(
     *,
     script: Annotated[
@@ -60,24 +43,13 @@ def probe(
         typer.Argument(metavar="SCRIPT", help="The training script; with --listen, leave it out.", show_default=False),
     ] = None,
     args: ScriptArgs = None,
-    workers: Workers = None,
+    given: Given,
     listen: Annotated[
-        bool,
-        typer.Option(
-            "--listen", help="Between machines: wait for `taut worker --join` on each.", rich_help_panel=NETWORK
-        ),
+        bool, network_flag("--listen", help="Between machines: wait for `taut worker --join` on each.")
     ] = False,
-    out: Annotated[Path, typer.Option("--out", "-o", help="Where the result goes.", rich_help_panel=OUTPUT)] = OUT,
-    steps: Annotated[int, typer.Option(help="Steps that each worker is timed for.", rich_help_panel=RUN)] = 40,
-    codecs: Annotated[str, typer.Option(help="Codecs that are watched, five at most.", rich_help_panel=RUN)] = CODECS,
-    threads: Threads = None,
-    bind: Bind = None,
-    port: Port = None,
-    advertise: Advertise = None,
-    name: Name = None,
-    runs_dir: RunsDir = None,
-    config: Config = None,
-    log: Log = None,
+    out: Annotated[Path, output_flag("--out", "-o", help="Where the result goes.")] = OUT,
+    steps: Annotated[int, run_flag(help="Steps that each worker is timed for.")] = 40,
+    codecs: Annotated[str, run_flag(help="Codecs that are watched, five at most.")] = CODECS,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -86,16 +58,6 @@ def probe(
     Workers train alone for a few dozen steps, then their links are measured one at a time. Without --listen
     all of them are on this machine. It takes about half a minute; nothing of the training is kept.
     """
-    flags = {
-        "workers": workers,
-        "threads": threads,
-        "bind": bind,
-        "port": port,
-        "advertise": advertise,
-        "name": name,
-        "runs_dir": runs_dir,
-        "log": log,
-    }
     if listen == (script is not None):
         raise Misuse(
             f"--listen with {script}" if script else "no SCRIPT",
@@ -104,9 +66,9 @@ def probe(
         )
     display = ProbeDisplay(notes(), quiet=quiet or as_json)
     if script is not None:
-        found = probe_here(script, args or [], flags, display, config=config, steps=steps, codecs=codecs)
+        found = probe_here(script, args or [], given, display, steps=steps, codecs=codecs)
     else:
-        found = _probe_there(flags, display, config=config, steps=steps, codecs=codecs)
+        found = _probe_there(given, display, steps=steps, codecs=codecs)
     from taut.adviser.record import write_probe
 
     write_probe(out, found)
@@ -118,7 +80,7 @@ def probe(
 
 
 def watched_codecs(written: str) -> str:
-    """Codecs by name, as the probe's method takes them.
+    """Check names of codecs, and write them as the probe's strategy takes them.
 
     >>> watched_codecs("int8, topk")
     'int8+topk'
@@ -133,17 +95,16 @@ def watched_codecs(written: str) -> str:
     return "+".join(names)
 
 
-def probe_settings(
-    flags: Mapping[str, object], config: Path | None, steps: int, codecs: str, **defaults: object
-) -> Settings:
-    """A run whose strategy is the probe: neither the environment nor a settings file can say otherwise."""
+def probe_settings(given: Given, steps: int, codecs: str, **defaults: object) -> Settings:
+    """Resolve the settings of a run whose strategy is the probe: neither the environment nor a settings file can change
+    that."""
     fixed = {
         "strategy": f"probe:steps={steps},watch={watched_codecs(codecs)}",
         "topology": "complete",
         "codec": "dense",
         "finish": "any",
     }
-    settings = resolve({**flags, **fixed}, config_file=config, defaults=defaults).fitted()
+    settings = replace(given, flags={**given.flags, **fixed}).settings(**defaults).fitted()
     set_up_log(settings.log)
     return settings
 
@@ -168,16 +129,15 @@ class ProbeDisplay(Display):
 def probe_here(
     script: Path,
     args: list[str],
-    flags: Mapping[str, object],
+    given: Given,
     display: ProbeDisplay,
     *,
-    config: Path | None,
     steps: int,
     codecs: str = CODECS,
 ) -> Probe:
-    """With workers on this machine."""
+    """Probe with workers on this machine."""
     check_script(script)
-    settings = probe_settings(flags, config, steps, codecs, workers=LOCAL_WORKERS)
+    settings = probe_settings(given, steps, codecs, workers=LOCAL_WORKERS)
     launch = LocalRun(settings, script, args, command=shlex.join(sys.argv))
     display.supervisor = launch.supervisor
     ended = launch.conduct(display)
@@ -186,19 +146,16 @@ def probe_here(
     return _record(ended, str(script), args, local=True)
 
 
-def _probe_there(
-    flags: Mapping[str, object], display: ProbeDisplay, *, config: Path | None, steps: int, codecs: str
-) -> Probe:
-    """With workers that join from other machines."""
-    settings = probe_settings(flags, config, steps, codecs, bind=EVERYWHERE, workers=LOCAL_WORKERS)
+def _probe_there(given: Given, display: ProbeDisplay, *, steps: int, codecs: str) -> Probe:
+    """Probe with workers that join from other machines."""
+    settings = probe_settings(given, steps, codecs, bind=EVERYWHERE, workers=LOCAL_WORKERS)
     _, _, service = new_supervisor(settings, shlex.join(sys.argv))
     service.start()
     display.supervisor = service
     # These lines are needed to go on, so that they are said with --quiet and --json too.
     display.note(f"supervisor: {service.address}")
     display.note(f"token file: {service.token_file} (copy it; whoever has it may join)")
-    join = f"taut worker --join {service.address} --token-file {shlex.quote(str(service.token_file))} SCRIPT"
-    display.note(f"on {settings.workers} machines: {join}", copied=True)
+    say_how_to_join(service, display, f"{settings.workers} machines")
     return _record(conduct(service, None, display), "", [], local=False)
 
 

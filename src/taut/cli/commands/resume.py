@@ -11,68 +11,34 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import typer
-
 from taut.cli.commands.dashboard import opened, shown
 from taut.cli.commands.run import LocalRun, see_through
 from taut.cli.commands.supervisor import EVERYWHERE
-from taut.cli.display import Display, show_outcome
-from taut.cli.format import outcome_record
-from taut.cli.launch import check_script, conduct
-from taut.cli.log import set_up_log
+from taut.cli.launch import check_script, conduct, say_how_to_join
 from taut.cli.logs import wanted_logs
-from taut.cli.options import (
-    Advertise,
-    Bind,
-    CheckpointEvery,
-    Config,
-    Dashboard,
-    Json,
-    KeepCheckpoints,
-    Link,
-    Log,
-    Logs,
-    Port,
-    Quiet,
-    RunName,
-    RunsDir,
-    Threads,
-    Verbose,
-    Workers,
-    notes,
-    print_json,
-    results,
-)
+from taut.cli.options import Given, Json, Logs, Quiet, RunName, Verbose, with_flags
+from taut.cli.output.console import notes, set_up_log
+from taut.cli.output.display import Display
+from taut.cli.run_end import report_end
 from taut.cli.run_folder import find_run
-from taut.config import Settings, resolve
+from taut.config import AGREED, Settings
 from taut.core.checkpoint_names import FOLDER
 from taut.errors import Misuse, StorageFailed
 from taut.supervisor.storage.store_reader import DamagedRun, set_aside, without_store
 from taut.supervisor.storage.store_writer import FILE as STORE
 
 if TYPE_CHECKING:
-    from taut.dashboard.server import Listening
     from taut.supervisor.checkpoints.folder import Found, Manifest
     from taut.supervisor.service import Supervisor
     from taut.supervisor.storage.run_lock import RunLock
     from taut.supervisor.storage.store_reader import StoredRun
 
 
+@with_flags("workers threads checkpoint_every keep_checkpoints bind port advertise link dashboard runs_dir config log")
 def resume(
     run: RunName,
     *,
-    workers: Workers = None,
-    threads: Threads = None,
-    checkpoint_every: CheckpointEvery = None,
-    keep_checkpoints: KeepCheckpoints = None,
-    bind: Bind = None,
-    port: Port = None,
-    advertise: Advertise = None,
-    link: Link = None,
-    dashboard: Dashboard = None,
-    runs_dir: RunsDir = None,
-    config: Config = None,
-    log: Log = None,
+    given: Given,
     as_json: Json = False,
     quiet: Quiet = False,
     verbose: Verbose = False,
@@ -84,38 +50,25 @@ def resume(
     checkpoint that is damaged is named, and the one before it is taken. A run whose workers joined from elsewhere
     waits for them again.
     """
-    flags = {
-        "workers": workers,
-        "threads": threads,
-        "checkpoint_every": checkpoint_every,
-        "keep_checkpoints": keep_checkpoints,
-        "bind": bind,
-        "port": port,
-        "advertise": advertise,
-        "link": link,
-        "dashboard": dashboard,
-        "runs_dir": runs_dir,
-        "log": log,
-    }
     from taut.supervisor.storage.run_lock import RunLock
 
-    given = resolve(flags, config_file=config)
-    record = find_resumable(given.runs_dir, run)
+    wanted = given.settings()
+    record = find_resumable(wanted.runs_dir, run)
     shown_logs = wanted_logs(logs, verbose=verbose, quiet=quiet or as_json)
     display = Display(notes(), quiet=quiet or as_json)
     with ExitStack() as undo:
         lock = RunLock.take(record.summary.path)
         undo.callback(lock.release)
         # Looked for under the lock: another one that resumed the run meanwhile has removed the older checkpoints.
-        found = find_checkpoint(find_resumable(given.runs_dir, record.summary.name), lock)
+        found = find_checkpoint(find_resumable(wanted.runs_dir, record.summary.name), lock)
         for text in found.damaged:
             sys.stderr.write(f"warning: {text}\n")
         launch = found.manifest.launch
-        settings = continued(given, found.manifest)
+        settings = continued(wanted, found.manifest)
         set_up_log(settings.log)
         if launch.script:
             check_script(Path(launch.script), launch.cwd)
-        elif given.sources["bind"] == "default":
+        elif wanted.sources["bind"] == "default":
             settings = replace(settings, bind=EVERYWHERE)  # workers come from elsewhere, as they did before
         listening = opened(settings)
         if record.summary.state == "unreadable":
@@ -124,11 +77,16 @@ def resume(
         service = _supervisor(record, found, settings, lock)
         undo.pop_all()
     display.note(f"continuing {record.summary.name} from checkpoint {found.manifest.number}, step {found.manifest.steps}")
+    folder, name = record.summary.path, record.summary.name
     if not launch.script:
-        _supervise(record, settings, service, display, listening, as_json=as_json, quiet=quiet)
+        service.start()
+        say_how_to_join(service, display)
+        with shown(listening, service, folder, display):
+            ended = conduct(service, None, display)
+        report_end(ended, name, folder, settings.shared(), display, as_json=as_json, quiet=quiet)
     if launch.cwd and Path(launch.cwd).is_dir():
         os.chdir(launch.cwd)  # the script's arguments may name files from there
-    resumed = (record.summary.name, service.run_dir, service)
+    resumed = (name, service.run_dir, service)
     local = LocalRun(settings, Path(launch.script), launch.args, start=launch.start, listening=listening, resumed=resumed)
     see_through(local, Path(launch.script), display, as_json=as_json, quiet=quiet, logs=shown_logs)
 
@@ -148,7 +106,7 @@ def find_resumable(runs_dir: str, name: str) -> StoredRun:
 
 
 def find_checkpoint(record: StoredRun, lock: RunLock) -> Found:
-    """The run's last good checkpoint; ``Misuse`` where the run cannot be continued."""
+    """Return the run's last good checkpoint; ``Misuse`` where the run cannot be continued."""
     from taut.supervisor.checkpoints.folder import last_good
     from taut.supervisor.standby import Standby
 
@@ -172,12 +130,13 @@ def find_checkpoint(record: StoredRun, lock: RunLock) -> Found:
 
 
 def continued(given: Settings, manifest: Manifest) -> Settings:
-    """The settings that the run had, with what is ``given`` now. Of a strategy in phases, those that are left."""
+    """Return the settings that the run had, with those ``given`` now. Of a strategy in phases, only the phases that are
+    left."""
     from taut.strategies.phases import Schedule, parse_schedule
 
     kept = manifest.settings
     phases = parse_schedule(kept["strategy"]).phases
-    values: dict[str, Any] = {key: kept.get(key) for key in ("strategy", "topology", "codec", "finish", "seed")}
+    values: dict[str, Any] = {key: kept.get(key) for key in AGREED if key != "workers"}
     values["strategy"] = str(Schedule(phases[min(manifest.phase, len(phases) - 1) :]))
     sources = dict(given.sources) | dict.fromkeys(kept.get("explicit", ()), "checkpoint")
     for key in ("workers", "checkpoint_every", "keep_checkpoints", "link"):
@@ -186,7 +145,7 @@ def continued(given: Settings, manifest: Manifest) -> Settings:
     launch = manifest.launch
     if given.sources["threads"] != "flag":
         values["threads"] = launch.threads
-    fitted = replace(given, **values, preload=tuple(launch.preload), sources=sources).fitted()
+    fitted = replace(given, **values, preload=tuple(launch.preload), engine=launch.engine, sources=sources).fitted()
     chosen = {key: kept[key] for key in ("topology", "codec", "finish") if kept.get(key) is not None}
     return replace(fitted, **chosen)
 
@@ -201,33 +160,6 @@ def _supervisor(record: StoredRun, found: Found, settings: Settings, lock: RunLo
         run=record.summary.name,
         workers=settings.workers,
         seed=settings.seed,
-        listen=Listen(settings.bind, settings.port, settings.advertise),
+        listen=Listen(settings.bind, settings.port, settings.advertise, settings.transport),
         origin=Origin(shlex.join(sys.argv), resume=found, lock=lock),
     )
-
-
-def _supervise(
-    record: StoredRun,
-    settings: Settings,
-    service: Supervisor,
-    display: Display,
-    listening: Listening | None,
-    *,
-    as_json: bool,
-    quiet: bool,
-) -> None:
-    """Workers come from elsewhere, as they did before."""
-    name = record.summary.name
-    service.start()
-    join = f"taut worker --join {service.address} --token-file {shlex.quote(str(service.token_file))} SCRIPT"
-    display.note(f"on every machine: {join}", copied=True)
-    with shown(listening, service, record.summary.path, display):
-        ended = conduct(service, None, display)
-    if ended.outcome is not None:
-        if as_json:
-            print_json(outcome_record(name, str(record.summary.path), settings.shared(), ended.outcome))
-        elif not quiet:
-            show_outcome(results(), name, ended.outcome)
-        if ended.outcome.error:
-            sys.stderr.write(f"error: {ended.outcome.error}\n")
-    raise typer.Exit(ended.exit_code)

@@ -6,17 +6,19 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from taut.cli.options import Config, Json, RunsDir, notes, plain, print_json, results
-from taut.config import resolve
+from taut.cli.options import Given, Json, with_flags
+from taut.cli.output.console import notes, print_json, results
 from taut.supervisor.storage.store_reader import list_runs
+from taut.supervisor.storage.store_writer import plain
 
 if TYPE_CHECKING:
     from taut.comparison.report.columns import Column
 
 
-def runs(runs_dir: RunsDir = None, config: Config = None, as_json: Json = False) -> None:
+@with_flags("runs_dir config")
+def runs(given: Given, as_json: Json = False) -> None:
     """List the runs in the folder of runs, the newest last."""
-    folder = resolve({"runs_dir": runs_dir}, config_file=config).runs_dir
+    folder = given.settings().runs_dir
     found = sorted(list_runs(Path(folder)), key=lambda each: each.started)
     if as_json:
         print_json({"runs_dir": folder, "runs": [plain(each) for each in found]})
@@ -24,7 +26,7 @@ def runs(runs_dir: RunsDir = None, config: Config = None, as_json: Json = False)
     if not found:
         notes().print(f"no runs in {folder}")
         return
-    from taut.cli.tables import fitting_table
+    from taut.cli.output.tables import fitting_table
 
     console = results()
     console.print(fitting_table([plain(each) for each in found], _columns(), console.width))

@@ -4,25 +4,22 @@ from __future__ import annotations
 
 from rich.markup import escape
 
-from taut.cli.display import worker_table
-from taut.cli.format import duration_text, public, score_text, time_split, worker_record
-from taut.cli.options import Config, Json, RunName, RunsDir, plain, print_json, results
+from taut.cli.options import Given, Json, RunName, with_flags
+from taut.cli.output.console import print_json, results
+from taut.cli.output.display import worker_table
+from taut.cli.output.format import duration_text, public, score_text, time_shares, worker_record
 from taut.cli.run_folder import find_run
-from taut.config import resolve
 from taut.core.messages import Statistics
 from taut.supervisor.metrics import cluster_rate, compression, total
 from taut.supervisor.storage.store_reader import StoredRun
+from taut.supervisor.storage.store_writer import plain
 from taut.supervisor.view import WorkerRow
 
 
-def show(
-    run: RunName = "latest",
-    runs_dir: RunsDir = None,
-    config: Config = None,
-    as_json: Json = False,
-) -> None:
+@with_flags("runs_dir config")
+def show(run: RunName = "latest", *, given: Given, as_json: Json = False) -> None:
     """Show one run: its settings, workers, events and result."""
-    record = find_run(resolve({"runs_dir": runs_dir}, config_file=config).runs_dir, run)
+    record = find_run(given.settings().runs_dir, run)
     if as_json:
         print_json(as_object(record))
     else:
@@ -30,7 +27,7 @@ def show(
 
 
 def rows(record: StoredRun) -> list[WorkerRow]:
-    """The workers with their last statistics."""
+    """Return the workers with their last statistics."""
     latest = record.latest()
     last_state = {str(rank): row["state"] for rank, row in ((record.outcome or {}).get("workers") or {}).items()}
     return [
@@ -48,7 +45,7 @@ def rows(record: StoredRun) -> list[WorkerRow]:
 
 
 def as_object(record: StoredRun) -> dict[str, object]:
-    """The run for JSON: what is stored, and the figures made from it."""
+    """Return the run for JSON: what is stored, and figures made from it."""
     workers = rows(record)
     together = total(row.statistics for row in workers)
     return {
@@ -64,7 +61,7 @@ def as_object(record: StoredRun) -> dict[str, object]:
         "bytes_sent": together.bytes_sent,
         "bytes_dense": together.bytes_dense,
         "compression": compression(together),
-        "time_split": time_split(together),
+        "time_split": time_shares(together),
         "replicas_identical": record.summary.identical,
         "worker_count": len(workers),
         "workers": [worker_record(row) for row in workers],
@@ -73,7 +70,7 @@ def as_object(record: StoredRun) -> dict[str, object]:
 
 
 def ending_lines(record: StoredRun) -> list[str]:
-    """How the model was chosen, as it was kept; nothing of it while the run goes, or of older runs."""
+    """Say how the model was chosen; nothing while the run goes, or for older runs."""
     outcome = record.outcome or {}
     lines = []
     if outcome.get("identical") is not None:

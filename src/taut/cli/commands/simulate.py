@@ -8,35 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from taut.cli.machines import (
-    CostsFile,
-    FailAt,
-    JoinAt,
-    Link,
-    Machines,
-    PauseAt,
-    PerHost,
-    SharedLink,
-    Speed,
-    Spread,
-    Step,
-    Straggler,
-)
-from taut.cli.options import (
-    OUTPUT,
-    RUN,
-    Codec,
-    Finish,
-    Json,
-    Quiet,
-    ScriptArgs,
-    Strategy,
-    Topology,
-    notes,
-    print_json,
-    results,
-)
-from taut.cli.simulated import record, show
+from taut.cli.machines import Machines
+from taut.cli.options import Given, Json, Quiet, ScriptArgs, output_flag, run_flag, with_flags
+from taut.cli.output.console import notes, print_json, results
+from taut.cli.output.simulation import record, show
 from taut.errors import Misuse, RunFailed
 
 if TYPE_CHECKING:
@@ -47,47 +22,28 @@ if TYPE_CHECKING:
 UNCOUNTED = "samples unknown (the script says them with worker.exchange(loss, samples=N)): samples/s stays 0"
 
 
+@with_flags("strategy topology codec finish")
 def simulate(
     *,
     script: Annotated[
         str, typer.Argument(metavar="SCRIPT", help="The training script, or a preset.", show_default=False)
     ] = "",
     args: ScriptArgs = None,
-    workers: Annotated[int, typer.Option("--workers", "-n", help="How many.", rich_help_panel=RUN)] = 4,
-    strategy: Strategy = None,
-    topology: Topology = None,
-    codec: Codec = None,
-    finish: Finish = None,
-    seed: Annotated[int, typer.Option(help="Of everything: data, speeds, network.", rich_help_panel=RUN)] = 0,
-    steps: Annotated[int | None, typer.Option(help="Per worker.", rich_help_panel=RUN)] = None,
-    epochs: Annotated[int | None, typer.Option(help="Given to the script as --epochs.", rich_help_panel=RUN)] = None,
+    workers: Annotated[int, run_flag("--workers", "-n", help="How many.")] = 4,
+    given: Given,
+    seed: Annotated[int, run_flag(help="Of everything: data, speeds, network.")] = 0,
+    steps: Annotated[int | None, run_flag(help="Per worker.")] = None,
+    epochs: Annotated[int | None, run_flag(help="Given to the script as --epochs.")] = None,
     timing_only: Annotated[
-        bool, typer.Option("--timing-only", help="Sizes and durations alone: nothing is trained.", rich_help_panel=RUN)
+        bool, run_flag("--timing-only", help="Sizes and durations alone: nothing is trained.")
     ] = False,
-    parameters: Annotated[int | None, typer.Option(help="Of the model, for --timing-only.", rich_help_panel=RUN)] = None,
-    link: Link = None,
-    shared: SharedLink = None,
-    per_host: PerHost = 1,
-    step: Step = None,
-    speed: Speed = None,
-    spread: Spread = 0.0,
-    straggler: Straggler = None,
-    fail: FailAt = None,
-    pause: PauseAt = None,
-    join: JoinAt = None,
-    costs: CostsFile = None,
-    trace: Annotated[
-        Path | None, typer.Option(help="Write a timeline for ui.perfetto.dev to this file.", rich_help_panel=OUTPUT)
-    ] = None,
+    parameters: Annotated[int | None, run_flag(help="Of the model, for --timing-only.")] = None,
+    machines: Machines,
+    trace: Annotated[Path | None, output_flag(help="Write a timeline for ui.perfetto.dev to this file.")] = None,
     replay: Annotated[
-        Path | None,
-        typer.Option(
-            help="Simulate again what this trace is of, and say whether it is the same.", rich_help_panel=OUTPUT
-        ),
+        Path | None, output_flag(help="Simulate again what this trace is of, and say whether it is the same.")
     ] = None,
-    log_dir: Annotated[
-        Path | None, typer.Option(help="A folder for what each worker prints.", rich_help_panel=OUTPUT)
-    ] = None,
+    log_dir: Annotated[Path | None, output_flag(help="A folder for what each worker prints.")] = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -105,14 +61,16 @@ def simulate(
     from taut.simulator.presets import find, with_preset
 
     preset = find(script, timing_only)
-    machines = Machines(
-        link, shared, per_host, step=step, speed=speed, spread=spread, straggler=straggler, fail=fail, pause=pause,
-        join=join, costs=costs,
-    )  # fmt: skip
+    words = {name: text or "" for name, text in given.flags.items()}
     scenario = machines.scenario(
-        workers=workers, strategy=strategy or "async", topology=topology or "", codec=codec or "", finish=finish or "",
-        seed=seed, steps=steps, epochs=epochs, script=script, args=tuple(args or ()),
-    )  # fmt: skip
+        **{**words, "strategy": words["strategy"] or "async"},
+        workers=workers,
+        seed=seed,
+        steps=steps,
+        epochs=epochs,
+        script=script,
+        args=tuple(args or ()),
+    )
     if preset is not None:
         scenario = with_preset(scenario, preset, machines.step_s, parameters)
     else:
@@ -131,8 +89,8 @@ def simulate(
 
 
 def sized(scenario: Scenario, step_s: float | None, parameters: int | None, timing_only: bool, silent: bool) -> Scenario:
-    """What the script's model and steps are like, as far as that was not said: found out by running it, alone, for a few
-    steps. What was found is told, so that the simulation can be repeated exactly."""
+    """Measure the size of the script's model, its batch and the time of a step, as far as they were not given, by running
+    the script alone for a few steps. The result is printed, so that the simulation can be repeated exactly."""
     if step_s is not None and (parameters is not None or not timing_only):
         return replace(scenario, parameters=parameters or scenario.parameters)
     from taut.simulator.script.measure import measure

@@ -11,7 +11,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from taut.cli.options import results
+from taut.cli.output.console import results
 
 WIDE = 110  # columns
 
@@ -52,15 +52,15 @@ def _names() -> list[str]:
 
 
 def _described(name: str) -> dict[str, Any]:
-    from taut.strategies.api import CODECS
-    from taut.strategies.registry import METHODS, Choice, parameters
+    from taut.strategies.compatibility import codecs_of
+    from taut.strategies.registry import Choice, parameters
 
     kind = Choice(name).kind
     import importlib
 
     text = (importlib.import_module(kind.__module__).__doc__ or "").strip()
     first = " ".join(text.split("\n\n", maxsplit=1)[0].split())
-    method = name in METHODS
+    method = Choice(name).is_method
     waits = _waits(kind, method)
     return {
         "name": name,
@@ -68,17 +68,17 @@ def _described(name: str) -> dict[str, Any]:
         "waits": waits,
         "exchanges": kind.vector if method else "updates",
         "replicas_agree": bool(kind.consensus) if method else bool(kind.complete),
-        "codecs": list(kind.codecs if method else CODECS),
+        "codecs": codecs_of(kind),
         "topologies": list(kind.topologies) if method else [],
         "returns": kind.returns if not method or kind.admits_late else "no",
-        "paper": getattr(kind, "paper", ""),
+        "paper": kind.paper,
         "parameters": parameters(name),
     }
 
 
 def _waits(kind: Any, method: bool) -> str:
     if not method:
-        return "bounded" if getattr(kind, "bounded", False) else "never"
+        return "bounded" if kind.bounded else "never"
     if not kind.lockstep:
         return "for an answer; trains on" if kind.drifts else "never"
     return "in rounds; trains on" if kind.drifts else "in rounds"

@@ -9,40 +9,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from taut.cli.commands.dashboard import opened, shown
 from taut.cli.completion import complete_run
-from taut.cli.display import Display, show_outcome
-from taut.cli.format import outcome_record
-from taut.cli.launch import conduct
-from taut.cli.log import set_up_log
-from taut.cli.options import (
-    RUN,
-    Advertise,
-    Bind,
-    CheckpointEvery,
-    Codec,
-    Config,
-    Dashboard,
-    Finish,
-    Json,
-    KeepCheckpoints,
-    Log,
-    Name,
-    Port,
-    Quiet,
-    RunsDir,
-    Seed,
-    Strategy,
-    Topology,
-    Workers,
-    notes,
-    print_json,
-    results,
-)
+from taut.cli.launch import conduct, say_how_to_join
+from taut.cli.options import Given, Json, Quiet, run_flag, with_flags
+from taut.cli.output.console import notes, set_up_log
+from taut.cli.output.display import Display
+from taut.cli.run_end import report_end
 from taut.cli.run_folder import find_run, new_supervisor
-from taut.config import Settings, resolve
+from taut.config import AGREED, Settings
 from taut.errors import Misuse, Superseded
 
 if TYPE_CHECKING:
@@ -51,47 +26,25 @@ if TYPE_CHECKING:
 EVERYWHERE = "0.0.0.0"
 
 
+@with_flags(
+    "workers strategy topology codec finish seed checkpoint_every keep_checkpoints bind port advertise transport "
+    "dashboard name runs_dir config log"
+)
 def supervisor(
     *,
-    workers: Workers = None,
-    strategy: Strategy = None,
-    topology: Topology = None,
-    codec: Codec = None,
-    finish: Finish = None,
-    seed: Seed = None,
-    checkpoint_every: CheckpointEvery = None,
-    keep_checkpoints: KeepCheckpoints = None,
-    bind: Bind = None,
-    port: Port = None,
-    advertise: Advertise = None,
-    dashboard: Dashboard = None,
-    name: Name = None,
-    runs_dir: RunsDir = None,
-    config: Config = None,
-    log: Log = None,
+    given: Given,
     recover: Annotated[
         str | None,
-        typer.Option(
-            metavar="RUN",
-            help="Come back for a run whose supervisor died.",
-            autocompletion=complete_run,
-            rich_help_panel=RUN,
-        ),
+        run_flag(metavar="RUN", help="Come back for a run whose supervisor died.", autocompletion=complete_run),
     ] = None,
     standby: Annotated[
         str | None,
-        typer.Option(
-            metavar="RUN",
-            help="Wait beside a run; take over when its supervisor dies.",
-            autocompletion=complete_run,
-            rich_help_panel=RUN,
+        run_flag(
+            metavar="RUN", help="Wait beside a run; take over when its supervisor dies.", autocompletion=complete_run
         ),
     ] = None,
     force: Annotated[
-        bool,
-        typer.Option(
-            "--force", help="With --recover: take over also from a supervisor that is well.", rich_help_panel=RUN
-        ),
+        bool, run_flag("--force", help="With --recover: take over also from a supervisor that is well.")
     ] = False,
     as_json: Json = False,
     quiet: Quiet = False,
@@ -104,28 +57,11 @@ def supervisor(
     --recover and --standby need the run's folder, on this machine or on a file system that both share. The
     workers are told where the supervisor is now.
     """
-    flags = {
-        "workers": workers,
-        "strategy": strategy,
-        "topology": topology,
-        "codec": codec,
-        "finish": finish,
-        "seed": seed,
-        "checkpoint_every": checkpoint_every,
-        "keep_checkpoints": keep_checkpoints,
-        "bind": bind,
-        "port": port,
-        "advertise": advertise,
-        "dashboard": dashboard,
-        "name": name,
-        "runs_dir": runs_dir,
-        "log": log,
-    }
     display = Display(notes(), quiet=quiet or as_json)
     # These lines are needed to go on, so that they are said with --quiet and --json too.
     if recover is not None or standby is not None:
-        settings = resolve(flags, config_file=config)
-        _check_alone(flags, recover, standby)
+        settings = given.settings()
+        _check_alone(given.flags, recover, standby)
         set_up_log(settings.log)
         if recover is not None and not force:
             check_silent(settings.runs_dir, recover)
@@ -138,7 +74,7 @@ def supervisor(
     else:
         if force:
             raise Misuse("--force", "--recover RUN beside it", "leave it out")
-        settings = resolve(flags, config_file=config, defaults={"bind": EVERYWHERE}).fitted()
+        settings = given.settings(bind=EVERYWHERE).fitted()
         set_up_log(settings.log)
         listening = opened(settings)
         run, folder, service = new_supervisor(settings, shlex.join(sys.argv))
@@ -147,26 +83,18 @@ def supervisor(
     service.start()
     display.note(f"supervisor: {service.address}")
     display.note(f"token file: {service.token_file} (copy it; whoever has it may join)")
-    join = f"taut worker --join {service.address} --token-file {shlex.quote(str(service.token_file))} SCRIPT"
-    display.note(f"on every machine: {join}", copied=True)
+    say_how_to_join(service, display)
     with shown(listening, service, folder, display):
         ended = conduct(service, None, display)
-    if ended.outcome is not None:
-        if as_json:
-            print_json(outcome_record(run, str(folder), shared, ended.outcome))
-        elif not quiet:
-            show_outcome(results(), run, ended.outcome)
-        if ended.outcome.error:
-            sys.stderr.write(f"error: {ended.outcome.error}\n")
-    raise typer.Exit(ended.exit_code)
+    report_end(ended, run, folder, shared, display, as_json=as_json, quiet=quiet)
 
 
 def _check_alone(flags: Mapping[str, object], recover: str | None, standby: str | None) -> None:
-    """What a run is was decided when it began."""
+    """Refuse settings beside ``--recover`` and ``--standby``: the run has its own."""
     if recover is not None and standby is not None:
         raise Misuse("--recover and --standby", "one of them")
     flag = "--recover" if recover is not None else "--standby"
-    for key in ("workers", "strategy", "topology", "codec", "finish", "seed", "name"):
+    for key in ("workers", *AGREED, "name"):
         if flags[key] is not None:
             raise Misuse(f"--{key} beside {flag}", f"{flag} alone: the run has its settings", f"drop --{key}")
 
@@ -189,7 +117,7 @@ def check_silent(runs_dir: str, run: str) -> None:
 def _returned(
     settings: Settings, recover: str | None, standby: str | None, display: Display
 ) -> tuple[str, Path, Supervisor] | None:
-    """The supervisor of a run that has lost its own; None where a standby is not needed any more."""
+    """Return the supervisor of a run that has lost its own; None where a standby is not needed any more."""
     from taut.supervisor.service import Supervisor
     from taut.supervisor.standby import LOOK_S
     from taut.supervisor.storage.previous_run import check_own
@@ -222,7 +150,7 @@ def _returned(
 
 
 def _gone(folder: Path) -> int | None:
-    """Wait until the run's supervisor is gone: the term of the one that is. None where the run is over."""
+    """Wait until the run's supervisor is gone, and return its term; None where the run is over."""
     from taut.supervisor.standby import LOOK_S, Standby
 
     watch = Standby(folder)

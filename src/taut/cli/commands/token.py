@@ -11,8 +11,8 @@ from rich.table import Table
 
 from taut.cli.commands.drain import going
 from taut.cli.examples import examples
-from taut.cli.options import RUN, Config, Json, RunName, RunsDir, notes, print_json, results
-from taut.config import resolve
+from taut.cli.options import Given, Json, RunName, run_flag, with_flags
+from taut.cli.output.console import notes, print_json, results
 
 if TYPE_CHECKING:
     from taut.supervisor.control import TokenLine
@@ -27,6 +27,7 @@ token = typer.Typer(
 
 
 @token.command("new", epilog=examples("token new"))
+@with_flags("runs_dir config")
 def new(
     run: RunName,
     name: Annotated[str, typer.Option(help="By which it can be revoked; made up where none is given.")] = "",
@@ -36,8 +37,8 @@ def new(
     out: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Where to write it; default: token-NAME in the run's folder.")
     ] = None,
-    runs_dir: RunsDir = None,
-    config: Config = None,
+    *,
+    given: Given,
     as_json: Json = False,
 ) -> None:
     """Make one more token for a run. It is written to a file that only you can read, and shown nowhere."""
@@ -46,7 +47,7 @@ def new(
     from taut.transport.keys import write_token_file
 
     lasts_s = None if expires is None else parse_duration(expires, f"--expires {expires}")
-    former, folder = _going(runs_dir, config, run)
+    former, folder = _going(given, run)
     answer = order(former, IssueToken(name, lasts_s))
     (line,) = answer.tokens
     path = out if out is not None else folder / f"token-{line.name}"
@@ -60,11 +61,12 @@ def new(
 
 
 @token.command("list", epilog=examples("token list"))
-def list_(run: RunName, runs_dir: RunsDir = None, config: Config = None, as_json: Json = False) -> None:
+@with_flags("runs_dir config")
+def list_(run: RunName, given: Given, as_json: Json = False) -> None:
     """Name a run's tokens, and say until when each is good. The tokens themselves are not shown."""
     from taut.supervisor.control import ListTokens, order
 
-    former, _ = _going(runs_dir, config, run)
+    former, _ = _going(given, run)
     answer = order(former, ListTokens())
     if as_json:
         print_json({"run": former.run, "tokens": [_record(line) for line in answer.tokens]})
@@ -78,20 +80,19 @@ def list_(run: RunName, runs_dir: RunsDir = None, config: Config = None, as_json
 
 
 @token.command("revoke", epilog=examples("token revoke"))
+@with_flags("runs_dir config")
 def revoke(
     run: RunName,
     name: Annotated[str, typer.Argument(metavar="NAME", help="As `taut token list` shows it.")],
-    expel: Annotated[
-        bool, typer.Option("--expel", help="Also expel the workers that came with it.", rich_help_panel=RUN)
-    ] = False,
-    runs_dir: RunsDir = None,
-    config: Config = None,
+    expel: Annotated[bool, run_flag("--expel", help="Also expel the workers that came with it.")] = False,
+    *,
+    given: Given,
     as_json: Json = False,
 ) -> None:
     """Nobody can join with this token any more. Workers that came with it stay, unless --expel."""
     from taut.supervisor.control import RevokeToken, order
 
-    former, _ = _going(runs_dir, config, run)
+    former, _ = _going(given, run)
     answer = order(former, RevokeToken(name, expel))
     if as_json:
         print_json({"run": former.run, "said": answer.said, **_record(answer.tokens[0])})
@@ -99,8 +100,8 @@ def revoke(
         notes().print(f"{former.run}: {answer.said}", markup=False)
 
 
-def _going(runs_dir: str | None, config: Path | None, run: str) -> tuple[PreviousRun, Path]:
-    folder = resolve({"runs_dir": runs_dir}, config_file=config).runs_dir
+def _going(given: Given, run: str) -> tuple[PreviousRun, Path]:
+    folder = given.settings().runs_dir
     former = going(folder, run)
     return former, Path(folder) / former.run
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from taut.codecs.codec import Codec, State, Vector, arithmetic, check_range, check_workers, new_state
 from taut.codecs.exact_grid import Grid
-from taut.codecs.info import CodecInfo
+from taut.codecs.info import CodecCost, CodecInfo
 from taut.codecs.wire.payload import Header, Kind, build
 from taut.errors import NonFiniteUpdate
 
@@ -37,6 +37,8 @@ class Dense(Codec):
             error=0.0,
             bound="nothing is lost but what rounding of sums costs",
             paper="",
+            cost=CodecCost(3.99e-9, 0.411e-9, 32.0, 8.67e-6),
+            advised=4,
             unbiased=True,
             summable=True,
         )

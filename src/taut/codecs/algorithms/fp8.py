@@ -15,7 +15,7 @@ from typing import ClassVar
 import numpy as np
 
 from taut.codecs.compressor import Compressor, Memory, Piece, Vector
-from taut.codecs.info import CodecInfo
+from taut.codecs.info import CodecCost, CodecInfo
 from taut.codecs.math.quantize import on_host, quotients, scale_cap, scales_of
 from taut.codecs.wire.layouts.fp8 import BLOCK, GREATEST
 from taut.codecs.wire.payload import Kind
@@ -52,6 +52,7 @@ class Fp8(Compressor):
             error=2.0**-8,
             bound="|Q(v)_i - v_i| <= |v_i| / 16, or 2^-18 max|v| of its block of 128, + 2^-140",
             paper="Micikevicius et al. 2022",
+            cost=CodecCost(2.14e-9, 1.23e-9, 8.25, 22.9e-6),
         )
 
     def compress(self, v: Vector, lo: int, memory: Memory) -> Piece | None:

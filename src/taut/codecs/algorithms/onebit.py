@@ -21,7 +21,7 @@ import numpy as np
 
 from taut.codecs.algorithms.sign import packed_torch
 from taut.codecs.compressor import Array, Compressor, Memory, Piece, Vector
-from taut.codecs.info import CodecInfo
+from taut.codecs.info import CodecCost, CodecInfo
 from taut.codecs.math.ordered_sums import CHUNK, fold
 from taut.codecs.wire.layouts.onebit import LONGEST, Runs, preamble
 from taut.codecs.wire.layouts.sign_bits import minus_bits
@@ -79,6 +79,7 @@ class OneBit(Compressor):
             error=1.0,
             bound="no two numbers per column come nearer; at most (1 - 1/n) |v|^2 for columns of n",
             paper="Seide et al. 2014",
+            cost=CodecCost(2.22e-9, 5.8e-9, 1.125, 38.6e-6),
         )
 
     def compress(self, v: Vector, lo: int, memory: Memory) -> Piece | None:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from taut.codecs.compressor import Array, Compressor, Memory, Piece, Vector
-from taut.codecs.info import CodecInfo
+from taut.codecs.info import CodecCost, CodecInfo
 from taut.codecs.math.counter_rng import uniform
 from taut.codecs.math.quantize import MOST, check_bucket, rolled, scales_of
 from taut.codecs.params import check_at_least
@@ -70,6 +70,7 @@ class QSGD(Compressor):
             error=error_of_dice(self.levels, self.bucket),
             bound="E|Q(v) - v|^2 <= (sqrt(1 + bucket / levels^2) - 1) / 2 |v|^2, + 2^-140 an element",
             paper="Alistarh et al. 2017",
+            cost=CodecCost(2.59e-9, 1.9e-9, 4.062, 44.8e-6),
             unbiased=True,
         )
 

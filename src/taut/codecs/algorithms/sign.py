@@ -25,7 +25,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from taut.codecs.compressor import Array, Compressor, Memory, Piece, Vector
-from taut.codecs.info import CodecInfo
+from taut.codecs.info import CodecCost, CodecInfo
 from taut.codecs.math.ordered_sums import magnitude_sum
 from taut.codecs.parallel import over
 from taut.codecs.wire.layouts.sign_bits import minus_bits
@@ -69,6 +69,7 @@ class Sign(Compressor):
             error=1.0,
             bound="|Q(v) - v|^2 = |v|^2 - |v|_1^2 / n, at most (1 - 1/n) |v|^2",
             paper="Karimireddy et al. 2019" if not self.vote else "Bernstein et al. 2018",
+            cost=CodecCost(2.13e-9, 6.1e-9, 1.0, 25.5e-6),
         )
 
     @property

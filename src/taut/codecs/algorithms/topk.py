@@ -18,7 +18,7 @@ from typing import ClassVar
 import numpy as np
 
 from taut.codecs.compressor import Compressor, Memory, Piece, Vector
-from taut.codecs.info import CodecInfo
+from taut.codecs.info import CodecCost, CodecInfo
 from taut.codecs.math.topk_select import largest
 from taut.codecs.params import check_density
 from taut.codecs.wire.payload import Kind
@@ -57,6 +57,8 @@ class TopK(Compressor):
             error=1.0 - self.density,
             bound="|Q(v) - v|^2 <= (1 - density) |v|^2",
             paper="Aji and Heafield 2017",
+            cost=CodecCost(1.78e-9, 4.03e-9, 0.64, 62.8e-6),
+            advised=3,
         )
 
     def compress(self, v: Vector, lo: int, memory: Memory) -> Piece | None:

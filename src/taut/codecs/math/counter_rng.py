@@ -18,9 +18,10 @@ from typing import Any
 
 import numpy as np
 
+from taut.core.splitmix import MASK, splitmix64
+
 Vector = Any
 _WORD = 1 << 32
-_LONG = (1 << 64) - 1
 MULTIPLIERS = (0xED5AD4BB, 0xAC4C1B51, 0x31848BAB)
 
 
@@ -64,15 +65,8 @@ def stretches(seed: int, turn: int, lo: int, count: int) -> Iterator[tuple[int, 
 def _keys(seed: int, turn: int, upper: int) -> tuple[int, int]:
     mixed = 0
     for number in (seed, turn, upper):
-        mixed = _splitmix(mixed ^ (number & _LONG))
+        mixed = splitmix64(mixed ^ (number & MASK))
     return mixed % _WORD, mixed // _WORD
-
-
-def _splitmix(number: int) -> int:
-    number = (number + 0x9E3779B97F4A7C15) & _LONG
-    number = ((number ^ (number >> 30)) * 0xBF58476D1CE4E5B9) & _LONG
-    number = ((number ^ (number >> 27)) * 0x94D049BB133111EB) & _LONG
-    return number ^ (number >> 31)
 
 
 def _fill_torch(values: Any, counter: int, key: int, other: int) -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import importlib.metadata
-import math
-import os
 import platform
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -16,8 +14,9 @@ import msgspec
 from taut.comparison.runs.history import Moment, last_loss
 from taut.comparison.runs.job import Job
 from taut.comparison.runs.matrix import Cell
+from taut.core.files import write_atomically
 from taut.core.messages import Statistics
-from taut.supervisor.metrics import PARTS, cluster_rate, compression, total
+from taut.supervisor.metrics import cluster_rate, compression, time_split, total
 
 PACKAGES = ("taut", "torch", "numpy", "numba", "pyzmq", "msgspec")
 
@@ -62,7 +61,8 @@ class RunRecord:
         return self.state == "finished"
 
     def to_json(self) -> str:
-        """
+        """Write the record as JSON.
+
         >>> record = RunRecord("k", "sync", "ring", "dense", workers=2, seed=0, wall_s=1.5)
         >>> RunRecord.from_json(record.to_json()) == record
         True
@@ -71,17 +71,17 @@ class RunRecord:
 
     @classmethod
     def from_json(cls, text: str) -> RunRecord:
-        """Raises ``msgspec.MsgspecError`` where the text is no record."""
+        """Read a record; ``msgspec.MsgspecError`` where the text is none."""
         return msgspec.json.decode(text, type=cls)
 
 
 def failed(job: Job, cell: Cell, error: str) -> RunRecord:
-    """A run that did not end well; ``error`` is why."""
+    """Return the record of a run that failed with this ``error``."""
     return RunRecord(**of_cell(job, cell), state="failed", error=error.strip() or "it ended without a word")
 
 
 def of_cell(job: Job, cell: Cell) -> dict[str, Any]:
-    """What is known of a run before it is made."""
+    """Return what is known of a run before it is made."""
     return {
         "key": job.key(cell),
         "strategy": cell.strategy,
@@ -97,7 +97,7 @@ def of_cell(job: Job, cell: Cell) -> dict[str, Any]:
 
 
 def of_workers(workers: Iterable[Statistics], history: tuple[Moment, ...]) -> dict[str, Any]:
-    """The figures of all workers together, from their last statistics."""
+    """Return the figures of all workers together, from their last statistics."""
     rows = list(workers)
     together = total(rows)
     return {
@@ -112,27 +112,8 @@ def of_workers(workers: Iterable[Statistics], history: tuple[Moment, ...]) -> di
     }
 
 
-def known(value: float | None) -> float | None:
-    """A figure, None for what is not finite: JSON has no word for that.
-
-    >>> known(0.5), known(float("nan"))
-    (0.5, None)
-    """
-    return float(value) if value is not None and math.isfinite(value) else None
-
-
-def time_split(worker: Statistics) -> dict[str, float]:
-    """Seconds by kind of work; they sum to the worker's wall time.
-
-    >>> time_split(Statistics(wall_s=10.0, compute_s=7.5, wait_s=2.0))["other"]
-    0.5
-    """
-    parts = {part: float(getattr(worker, f"{part}_s")) for part in PARTS}
-    return parts | {"other": max(0.0, worker.wall_s - sum(parts.values()))}
-
-
 def versions() -> dict[str, str]:
-    """From the packages' metadata: nothing is imported for it."""
+    """Return the versions of the packages from their metadata, without importing them."""
     found = {"python": platform.python_version(), "system": platform.platform()}
     for package in PACKAGES:
         try:
@@ -143,7 +124,8 @@ def versions() -> dict[str, str]:
 
 
 def kept(folder: Path, name: str, key: str) -> RunRecord | None:
-    """The finished run of that key in the folder; None where there is none, or where it failed: that is tried again."""
+    """Return the finished run of that key in the folder; None where there is none, or where it failed: that is tried
+    again."""
     try:
         record = RunRecord.from_json((folder / "runs" / f"{name}.json").read_text(encoding="utf-8"))
     except (FileNotFoundError, UnicodeDecodeError, msgspec.MsgspecError):
@@ -152,20 +134,18 @@ def kept(folder: Path, name: str, key: str) -> RunRecord | None:
 
 
 def keep(folder: Path, name: str, record: RunRecord) -> None:
-    """Write it, whole or not at all."""
+    """Write a record into the folder."""
     write(folder / "runs" / f"{name}.json", record.to_json().encode())
 
 
 def write(path: Path, data: bytes) -> None:
-    """To a file beside it first, then under its own name."""
+    """Write ``data``, whole or not at all; the folder is made where it is missing."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(path.name + ".part")
-    part.write_bytes(data)
-    os.replace(part, path)
+    write_atomically(path, data)
 
 
 def differing_versions(records: Iterable[RunRecord]) -> dict[str, list[str]]:
-    """The packages of which the runs had several versions, with those."""
+    """Return the packages of which the runs had several versions, with those."""
     found: dict[str, set[str]] = {}
     for record in records:
         for package, version in record.versions.items():

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 from taut.comparison.runs.history import Reading, on_grid
 from taut.comparison.runs.job import Job, Report
 from taut.comparison.runs.matrix import Cell, Matrix, Skipped
-from taut.comparison.runs.record import RunRecord, failed, known, of_cell, of_workers
+from taut.comparison.runs.record import RunRecord, failed, of_cell, of_workers
 from taut.errors import Misuse, TautError
+from taut.supervisor.metrics import finite
 
 if TYPE_CHECKING:
     from taut.simulator.result import Simulated
@@ -22,7 +23,7 @@ MOST_STALENESS_SAMPLES = 2000
 
 
 def run_simulated(job: Job, cell: Cell, folder: Path, report: Report = lambda text: None) -> RunRecord:
-    """Simulate it. A scenario that fails is a record too; a mistake in it is the caller's to mend."""
+    """Simulate a cell. A simulation that fails is a record too; a mistake in the scenario is raised as ``Misuse``."""
     scenario = scenario_of(job, cell)
     try:
         if job.timing_only:
@@ -43,7 +44,7 @@ def run_simulated(job: Job, cell: Cell, folder: Path, report: Report = lambda te
 
 
 def scenario_of(job: Job, cell: Cell) -> Scenario:
-    """The job's machines with the cell's choices."""
+    """Return the job's machines with the cell's choices."""
     assert job.scenario is not None
     return replace(
         job.scenario,
@@ -59,7 +60,7 @@ def scenario_of(job: Job, cell: Cell) -> Scenario:
 
 
 def fitting(job: Job, matrix: Matrix) -> Matrix:
-    """Without the cells that the scenario does not fit: a straggler of rank 7 among four workers."""
+    """Drop the cells that the scenario does not fit, such as a straggler of rank 7 among four workers."""
     cells: list[Cell] = []
     skipped: dict[str, Skipped] = {one.what: one for one in matrix.skipped}
     for cell in matrix.cells:
@@ -75,7 +76,7 @@ def fitting(job: Job, matrix: Matrix) -> Matrix:
 
 
 def record_of(job: Job, cell: Cell, simulated: Simulated) -> RunRecord:
-    """What is kept of a simulation."""
+    """Return the record of a simulation."""
     readings = [Reading(one.time_s, one.rank, one.samples, one.bytes_sent, one.loss) for one in simulated.history]
     validation = simulated.validation
     workers = [simulated.workers[rank] for rank in sorted(simulated.workers)]
@@ -84,8 +85,8 @@ def record_of(job: Job, cell: Cell, simulated: Simulated) -> RunRecord:
     return RunRecord(
         **of_cell(job, cell) | of_workers(workers, on_grid(readings, simulated.wall_s)),
         wall_s=simulated.wall_s,
-        consensus_distance=None if job.timing_only else known(simulated.consensus),
-        score=None if validation is None else known(validation.chosen),
+        consensus_distance=None if job.timing_only else finite(simulated.consensus),
+        score=None if validation is None else finite(validation.chosen),
         better="higher" if validation is None else validation.better,
         identical=simulated.identical,
         scores=_finite(simulated.scores),

@@ -53,6 +53,7 @@ from taut.core.messages.supervisor import (
     Welcome,
 )
 from taut.core.messages.worker import (
+    TIME_PARTS,
     UPLOAD_NBYTES,
     CheckpointBegun,
     CheckpointDone,
@@ -79,6 +80,7 @@ __all__ = [
     "OWN_LEASES",
     "PROTOCOL_VERSION",
     "SUPERVISOR",
+    "TIME_PARTS",
     "UPLOAD_NBYTES",
     "Checkpoint",
     "CheckpointBegun",

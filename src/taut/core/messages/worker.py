@@ -79,6 +79,12 @@ class Statistics(Tidy, frozen=True):
     counted: Annotated[str, Meta(max_length=1024)] = ""  # the strategy's figures, as in "rounds=40 dropped=3"
 
 
+# What a worker's time goes into. The parts sum to the wall time.
+TIME_PARTS = tuple(
+    name.removesuffix("_s") for name in Statistics.__struct_fields__ if name.endswith("_s") and name != "wall_s"
+)
+
+
 class Complaint(Tidy, frozen=True):
     """Number of messages of worker ``rank`` that this worker refused since it came. ``excess``: messages beyond the
     rate limit, dropped unread. ``why``: the last message was refused."""

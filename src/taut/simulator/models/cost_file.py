@@ -22,7 +22,7 @@ from taut.codecs import parse
 from taut.core.clock import Clock, MonotonicClock
 from taut.errors import Misuse
 from taut.simulator.json_tables import table
-from taut.simulator.models.costs import MEASURED, ORIGIN, CodecCost, Costs
+from taut.simulator.models.costs import ORIGIN, CodecCost, Costs, measured
 from taut.worker.codec_costs.measuring import Measured, Trial
 from taut.worker.codec_costs.synthetic_updates import Synthetic
 
@@ -83,7 +83,7 @@ def known_costs(path: Path) -> Known:
     origin = table(json.loads(path.read_text(encoding="utf-8")).get(ORIGIN, {}), f"{path}: {ORIGIN}")
     when, cpu = (str(origin.get(key, "")) for key in ("at", "cpu"))
     told = f"measured{f' on {when[:10]}' if when else ''}{f', {cpu}' if cpu else ''} ({path})"
-    return Known(replace(costs, codecs={**MEASURED, **costs.codecs}), told)
+    return Known(replace(costs, codecs={**measured(), **costs.codecs}), told)
 
 
 def measured_costs(

@@ -9,77 +9,31 @@ these figures.
 
 from __future__ import annotations
 
-import contextlib
 import json
-import math
 import os
 from collections.abc import Mapping
 from dataclasses import MISSING, asdict, dataclass, field, fields, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+from taut.codecs.info import CodecCost, check_costs
+from taut.core.files import write_atomically
 from taut.errors import Misuse, StorageFailed
+from taut.plugins import CODECS
 from taut.simulator.json_tables import fields_of, table
-from taut.specs import did_you_mean
 
+__all__ = ["ORIGIN", "CodecCost", "Costs", "measured", "without_origin"]
 ORIGIN = "measured"  # of a file: where and when; no part of the costs
 
 
-def _check(record: Any, what: str) -> None:
-    for each in fields(record):
-        value = getattr(record, each.name)
-        if isinstance(value, Mapping):
-            continue
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0.0 <= value < math.inf:
-            raise Misuse(f"{what} with {each.name} = {value!r}", "a number from 0 up")
+@cache
+def measured() -> Mapping[str, CodecCost]:
+    """Return what taut's own codecs cost, as each says of itself."""
+    from taut.codecs import parse
 
-
-@dataclass(frozen=True)
-class CodecCost:
-    """One update of n elements is ``n * bits_per_element / 8`` bytes. Making it takes ``fixed_s + n *
-    encode_s_per_element``, including it ``bytes * absorb_s_per_byte``.
-
-    >>> CodecCost(1e-9, 4e-9, 0.384, 2e-5).nbytes(1_000_000)
-    48000
-    """
-
-    encode_s_per_element: float
-    absorb_s_per_byte: float
-    bits_per_element: float
-    fixed_s: float = 0.0
-
-    def __post_init__(self) -> None:
-        _check(self, "a codec's cost")
-
-    def nbytes(self, elements: int) -> int:
-        """Of one update of so many elements."""
-        return math.ceil(elements * self.bits_per_element / 8)
-
-    def encode_s(self, elements: int) -> float:
-        return self.fixed_s + elements * self.encode_s_per_element
-
-    def absorb_s(self, nbytes: int) -> float:
-        return nbytes * self.absorb_s_per_byte
-
-
-MEASURED: Mapping[str, CodecCost] = {
-    "tether": CodecCost(0.493e-9, 14.2e-9, 0.1058, 16.8e-6),
-    "threshold": CodecCost(0.762e-9, 20.0e-9, 0.1058, 13.2e-6),
-    "dense": CodecCost(3.99e-9, 0.411e-9, 32.0, 8.67e-6),
-    "fp16": CodecCost(7.41e-9, 0.731e-9, 16.0, 38.2e-6),
-    "bf16": CodecCost(5.26e-9, 0.576e-9, 16.0, 20.5e-6),
-    "int8": CodecCost(1.96e-9, 0.865e-9, 8.125, 27.0e-6),
-    "fp8": CodecCost(2.14e-9, 1.23e-9, 8.25, 22.9e-6),
-    "qsgd": CodecCost(2.59e-9, 1.9e-9, 4.062, 44.8e-6),
-    "terngrad": CodecCost(2.79e-9, 3.53e-9, 2.008, 50.9e-6),
-    "topk": CodecCost(1.78e-9, 4.03e-9, 0.64, 62.8e-6),
-    "dgc": CodecCost(2.23e-9, 10.2e-9, 0.064, 79.3e-6),
-    "randomk": CodecCost(1.3e-9, 9.98e-9, 0.32, 49.6e-6),
-    "sign": CodecCost(2.13e-9, 6.1e-9, 1.0, 25.5e-6),
-    "onebit": CodecCost(2.22e-9, 5.8e-9, 1.125, 38.6e-6),
-    "powersgd": CodecCost(1.95e-9, 21.2e-9, 0.3116, 84.5e-6),
-    "demo": CodecCost(6.64e-9, 56.1e-9, 0.3744, 33.7e-6),
-}
+    found = {name: parse(name).facts.cost for name in CODECS.own}
+    return {name: cost for name, cost in found.items() if cost is not None}
 
 
 @dataclass(frozen=True)
@@ -95,29 +49,31 @@ class Costs:
     (0.064, 4000)
     """
 
-    codecs: Mapping[str, CodecCost] = field(default_factory=lambda: dict(MEASURED))
+    codecs: Mapping[str, CodecCost] = field(default_factory=lambda: dict(measured()))
     message_s: float = 26e-6
     send_s_per_byte: float = 0.113e-9
     receive_s_per_byte: float = 0.109e-9
     copy_s_per_byte: float = 0.070e-9
 
     def __post_init__(self) -> None:
-        _check(self, "costs")
+        check_costs(self, "costs")
 
     def codec(self, given: str) -> CodecCost:
-        """Of a codec as it is written. Where its settings make it say more or less than it does by default, the bits
-        change as those that it states; of codecs of signs, which settings steer, they are those. One that was not
-        measured costs what it does in taut's own figures."""
-        name = given.partition(":")[0].strip()
-        cost = self.codecs.get(name) or MEASURED.get(name)
-        if cost is None:
-            remedy = did_you_mean(name, self.codecs, "add it to the costs")
-            raise Misuse(f"the cost of codec {given!r}", f"one of {', '.join(self.codecs)}", remedy)
-        if ":" not in given:
-            return cost
+        """Return the cost of a codec as it is written. Where its settings make it say more or less than it does by
+        default, the bits change as those that it states; of codecs of signs, which settings steer, they are those. A
+        codec that was not measured here costs what it says; one that says nothing, what ``dense`` does per element and
+        per byte."""
         from taut.codecs import parse
 
-        codec, stated = parse(given), parse(name).facts.bits
+        name, colon, _ = given.partition(":")
+        cost = self.codecs.get(name.strip())
+        if cost is not None and not colon:
+            return cost
+        plain = parse(name).facts
+        cost = cost or plain.cost or replace(self.codec("dense"), bits_per_element=plain.bits)
+        if not colon:
+            return cost
+        codec, stated = parse(given), plain.bits
         bits = codec.facts.bits
         if bits == stated:
             return cost
@@ -139,15 +95,11 @@ class Costs:
     def write(self, path: str | os.PathLike[str], origin: Mapping[str, Any] | None = None) -> None:
         """As JSON. All of it or, if the disk is full, nothing. ``origin``: where and when they were measured."""
         final = Path(path)
-        temporary = final.with_name(f".{final.name}.{os.getpid()}.tmp")
         record = {**({ORIGIN: dict(origin)} if origin else {}), **self.to_record()}
         try:
             final.parent.mkdir(parents=True, exist_ok=True)
-            temporary.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
-            os.replace(temporary, final)
+            write_atomically(final, json.dumps(record, indent=2).encode() + b"\n")
         except OSError as error:
-            with contextlib.suppress(OSError):
-                temporary.unlink(missing_ok=True)
             raise StorageFailed(f"the costs {final} could not be written: {error.strerror}") from error
 
     @classmethod

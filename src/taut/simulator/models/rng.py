@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import hashlib
 
+from taut.core.splitmix import MASK, STRIDE, splitmix64
 from taut.simulator.models.portable_math import exponential_quantile, normal_quantile
-
-_MASK = (1 << 64) - 1
-_STRIDE = 0x9E3779B97F4A7C15  # odd, so that 2^64 positions are all different
 
 
 class Rng:
-    """A stream of its own for each seed and names. Position n of it is SplitMix64's output n (Steele, Lea, Flood, 2014):
+    """A stream of its own for each seed and names. Position n of it is SplitMix64's output n (``core/splitmix.py``):
 
-        mix(key + (n + 1) * stride),  key = the first 64 bits of BLAKE2b(seed, names)
+        splitmix64(key + n * stride),  key = the first 64 bits of BLAKE2b(seed, names)
 
     so that ``at(n)`` needs no draws before it, and what one worker draws changes nothing for another.
 
@@ -30,36 +28,29 @@ class Rng:
         self._state = self.key
 
     def bits(self) -> int:
-        """64 random bits, as a whole number."""
-        self._state = z = (self._state + _STRIDE) & _MASK
-        z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
-        z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & _MASK
-        return z ^ (z >> 31)
+        """Return 64 random bits, as a whole number."""
+        state = self._state
+        self._state = (state + STRIDE) & MASK
+        return splitmix64(state)
 
     def random(self) -> float:
-        """Uniform in [0, 1)."""
-        self._state = z = (self._state + _STRIDE) & _MASK
-        z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
-        z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & _MASK
-        return ((z ^ (z >> 31)) >> 11) * 2.0**-53
+        """Return a number uniform in [0, 1)."""
+        return (self.bits() >> 11) * 2.0**-53
 
     def at(self, position: int) -> float:
-        """Uniform in [0, 1): draw number ``position`` of this stream, from 0, whatever was drawn so far."""
-        z = (self.key + (position + 1) * _STRIDE) & _MASK
-        z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
-        z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & _MASK
-        return ((z ^ (z >> 31)) >> 11) * 2.0**-53
+        """Return draw number ``position`` of this stream, from 0, whatever was drawn so far; uniform in [0, 1)."""
+        return (splitmix64(self.key + position * STRIDE) >> 11) * 2.0**-53
 
     def normal(self) -> float:
-        """Mean 0, variance 1; by inversion, so that one draw is one position."""
+        """Return a number with mean 0 and variance 1; by inversion, so that one draw is one position."""
         return normal_quantile(self.random() or 2.0**-54)
 
     def exponential(self) -> float:
-        """Mean 1."""
+        """Return a number of the exponential distribution with mean 1."""
         return exponential_quantile(self.random())
 
     def randrange(self, n: int) -> int:
-        """A whole number from 0 up to, not including, ``n``, each as likely as the others to within ``n`` / 2^64."""
+        """Return a whole number from 0 up to, not including, ``n``, each equally likely to within ``n`` / 2^64."""
         if n < 1:
             raise ValueError(f"randrange({n})")
         return (self.bits() * n) >> 64

@@ -7,38 +7,42 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from taut.core.messages import SUPERVISOR, Member, Note
+from taut.core.events import Tell
+from taut.core.messages import SUPERVISOR, Member
 from taut.simulator.script.fibers import NS, Fiber, World
-from taut.transport.framing import nbytes
-from taut.transport.transport import Envelope
+from taut.transport.framing import PEER_QUEUE, nbytes
+from taut.transport.transport import Transport
 from taut.worker.comm.comm_thread import CommThread
 from taut.worker.comm.dispatcher import TICK_S
-from taut.worker.comm.phase_protocol import PhaseProtocol
+from taut.worker.comm.phase_protocols import PhaseProtocol
 
 if TYPE_CHECKING:
     from taut.simulator.models.network import Network
     from taut.simulator.script.network_faults import Disruption
     from taut.simulator.script.supervisor import VirtualSupervisor
 
-CAPACITY = 64  # messages under way per link, as on the zmq transport
 FRAMING_NBYTES = 40  # what ZeroMQ and CURVE add to a message
 
 
-class VirtualTransport:
+class VirtualTransport(Transport):
     """A ``Transport`` over the model of a network; ``place`` is the worker's cable there."""
 
     def __init__(self, world: World, network: Network, place: int, switch: Switchboard, number: int = 0) -> None:
         self.world, self.network, self.place, self.switch = world, network, place, switch
         self.number = number  # of the worker's seats
-        self.address = f"virtual://{place}" + (f"#{number}" if number else "")
-        self.inbox: deque[Envelope] = deque()
+        self._address = f"virtual://{place}" + (f"#{number}" if number else "")
+        self.inbox: deque[tuple[int, list[bytes]]] = deque()
         self.arrived: Callable[[], None] = _nothing
         self.closed = False
         self.frozen_until_ns = 0  # a process that is stopped takes in nothing
         self.messages_sent = self.bytes_sent = self.messages_taken = self.bytes_taken = 0
         self._peers: dict[int, VirtualTransport] = {}
-        self._waiting: dict[int, deque[Envelope]] = {}  # from workers that were not admitted yet
+        self._waiting: dict[int, deque[tuple[int, list[bytes]]]] = {}  # from workers that were not admitted yet
         self._under_way: dict[int, int] = {}
+
+    @property
+    def address(self) -> str:
+        return self._address
 
     def admit(self, member: Member) -> None:
         peer = self.switch.transports[member.address]
@@ -47,7 +51,7 @@ class VirtualTransport:
 
     def forget(self, rank: int) -> None:
         self._peers.pop(rank, None)
-        self.inbox = deque(envelope for envelope in self.inbox if envelope.sender != rank)
+        self.inbox = deque(each for each in self.inbox if each[0] != rank)
 
     def send(self, to: int, frames: Sequence[bytes]) -> bool:
         if self.closed:
@@ -60,46 +64,46 @@ class VirtualTransport:
                 self.world.at(arrival_ns, lambda: self._heard(list(frames)))
             return True
         peer = self._peers.get(to)
-        if peer is None or self._under_way.get(to, 0) >= CAPACITY:
+        if peer is None or self._under_way.get(to, 0) >= PEER_QUEUE:
             return False
         self._under_way[to] = self._under_way.get(to, 0) + 1
         self.messages_sent += 1
         self.bytes_sent += size
         arrival_ns = self.network.arrival(self.place, peer.place, size, begun_ns)
-        envelope = Envelope(self.switch.rank_of(self), list(frames))
+        sender, taken = self.switch.rank_of(self), list(frames)
         fate = self.switch.disruption.fate(self.place, peer.place, begun_ns)
         self.world.at(arrival_ns, lambda: self._arrived_there(to))
         for late_ns in fate:
-            self.world.at(arrival_ns + late_ns, lambda: self._delivered(peer, envelope))
+            self.world.at(arrival_ns + late_ns, lambda: self._delivered(peer, sender, taken))
         return True
 
     def _arrived_there(self, to: int) -> None:
         self._under_way[to] -= 1
 
-    def _delivered(self, peer: VirtualTransport, envelope: Envelope) -> None:
+    def _delivered(self, peer: VirtualTransport, sender: int, frames: list[bytes]) -> None:
         if not self.switch.disruption.parted(self.place, peer.place, self.world.now_ns):
-            peer.take(envelope)
+            peer.take(sender, frames)
 
     def _heard(self, frames: list[bytes]) -> None:
         if not self.switch.disruption.parted(self.place, SUPERVISOR, self.world.now_ns):
             self.switch.supervisor.heard(self, frames)
 
-    def take(self, envelope: Envelope) -> None:
+    def take(self, sender: int, frames: list[bytes]) -> None:
         """A message is here."""
         if self.closed:
             return
         if self.world.now_ns < self.frozen_until_ns:
-            self.world.at(self.frozen_until_ns, lambda: self.take(envelope))
+            self.world.at(self.frozen_until_ns, lambda: self.take(sender, frames))
             return
         self.messages_taken += 1
-        self.bytes_taken += nbytes(envelope.frames)
-        if envelope.sender != SUPERVISOR and envelope.sender not in self._peers:
-            self._waiting.setdefault(envelope.sender, deque()).append(envelope)
+        self.bytes_taken += nbytes(frames)
+        if sender != SUPERVISOR and sender not in self._peers:
+            self._waiting.setdefault(sender, deque()).append((sender, frames))
             return
-        self.inbox.append(envelope)
+        self.inbox.append((sender, frames))
         self.arrived()
 
-    def receive(self, timeout_s: float | None) -> list[Envelope]:
+    def receive(self, timeout_s: float | None) -> list[tuple[int, list[bytes]]]:
         taken = list(self.inbox)
         self.inbox.clear()
         return taken
@@ -179,9 +183,9 @@ class VirtualNode(CommThread):
         finally:
             self.world.dress(self.fiber)
 
-    def post(self, to: int, note: Note, payload: bytes | memoryview, stage: PhaseProtocol | None = None) -> None:
+    def post(self, tell: Tell, stage: PhaseProtocol | None = None) -> None:
         # What is posted while a message is being handled goes when that is over, as in the runtime.
-        super().post(to, note, payload, stage)
+        super().post(tell, stage)
         if not self._busy:
             self.work(None)
 

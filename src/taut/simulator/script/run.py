@@ -97,19 +97,14 @@ class ScriptRun:
             "seed": given.seed,
             "explicit": [name for name in ("topology", "codec", "finish") if getattr(given, name)],
         }
-        return RunPlan(
-            "simulated",
-            given.seed,
-            given.workers,
-            json.dumps(settings),
-            socket.gethostname(),
+        return RunPlan.of(
+            chosen,
+            run="simulated",
+            seed=given.seed,
+            workers=given.workers,
+            settings=json.dumps(settings),
+            host=socket.gethostname(),
             strategy=given.strategy,
-            finish=chosen.finish,
-            agrees=chosen.agrees,
-            streams=chosen.streams,
-            admits_late=chosen.admits_late,
-            topology=chosen.topology,
-            majority=chosen.majority,
         )
 
     def _noted(self, kind: str, text: str) -> None:

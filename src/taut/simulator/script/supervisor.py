@@ -18,11 +18,9 @@ from taut.supervisor.run.cluster import Cluster
 from taut.supervisor.run.plan import RunPlan
 from taut.supervisor.storage.snapshot import keep, outline, recall
 from taut.supervisor.view import Outcome
-from taut.transport.framing import decode, encode, nbytes
-from taut.transport.transport import Envelope
+from taut.transport.framing import SUPERVISOR_QUEUE, decode, encode, nbytes
 
 KEEP_NS = NS  # between two writings of what must not be forgotten
-QUEUE = 256  # messages of one worker that wait for a supervisor that is away, as on the zmq transport
 
 
 class VirtualSupervisor:
@@ -51,7 +49,7 @@ class VirtualSupervisor:
         """A worker said something."""
         if self.away:
             queue = [] if self._waiting is None else self._waiting.setdefault(transport, [])
-            if len(queue) < QUEUE:
+            if len(queue) < SUPERVISOR_QUEUE:
                 queue.append(frames)
             return
         connection = transport.address.encode()
@@ -173,4 +171,4 @@ class VirtualSupervisor:
 
     def _delivered(self, transport: VirtualTransport, frames: list[bytes]) -> None:
         if not self.switch.disruption.parted(SUPERVISOR, transport.place, self.world.now_ns):
-            transport.take(Envelope(SUPERVISOR, frames))
+            transport.take(SUPERVISOR, frames)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from taut.core.messages import Statistics
-from taut.worker.time_split import KINDS
+from taut.core.messages import TIME_PARTS, Statistics
 
 if TYPE_CHECKING:
     from taut.simulator.trace import Trace
 
-COMPUTE, ENCODE, SEND, WAIT, MERGE, DATA = range(len(KINDS))
+COMPUTE, ENCODE, SEND, WAIT, MERGE, DATA = range(len(TIME_PARTS))
 
 
 class Account:
@@ -26,7 +25,7 @@ class Account:
 
     def __init__(self, rank: int, began_ns: int, trace: Trace | None = None) -> None:
         self.rank, self.began_ns, self.last_ns, self.trace = rank, began_ns, began_ns, trace
-        self.spent_ns = [0] * len(KINDS)
+        self.spent_ns = [0] * len(TIME_PARTS)
         self.bytes_sent = self.sent = self.included = 0
 
     @property
@@ -41,13 +40,12 @@ class Account:
             self.spent_ns[kind] += at_ns - begin_ns
             self.last_ns = at_ns
             if self.trace is not None:
-                self.trace.span(self.rank, KINDS[kind], begin_ns, at_ns)
+                self.trace.span(self.rank, TIME_PARTS[kind], begin_ns, at_ns)
 
     def statistics(
         self, steps: int, samples: int, dense_nbytes: int, staleness: float, density: float, counted: str
     ) -> Statistics:
         """In the figures of a real run."""
-        seconds = [spent * 1e-9 for spent in self.spent_ns]
         return Statistics(
             steps=steps,
             samples=samples,
@@ -58,11 +56,6 @@ class Account:
             staleness=staleness,
             density=density,
             wall_s=sum(self.spent_ns) * 1e-9,
-            compute_s=seconds[COMPUTE],
-            encode_s=seconds[ENCODE],
-            send_s=seconds[SEND],
-            wait_s=seconds[WAIT],
-            merge_s=seconds[MERGE],
-            data_s=seconds[DATA],
+            **{f"{part}_s": spent * 1e-9 for part, spent in zip(TIME_PARTS, self.spent_ns, strict=True)},
             counted=counted[:1024],
         )

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from taut.strategies.api import Method, Vector
 
 CODED_NBYTES = 64  # of the stand-in for what a codec writes
-KINDS = {"sync": "share", "choco": "x"}  # of messages that hold it, by the method that compresses vectors
 
 
 @dataclass(frozen=True)
@@ -54,7 +53,7 @@ def coder_for(method: Method, codec: str, workers: int) -> StandInCoder | None:
     (False, True)
     """
     name = codec.partition(":")[0].strip()
-    if method.name not in KINDS or name == "dense":
+    if not method.info.coded_kind or name == "dense":
         return None
     from taut.codecs import parse
 

@@ -13,7 +13,6 @@ again. Here a round that all had begun is completed, and one that somebody died 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -23,9 +22,10 @@ from taut.collectives import named
 from taut.core.messages import Note
 from taut.simulator.timing.allreduce_kernel import Table, relative, table, whole
 from taut.strategies.allreduce.compressed_group import CompressedGroup
-from taut.strategies.allreduce.group import OWN_NUMBERS, Group
+from taut.strategies.allreduce.group import Group
 from taut.strategies.allreduce.robust_group import RobustGroup
-from taut.strategies.api import MemberPlace, Method, Refuse, Tell
+from taut.strategies.allreduce.round_agreement import Contribution, RoundMachine
+from taut.strategies.api import MemberPlace, Method, Tell
 
 if TYPE_CHECKING:
     from taut.simulator.timing.methods import MethodTiming
@@ -37,7 +37,7 @@ TOGETHER = -2  # whom contributions go to: no worker has this rank
 SUM = "sum"
 
 
-class Gathered:
+class Gathered(RoundMachine):
     """One member's part in the rounds of a lane; to its method it is a ``Group``.
 
     >>> machine = Gathered(length=2, lane=0)
@@ -48,29 +48,26 @@ class Gathered:
     (2.0, [1.0, 2.0])
     """
 
-    def __init__(self, length: int, lane: int, completed: int = 0) -> None:
-        self.length, self.lane, self.completed = length, lane, completed
-        self.done = False
-        self.contributors = self.ending = 0
-        self.extra: list[float] = []
-        self.finite = True  # stand-ins always are
-        self.bare, self.settled = False, True  # nobody has a state that others could lack
-        self.founder: bool | None = True  # all members begin together
-        self._result: Vector | None = None
+    settled = True  # nobody has a state that others could lack
 
-    def begin(
-        self,
-        values: Vector,
-        weight: float = 1.0,
-        ending: bool = False,
-        extra: Sequence[float] = (),
-        keeps: bool = False,
-    ) -> list[Tell]:
-        self.done = False
-        mine = np.empty(self.length + OWN_NUMBERS + len(extra), np.float32)
-        np.multiply(values, np.float32(weight), out=mine[: self.length])
-        mine[self.length :] = (weight, float(ending), 1.0, *extra)
-        return [Tell(TOGETHER, Note("begin", self.completed + 1, self.lane), mine.tobytes())]
+    def __init__(self, length: int, lane: int, completed: int = 0) -> None:
+        super().__init__(length, lane)
+        self._completed = completed
+
+    @property
+    def completed(self) -> int:
+        return self._completed
+
+    def _begin(self, mine: Contribution) -> list[Tell]:
+        self._values = mine.values
+        weighted = np.empty(self.length + len(mine.numbers), np.float32)
+        np.multiply(mine.values, np.float32(mine.weight), out=weighted[: self.length])
+        weighted[self.length :] = mine.numbers
+        return [Tell(TOGETHER, Note("begin", self._completed + 1, self.lane), weighted.tobytes())]
+
+    def let_go(self) -> Vector:
+        """Return a copy of the values, for a worker that trains on while its round is held up."""
+        return self._values.copy()
 
     def hears(self, note: Note) -> bool:
         return note.kind == SUM and note.part == self.lane
@@ -78,22 +75,12 @@ class Gathered:
     def heard(self, sender: int, note: Note, payload: bytes) -> list[Tell]:
         """The sum has come."""
         self._result, self.ending, self.contributors, self.extra = _read(payload, self.length)
-        self.completed += 1
+        self._completed += 1
         self.done = True
         return []
 
     def placed(self, place: MemberPlace) -> list[Tell]:
         return []
-
-    def refused(self) -> list[Refuse]:
-        return []
-
-    def mean(self, out: Vector) -> float:
-        assert self._result is not None, "no round is done"
-        total = float(self._result[self.length])
-        if total:
-            np.divide(self._result[: self.length], np.float32(total), out=out)
-        return total
 
 
 @lru_cache(maxsize=64)  # it is the same for all members

@@ -19,10 +19,11 @@ import numpy as np
 
 from taut.collectives.halving_doubling import core
 from taut.simulator.models.costs import CodecCost
-from taut.simulator.timing.coder import CODED_NBYTES, KINDS, StandInCoder, coder_for
+from taut.simulator.timing.coder import CODED_NBYTES, StandInCoder, coder_for
 from taut.strategies.allreduce.group import LEAST_SEGMENT_ELEMENTS, OWN_NUMBERS, PIPELINE
-from taut.strategies.allreduce.sync import NUMBERS, Sync
+from taut.strategies.allreduce.sync import Sync
 from taut.strategies.allreduce.sync_state import ELEMENTS_PER_MIB
+from taut.strategies.local import Local
 from taut.strategies.server.server import Server
 from taut.strategies.server.shard import ENTRY_NBYTES
 
@@ -35,7 +36,7 @@ MOST_LANES = 16  # buckets of gradients; beyond, larger ones stand for several
 SUMMED = ("piece", "result", "gradient", "mean", "share")  # kinds of messages that hold what is summed, and its numbers
 
 
-class StandIn:
+class StandIn(Local):
     """A worker's vector, for ``parameters`` elements. ``emit`` is always the same payload: what the codec would say is
     not known, but how long it is on average. It is absorbed without effect."""
 
@@ -164,14 +165,12 @@ def _lanes(method: Method, parameters: int) -> int:
 
 def _numbers(method: Method) -> int:
     """How many numbers follow a vector that is summed: those of the group, and the method's own."""
-    own = {"sync": NUMBERS, "averaging": 2, "fedavg": 2, "admm": 2, "dynamic": 2, "diloco": 3}
-    idle = method.name == "fedavg" and getattr(method, "robust", "none") != "none"  # a number more
-    return OWN_NUMBERS + own[method.name] + idle if method.name in own else 0
+    return OWN_NUMBERS + method.summed_numbers if method.summed_numbers else 0
 
 
 def _compressed(method: Method, parameters: int, cost: CodecCost, coder: StandInCoder) -> Sizes:
     """Of a method that compresses vectors: one payload, and after it the numbers that are summed."""
-    kind, numbers, elements = KINDS[method.name], _numbers(method), PLAIN_ELEMENTS
+    kind, numbers, elements = method.info.coded_kind, _numbers(method), PLAIN_ELEMENTS
     coded = max(1, cost.nbytes(parameters))
     ratios = {kind: (coded + 4 * numbers) / (CODED_NBYTES + 4 * numbers)}
     if numbers:

@@ -16,7 +16,7 @@ Paper: Chen et al. 2016, "Revisiting Distributed Synchronous SGD".
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -24,7 +24,7 @@ import numpy as np
 from taut.core.messages import Note
 from taut.errors import MalformedMessage
 from taut.strategies.allreduce.group import OWN_NUMBERS
-from taut.strategies.allreduce.round_agreement import NEW, MemberRound, RoundAgreement
+from taut.strategies.allreduce.round_agreement import NEW, Contribution, MemberRound, RoundAgreement
 from taut.strategies.api import MemberPlace, Tell
 
 if TYPE_CHECKING:
@@ -45,17 +45,13 @@ class BackupGroup(RoundAgreement):
     stands_as = "last"
 
     def __init__(self, place: MemberPlace, length: int, backup: int, since: int | None = None) -> None:
-        super().__init__(place, since=since)
-        self.length, self.backup = length, backup
-        self.done = False
-        self.contributors = self.ending = self.dropped = 0
-        self.extra: list[float] = []
+        super().__init__(place, length, since=since)
+        self.backup, self.dropped = backup, 0
         self.taken = 0  # the last round whose mean this worker has taken
         self._contribution: Vector | None = None  # weighted, and its numbers; empty: nothing to give
         self._ends = False
         self._means: dict[int, Vector] = {}
         self._shared = 0  # everybody has the means up to here
-        self._result: Vector | None = None
         # the coordinator's
         self._said: dict[int, bool] = {}  # who has spoken in the open round, and whether it had something to give
         self._ending = 0
@@ -77,37 +73,20 @@ class BackupGroup(RoundAgreement):
 
     # -------------------------------------------------------------------------------------------- what happens
 
-    def begin(
-        self,
-        values: Vector,
-        weight: float = 1.0,
-        ending: bool = False,
-        extra: Sequence[float] = (),
-        keeps: bool = False,
-    ) -> list[Tell]:
+    def _begin(self, mine: Contribution) -> list[Tell]:
         """Take part in the round after the last one ``taken``, or take its mean if it is closed. Weight 0: nothing to
         give."""
         assert self._contribution is None, "the last round is not done"
-        self.done = False
         tells = self._take_stand()
         if self.owed:
-            self.dropped += weight > 0.0
+            self.dropped += mine.weight > 0.0
             return tells + self._take_mean()
-        numbers = (weight, float(ending), 1.0, *extra)
-        mine = np.empty(self.length + len(numbers) if weight > 0.0 else 0, np.float32)
-        if len(mine):
-            np.multiply(values, np.float32(weight), out=mine[: self.length])
-            mine[self.length :] = numbers
-        self._contribution, self._ends = mine, ending
+        weighted = np.empty(self.length + len(mine.numbers) if mine.weight > 0.0 else 0, np.float32)
+        if len(weighted):
+            np.multiply(mine.values, np.float32(mine.weight), out=weighted[: self.length])
+            weighted[self.length :] = mine.numbers
+        self._contribution, self._ends = weighted, bool(mine.numbers[1])
         return tells + self._contribute()
-
-    def mean(self, out: Vector) -> float:
-        """Write the mean of the round taken last to ``out``; its total weight. Of none: ``out`` stays."""
-        assert self._result is not None, "no round is done"
-        total = float(self._result[self.length])
-        if total:
-            np.divide(self._result[: self.length], np.float32(total), out=out)
-        return total
 
     # ------------------------------------------------------------------------------------------ taking a stand
 
@@ -189,9 +168,8 @@ class BackupGroup(RoundAgreement):
     def _take_mean(self) -> list[Tell]:
         """The next mean is here: the turn is over."""
         self.taken += 1
-        self._result, self._contribution, self.done = self._means[self.taken], None, True
-        ending, contributors, *extra = (float(number) for number in self._result[self.length + 1 :])
-        self.ending, self.contributors, self.extra = round(ending), round(contributors), extra
+        self._contribution = None
+        self._finish(self._means[self.taken])
         for number in [one for one in self._means if one <= min(self._shared, self.taken)]:
             del self._means[number]
         return self._receipt()

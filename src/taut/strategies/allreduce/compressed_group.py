@@ -15,58 +15,22 @@ Paper: Karimireddy et al. 2019, "Error feedback fixes signSGD and other gradient
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from taut.core.messages import Note
 from taut.errors import MalformedMessage
 from taut.strategies.allreduce.group import OWN_NUMBERS, Group
+from taut.strategies.allreduce.round_agreement import Contribution
 from taut.strategies.api import MemberPlace, Tell
 
 if TYPE_CHECKING:
-    from taut.strategies.api import Vector
+    from taut.strategies.local import Vector, VectorCoder
 
 RING_BITS = 64.0  # that a ring sends per element and worker, times (p - 1) / p
 NUMBER_NBYTES = 4
-
-
-class VectorCoder(Protocol):
-    """What a method knows of the run's codec (``taut.codecs.vector_codec.Coder``): ``local.coder``, where there is
-    one."""
-
-    workers: int
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def bits(self) -> float:
-        """Per element of an update."""
-
-    @property
-    def damping(self) -> float:
-        """What a difference should count."""
-
-    @property
-    def pace(self) -> float:
-        """How far to follow what is known of others through differences."""
-
-    def encode(self, v: Vector, weight: float = 1.0) -> bytes:
-        """weight * v with what waited, as far as it is worth sending."""
-
-    def difference(self, v: Vector) -> bytes:
-        """v alone, compressed."""
-
-    def check(self, payload: bytes | memoryview, size: int) -> None:
-        """``MalformedMessage`` unless it is right."""
-
-    def add(self, payload: bytes | memoryview, x: Vector, scale: float = 1.0) -> None:
-        """x += scale * what it says."""
-
-    def total(self, payloads: Sequence[bytes | memoryview], weights: Sequence[float], out: Vector) -> None:
-        """out = the sum of all, in this order."""
 
 
 def pays(bits: float, workers: int) -> bool:
@@ -91,19 +55,11 @@ class CompressedGroup(Group):
         self._share = b""  # what we give to the round that we are in: the payload, then the numbers
         self._shares: dict[int, bytes] | None = None  # of the round, while it is run
 
-    def begin(
-        self,
-        values: Vector,
-        weight: float = 1.0,
-        ending: bool = False,
-        extra: Sequence[float] = (),
-        keeps: bool = False,
-    ) -> list[Tell]:
-        """As ``Group.begin``; the values are encoded here, once, and need not be kept."""
+    def _begin(self, mine: Contribution) -> list[Tell]:
+        """Encode the values, once: they need not be kept."""
         assert self._contribution is None, "the last round is not done"
-        numbers = np.array([weight, float(ending), 1.0, *extra], np.float32)
-        self._share = self._coder.encode(values, weight) + numbers.tobytes()
-        return super().begin(values, weight, ending, extra, keeps=True)
+        self._share = self._coder.encode(mine.values, mine.weight) + np.array(mine.numbers, np.float32).tobytes()
+        return super()._begin(replace(mine, kept=True))
 
     def placed(self, place: MemberPlace) -> list[Tell]:
         if place.version != self.place.version:

@@ -18,8 +18,8 @@ nobody completes a round without everybody's contribution, nor contributes to on
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -28,8 +28,8 @@ import numpy as np
 from taut.collectives import SEGMENT_ELEMENTS, Piece, Reduction, named
 from taut.core.messages import Note
 from taut.errors import MalformedMessage, Misuse
-from taut.strategies.allreduce.round_agreement import MemberRound, RoundAgreement
-from taut.strategies.api import MemberPlace, Refuse, Tell
+from taut.strategies.allreduce.round_agreement import Contribution, MemberRound, RoundAgreement
+from taut.strategies.api import MemberPlace, Tell
 
 if TYPE_CHECKING:
     from taut.collectives import Program
@@ -38,16 +38,6 @@ if TYPE_CHECKING:
 LEAST_SEGMENT_ELEMENTS = 1 << 14  # below 64 KiB a message costs more than its bytes
 PIPELINE = 8  # at least so many segments to a chunk, so that a hop does not wait for the whole of it
 OWN_NUMBERS = 3  # after the vector: the weight, how many are ending, how many contributed
-
-
-@dataclass(frozen=True, slots=True)
-class Contribution:
-    """What a member gives to the round that it is in; kept until that is complete, for it may have to be run again."""
-
-    values: Vector
-    weight: float
-    numbers: Sequence[float]
-    kept: bool = False  # by who gave it: ``values`` are its own
 
 
 class Group(RoundAgreement):
@@ -73,46 +63,27 @@ class Group(RoundAgreement):
     def __init__(
         self, place: MemberPlace, length: int, schedule: str = "ring", lane: int = 0, since: int | None = None
     ) -> None:
-        super().__init__(place, lane, since)
+        super().__init__(place, length, lane, since)
         self._schedule = named(schedule)
         if not self._schedule.sums:
             raise Misuse(f"schedule {schedule!r}", "one that sums", "take 'ring'")
-        self.length = length
         self.segment_elements = 0  # the longest piece; 0: by the length and the number of members
-        self.done = False
-        self.contributors = self.ending = 0
-        self.extra: list[float] = []
         self._contribution: Contribution | None = None
         self._behind = False  # the others have completed the round that we are in: its result is coming
         self._buffers: list[Vector] = []  # of odd and of even rounds, for the last result must outlive its round
         self._reduction: Reduction | None = None
         self._program: Program | None = None
-        self._result: Vector | None = None
         self._before: tuple[MemberRound, Contribution, Vector | None] | None = None  # the round that is done
 
     @property
     def completed(self) -> int:
-        """The number of the last round that is complete here."""
         return max(0, self.stand.round)
 
     # -------------------------------------------------------------------------------------------- what happens
 
-    def begin(
-        self,
-        values: Vector,
-        weight: float = 1.0,
-        ending: bool = False,
-        extra: Sequence[float] = (),
-        keeps: bool = False,
-    ) -> list[Tell]:
-        """Join the next round with ``weight`` * ``values``. ``extra``: numbers to be summed, everywhere as many.
-        ``keeps``: the caller leaves ``values`` as they are until the round is ``done``; else they are copied."""
+    def _begin(self, mine: Contribution) -> list[Tell]:
         assert self._contribution is None, "the last round is not done"
-        if len(values) != self.length:
-            raise Misuse(f"a vector of {len(values)} elements", f"{self.length}, the length of this group's vectors")
-        self.done = False
-        numbers = (weight, float(ending), 1.0, *extra)
-        self._contribution = Contribution(values if keeps else values.copy(), weight, numbers, keeps)
+        self._contribution = mine if mine.kept else replace(mine, values=mine.values.copy())
         return self._take_stand() + self._run()
 
     def placed(self, place: MemberPlace) -> list[Tell]:
@@ -136,10 +107,6 @@ class Group(RoundAgreement):
             self._contribution = replace(mine, weight=0.0, numbers=numbers)
         return self._run()
 
-    def refused(self) -> list[Refuse]:
-        """What was refused since the last call, though the round goes on without it."""
-        return []
-
     def reopen(self) -> None:
         """The members are about to change, and of what belongs together with the round that is done not all is: forget
         its result. It is handed to us again, or the round is run again, with what was given to ``begin``, which must
@@ -147,20 +114,6 @@ class Group(RoundAgreement):
         assert self.done and self._before is not None, "nothing to open again"
         self.stand, self._contribution, self._result = self._before
         self.done, self._before = False, None
-
-    @property
-    def finite(self) -> bool:
-        """Whether the sum of the round that is ``done`` is, in every element."""
-        assert self._result is not None, "no round is done"
-        return bool(np.isfinite(self._result).all())
-
-    def mean(self, out: Vector) -> float:
-        """Write the weighted mean of the round that is ``done`` to ``out``; the total weight. Of none: ``out`` stays."""
-        assert self._result is not None, "no round is done"
-        total = float(self._result[self.length])
-        if total:
-            np.divide(self._result[: self.length], np.float32(total), out=out)
-        return total
 
     # ------------------------------------------------------------------------------------------ taking a stand
 
@@ -246,9 +199,7 @@ class Group(RoundAgreement):
         self._before = (self.stand, self._contribution, self._result) if kept else None
         self.stand = MemberRound(self.stand.round + 1, False)
         self._reduction = self._contribution = None
-        self._result, self.done = buffer, True
-        ending, contributors, *extra = (float(number) for number in buffer[self.length + 1 :])
-        self.ending, self.contributors, self.extra = round(ending), round(contributors), extra
+        self._finish(buffer)
 
     def _buffer(self, round: int) -> Vector:
         """The buffer of a round. It is free: whoever is in this round has all pieces of the last but one."""

@@ -26,7 +26,7 @@ from taut.core.messages import Note
 from taut.errors import MalformedMessage
 from taut.strategies.allreduce.group import Group
 from taut.strategies.allreduce.robust_mean import merge
-from taut.strategies.allreduce.round_agreement import MemberRound
+from taut.strategies.allreduce.round_agreement import Contribution, MemberRound
 from taut.strategies.api import MemberPlace, Refuse, Tell
 
 if TYPE_CHECKING:
@@ -67,19 +67,12 @@ class RobustGroup(Group):
         self._have: set[int] = set()  # who has told so
         self._refusals: list[Refuse] = []
 
-    def begin(
-        self,
-        values: Vector,
-        weight: float = 1.0,
-        ending: bool = False,
-        extra: Sequence[float] = (),
-        keeps: bool = False,
-    ) -> list[Tell]:
-        """As ``Group.begin``; the weight does not count. ``extra``: yes or no, each; how many say yes comes out."""
+    def _begin(self, mine: Contribution) -> list[Tell]:
+        """Join with weight 1, whatever was given. ``extra``: yes or no, each; how many say yes comes out."""
         assert self._contribution is None, "the last round is not done"
-        numbers = np.array([1.0, float(ending), 1.0, *extra], np.float32)
-        self._share = values.tobytes() + numbers.tobytes()
-        return super().begin(values, 1.0, ending, extra, keeps=True)
+        numbers = (1.0, *mine.numbers[1:])
+        self._share = mine.values.tobytes() + np.array(numbers, np.float32).tobytes()
+        return super()._begin(Contribution(mine.values, 1.0, numbers, kept=True))
 
     def placed(self, place: MemberPlace) -> list[Tell]:
         if place.version != self.place.version:

@@ -14,14 +14,19 @@ they still have it when it asks.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
 
 from taut.core.messages import Note
-from taut.errors import MalformedMessage
-from taut.strategies.api import MemberPlace, Tell
+from taut.errors import MalformedMessage, Misuse
+from taut.strategies.api import MemberPlace, Refuse, Tell
+
+if TYPE_CHECKING:
+    from taut.strategies.local import Vector
 
 NEW = -1  # the stand of who has not taken part in any version yet
 
@@ -34,7 +39,97 @@ class MemberRound:
     hollow: bool
 
 
-class RoundAgreement(ABC):
+@dataclass(frozen=True, slots=True)
+class Contribution:
+    """What a member gives to the round that it is in; kept until that is complete, for it may have to be run again.
+    ``numbers``: the weight, whether the member is ending, 1, and what else is to be summed."""
+
+    values: Vector
+    weight: float
+    numbers: Sequence[float]
+    kept: bool = False  # by the caller of ``begin``: ``values`` stay as they are
+
+
+class RoundMachine(ABC):
+    """One member's part in rounds that average vectors: ``begin``, then ``done``, then ``mean``, then ``begin`` again.
+
+    ``length``: of the vectors; ``lane``: tells machines of the same workers apart. Of the round that is ``done``:
+    ``contributors`` and ``ending`` count members, ``extra`` are the sums of what was given beside the vectors.
+    """
+
+    bare = False  # the member lacks the state that the others have
+    settled = False  # all members know the same of each other: a round can be run
+    founder: bool | None = True  # no round was complete when the member came; None while that is not known
+    _result: Vector | None = None  # of the round that is done: the sum, its weight, and all other numbers
+
+    def __init__(self, length: int, lane: int = 0) -> None:
+        self.length, self.lane = length, lane
+        self.done = False
+        self.contributors = self.ending = 0
+        self.extra: list[float] = []
+
+    @property
+    @abstractmethod
+    def completed(self) -> int:
+        """Return the number of the last round that is complete here."""
+
+    def begin(
+        self,
+        values: Vector,
+        weight: float = 1.0,
+        ending: bool = False,
+        extra: Sequence[float] = (),
+        keeps: bool = False,
+    ) -> list[Tell]:
+        """Join the next round with ``weight`` * ``values``. ``extra``: numbers to be summed, everywhere as many.
+        ``keeps``: the caller leaves ``values`` as they are until the round is ``done``; else they are copied."""
+        if len(values) != self.length:
+            raise Misuse(f"a vector of {len(values)} elements", f"{self.length}, the length of this group's vectors")
+        self.done = False
+        return self._begin(Contribution(values, weight, (weight, float(ending), 1.0, *extra), keeps))
+
+    @abstractmethod
+    def _begin(self, mine: Contribution) -> list[Tell]: ...
+
+    @abstractmethod
+    def hears(self, note: Note) -> bool:
+        """Return whether a message is for this machine."""
+
+    @abstractmethod
+    def heard(self, sender: int, note: Note, payload: bytes) -> list[Tell]:
+        """Take a member's message. Raise ``MalformedMessage`` if it makes no sense; nothing has changed then."""
+
+    @abstractmethod
+    def placed(self, place: MemberPlace) -> list[Tell]:
+        """Go on with other members."""
+
+    def refused(self) -> list[Refuse]:
+        """Return what was refused since the last call, though the round goes on without it."""
+        return []
+
+    @property
+    def finite(self) -> bool:
+        """Whether every element of the finished round's sum is finite."""
+        assert self._result is not None, "no round is done"
+        return bool(np.isfinite(self._result).all())
+
+    def mean(self, out: Vector) -> float:
+        """Write the weighted mean of the round that is ``done`` to ``out``, and return the total weight. Where that is 0,
+        ``out`` stays as it is."""
+        assert self._result is not None, "no round is done"
+        total = float(self._result[self.length])
+        if total:
+            np.divide(self._result[: self.length], np.float32(total), out=out)
+        return total
+
+    def _finish(self, result: Vector) -> None:
+        """Set what is known of the round that is done."""
+        self._result, self.done = result, True
+        ending, contributors, *self.extra = result[self.length + 1 :].tolist()
+        self.ending, self.contributors = round(ending), round(contributors)
+
+
+class RoundAgreement(RoundMachine):
     """One member's machine. ``kinds``: its messages and how many numbers go with each, the version first; ``stands_as``:
     the kind that tells a stand; ``lane``: tells machines of the same workers apart. ``since``: the round after which the
     member's state is, NEW if it has none yet; None where rounds stand for themselves."""
@@ -42,17 +137,17 @@ class RoundAgreement(ABC):
     kinds: ClassVar[Mapping[str, int]]
     stands_as: ClassVar[str]
 
-    def __init__(self, place: MemberPlace, lane: int = 0, since: int | None = None) -> None:
-        self.place, self.lane = place, lane
+    def __init__(self, place: MemberPlace, length: int, lane: int = 0, since: int | None = None) -> None:
+        super().__init__(length, lane)
+        self.place = place
         self.stand = MemberRound(NEW if since is None else since, True)
         self.carries = since is not None
         self.bare = since == NEW
         self._counted = False  # a version was agreed on in which it had the state: it has taken part since
         self.givers: list[int] = []  # while it is bare: who has what it lacks, the first to be asked first
-        self.settled = False  # all stands of this version are in
         # Whether nobody had completed a round when all stands were in for the first time; None before that. No round can
         # be completed without this member from then on, so it never comes too late for the last one.
-        self.founder: bool | None = None
+        self.founder = None
         self._stood = False  # and ours is told
         self._stands: dict[int, dict[int, MemberRound]] = {}  # of this version and of later ones
         self._early: list[tuple[int, Note, bytes]] = []

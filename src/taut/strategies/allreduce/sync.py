@@ -29,17 +29,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
+from taut import collectives
 from taut.core.events import Ended
 from taut.errors import MalformedMessage, Misuse
 from taut.specs import did_you_mean
 from taut.strategies.allreduce.backup_workers import BackupGroup
-from taut.strategies.allreduce.compressed_group import CompressedGroup, VectorCoder, pays
+from taut.strategies.allreduce.compressed_group import CompressedGroup, pays
 from taut.strategies.allreduce.group import Group
-from taut.strategies.allreduce.sync_state import GradientBucket, SyncState, Wish, buckets
+from taut.strategies.allreduce.sync_state import GradientBucket, SyncState, buckets
 from taut.strategies.api import (
-    COMPRESSORS,
     Draining,
     Finished,
     Heard,
@@ -54,11 +54,10 @@ from taut.strategies.api import (
     Tell,
     check_whole,
 )
+from taut.strategies.info import ANY_COMPRESSOR, Completeness, StrategyInfo, Variant
+from taut.strategies.local import Wish
 
-if TYPE_CHECKING:
-    from taut.strategies.api import Vector
-
-SCHEDULES = ("ring", "tree", "halving-doubling", "torus")
+SCHEDULES = tuple(name for name, schedule in collectives.REGISTRY.items() if schedule.sums)
 BACKENDS = ("gloo", "nccl")  # of torch.distributed; see worker/exchange/torch_distributed.py
 NUMBERS = 5  # that go with each lane at least, before which of its tensors had a gradient (``SyncState.head``)
 
@@ -77,6 +76,11 @@ class Sync(Method):
     """
 
     name: ClassVar[str] = "sync"
+    info: ClassVar[StrategyInfo] = StrategyInfo(
+        Completeness.SYNCHRONOUS,
+        (Variant(), Variant("schedule=halving-doubling"), Variant("schedule=tree")),
+        coded_kind="share",
+    )
     paper: ClassVar[str] = "Chen et al. 2016"
     vector: ClassVar[Literal["weights", "gradients"]] = "gradients"
     consensus: ClassVar[bool] = True
@@ -84,7 +88,7 @@ class Sync(Method):
     turns_until_finished: ClassVar[bool] = True
     hands_over: ClassVar[bool] = True
     majority: ClassVar[bool] = True
-    codecs: ClassVar[tuple[str, ...]] = ("dense", "threshold", *COMPRESSORS)
+    codecs: ClassVar[tuple[str, ...]] = ("dense", "threshold", ANY_COMPRESSOR)
 
     schedule: str = "ring"
     every: int = 1
@@ -103,6 +107,10 @@ class Sync(Method):
         if self.backup and self.schedule != "ring":
             expected = "no schedule beside backup: one worker collects the gradients"
             raise Misuse(f"sync: backup={self.backup} with schedule={self.schedule}", expected, "leave schedule out")
+
+    @property
+    def summed_numbers(self) -> int:
+        return NUMBERS
 
     @property
     def backend(self) -> str | None:
@@ -125,19 +133,15 @@ class Sync(Method):
         raise Misuse(f"codec {codec!r} with sync:{setting}", "dense, or none", f"leave {setting} out, or the codec")
 
     def start(self, place: MemberPlace, local: Local) -> SyncState:
-        sizes: Sequence[int] = getattr(local, "sizes", [len(local.x)])
-        present: Vector | None = getattr(local, "present", None)
-        coder: VectorCoder | None = getattr(local, "coder", None)
-        since: int = getattr(local, "since", 0)
-        wishes: list[Wish] = getattr(local, "wishes", None) or [Wish([0.0])]
+        sizes, coder = local.sizes or [len(local.x)], local.coder
+        wishes = list(local.wishes) or [Wish([0.0])]
         if coder is not None:
             self.check_codec(coder.name)
             if pays(coder.bits, coder.workers):
-                machine = CompressedGroup(place, len(local.x), coder, since=since)
-                return SyncState(
-                    local, [GradientBucket(0, len(local.x), 0, len(sizes), machine)], wishes, present=present
-                )
-        return SyncState(local, self._lanes(place, sizes, since), wishes, present=present)
+                machine = CompressedGroup(place, len(local.x), coder, since=local.since)
+                lanes = [GradientBucket(0, len(local.x), 0, len(sizes), machine)]
+                return SyncState(local, lanes, wishes, present=local.present)
+        return SyncState(local, self._lanes(place, sizes, local.since), wishes, present=local.present)
 
     def _lanes(self, place: MemberPlace, sizes: Sequence[int], since: int) -> list[GradientBucket]:
         schedule = "ring" if self.backend else self.schedule

@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from taut.strategies.allreduce.backup_workers import BackupGroup
-from taut.strategies.allreduce.group import Group
+from taut.strategies.allreduce.round_agreement import RoundAgreement
 from taut.strategies.allreduce.state_transfer import NewcomerTransfer
-from taut.strategies.api import Local
+from taut.strategies.local import Local, Wish
 
 if TYPE_CHECKING:
     from taut.strategies.api import Vector
@@ -25,27 +24,13 @@ class GradientBucket:
     hi: int
     first: int
     last: int
-    machine: Group | BackupGroup
+    machine: RoundAgreement
     launched: bool = False
 
     @property
     def done(self) -> bool:
         """Its part of this step is: the mean is here."""
         return self.launched and self.machine.done
-
-
-@dataclass
-class Wish:
-    """The numbers that one optimizer's step depends on (learning rates, momentum, ...), the same everywhere.
-
-    Before a round, ``numbers`` are this worker's own, and ``steps`` says whether its gradients are for this optimizer.
-    After it, ``numbers`` are the mean over the samples of all workers whose gradients were; those are ``share`` of all
-    samples of the round, and where that is 0 the numbers mean nothing.
-    """
-
-    numbers: list[float]
-    steps: bool = True
-    share: float = 1.0
 
 
 @dataclass

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from taut.core.events import Action, Disputed, Include, Refused
+from taut.core.events import Action, Checked, Disputed, Include, Refused
 from taut.core.messages import Report, Span, Updates
 from taut.errors import MalformedMessage
 from taut.strategies.broadcast.state import BroadcastState
@@ -16,7 +16,7 @@ MOST_CLOCK = 1 << 48
 MOST_UNKNOWN = 1024  # workers that a neighbour may speak of before we have heard of them
 
 
-Check = Callable[[bytes], object]
+Check = Callable[[bytes], Checked | None]
 
 
 def take_updates(

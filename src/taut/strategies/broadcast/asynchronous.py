@@ -9,6 +9,7 @@ Papers: Strom 2015 (threshold updates, peer to peer); the y² cluster.
 from __future__ import annotations
 
 from taut.strategies.broadcast.broadcast import Broadcast
+from taut.strategies.info import ADVISED, Completeness, StrategyInfo, Variant
 
 
 class Asynchronous(Broadcast):
@@ -22,4 +23,10 @@ class Asynchronous(Broadcast):
     """
 
     name = "async"
+    info = StrategyInfo(
+        Completeness.UNBOUNDED,
+        (Variant(codecs=(ADVISED,)), Variant(topologies=(ADVISED,))),
+        on_sparse="relay",
+        floods=True,
+    )
     complete = True

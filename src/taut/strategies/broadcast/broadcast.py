@@ -45,6 +45,7 @@ from taut.strategies.broadcast.log import Entry, Log, Merge
 from taut.strategies.broadcast.orphaned_updates import MAX_SPANS, follow, merged_spans, pass_on
 from taut.strategies.broadcast.state import BroadcastState, prune
 from taut.strategies.delivery.retransmission import MOST_PATIENCE, PeerLink
+from taut.strategies.info import ANY_CODEC, StrategyInfo
 
 MARKS_S = 0.5  # between two reports with hash chains, to one neighbour
 
@@ -57,6 +58,11 @@ class Broadcast:
     ``keep_nbytes`` bounds what is kept of another origin's updates: the rest is sent again later.
     ``compares``: workers notice an origin that sends different updates to different workers (``hash_chains.py``)."""
 
+    info: ClassVar[StrategyInfo] = StrategyInfo()
+    paper: ClassVar[str] = ""
+    codecs: ClassVar[tuple[str, ...]] = ("tether", ANY_CODEC)
+    topologies: ClassVar[tuple[str, ...]] = ("complete",)
+    complete: ClassVar[bool] = True  # every update reaches every worker
     bounded: ClassVar[bool] = False  # a worker may have to wait: see `horizon`
     returns: ClassVar[Literal["sum", "mix"]] = "sum"  # see `Method.returns`
 

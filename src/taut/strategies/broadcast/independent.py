@@ -7,12 +7,14 @@ from __future__ import annotations
 from taut.core.events import Action, Event, Published
 from taut.strategies.broadcast.broadcast import Broadcast
 from taut.strategies.broadcast.state import BroadcastState
+from taut.strategies.info import Completeness, StrategyInfo
 
 
 class Independent(Broadcast):
     """``--strategy independent``: updates are dropped instead of published."""
 
     name = "independent"
+    info = StrategyInfo(Completeness.NOTHING, one_model=False)
     complete = False
     returns = "mix"
 

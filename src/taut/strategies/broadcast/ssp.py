@@ -18,6 +18,7 @@ from taut.core.events import Action, Event, Synced, Ticked
 from taut.strategies.api import check_whole
 from taut.strategies.broadcast.broadcast import Broadcast
 from taut.strategies.broadcast.state import BroadcastState
+from taut.strategies.info import ADVISED, Completeness, StrategyInfo, Variant
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,7 @@ class StaleSynchronous(Broadcast):
     """
 
     name: ClassVar[str] = "ssp"
+    info: ClassVar[StrategyInfo] = StrategyInfo(Completeness.BOUNDED, (Variant("3", codecs=(ADVISED,)),), floods=True)
     complete: ClassVar[bool] = True
     bounded: ClassVar[bool] = True
 

@@ -20,9 +20,10 @@ import numpy as np
 
 from taut.core.events import Ended
 from taut.core.messages import Note
+from taut.core.splitmix import hash_bits
 from taut.strategies import api as m
 from taut.strategies.gossip.neighbour_rounds import check_length, say_goodbye
-from taut.topologies.splitmix import roll
+from taut.strategies.info import Completeness, StrategyInfo, Variant
 
 
 @dataclass
@@ -59,6 +60,7 @@ class ADPSGD(m.Method):
     """
 
     name: ClassVar[str] = "adpsgd"
+    info: ClassVar[StrategyInfo] = StrategyInfo(Completeness.NEIGHBOURS, (Variant(topologies=("ring", "")),))
     paper: ClassVar[str] = "Lian et al. 2018"
     returns: ClassVar[Literal["sum", "mix", "take"]] = "mix"
     lockstep: ClassVar[bool] = False
@@ -119,7 +121,7 @@ class ADPSGD(m.Method):
         place = state.place
         partners = [other for other in place.neighbours(state.turns) if other not in state.left]
         if partners:
-            partner = partners[roll(self.seed, place.rank, state.turns) % len(partners)]
+            partner = partners[hash_bits(self.seed, place.rank, state.turns) % len(partners)]
             state.asked = (partner, state.turns)
             state.apart = False
             actions.append(m.Tell(partner, Note("ask", state.turns), state.local.x.tobytes()))

@@ -24,10 +24,11 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 import numpy as np
 
 from taut.errors import Misuse
-from taut.strategies.allreduce.compressed_group import VectorCoder
-from taut.strategies.api import COMPRESSORS, Heard, Local, MemberPlace, MethodAction, Stepped, check_share
-from taut.strategies.gossip.mixing_rows import shares
+from taut.strategies.api import Heard, Local, MemberPlace, MethodAction, Stepped, check_share
 from taut.strategies.gossip.neighbour_rounds import Neighbourhood, NeighbourRounds, check_length, tell
+from taut.strategies.info import ANY_COMPRESSOR, Completeness, StrategyInfo, Variant
+from taut.strategies.local import VectorCoder
+from taut.topologies.mixing import row_of
 
 if TYPE_CHECKING:
     from taut.strategies.api import Vector
@@ -62,9 +63,12 @@ class Choco(NeighbourRounds[PublicCopies]):
     """
 
     name: ClassVar[str] = "choco"
+    info: ClassVar[StrategyInfo] = StrategyInfo(
+        Completeness.NEIGHBOURS, (Variant(topologies=("ring", "torus")),), coded_kind="x"
+    )
     paper: ClassVar[str] = "Koloskova et al. 2019"
     returns: ClassVar[Literal["sum", "mix", "take"]] = "mix"
-    codecs: ClassVar[tuple[str, ...]] = COMPRESSORS
+    codecs: ClassVar[tuple[str, ...]] = ("topk", ANY_COMPRESSOR)
     gamma: float = 0.0
 
     def __post_init__(self) -> None:
@@ -73,10 +77,9 @@ class Choco(NeighbourRounds[PublicCopies]):
 
     def start(self, place: MemberPlace, local: Local) -> PublicCopies:
         self.check_shape(place.shape, len(place.members))
-        coder: VectorCoder | None = getattr(local, "coder", None)
-        if coder is None:
+        if local.coder is None:
             raise Misuse("choco without a compressor", "a codec that is one", "try --codec topk:density=0.01")
-        return PublicCopies(local, place, coder=coder)
+        return PublicCopies(local, place, coder=local.coder)
 
     def step(self, coder: VectorCoder) -> float:
         return self.gamma or coder.pace
@@ -115,7 +118,7 @@ class Choco(NeighbourRounds[PublicCopies]):
                 copies[one.sender] = np.frombuffer(one.payload, np.float32).copy()
             elif one.sender in copies:  # else its whole x was refused, and differences are useless
                 state.add(one.payload, copies[one.sender])
-        row, mine = shares(place.graph(), place.rank, "metropolis"), copies[place.rank]
+        row, mine = row_of(place.graph(), place.rank, "metropolis"), copies[place.rank]
         x, step = state.local.x, self.step(state.coder)
         for other in sorted({one.sender for one in heard if one.sender in copies}):
             x += np.float32(step * row[other]) * (copies[other] - mine)

@@ -21,6 +21,7 @@ from taut.core.events import Ended
 from taut.core.messages import Note
 from taut.errors import MalformedMessage, Misuse
 from taut.strategies import api as m
+from taut.strategies.info import Completeness, StrategyInfo
 
 if TYPE_CHECKING:
     from taut.strategies.api import Vector
@@ -68,6 +69,9 @@ class Codistillation(m.Method):
     """
 
     name: ClassVar[str] = "codistillation"
+    info: ClassVar[StrategyInfo] = StrategyInfo(
+        Completeness.SELDOM, (), finish="best", one_model=False, short="every=5"
+    )  # models of their own, which agree in what they say, not in their weights
     paper: ClassVar[str] = "Anil et al. 2018"
     returns: ClassVar[Literal["sum", "mix", "take"]] = "mix"
     lockstep: ClassVar[bool] = False

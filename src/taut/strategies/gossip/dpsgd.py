@@ -19,15 +19,14 @@ import numpy as np
 from taut.errors import Misuse
 from taut.strategies.allreduce.robust_mean import check_robust, clip, median, trimmed
 from taut.strategies.api import Heard, Local, MemberPlace, MethodAction, Stepped, check_share, check_whole
-from taut.strategies.gossip.mixing_rows import check_mixing, shares
 from taut.strategies.gossip.momentum import GradientTracking, QuasiGlobalMomentum, check_kind, check_optimizer
 from taut.strategies.gossip.neighbour_rounds import Neighbourhood, NeighbourRounds, check_length, tell_all
+from taut.strategies.info import ADVISED, Completeness, StrategyInfo, Variant
+from taut.topologies.mixing import KINDS, degrees_of, row_of
 
 if TYPE_CHECKING:
     from taut.strategies.api import Vector
     from taut.topologies.shape import Shape
-
-MIXINGS = ("metropolis", "uniform")
 
 
 @dataclass
@@ -57,6 +56,7 @@ class DPSGD(NeighbourRounds[Mixing]):
     """
 
     name: ClassVar[str] = "dpsgd"
+    info: ClassVar[StrategyInfo] = StrategyInfo(Completeness.NEIGHBOURS, (Variant(topologies=(ADVISED,)),))
     paper: ClassVar[str] = "Lian et al. 2017"
     returns: ClassVar[Literal["sum", "mix", "take"]] = "mix"
     keeps_own: ClassVar[tuple[str, ...]] = ("momentum.m",)
@@ -68,8 +68,8 @@ class DPSGD(NeighbourRounds[Mixing]):
     every: int = 1
 
     def __post_init__(self) -> None:
-        if self.mixing not in MIXINGS:
-            raise Misuse(f"dpsgd: mixing={self.mixing}", f"one of {', '.join(MIXINGS)}")
+        if self.mixing not in KINDS:
+            raise Misuse(f"dpsgd: mixing={self.mixing}", f"one of {', '.join(KINDS)}")
         check_kind(self)
         check_share(self, "mu", high=0.9999)
         check_robust(self.name, self.robust)
@@ -105,7 +105,7 @@ class DPSGD(NeighbourRounds[Mixing]):
         return (state.local.x, state.tracking.y) if state.tracking else (state.local.x,)
 
     def merge(self, state: Mixing, given: Stepped, heard: Sequence[Heard]) -> None:
-        row = shares(state.place.graph(state.round), state.place.rank, self.mixing)
+        row = row_of(state.place.graph(state.round), state.place.rank, self.mixing)
         x = state.local.x
         self._mix(x, row, {one.sender: np.frombuffer(one.payload, np.float32, x.size) for one in heard})
         if state.tracking is not None:
@@ -138,7 +138,19 @@ class DPSGD(NeighbourRounds[Mixing]):
             state.momentum.shape(gradient)
 
     def check_shape(self, shape: Shape, workers: int) -> None:
-        check_mixing(self, self.mixing, shape, workers)
+        graph = shape.union(range(workers))
+        if graph.directed and self.mixing == "metropolis":
+            raise Misuse(
+                f"dpsgd: mixing=metropolis on {shape.name}, whose edges have directions",
+                "an undirected topology",
+                "try dpsgd:mixing=uniform, or --strategy sgp",
+            )
+        if self.mixing == "uniform" and len(degrees_of(graph)) > 1:
+            raise Misuse(
+                f"dpsgd: mixing=uniform on {shape.name} of {workers} workers",
+                "equally many neighbours for everybody",
+                "try --strategy sgp" if graph.directed else "try dpsgd:mixing=metropolis",
+            )
 
     def check_optimizer(self, optimizer: str, settings: Mapping[str, Any]) -> None:
         if self.momentum != "none":

@@ -26,6 +26,7 @@ from taut.strategies import api as m
 from taut.strategies.allreduce.robust_mean import check_robust, clip_share
 from taut.strategies.delivery.flow_control import FlowControl
 from taut.strategies.gossip.neighbour_rounds import say_goodbye
+from taut.strategies.info import ADVISED, ANY_CODEC, Completeness, StrategyInfo, Variant
 
 if TYPE_CHECKING:
     from taut.strategies.api import Vector
@@ -75,14 +76,19 @@ class Gossip(m.Method):
     ``robust=clip``: no neighbour's weights pull further than the median of their distances (robust_mean.py). The codec's
     updates are included as they are.
 
-    >>> Gossip().codecs[:3]
-    ('tether', 'threshold', 'dense')
+    >>> Gossip().codecs
+    ('tether', '*')
     """
 
     name: ClassVar[str] = "gossip"
+    info: ClassVar[StrategyInfo] = StrategyInfo(
+        Completeness.NEIGHBOURS,
+        (Variant(codecs=(ADVISED,)), Variant(topologies=(ADVISED,), codecs=("", "dense"))),
+        floods=True,
+    )
     paper: ClassVar[str] = "FAST"
     returns: ClassVar[Literal["sum", "mix", "take"]] = "mix"
-    codecs: ClassVar[tuple[str, ...]] = m.CODECS
+    codecs: ClassVar[tuple[str, ...]] = ("tether", ANY_CODEC)
     streams: ClassVar[bool] = True
     lockstep: ClassVar[bool] = False
     directed: ClassVar[bool] = True

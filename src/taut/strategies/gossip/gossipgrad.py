@@ -21,10 +21,11 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
+from taut.core.splitmix import hash_bits
 from taut.strategies.api import Heard, Local, MemberPlace, MethodAction, Stepped, check_whole
 from taut.strategies.gossip.dpsgd import average
 from taut.strategies.gossip.neighbour_rounds import Neighbourhood, NeighbourRounds, tell
-from taut.topologies.splitmix import roll
+from taut.strategies.info import Completeness, StrategyInfo
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,7 @@ class GossipGraD(NeighbourRounds[Neighbourhood]):
     """
 
     name: ClassVar[str] = "gossipgrad"
+    info: ClassVar[StrategyInfo] = StrategyInfo(Completeness.NEIGHBOURS)
     paper: ClassVar[str] = "Daily et al. 2018"
     returns: ClassVar[Literal["sum", "mix", "take"]] = "mix"
     topologies: ClassVar[tuple[str, ...]] = ("complete",)
@@ -85,4 +87,4 @@ def shuffled(members: tuple[int, ...], deal: int, seed: int) -> tuple[int, ...]:
     >>> shuffled((0, 1, 2, 3), 0, 0), sorted(shuffled((0, 1, 2, 3), 5, 0))
     ((0, 1, 2, 3), [0, 1, 2, 3])
     """
-    return tuple(sorted(members, key=lambda rank: (roll(seed, deal, rank) if deal else 0, rank)))
+    return tuple(sorted(members, key=lambda rank: (hash_bits(seed, deal, rank) if deal else 0, rank)))

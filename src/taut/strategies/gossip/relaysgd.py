@@ -21,6 +21,7 @@ import numpy as np
 from taut.errors import MalformedMessage
 from taut.strategies.api import Heard, Local, MemberPlace, MethodAction, Stepped
 from taut.strategies.gossip.neighbour_rounds import Neighbourhood, NeighbourRounds, check_length, tell
+from taut.strategies.info import Completeness, StrategyInfo, Variant
 
 if TYPE_CHECKING:
     from taut.strategies.api import Vector
@@ -47,6 +48,7 @@ class RelaySGD(NeighbourRounds[Relays]):
     """
 
     name: ClassVar[str] = "relaysgd"
+    info: ClassVar[StrategyInfo] = StrategyInfo(Completeness.NEIGHBOURS, (Variant(topologies=("tree",)),))
     paper: ClassVar[str] = "Vogels et al. 2021"
     returns: ClassVar[Literal["sum", "mix", "take"]] = "mix"
     directed: ClassVar[bool] = True  # channels go both ways, even over directed edges

@@ -20,8 +20,9 @@ import numpy as np
 
 from taut.errors import MalformedMessage, Misuse, RunFailed
 from taut.strategies.api import Heard, Local, MemberPlace, MethodAction, Stepped, check_whole
-from taut.strategies.gossip.mixing_rows import is_regular
 from taut.strategies.gossip.neighbour_rounds import Neighbourhood, NeighbourRounds, check_length, tell
+from taut.strategies.info import Completeness, StrategyInfo, Variant
+from taut.topologies.mixing import degrees_of
 
 if TYPE_CHECKING:
     from taut.strategies.api import Vector
@@ -53,6 +54,7 @@ class SGP(NeighbourRounds[PushSum]):
     """
 
     name: ClassVar[str] = "sgp"
+    info: ClassVar[StrategyInfo] = StrategyInfo(Completeness.NEIGHBOURS, (Variant(topologies=("exponential",)),))
     paper: ClassVar[str] = "Assran et al. 2019"
     returns: ClassVar[Literal["sum", "mix", "take"]] = "mix"
     directed: ClassVar[bool] = True
@@ -117,7 +119,7 @@ def debiased(state: PushSum) -> Vector:
 def check_weights(shape: Shape, workers: int) -> None:
     """Raise ``Misuse`` if a worker's weight would tend to almost zero, for wirings that do not vary."""
     graph = shape.wire(range(workers))
-    if shape.varies or is_regular(graph) or workers > LARGEST_CHECKED:
+    if shape.varies or len(degrees_of(graph)) == 1 or workers > LARGEST_CHECKED:
         return
     weights = limit_weights(graph)
     rank = min(weights, key=lambda one: (weights[one], one))

@@ -25,6 +25,7 @@ from taut.collectives import named
 from taut.errors import Misuse
 from taut.strategies.allreduce.group import Group
 from taut.strategies.api import Local, MemberPlace, Tell, check_whole
+from taut.strategies.info import Completeness, StrategyInfo
 from taut.strategies.periodic.periodic import Period, Periodic
 
 if TYPE_CHECKING:
@@ -56,6 +57,7 @@ class ADMM(Periodic):
     """
 
     name: ClassVar[str] = "admm"
+    info: ClassVar[StrategyInfo] = StrategyInfo(Completeness.SELDOM, ())  # it is meant for data that differs
     paper: ClassVar[str] = "Boyd et al. 2011"
     shapes_gradient: ClassVar[bool] = True
     keeps_common: ClassVar[tuple[str, ...]] = ("z",)

@@ -20,6 +20,7 @@ from taut.strategies.allreduce.group import Group
 from taut.strategies.allreduce.robust_group import RobustGroup
 from taut.strategies.allreduce.robust_mean import check_robust
 from taut.strategies.api import Local, MemberPlace, Tell, check_whole
+from taut.strategies.info import Completeness, StrategyInfo, Variant
 from taut.strategies.periodic.periodic import Period, Periodic
 
 WEIGHTS = ("samples", "equal")
@@ -49,6 +50,7 @@ class Averaging(Periodic):
     """
 
     name: ClassVar[str] = "averaging"
+    info: ClassVar[StrategyInfo] = StrategyInfo(Completeness.SELDOM, (Variant("every=8"),))
     paper: ClassVar[str] = "Stich 2018"
     returns: ClassVar[Literal["sum", "mix", "take"]] = "mix"
 

@@ -34,6 +34,7 @@ from taut.strategies.allreduce.group import Group
 from taut.strategies.allreduce.robust_group import RobustGroup
 from taut.strategies.allreduce.robust_mean import check_robust
 from taut.strategies.api import Local, MemberPlace, MethodAction, MethodEvent, Tell, check_share, check_whole
+from taut.strategies.info import Completeness, StrategyInfo, Variant
 from taut.strategies.periodic.periodic import Period, Periodic
 from taut.strategies.server.diloco_delayed import Delayed, Pushing
 
@@ -85,6 +86,7 @@ class DiLoCo(Periodic):
     """
 
     name: ClassVar[str] = "diloco"
+    info: ClassVar[StrategyInfo] = StrategyInfo(Completeness.SELDOM, (Variant("every=50"),), short="every=5")
     paper: ClassVar[str] = "Douillard et al. 2023"
     concurrent: ClassVar[bool] = True  # an overlapped average goes on while the worker trains
     keeps_common: ClassVar[tuple[str, ...]] = ("theta", "momentum", "fragments")
@@ -124,6 +126,10 @@ class DiLoCo(Periodic):
             given = "delayed" if self.delayed else f"fragments={self.fragments}"
             remedy = "a holder's word and a listener's zeros cannot be outvoted: drop " + given
             raise Misuse(f"diloco: robust={self.robust} with {given}", "one of them", remedy)
+
+    @property
+    def summed_numbers(self) -> int:
+        return 3
 
     def start(self, place: MemberPlace, local: Local) -> Outer | Pushing:
         if self.delayed:

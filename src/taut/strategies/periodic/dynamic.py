@@ -26,6 +26,7 @@ from taut.core.messages import Note
 from taut.errors import MalformedMessage, Misuse
 from taut.strategies import api as m
 from taut.strategies.allreduce.group import Group
+from taut.strategies.info import Completeness, StrategyInfo
 from taut.strategies.periodic.dynamic_coordinator import Adopt, Ask, DynamicCoordinator, Everybody, within
 from taut.strategies.periodic.periodic import Period, Periodic
 
@@ -80,6 +81,7 @@ class Dynamic(Periodic):
     """
 
     name: ClassVar[str] = "dynamic"
+    info: ClassVar[StrategyInfo] = StrategyInfo(Completeness.SELDOM, ())  # it is meant for traffic, not for speed
     paper: ClassVar[str] = "Kamp et al. 2018"
     concurrent: ClassVar[bool] = True  # the coordinator gives its verdicts while it trains
 

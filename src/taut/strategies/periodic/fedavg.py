@@ -28,6 +28,7 @@ from taut.strategies.allreduce.group import OWN_NUMBERS, Group
 from taut.strategies.allreduce.robust_group import RobustGroup
 from taut.strategies.allreduce.robust_mean import check_robust
 from taut.strategies.api import Local, MemberPlace, Tell, check_share, check_whole
+from taut.strategies.info import Completeness, StrategyInfo
 from taut.strategies.periodic.periodic import Period, Periodic
 
 if TYPE_CHECKING:
@@ -66,6 +67,7 @@ class FedAvg(Periodic):
     """
 
     name: ClassVar[str] = "fedavg"
+    info: ClassVar[StrategyInfo] = StrategyInfo(Completeness.SELDOM, ())  # it is meant for data that stays where it is
     paper: ClassVar[str] = "McMahan et al. 2017"
 
     fraction: float = 0.5
@@ -92,6 +94,10 @@ class FedAvg(Periodic):
                 f"fedavg: robust={self.robust} with fraction={self.fraction:g} of {workers} workers: {count} in a round"
             )
             raise Misuse(given, f"at least {FEWEST}, so that one can be outvoted", "take a larger fraction")
+
+    @property
+    def summed_numbers(self) -> int:
+        return 2 + (self.robust != "none")
 
     def start(self, place: MemberPlace, local: Local) -> Client:
         if self.robust == "none":

@@ -132,6 +132,10 @@ class Periodic(m.Method):
         """Return whether this worker contributed no steps to the round under way."""
         return bool(state.begun and state.lent and not state.drift.under_way)
 
+    @property
+    def summed_numbers(self) -> int:
+        return 2
+
     def begin(self, state: Period, values: Vector, weight: float, *extra: float, keeps: bool = False) -> list[m.Tell]:
         """Join the next round with ``weight`` * ``values``. 0: this worker did not train, and counts for almost
         nothing."""

@@ -22,6 +22,7 @@ import numpy as np
 from taut.errors import MalformedMessage, Misuse
 from taut.strategies.api import Local, MemberPlace, Tell, check_whole
 from taut.strategies.gossip.momentum import check_optimizer
+from taut.strategies.info import Completeness, StrategyInfo
 from taut.strategies.server.center import SHARDS, Center, check_shards
 from taut.strategies.server.center_method import CenterMethod, CenterState
 
@@ -76,6 +77,7 @@ class EASGD(CenterMethod):
     """
 
     name: ClassVar[str] = "easgd"
+    info: ClassVar[StrategyInfo] = StrategyInfo(Completeness.SELDOM, short="every=4")
     paper: ClassVar[str] = "Zhang et al. 2015"
     keeps_own: ClassVar[tuple[str, ...]] = ("velocity",)
 

@@ -29,6 +29,7 @@ from taut.core.events import Ended
 from taut.core.messages import Note
 from taut.errors import MalformedMessage, Misuse
 from taut.strategies import api as m
+from taut.strategies.info import Completeness, StrategyInfo
 from taut.strategies.server import client
 from taut.strategies.server import shard_copy as lending
 from taut.strategies.server import shard_moves as moves
@@ -49,6 +50,7 @@ class Server(m.Method):
     """
 
     name: ClassVar[str] = "server"
+    info: ClassVar[StrategyInfo] = StrategyInfo(Completeness.UNBOUNDED)
     paper: ClassVar[str] = "Dean et al. 2012"
     consensus: ClassVar[bool] = True
     concurrent: ClassVar[bool] = True

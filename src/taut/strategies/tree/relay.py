@@ -25,6 +25,7 @@ from taut.core.messages import Note
 from taut.errors import MalformedMessage
 from taut.strategies import api as m
 from taut.strategies.delivery.payload_batch import unbind
+from taut.strategies.info import ANY_CODEC, Completeness, StrategyInfo
 from taut.strategies.tree.edge_messages import EdgeMessage, EdgeMessages
 from taut.strategies.tree.relay_ending import ENDING_KINDS, Relayed, RelayEnding
 from taut.strategies.tree.relay_state import (
@@ -47,18 +48,19 @@ from taut.strategies.tree.unacknowledged import KINDS, TOOK, UnacknowledgedEdge,
 class Relay(m.Method):
     """``--strategy async --topology ring`` (or any but ``complete``).
 
-    >>> Relay().codecs[:3]
-    ('tether', 'threshold', 'dense')
+    >>> Relay().codecs
+    ('tether', '*')
     """
 
     name: ClassVar[str] = "relay"
+    info: ClassVar[StrategyInfo] = StrategyInfo(Completeness.UNBOUNDED, ())  # as async on other topologies
     paper: ClassVar[str] = "Strom 2015, relayed along a tree"
     returns: ClassVar[Literal["sum", "mix", "take"]] = "sum"
     consensus: ClassVar[bool] = True
     concurrent: ClassVar[bool] = True
     lockstep: ClassVar[bool] = False
     directed: ClassVar[bool] = True  # channels go both ways, even over directed edges
-    codecs: ClassVar[tuple[str, ...]] = m.CODECS
+    codecs: ClassVar[tuple[str, ...]] = ("tether", ANY_CODEC)
     streams: ClassVar[bool] = True
 
     def start(self, place: m.MemberPlace, local: m.Local) -> Relaying:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import os
 import shutil
 import socket
 import time
@@ -21,7 +20,7 @@ from typing import Any
 import msgspec
 
 from taut.core.checkpoint_names import DIGEST_NBYTES, MANIFEST, part_rank
-from taut.core.files import sync_folder, write_beside
+from taut.core.files import sync_folder, write_atomically
 from taut.core.sample_ranges import Span
 from taut.errors import StorageFailed
 from taut.supervisor.storage.store_writer import plain
@@ -50,6 +49,7 @@ class Launch(msgspec.Struct, frozen=True):
     start: str | None = None
     threads: int | None = None
     preload: list[str] = []
+    engine: str = "local"
 
 
 class Manifest(msgspec.Struct, frozen=True):
@@ -115,8 +115,7 @@ def write_manifest(folder: Path, manifest: Mapping[str, object], keep: int) -> s
     try:
         own.mkdir(parents=True, exist_ok=True)
         text = json.dumps(plain(msgspec.to_builtins(parsed)), indent=1) + "\n"
-        os.replace(write_beside(own / MANIFEST, lambda file: file.write(text.encode())), own / MANIFEST)
-        sync_folder(own)
+        write_atomically(own / MANIFEST, text.encode())
         sync_folder(folder)
     except OSError as error:
         raise StorageFailed(f"{own / MANIFEST} could not be written: {error.strerror or error}") from error

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
+from taut.config import PATIENCE_S
 from taut.core.messages import LeaseRequest
 
-RESERVE_S = 120.0  # workers wait so long for a lost supervisor, by default
 FRACTION = 0.75  # of what is left
 END_S = 2.0  # nothing is reserved this close to an end that all wait for: to call it in takes time
 LEAST_BATCHES = 2  # fewer are not worth a message
@@ -64,7 +64,7 @@ class ReserveQuota:
             return {epoch: self._left(epoch, ask) for epoch in ahead}
         if not goes_on and self._ends(first, last, ask):
             return {}
-        wanted = self.rates[rank] * RESERVE_S
+        wanted = self.rates[rank] * PATIENCE_S
         shares: dict[int, int] = {}
         for epoch in ahead:
             share = self._of_next(rank, epoch, ask) if epoch > self.reached else self._of_this(rank, epoch, ask, goes_on)

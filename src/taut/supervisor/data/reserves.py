@@ -1,7 +1,7 @@
 """Reserves: samples set aside for single workers, which take them without asking while the supervisor is away or slow.
 
 Three quarters of what is left of a pass are reserved, by each worker's speed, but no more than it needs for
-``RESERVE_S``; the rest is leased. A single worker gets all that is left, which it takes in order. ``reserve_quota.py``
+``PATIENCE_S``; the rest is leased. A single worker gets all that is left, which it takes in order. ``reserve_quota.py``
 computes the quotas. A reserve is given to another worker only after its owner has said that it saw the smaller offer
 (``ReserveSeen``), and all that it said before has arrived. So no sample is ever with two workers in the run, whatever
 messages are lost or late. Pure; lease_server.py drives it.

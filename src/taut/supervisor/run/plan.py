@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
+from taut.config import PATIENCE_S
 from taut.specs import Interval
 
-PATIENCE_S = 120.0  # by default; workers wait as long for a supervisor
+if TYPE_CHECKING:
+    from taut.strategies.compatibility import Combination
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +29,13 @@ class RunPlan:
     checkpoint_every: Interval | None = None
     topology: str = "complete"  # by name
     majority: bool = False  # in lock-step: of two halves that cannot hear each other, at most one goes on
-    patience_s: float = PATIENCE_S  # for workers that the run cannot go on without
+    patience_s: float = float(PATIENCE_S)  # for workers that the run cannot go on without
+
+    @classmethod
+    def of(cls, chosen: Combination, **more: Any) -> RunPlan:
+        """Return the plan of a run with this strategy, topology and finish."""
+        names = ("finish", "agrees", "streams", "admits_late", "topology", "majority")
+        return cls(**{name: getattr(chosen, name) for name in names}, **more)
 
     @property
     def elects(self) -> bool:

@@ -4,13 +4,11 @@ has ``model-0.safetensors`` and so on, and ``ensemble.json``, which lists them."
 from __future__ import annotations
 
 import json
-import os
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import BinaryIO
 
-from taut.core.files import sync_folder, write_beside
+from taut.core.files import AtomicFile, write_atomically
 from taut.errors import MalformedMessage, StorageFailed
 from taut.supervisor.storage.store_writer import plain
 
@@ -22,8 +20,7 @@ def write_index(run_dir: Path, index: Mapping[str, object]) -> Path:
     final = run_dir / INDEX
     text = json.dumps(plain(index), indent=2) + "\n"
     try:
-        os.replace(write_beside(final, lambda file: file.write(text.encode())), final)
-        sync_folder(run_dir)
+        write_atomically(final, text.encode())
     except OSError as error:
         raise StorageFailed(f"the index could not be written to {run_dir}: {error}") from error
     return final
@@ -48,21 +45,14 @@ def write_model(run_dir: Path, data: bytes, name: str = "model") -> Path:
     except (SafetensorError, ValueError, KeyError) as error:
         raise MalformedMessage(f"the uploaded model is no safetensors file: {error}") from error
 
-    def save(file: BinaryIO) -> None:
-        import torch
-
-        torch.save(tensors, file)
-
-    finished: list[tuple[Path, Path]] = []
     try:
-        finished.append((write_beside(model, lambda file: file.write(data)), model))
-        finished.append((write_beside(state_dict, save), state_dict))
-        for temporary, final in finished:
-            os.replace(temporary, final)
-        sync_folder(run_dir)
+        with AtomicFile(model) as safe, AtomicFile(state_dict) as pickled:
+            import torch
+
+            safe.write(data)
+            torch.save(tensors, pickled.file)
+            safe.sync()  # the other file takes its name first, but not before this one is complete
     except (OSError, RuntimeError) as error:  # torch turns some failures to write into RuntimeError
-        for temporary, _ in finished:
-            temporary.unlink(missing_ok=True)
         rescued = _rescued(run_dir, model.name, data)
         raise StorageFailed(f"the model could not be written to {run_dir}: {error}{rescued}") from error
     return model
@@ -75,7 +65,7 @@ def _rescued(run_dir: Path, file_name: str, data: bytes) -> str:
     try:
         folder = Path(tempfile.mkdtemp(prefix=f"taut-{run_dir.name}-"))  # for this user alone
         final = folder / file_name
-        os.replace(write_beside(final, lambda file: file.write(data)), final)
+        write_atomically(final, data)
     except OSError as error:
         if folder is not None:
             folder.rmdir()

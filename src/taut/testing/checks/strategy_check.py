@@ -202,7 +202,7 @@ class World:
         replica = self.replica(rank)
         if replica is None or not replica.state.synced or replica.state.final >= 0:
             return
-        if not getattr(self.strategy, "complete", True):  # what it does with an update is to keep it at home
+        if not self.strategy.complete:  # what it does with an update is to keep it at home
             self.tell(rank, Published(None))
             return
         replica.published += 1
@@ -243,7 +243,7 @@ class World:
             self._settle()
         assert all(replica.drained for replica in self.live.values()), "the drain does not end"
         replicas = list(self.live.values())
-        if getattr(self.strategy, "complete", True):
+        if self.strategy.complete:
             assert all(replica.included == replicas[0].included for replica in replicas), "replicas differ"
             for rank, published in self.back.items():
                 made = {(rank, n) for n in range(1, published + 1)}

@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from taut.core.messages import Member
-from taut.transport.transport import Envelope, Transport
+from taut.transport.transport import Transport
 
 Network = Callable[[int], tuple[Transport, Member]]
+Arrival = tuple[int, list[bytes]]  # the sender, and the frames
 DEADLINE_S = 20.0  # for what takes milliseconds on an idle machine
 
 
@@ -36,19 +37,19 @@ def check_waits(transport: Transport) -> None:
 
 def carry(
     source: Transport, to: int, sink: Transport, messages: Sequence[list[bytes]], last: bytes | None = None
-) -> list[Envelope]:
+) -> list[Arrival]:
     """Send all messages and return what the sink got: as many, or everything up to the frame ``last``."""
-    arrived: list[Envelope] = []
+    arrived: list[Arrival] = []
     for message in messages:
         send(source, to, message, sink, arrived)
     if last is None:
         until(lambda: len(arrived) >= len(messages), sink, arrived)
     else:
-        until(lambda: any(envelope.frames == [last] for envelope in arrived), sink, arrived)
+        until(lambda: any(frames == [last] for _, frames in arrived), sink, arrived)
     return arrived
 
 
-def send(source: Transport, to: int, frames: list[bytes], sink: Transport, arrived: list[Envelope]) -> None:
+def send(source: Transport, to: int, frames: list[bytes], sink: Transport, arrived: list[Arrival]) -> None:
     """Send, letting the sink read while there is no room."""
     end = time.monotonic() + DEADLINE_S
     while not source.send(to, frames):
@@ -56,7 +57,7 @@ def send(source: Transport, to: int, frames: list[bytes], sink: Transport, arriv
         arrived += sink.receive(0.01)
 
 
-def until(done: Callable[[], bool], sink: Transport, arrived: list[Envelope]) -> None:
+def until(done: Callable[[], bool], sink: Transport, arrived: list[Arrival]) -> None:
     """Receive until ``done``."""
     end = time.monotonic() + DEADLINE_S
     while not done():

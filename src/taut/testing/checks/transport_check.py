@@ -17,8 +17,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from taut.testing.checks.transport_carrying import DEADLINE_S, Network, carry, check_waits, pair, send, until
-from taut.transport.transport import Envelope
+from taut.testing.checks.transport_carrying import DEADLINE_S, Arrival, Network, carry, check_waits, pair, send, until
 
 __all__ = ["CHECKS", "Network", "check_transport"]
 
@@ -43,8 +42,8 @@ def check_order_and_no_loss(network: Network) -> None:
         for to, source, sink in ((1, a, b), (0, b, a)):
             messages = [[b"%d" % i, bytes(i)] for i in range(n)]
             arrived = carry(source, to, sink, messages)
-            assert [envelope.frames for envelope in arrived] == messages
-            assert {envelope.sender for envelope in arrived} == {1 - to}
+            assert [frames for _, frames in arrived] == messages
+            assert {sender for sender, _ in arrived} == {1 - to}
 
 
 def check_links_keep_their_own_order(network: Network) -> None:
@@ -54,13 +53,13 @@ def check_links_keep_their_own_order(network: Network) -> None:
         for left, right, left_member, right_member in ((a, c, am, cm), (b, c, bm, cm)):
             left.admit(right_member)
             right.admit(left_member)
-        arrived: list[Envelope] = []
+        arrived: list[Arrival] = []
         for i in range(100):
             for source, rank in ((a, 0), (b, 1)):
                 send(source, 2, [b"%d of %d" % (i, rank)], c, arrived)
         until(lambda: len(arrived) >= 200, c, arrived)
         for rank in (0, 1):
-            ours = [envelope.frames[0] for envelope in arrived if envelope.sender == rank]
+            ours = [frames[0] for sender, frames in arrived if sender == rank]
             assert ours == [b"%d of %d" % (i, rank) for i in range(100)]
     finally:
         for transport in (a, b, c):
@@ -78,7 +77,7 @@ def check_frames_keep_their_shape(network: Network) -> None:
             [bytes([i]) for i in range(256)],
             [b"h"] + [b"%d" % i for i in range(1024)],
         ]
-        assert [envelope.frames for envelope in carry(a, 1, b, messages)] == messages
+        assert [frames for _, frames in carry(a, 1, b, messages)] == messages
 
 
 def check_large_frames(network: Network) -> None:
@@ -86,7 +85,7 @@ def check_large_frames(network: Network) -> None:
     with pair(network) as (a, b):
         big = bytes(range(256)) * (8 * 2**20 // 256)
         messages = [[b"before"], [b"head", big], [b"between"], [big, b"tail"], [b"after"]]
-        assert [envelope.frames for envelope in carry(a, 1, b, messages)] == messages
+        assert [frames for _, frames in carry(a, 1, b, messages)] == messages
 
 
 def check_unknown_receiver(network: Network) -> None:
@@ -111,9 +110,9 @@ def check_forget_stops_delivery(network: Network) -> None:
         a.send(1, [b"from the forgotten"])
         # What c sends last arrives although a, who was connected before, sent first: so a's was let fall.
         arrived = carry(c, 1, b, [[b"from another"]])
-        assert [(envelope.sender, envelope.frames) for envelope in arrived] == [(2, [b"from another"])]
+        assert arrived == [(2, [b"from another"])]
         b.admit(am)
-        frames = [envelope.frames[0] for envelope in carry(a, 1, b, [[b"again"]], last=b"again")]
+        frames = [frames[0] for _, frames in carry(a, 1, b, [[b"again"]], last=b"again")]
         assert frames[-1] == b"again"
     finally:
         for transport in (a, b, c):
@@ -130,7 +129,7 @@ def check_admit_twice(network: Network) -> None:
         assert a.send(1, [b"one"])
         a.admit(bm)
         arrived = carry(a, 1, b, [[b"two"]], last=b"two")
-        assert [envelope.frames for envelope in arrived] == [[b"one"], [b"two"]]
+        assert [frames for _, frames in arrived] == [[b"one"], [b"two"]]
     finally:
         a.close()
         b.close()
@@ -146,7 +145,7 @@ def check_stranger_waits(network: Network) -> None:
         assert b.receive(0.01) == []
         b.admit(am)
         arrived = carry(a, 1, b, [[b"later"]], last=b"later")
-        assert [envelope.frames for envelope in arrived] == [[b"early"]] * accepted + [[b"later"]]
+        assert [frames for _, frames in arrived] == [[b"early"]] * accepted + [[b"later"]]
     finally:
         a.close()
         b.close()
@@ -178,12 +177,12 @@ def check_wake(network: Network) -> None:
 def check_hand_over_to_a_thread(network: Network) -> None:
     """A transport may be used by another thread than the one that made it."""
     with pair(network) as (a, b):
-        arrived: list[Envelope] = []
+        arrived: list[Arrival] = []
         thread = threading.Thread(target=lambda: until(lambda: bool(arrived), b, arrived))
         thread.start()
         assert a.send(1, [b"over there"])
         thread.join()
-        assert arrived == [Envelope(0, [b"over there"])]
+        assert arrived == [(0, [b"over there"])]
 
 
 def check_back_pressure(network: Network) -> None:
@@ -196,7 +195,7 @@ def check_back_pressure(network: Network) -> None:
         while accepted < bound and a.send(1, [b"%d" % accepted, payload]):
             accepted += 1
         assert accepted < bound, "nothing holds the sender back"
-        arrived: list[Envelope] = []
+        arrived: list[Arrival] = []
         reader = threading.Thread(target=lambda: until(lambda: len(arrived) > accepted, b, arrived))
         reader.start()
         start = time.monotonic()
@@ -205,7 +204,7 @@ def check_back_pressure(network: Network) -> None:
         while not a.send(1, [b"%d" % accepted, payload]):
             a.receive(DEADLINE_S)
         reader.join()
-        assert [envelope.frames[0] for envelope in arrived] == [b"%d" % i for i in range(accepted + 1)]
+        assert [frames[0] for _, frames in arrived] == [b"%d" % i for i in range(accepted + 1)]
         check_waits(a)
 
 

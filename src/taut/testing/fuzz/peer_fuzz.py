@@ -21,7 +21,7 @@ import numpy as np
 
 from taut.codecs import merge, snap
 from taut.codecs import parse as parse_codec
-from taut.core.events import Arrived, Deliver, Ended, Event, PeerGone, PeerJoined, Published, Send, Taken, Tick, Ticked
+from taut.core.events import Arrived, Ended, Event, Heard, PeerGone, PeerJoined, Published, Send, Taken, Tick, Ticked
 from taut.core.messages import (
     Mark,
     Message,
@@ -39,7 +39,7 @@ from taut.errors import MalformedMessage
 from taut.strategies.api import Draining, HeldUp
 from taut.strategies.compatibility import default_topology
 from taut.strategies.delivery.channels import Channels
-from taut.strategies.registry import METHODS, STREAMS, Choice, parse
+from taut.strategies.registry import REGISTRY, Choice, parse
 from taut.testing.fuzz.frame_fuzz import mutated
 from taut.testing.fuzz.message_samples import message_samples
 from taut.testing.worlds.codec_actor import with_codec, with_coder
@@ -48,7 +48,7 @@ from taut.testing.worlds.method_world import MethodWorld
 from taut.transport.framing import encode, payload_count
 from taut.transport.memory import MemoryNetwork
 from taut.worker.comm.comm_thread import CommThread
-from taut.worker.comm.phase_protocol import Protocol
+from taut.worker.comm.phase_protocols import Protocol
 
 COURIER = "courier"  # beside the strategies: a worker's end of the network
 HONEST, LIAR = 3, 3  # workers 0, 1, 2, and the rank of the one that lies
@@ -132,13 +132,13 @@ def fuzz_peers(count: int, seed: int) -> Lies:
     (200, True, True)
     """
     choose, lies = random.Random(seed), Lies()
-    names = sorted({*METHODS, *STREAMS})
+    names = sorted(REGISTRY)
     while lies.refused + lies.taken < count:
         name = choose.choice([*names, COURIER, COURIER])
         episode = min(EPISODE, count - lies.refused - lies.taken)
         if name == COURIER:
             _fuzz_courier(episode, choose, lies)
-        elif name in METHODS:
+        elif Choice(name).is_method:
             _fuzz_method(parse(name), episode, choose, lies)
         else:
             _fuzz_stream(parse(name), episode, choose, lies)
@@ -163,7 +163,7 @@ def _fuzz_courier(count: int, choose: random.Random, lies: Lies) -> None:
     for _ in range(count):
         what = choose.random()
         if what < 0.05:
-            node.carry_out()
+            node.work(None)
             node.stages.advance(protocol())
             node.handover.enter(node.stage.phase)
         elif what < 0.3:
@@ -221,7 +221,7 @@ def _fuzz_method(choice: Choice, count: int, choose: random.Random, lies: Lies) 
         victims = [rank for rank in world.actors if rank != LIAR]
         victim = choose.choice(victims)
         note, payload = _lie(world, choose)
-        lies.tell(lambda: world._hear(victim, Deliver(LIAR, note, payload)))  # noqa: B023
+        lies.tell(lambda: world._hear(victim, Heard(LIAR, note, payload)))  # noqa: B023
 
 
 def _step(actor: Actor) -> int:

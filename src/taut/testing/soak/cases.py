@@ -14,11 +14,17 @@ from taut.strategies.compatibility import combine
 from taut.strategies.phases import parse_schedule
 from taut.strategies.registry import REGISTRY
 from taut.testing.fault_plan import FaultPlan
-from taut.testing.soak.laws import broken_laws
-from taut.testing.soak.tally import TALLY
+from taut.testing.soak.laws import TALLY, broken_laws
 
 if TYPE_CHECKING:
     from taut.simulator.trace import Trace
+
+
+def _short(name: str) -> str:
+    """Return the strategy with settings that suit a run of a few steps."""
+    short = REGISTRY[name].info.short
+    return f"{name}:{short}" if short else name
+
 
 JOB = Path(__file__).with_name("job.py")
 STEP_S = 0.1
@@ -29,7 +35,6 @@ BATCH = 4
 EPOCHS = 2
 LIMIT_S = 200.0  # of virtual time: far beyond any silence that is waited for
 LONG_LIMIT_S = 1000.0  # where steps are long
-SHORTER = {"diloco": "diloco:every=5", "easgd": "easgd:every=4", "codistillation": "codistillation:every=5"}
 PHASES = (
     "sync for 5 steps, then async",
     "async for 5 steps, then sync",
@@ -37,7 +42,7 @@ PHASES = (
     "sync for 4 steps, then gossip",
     "ssp:2 for 4 steps, then dpsgd for 4 steps, then async",
 )  # they share a turn
-TURNS = (*((SHORTER.get(name, name),) for name in sorted(REGISTRY)), PHASES, ("ssp:2",))
+TURNS = (*((_short(name),) for name in sorted(REGISTRY)), PHASES, ("ssp:2",))
 STRATEGIES = tuple(strategy for turn in TURNS for strategy in turn)
 TOPOLOGIES = ("", "ring", "torus", "star", "exponential:directed=no", "tree", "complete")
 CODECS = ("", "", "threshold", "dense")
@@ -73,7 +78,7 @@ class Checked:
 
 
 def case_of(seed: int) -> Case:
-    """Strategies take turns; all else is drawn. To a run in phases somebody comes in any case.
+    """Return the case of a seed: strategies take turns, all else is drawn. A run in phases has a newcomer in any case.
 
     >>> case_of(3) == case_of(3), case_of(3).strategy == case_of(4).strategy
     (True, False)
@@ -98,7 +103,7 @@ def case_of(seed: int) -> Case:
 
 
 def check_case(case: Case, trace: Trace | None = None) -> Checked:
-    """Run it, and see which laws it broke."""
+    """Run the case, and return the laws that it broke."""
     from taut.testing.faults.faulty_run import run_with_faults
 
     samples = STEPS * BATCH * case.workers // EPOCHS
@@ -124,10 +129,10 @@ def check_case(case: Case, trace: Trace | None = None) -> Checked:
 
 
 def _momentum(strategy: str) -> float:
-    """Where all make the same steps, a newcomer must be given that, too."""
+    """Return a momentum where all make the same steps: a newcomer must be given its buffer, too."""
     return 0.9 if any(choice.name == "sync" for choice in parse_schedule(strategy).choices) else 0.0
 
 
 def check_seed(seed: int) -> Checked:
-    """The seed's case."""
+    """Run the seed's case."""
     return check_case(case_of(seed))

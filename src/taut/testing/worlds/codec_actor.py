@@ -63,6 +63,8 @@ class CodecActor(Actor):
 class CoderActor(Actor):
     """For methods that exchange vectors, compressed: ``coder`` is the codec."""
 
+    coder: VectorCodec
+
     def __init__(self, rank: int, x: Vector, channels: ChannelsState, codec: Codec, workers: int) -> None:
         super().__init__(rank, x, channels)
         self.coder = VectorCodec(codec, len(x), seed=rank, workers=workers)

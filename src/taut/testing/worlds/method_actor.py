@@ -10,13 +10,14 @@ import numpy as np
 import numpy.typing as npt
 
 from taut.strategies.delivery.channels import ChannelsState
+from taut.strategies.local import Local
 
 Vector = npt.NDArray[np.float32]
 Step = Callable[["Actor"], int]  # changes actor.x in place; how many samples that took
 
 
 @dataclass
-class Actor:
+class Actor(Local):
     """One worker of the world, and what its method sees of it."""
 
     rank: int

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from taut.core.events import Arrived, Deliver, Ended, PeerGone, PeerJoined, Post, Send, Tick
+from taut.core.events import Arrived, Ended, PeerGone, PeerJoined, Send, Tick
 from taut.errors import MalformedMessage
 from taut.strategies.allreduce.round_agreement import NEW
 from taut.strategies.api import (
@@ -85,8 +85,8 @@ class MethodWorld:
         self.sent_nbytes = self.messages = 0
         self.refused: list[tuple[int, str]] = []  # senders of messages that were refused, and why
         self.under_way: list[tuple[int, Arrived]] = []  # lossy: any order
-        self.queues: dict[tuple[int, int], deque[Deliver]] = {}  # not lossy: in order per pair
-        self.held: dict[int, list[Deliver]] = {}  # for workers that are training
+        self.queues: dict[tuple[int, int], deque[Heard]] = {}  # not lossy: in order per pair
+        self.held: dict[int, list[Heard]] = {}  # for workers that are training
         self.actors: dict[int, Actor] = {}
         self.ranks = len(vectors)  # given so far: none is used twice
         self.speeds = dict(enumerate(speeds or []))
@@ -148,10 +148,10 @@ class MethodWorld:
                     self.messages += 1
                     self.sent_nbytes += len(payload)
                     if self.lossy:
-                        self._network(rank, self.channels.on(actor.channels, Post(to, note, payload), self.now))
+                        self._network(rank, self.channels.on(actor.channels, action, self.now))
                     elif to in self.actors:
                         queue = self.queues.setdefault((rank, to), deque())
-                        queue.append(Deliver(rank, note, bytes(payload)))
+                        queue.append(Heard(rank, note, bytes(payload)))
                 case Proceed():
                     assert not actor.proceed, "Proceed without a turn"
                     actor.proceed = True
@@ -167,16 +167,16 @@ class MethodWorld:
                 copies = (self.random.random() >= self.loss) + (self.random.random() < self.repeat)
                 event = Arrived(rank, action.message, [bytes(one) for one in action.payloads])
                 self.under_way += [(action.to, event)] * copies
-            elif isinstance(action, Deliver):
+            elif isinstance(action, Heard):
                 self._hear(rank, action)
 
-    def _hear(self, rank: int, item: Deliver) -> None:
+    def _hear(self, rank: int, item: Heard) -> None:
         actor = self.actors[rank]
         if actor.proceed and not self.method.concurrent and not actor.ended:
             # The worker is training: the runtime would hold this back until its next turn.
             self.held.setdefault(rank, []).append(item)
         else:
-            self.tell(rank, Heard(item.sender, item.note, item.payload))
+            self.tell(rank, item)
 
     def deliver(self) -> bool:
         """One message that is under way arrives, any. False: none is."""
@@ -200,7 +200,7 @@ class MethodWorld:
         """What came while the worker trained is handed over."""
         for item in self.held.pop(rank, []):
             if item.sender in self.actors:
-                self.tell(rank, Heard(item.sender, item.note, item.payload))
+                self.tell(rank, item)
 
     def tick(self) -> None:
         self.now += 0.5

@@ -49,6 +49,7 @@ class Ring(Shape):
     """
 
     name: ClassVar[str] = "ring"
+    advised: ClassVar[str] = "ring"
 
     def wire(self, members: Sequence[int], round: int = 0) -> Graph:
         return Graph(tuple(members), frozenset(ring_of(sorted(set(members)))))

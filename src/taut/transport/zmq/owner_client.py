@@ -10,22 +10,20 @@ import zmq
 from taut.errors import SupervisorLost
 from taut.transport.frame_packing import bundle, opened
 from taut.transport.keys import RunKeys
+from taut.transport.transport import ANSWER_S, ORDER_NBYTES
 from taut.transport.zmq import options
 
-LIMIT_NBYTES = 64 * 1024  # of an order or an answer
-PATIENCE_S = 10.0  # for an answer that takes a round trip and a tick; connecting may take a second or two
 
-
-def ask(address: str, keys: RunKeys, frames: Sequence[bytes], patience_s: float = PATIENCE_S) -> list[bytes]:
+def ask(address: str, keys: RunKeys, frames: Sequence[bytes], patience_s: float = ANSWER_S) -> list[bytes]:
     """Say one thing to the supervisor at ``address``, and return what it answers. ``SupervisorLost`` if nothing comes."""
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads=1)
     dealer = context.socket(zmq.DEALER)
     try:
-        options.apply(dealer, hwm=4, limit_nbytes=LIMIT_NBYTES)
+        options.apply(dealer, hwm=4, limit_nbytes=ORDER_NBYTES)
         dealer.routing_id = b"\x02" + secrets.token_bytes(16)
         owner = keys.admin
         options.connect(dealer, address, owner.server_public, owner.client_public, owner.client_secret)
-        dealer.send_multipart(bundle(frames, LIMIT_NBYTES))
+        dealer.send_multipart(bundle(frames, ORDER_NBYTES))
         if not dealer.poll(options.milliseconds(patience_s)):
             raise SupervisorLost(f"the supervisor at {address} did not answer in {patience_s:.0f} s")
         return opened(dealer.recv_multipart(zmq.NOBLOCK))

@@ -10,12 +10,13 @@ from typing import Any
 import zmq
 
 from taut.errors import Misuse
+from taut.transport.access import AccessControl
 from taut.transport.endpoint import bind as bind_endpoint
 from taut.transport.frame_packing import bundle, opened
 from taut.transport.framing import LIMIT_NBYTES
 from taut.transport.keys import RunKeys
+from taut.transport.transport import ServerSocket
 from taut.transport.zmq import options
-from taut.transport.zmq.access import AccessControl
 from taut.transport.zmq.auth import Gatekeeper, guard
 from taut.transport.zmq.disconnects import Disconnects, happened
 from taut.transport.zmq.rate_limit import SMALL_NBYTES, RateLimit
@@ -33,25 +34,24 @@ BACKLOG = (
 )
 
 
-class SupervisorSocket:
+class SupervisorSocket(ServerSocket):
     """A ``ServerSocket`` over ZeroMQ. ``bind`` and ``advertise`` are as for ``ZmqTransport``; ``port`` 0 is
     any free one.
 
     A connection's name is a secret that its worker chose (see ``ZmqTransport``): it stays the same over
     reconnects and over a restart of the supervisor, and a newer connection of the same name takes the place
-    of the older. ``door`` says who gets in; the messages of the run's owner come by ``orders``, those of all
-    others by ``receive``, and nobody can speak as the other.
+    of the older.
     """
 
     def __init__(self, keys: RunKeys, *, bind: str = "127.0.0.1", port: int = 0, advertise: str | None = None) -> None:
         self._closed = False
         self._waker = Waker()
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads=1)
-        self.door = AccessControl(keys)
+        self.access = AccessControl(keys)
         self.orders: deque[tuple[bytes, list[bytes]]] = deque(maxlen=MOST_ORDERS)  # from the owner
         self._pace = RateLimit[bytes](MESSAGES_PER_S, int(BURST_S * MESSAGES_PER_S))
         self._tokens: dict[bytes, str] = {}  # connection -> the token that it was made with
-        self._gatekeeper = Gatekeeper(self._context, self.door.allows, patient=False, void=self.door.is_void)
+        self._gatekeeper = Gatekeeper(self._context, self.access.allows, patient=False, void=self.access.is_void)
         self._router = self._context.socket(zmq.ROUTER)
         options.apply(self._router, hwm=HWM, limit_nbytes=LIMIT_NBYTES)
         self._router.backlog = BACKLOG
@@ -131,18 +131,14 @@ class SupervisorSocket:
         self._waker.close()
 
     def take_excess(self) -> dict[bytes, int]:
-        """Messages that were dropped unread because their sender sent too many, per connection, since the last time."""
         excess = dict(self._pace.excess)
         self._pace.excess.clear()
         return excess
 
     def take_closed(self) -> list[bytes]:
-        """Connections that were closed since the last time: the worker died, or something between us broke. After
-        ``receive``, whose messages came before."""
         return self._closures.take()
 
     def came_with(self, connection: bytes) -> str | None:
-        """The name of the token that this connection was first made with, as far as is known."""
         return self._tokens.get(connection)
 
     def _drain(self, arrived: list[tuple[bytes, list[bytes]]]) -> None:
@@ -154,7 +150,7 @@ class SupervisorSocket:
                 return
             key, frames, size, descriptor = self._rest()
             self._strangers.spoke(descriptor)
-            if self.door.is_owner(key):
+            if self.access.is_owner(key):
                 self.orders.append((connection, opened(frames)))
                 continue
             self._remember(connection, key)
@@ -180,7 +176,7 @@ class SupervisorSocket:
     def _remember(self, connection: bytes, key: str) -> None:
         if connection in self._tokens:
             return
-        name = self.door.token_name(key)
+        name = self.access.token_name(key)
         if name is not None:
             while len(self._tokens) >= MOST_CONNECTIONS:  # anyone who holds a token can make up connections
                 del self._tokens[next(iter(self._tokens))]

@@ -5,43 +5,42 @@ from __future__ import annotations
 import contextlib
 import secrets
 import struct
-from typing import Literal
 
 import zmq
 
 from taut.errors import Misuse
 from taut.transport.endpoint import is_tcp_address
+from taut.transport.framing import SUPERVISOR_QUEUE
 from taut.transport.keys import Token, WorkerKeys
+from taut.transport.transport import SupervisorLink
 from taut.transport.zmq import options
 from taut.transport.zmq.auth import VOID
 
-Status = Literal["connecting", "connected", "refused", "expired"]
-
-HWM = 256
 _FAILED = zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_AUTH
 _WATCHED = zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED | _FAILED
 
 
-class ZmqSupervisorClient:
+class ZmqSupervisorClient(SupervisorLink):
     """``socket`` carries the messages; ``monitor`` becomes readable when ``status`` may have changed.
 
-    ``status`` is "refused" when something answers at the address but does not take this token: without it a
-    wrong token would look like a supervisor that is not up yet. "expired": it took it once. A worker that is in
-    the run then comes back under its own key (``own``), which the supervisor knows from its Hello.
+    Without the status "refused" a wrong token would look like a supervisor that is not up yet. "expired": a worker that
+    is in the run comes back under its own key (``own``), which the supervisor knows from its Hello.
     """
 
-    def __init__(self, context: zmq.Context[zmq.Socket[bytes]], address: str, token: Token, limit_nbytes: int) -> None:
+    def __init__(
+        self, context: zmq.Context[zmq.Socket[bytes]], address: str, token: Token, keys: WorkerKeys, limit_nbytes: int
+    ) -> None:
         if not is_tcp_address(address):
             raise Misuse(
                 f"supervisor address {address!r}",
                 "tcp://HOST:PORT",
                 "copy the one that the supervisor prints",
             )
-        self.status: Status = "connecting"
+        self.status = "connecting"
         self.own: WorkerKeys | None = None
-        self.address, self._token = address, token
+        self.address, self._token, self._keys = address, token, keys
         self.socket = context.socket(zmq.DEALER)
-        options.apply(self.socket, hwm=HWM, limit_nbytes=limit_nbytes)
+        options.apply(self.socket, hwm=SUPERVISOR_QUEUE, limit_nbytes=limit_nbytes)
         # The same after a reconnect, so that the supervisor knows us again; random, so that no other worker
         # can take it. It crosses the wire only encrypted.
         self.socket.routing_id = b"\x01" + secrets.token_bytes(16)
@@ -52,8 +51,13 @@ class ZmqSupervisorClient:
             self.close(0.0)
             raise Misuse(f"supervisor address {address!r} ({error.strerror})", "tcp://HOST:PORT") from None
 
+    def admitted(self) -> None:
+        self.own = self._keys
+
+    def known_as(self, keys: WorkerKeys) -> None:
+        self.own = keys
+
     def repoint(self, address: str) -> None:
-        """Talk to the same supervisor at another address."""
         if address == self.address or not is_tcp_address(address):
             return
         token = self._token

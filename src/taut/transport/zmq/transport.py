@@ -20,17 +20,16 @@ from taut.errors import MalformedMessage
 from taut.transport.endpoint import bind as bind_endpoint
 from taut.transport.endpoint import is_tcp_address
 from taut.transport.frame_packing import bundle, opened, unbundle
-from taut.transport.framing import LIMIT_NBYTES
+from taut.transport.framing import LIMIT_NBYTES, PEER_QUEUE
 from taut.transport.keys import Token, WorkerKeys, is_public_key
-from taut.transport.transport import Envelope
+from taut.transport.transport import SupervisorLink, Transport
 from taut.transport.zmq import options
 from taut.transport.zmq.auth import Gatekeeper, guard
 from taut.transport.zmq.rate_limit import SMALL_NBYTES, RateLimit
-from taut.transport.zmq.supervisor_client import Status, ZmqSupervisorClient
+from taut.transport.zmq.supervisor_client import ZmqSupervisorClient
 from taut.transport.zmq.waker import Waker
 
 # Messages queued per link and side; more belongs in the strategy's log, where updates can be merged.
-HWM = 64
 BATCH = 256  # messages per call of receive, so that sending gets its turn
 # Small messages of one peer: so many a second, CREDIT more for each that we send to it (protocols answer within a factor
 # of five), and what a pause of BURST_S would have brought.
@@ -42,7 +41,7 @@ _NOBLOCK, _MORE = int(zmq.NOBLOCK), int(zmq.NOBLOCK | zmq.SNDMORE)
 _POLLIN, _POLLOUT, _EVENTS = int(zmq.POLLIN), int(zmq.POLLOUT), int(zmq.EVENTS)
 
 
-class ZmqTransport:
+class ZmqTransport(Transport):
     """A ``Transport`` over ZeroMQ.
 
     ``bind``: address (and port) to listen on; ``advertise``: what peers are told instead; ``supervisor``: its
@@ -68,6 +67,7 @@ class ZmqTransport:
         self._refused: set[int] = set()  # links whose last send found no room
         self._closed = False
         self._supervisor: ZmqSupervisorClient | None = None
+        self.excess: Mapping[int, int] = self._pace.excess
         self._waker = Waker()
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads=1)
         if sys.platform == "linux":
@@ -83,7 +83,8 @@ class ZmqTransport:
         try:
             self._address = bind_endpoint(self._pull, bind, advertise, supervisor[0] if supervisor else None)
             if supervisor is not None:
-                self._supervisor = ZmqSupervisorClient(self._context, *supervisor, limit_nbytes)
+                self._supervisor = ZmqSupervisorClient(self._context, *supervisor, keys, limit_nbytes)
+                self.supervisor: SupervisorLink = self._supervisor
                 self._outgoing[SUPERVISOR] = self._supervisor.socket
         except BaseException:
             self.close()
@@ -93,38 +94,6 @@ class ZmqTransport:
     @property
     def address(self) -> str:
         return self._address
-
-    @property
-    def excess(self) -> Mapping[int, int]:
-        """Messages that were dropped unread because their sender sends too many, per sender."""
-        return self._pace.excess
-
-    def admitted(self) -> None:
-        """This worker is in the run: should its token expire, it comes back to the supervisor under its own key."""
-        if self._supervisor is not None:
-            self._supervisor.own = self._keys
-
-    def known_as(self, keys: WorkerKeys) -> None:
-        """This worker was in the run under these keys: should its token have expired, they still let it in."""
-        if self._supervisor is not None:
-            self._supervisor.own = keys
-
-    @property
-    def supervisor_address(self) -> str:
-        """Where the supervisor is found now."""
-        return "" if self._supervisor is None else self._supervisor.address
-
-    @property
-    def supervisor_status(self) -> Status:
-        """How the link to the supervisor stands, as of the last ``receive``. "refused" before anything came
-        from it means that something answers at its address, but does not take this token; "expired", that it
-        took it once."""
-        return "connecting" if self._supervisor is None else self._supervisor.status
-
-    def repoint(self, address: str) -> None:
-        """The supervisor is found at another address from now on."""
-        if self._supervisor is not None:
-            self._supervisor.repoint(address)
 
     def admit(self, member: Member) -> None:
         known = self._members.get(member.rank)
@@ -174,8 +143,8 @@ class ZmqTransport:
         self._pace.credit(to, CREDIT)
         return True
 
-    def receive(self, timeout_s: float | None) -> list[Envelope]:
-        arrived: list[Envelope] = []
+    def receive(self, timeout_s: float | None) -> list[tuple[int, list[bytes]]]:
+        arrived: list[tuple[int, list[bytes]]] = []
         ready: list[tuple[Any, int]] = zmq.zmq_poll(self._watch, options.milliseconds(timeout_s))
         for socket, _ in ready:
             if socket is self._pull:
@@ -213,7 +182,7 @@ class ZmqTransport:
         self._context.term()
         self._waker.close()
 
-    def _drain_peers(self, arrived: list[Envelope]) -> None:
+    def _drain_peers(self, arrived: list[tuple[int, list[bytes]]]) -> None:
         """Take what lies in the PULL socket. The first frame is taken as a ``Frame``: only those know their
         sender."""
         pull, ranks, room, pace = self._pull, self._ranks, self._limit_nbytes, self._pace
@@ -236,16 +205,16 @@ class ZmqTransport:
             sender = ranks.get(str(first.get("User-Id")))
             # Without a sender: forgotten, but still connected.
             if sender is not None and (size > SMALL_NBYTES or pace.admits(sender, now)):
-                arrived.append(Envelope(sender, frames))
+                arrived.append((sender, frames))
             room -= size
             # Asking for events keeps the GIL, and costs less than the exception of a recv that finds nothing.
             if room < 0 or not _ready(pull, _POLLIN):
                 return
 
-    def _drain_supervisor(self, dealer: zmq.Socket[bytes], arrived: list[Envelope]) -> None:
+    def _drain_supervisor(self, dealer: zmq.Socket[bytes], arrived: list[tuple[int, list[bytes]]]) -> None:
         for _ in range(BATCH):
             try:
-                arrived.append(Envelope(SUPERVISOR, opened(dealer.recv_multipart(_NOBLOCK))))
+                arrived.append((SUPERVISOR, opened(dealer.recv_multipart(_NOBLOCK))))
             except zmq.Again:
                 return
 
@@ -267,7 +236,7 @@ class ZmqTransport:
 
     def _socket(self, kind: int) -> zmq.Socket[bytes]:
         socket = self._context.socket(kind)
-        options.apply(socket, hwm=HWM, limit_nbytes=self._limit_nbytes)
+        options.apply(socket, hwm=PEER_QUEUE, limit_nbytes=self._limit_nbytes)
         return socket
 
 

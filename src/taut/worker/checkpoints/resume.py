@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from taut.worker.torch_worker import TorchWorker
 
 log = logging.getLogger("taut")
-OWN_MODELS = ("independent", "codistillation")  # strategies whose workers' models are not meant to be one
 
 
 def assigned(rank: int, workers: int, parts: int) -> list[int]:
@@ -104,7 +103,7 @@ class Resumption:
         _load_still(mine[0], replica.arena)
         if replica.talks:
             self._restore_codec(replica, mine, workers)
-        elif self.choice.name in OWN_MODELS:
+        elif not self.choice.kind.info.one_model:
             replica.arena.load(mine[0].tensor("w").numpy())
         replica.restore(mine[0].document["replica"])
 

@@ -23,7 +23,8 @@ from taut.worker.checkpoints import writing
 
 PIPE_NBYTES = 1 << 20
 AT_ONCE = 512  # buffers in one call of the system: it takes 1024
-PROGRAM = writing.__file__
+_ROOT = str(Path(writing.__file__).parents[3])
+PROGRAM = f"import sys; sys.path.insert(0, {_ROOT!r}); from {writing.__name__} import main; main()"
 
 
 class WriterProcessLost(Exception):
@@ -78,7 +79,7 @@ def _started() -> subprocess.Popen[bytes] | None:
         return None
     try:
         process = subprocess.Popen(
-            [sys.executable, "-I", "-S", PROGRAM],
+            [sys.executable, "-I", "-S", "-c", PROGRAM],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             bufsize=0,

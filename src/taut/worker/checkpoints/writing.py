@@ -24,6 +24,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from taut.core.files import AtomicFile
+
 # How much to take of cores that are never idle, until which part of the time that there is has passed. Torch's threads
 # wait for the slowest of them: whoever takes a part of its core makes the whole step so much longer.
 IDLE_UNTIL = 0.25  # nearly nothing
@@ -46,18 +48,14 @@ class Writing:
 
     def __init__(self, path: str, digest_nbytes: int) -> None:
         self.path, self.nbytes = path, 0
-        folder, name = os.path.split(path)
-        self._temporary = os.path.join(folder, f".{name}.{os.getpid()}.part")
         self._hash = hashlib.blake2b(digest_size=digest_nbytes)
-        os.makedirs(folder, exist_ok=True)
-        self._file = os.open(self._temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_BINARY", 0), 0o666)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        self._file = AtomicFile(path)
 
     def add(self, piece: memoryview) -> None:
         """The next bytes of it. Neither writing nor hashing holds the interpreter."""
         before = self.nbytes
-        left = piece
-        while left:
-            left = left[os.write(self._file, left) :]
+        self._file.write(piece)
         self._hash.update(piece)
         self.nbytes += len(piece)
         if before // SLICE_NBYTES != self.nbytes // SLICE_NBYTES:
@@ -66,37 +64,19 @@ class Writing:
     def finish(self) -> str:
         """It is complete: its hash."""
         self._to_disk()
-        self._close()
-        os.replace(self._temporary, self.path)
-        sync_folder(os.path.dirname(self.path))
+        self._file.commit()
         return self._hash.hexdigest()
 
     def abandon(self) -> None:
         """It will not be; what was there under its name stays."""
-        self._close()
-        with contextlib.suppress(OSError):
-            os.unlink(self._temporary)
+        self._file.discard()
 
     def _to_disk(self) -> None:
         """What is there has no place in memory any more: others can do with it, those who train first of all."""
-        os.fsync(self._file)
+        self._file.sync()
         if hasattr(os, "posix_fadvise"):
             with contextlib.suppress(OSError):
-                os.posix_fadvise(self._file, 0, 0, os.POSIX_FADV_DONTNEED)
-
-    def _close(self) -> None:
-        file, self._file = self._file, -1
-        if file >= 0:
-            os.close(file)
-
-
-def sync_folder(folder: str) -> None:
-    """So that a new name survives a power cut, too."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+                os.posix_fadvise(self._file.file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def wake_gently() -> None:
@@ -241,7 +221,8 @@ def _exactly(source: int, nbytes: int) -> bytes:
     return found
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """Write files for the worker that has started this process, until it is gone."""
     for number in (signal.SIGINT, signal.SIGTERM):  # they are meant for the worker; this ends when that is gone
         signal.signal(number, signal.SIG_IGN)
     stand_back()

@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from taut.config import PATIENCE_S
 from taut.core.clock import Clock
 from taut.core.failure_detector import HEARTBEAT_S, Detector
 from taut.core.messages import (
@@ -38,7 +39,6 @@ from taut.worker.comm.run_status import RunStatus
 ADMISSION_S = 60.0  # for the first answer: nothing was measured yet
 QUIET_PULSES = 2.0
 UNEASY = 2.0  # phi
-PATIENCE_S = 120.0  # for a supervisor that is gone to come back, where nothing else was said
 
 
 class SupervisorClient:
@@ -60,7 +60,7 @@ class SupervisorClient:
         self.term = 0  # of the supervisor's lives
         self.renewals = 0  # how often something said to it may have been lost
         self.admission_s = ADMISSION_S
-        self.patience_s = PATIENCE_S
+        self.patience_s = float(PATIENCE_S)
         self.acknowledged = Statistics()  # as the supervisor has heard
         self._beaten = Statistics()  # as said last
         self._unsaid: deque[list[bytes]] = deque()  # when it has no room
@@ -167,13 +167,12 @@ class SupervisorClient:
 
     def _follow(self, moved: Moved) -> None:
         """To another address. Its pulse there tells the rest."""
-        repoint = getattr(self.transport, "repoint", None)
-        if moved.term > self.term and repoint is not None:
-            repoint(moved.address)
+        if moved.term > self.term:
+            self.transport.supervisor.repoint(moved.address)
 
     def watch_admission(self, now: float) -> None:
         """A wrong token or address must not look like a supervisor that takes its time."""
-        status = getattr(self.transport, "supervisor_status", None)
+        status = self.transport.supervisor.status
         if status == "refused":
             self.facts.fail(Refused("the supervisor does not take this token: is it the token of this run?"))
         elif status == "expired":

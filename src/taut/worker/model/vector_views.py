@@ -10,7 +10,7 @@ import numpy as np
 from taut.codecs import Codec, merge, validate
 from taut.codecs.vector_codec import VectorCodec
 from taut.errors import NonFiniteUpdate
-from taut.strategies.allreduce.sync_state import Wish
+from taut.strategies.local import Local, Wish
 from taut.worker.model.flat_params import FlatParams, shaped
 from taut.worker.model.replica import Replica
 from taut.worker.standalone.worker import Vector
@@ -61,7 +61,7 @@ class FlatParamsCodec(VectorCodec):
             self.watch.charge("encode")
 
 
-class Weights:
+class Weights(Local):
     """The arena itself on the CPU; on a GPU a copy, fetched before a turn and put back after it. ``coder``: the run's
     codec, for methods that compress vectors."""
 
@@ -122,7 +122,7 @@ class Weights:
         self.replica.codec.adopt(self.replica.codec_state, shared)
 
 
-class Gradients:
+class Gradients(Local):
     """The parameters' gradients in the arena's order. ``present[i]``: how many workers have a gradient for parameter i
     (this one alone, after ``fetch``). A parameter without one counts as zero. One that nobody has a gradient for gets
     none, so that the optimizer passes over it as it would alone; one that somebody has a gradient for gets one, even if
@@ -194,12 +194,6 @@ class Gradients:
 
     def _part(self, number: int) -> Vector:
         return self.x[self._starts[number] : self._starts[number + 1]]
-
-    def emit(self) -> bytes | None:
-        raise AssertionError("gradients are reduced, not emitted")
-
-    def absorb(self, payload: bytes) -> None:
-        raise AssertionError("gradients are reduced, not absorbed")
 
 
 def _view(part: Any, parameter: torch.Tensor) -> torch.Tensor:

@@ -1,0 +1,1 @@
+"""What ``taut demo`` trains and shows."""

@@ -1,0 +1,1 @@
+"""What commands print: tables, progress, figures, and where they go."""
