@@ -88,12 +88,7 @@ LAST, OTHERS = "a death and a join", ("dpsgd", "averaging:4", "gossip", "server"
     [
         *((churn, strategy) for churn in CHURN for strategy in ("async", "sync")),
         *((LAST, strategy) for strategy in OTHERS),
-        *(
-            pytest.param(churn, strategy, marks=pytest.mark.long)
-            for churn in CHURN
-            if churn != LAST
-            for strategy in OTHERS
-        ),
+        *(pytest.param(*pair, marks=pytest.mark.long) for pair in product(CHURN, OTHERS) if pair[0] != LAST),
     ],
 )
 def test_churn_is_survived(strategy: str, churn: str) -> None:
