@@ -17,7 +17,8 @@ import psutil
 import pytest
 from forked_zygotes import ForkedEngine
 
-from taut.engines.local import Exit, LocalEngine
+from taut.engines.base import Exit
+from taut.engines.local import LocalEngine
 from taut.errors import StorageFailed
 
 PATIENCE_S = 60.0
