@@ -13,6 +13,7 @@ or the file given with ``--config``), the default. ``taut.toml`` has three table
     seed = 0
     threads = 1                      # torch threads of each worker
     preload = ["torchvision"]        # imported once, before the workers are forked
+    engine = "local"                 # what starts the workers: docs/design.md
     checkpoint_every = "5m"          # or "200steps", "1epoch": docs/checkpoints.md
     keep_checkpoints = 3
     dashboard = 8080                 # [HOST:]PORT, or true for any free port: docs/dashboard.md
@@ -168,6 +169,14 @@ def _link(given: object, blame: str) -> str:
     return given.strip()
 
 
+def _engine(given: object, blame: str) -> str:
+    from taut.plugins import ENGINES
+
+    name = _text(given, blame)
+    ENGINES.find(name)
+    return name
+
+
 def _transport(given: object, blame: str) -> str:
     from taut.plugins import TRANSPORTS
 
@@ -213,6 +222,7 @@ class Settings:
     seed: int = _setting(0, "run", _whole(0, 2**62), "Of the order of the data.", agreed=True)
     threads: int | None = _setting(None, "run", _whole(1, 4096), "Torch threads per worker; default: cores / workers.")
     preload: tuple[str, ...] = _setting((), "run", _modules, "A module to import once for all workers; may be repeated.")
+    engine: str = _setting("local", "run", _engine, "What starts the workers; default: local.", metavar="NAME")
     checkpoint_every: str | None = _setting(
         None, "run", _interval, "Write a checkpoint every 5m, 90s, 200steps or 1epoch; default: none."
     )

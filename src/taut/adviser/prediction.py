@@ -28,7 +28,6 @@ from taut.simulator.result import Simulated
 from taut.simulator.scenario import Scenario
 
 HOPELESS = 8.0
-DROWNING = ("async", "ssp", "gossip")
 Simulate = Callable[[Scenario], Simulated]
 
 
@@ -133,8 +132,7 @@ def predict(
 def too_much(probe: Probe, candidate: Candidate, workers: int, costs: Costs | None = None) -> str:
     """Why it is not worth simulating (empty if it is): what it sends in a step takes its link longer than ``HOPELESS``
     steps. Of strategies that send without waiting only: they would drown, and the simulator in their messages."""
-    name = candidate.resolved.strategy.name
-    if name not in DROWNING or not probe.links:
+    if not candidate.resolved.strategy.kind.info.floods or not probe.links:
         return ""
     cost = costs_of(probe, costs).codec(candidate.resolved.codec)
     nbytes = cost.bits_per_element * probe.parameters / 8.0 * (workers - 1)
@@ -215,7 +213,9 @@ def code_digest() -> str:
     import taut
 
     root = Path(taut.__file__).parent
-    files = [path for part in ("simulator", "strategies", "codecs", "collectives") for path in (root / part).glob("*.py")]
+    files = [
+        path for part in ("simulator", "strategies", "codecs", "collectives") for path in (root / part).rglob("*.py")
+    ]
     digest = hashlib.blake2b(digest_size=16)
     for path in sorted(files):
         digest.update(path.read_bytes())

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Self
 from taut.cli.logs import ALL, Logs, Wanted, failures
 from taut.cli.output.display import Display
 from taut.early_sigint import INTERRUPTED
-from taut.engines.local import Exit, LocalEngine
+from taut.engines.base import Engine, Exit
 from taut.engines.script import MODULE, module_of
 from taut.errors import Misuse, RunFailed
 
@@ -90,7 +90,7 @@ class Interrupts:
             signal.signal(number, handler)
 
 
-def conduct(supervisor: Supervisor, engine: LocalEngine | None, display: Display, logs: Wanted = None) -> Ended:
+def conduct(supervisor: Supervisor, engine: Engine | None, display: Display, logs: Wanted = None) -> Ended:
     """Start the engine and show what goes on until the run has its outcome and the local workers are gone.
 
     The supervisor is started already; both are stopped at the end, whatever happens. ``logs``: whose output is shown.
@@ -132,7 +132,7 @@ def conduct(supervisor: Supervisor, engine: LocalEngine | None, display: Display
     return ended
 
 
-def _compiling_text(engine: LocalEngine | None) -> str:
+def _compiling_text(engine: Engine | None) -> str:
     """Return what is said while the engine compiles kernels; an empty text when it does not."""
     if engine is None or not engine.compiling:
         return ""
@@ -143,7 +143,7 @@ def _compiling_text(engine: LocalEngine | None) -> str:
 
 def _until_outcome(
     supervisor: Supervisor,
-    engine: LocalEngine | None,
+    engine: Engine | None,
     display: Display,
     interrupts: Interrupts,
     *,
@@ -175,7 +175,7 @@ def _until_outcome(
 
 
 def _until_gone(
-    engine: LocalEngine,
+    engine: Engine,
     display: Display,
     interrupts: Interrupts,
     *,
@@ -210,7 +210,7 @@ def _until_gone(
             ended.asked, deadline = True, time.monotonic() + GRACE_S
 
 
-def report_failures(ended: Ended, engine: LocalEngine, display: Display) -> None:
+def report_failures(ended: Ended, engine: Engine, display: Display) -> None:
     """Print the last lines of the scripts that failed, each once; not those that were shown as they came."""
     failed = [each for each in ended.exits if not each.clean]
     reasons = {each.index: each.reason for each in failed}

@@ -1,1 +1,1 @@
-"""Engines start worker processes: local.py on this machine, through zygote.py, which forks after the slow imports."""
+"""Engines start the worker processes: ``local`` on this machine, by way of ``zygote``; others come with packages."""

@@ -11,7 +11,8 @@ from types import TracebackType
 from typing import Self
 
 from taut.config import WorkerEnvironment
-from taut.engines.local import Exit, LocalEngine
+from taut.engines.base import Exit
+from taut.engines.local import LocalEngine
 from taut.supervisor.service import Supervisor
 from taut.supervisor.view import ClusterView, Outcome, WorkerRow
 

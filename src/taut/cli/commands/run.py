@@ -18,9 +18,10 @@ from taut.cli.output.display import Display, show_outcome
 from taut.cli.output.format import outcome_record
 from taut.cli.run_folder import new_supervisor
 from taut.config import Settings, WorkerEnvironment, other_launcher
-from taut.engines.local import STARTS, LocalEngine
+from taut.engines.local import STARTS
 from taut.engines.script import module_of
 from taut.errors import Misuse
+from taut.plugins import ENGINES
 from taut.specs import did_you_mean
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 
 @with_flags(
-    "workers strategy topology codec finish seed threads preload start checkpoint_every keep_checkpoints "
+    "workers strategy topology codec finish seed threads preload start engine checkpoint_every keep_checkpoints "
     "bind port advertise transport link dashboard name runs_dir config log"
 )
 def run(
@@ -93,7 +94,7 @@ def launch_of(settings: Settings, script: Path, args: list[str], start: str | No
 
     where = str(Path.cwd())
     named = str(script if module_of(script) else script.absolute())
-    return Launch(named, list(args), where, start, settings.threads, list(settings.preload))
+    return Launch(named, list(args), where, start, settings.threads, list(settings.preload), settings.engine)
 
 
 def check_start(start: str | None) -> None:
@@ -132,7 +133,7 @@ class LocalRun:
             bind=settings.bind,
             advertise=settings.advertise,
         )
-        self.engine = LocalEngine(
+        self.engine = ENGINES.find(settings.engine)(
             script,
             [*args, *([folder_flag, str(self.folder)] if folder_flag else [])],
             settings.workers,
