@@ -128,6 +128,7 @@ def test_files_that_pages_name_exist() -> None:
 OTHERS = {
     "ChainedScheduler",
     "DistributedDataParallel",
+    "EventSource",
     "GradScaler",
     "NUMBA_CACHE_DIR",
     "OneCycleLR",
