@@ -17,12 +17,12 @@ SRC = Path(__file__).parents[1] / "src" / "taut"
 JUSTIFIED = {
     "engines/script.py": {"__notes__"},
     "engines/zygote.py": {"SIGKILL"},
-    "worker/checkpoints/writing.py": {"O_BINARY"},
+    "core/files.py": {"O_BINARY"},
     "worker/exchange/distillation.py": {"logits"},
     "worker/model/optimizers.py": {"optimizer"},
     "worker/script_worker.py": {"last_exc", "last_value"},
     "worker/validation.py": {"__qualname__", "__code__"},
-    "cli/remarks.py": {"rich_proxied_file", "encoding"},
+    "cli/output/stderr.py": {"rich_proxied_file", "encoding"},
     "core/messages/base.py": {"types", "item_type"},
     "plugins.py": {"name"},
 }

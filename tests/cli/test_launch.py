@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from taut.cli.launch import check_joined, conduct, report_failures
+from taut.cli.launch import conduct
 from taut.cli.output.display import Display
+from taut.cli.run_end import check_joined, report_failures
 from taut.engines.base import Exit
 from taut.supervisor.view import Outcome
 

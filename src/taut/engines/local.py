@@ -12,7 +12,7 @@ import sys
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, NoReturn
+from typing import Any, BinaryIO, ClassVar, NoReturn
 
 from taut.engines.base import Engine, Exit
 from taut.engines.script import command
@@ -61,15 +61,7 @@ class LocalEngine(Engine):
         except OSError as error:
             raise StorageFailed(f"{self.own_log} could not be written: {error.strerror}") from error
         with open(self.own_log, "ab") as own_log:
-            self._process = subprocess.Popen(
-                [sys.executable, "-c", _ZYGOTE],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=own_log,
-                env=self._environment,
-                text=True,
-                start_new_session=True,  # Ctrl-C reaches the launcher alone: it drains, then the workers end
-            )
+            self._process = self._launch(own_log)
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(self._plan.to_json() + "\n")
@@ -78,6 +70,17 @@ class LocalEngine(Engine):
             pass  # it failed at once; poll tells
         self._reader = threading.Thread(target=self._read, name="engine", daemon=True)
         self._reader.start()
+
+    def _launch(self, own_log: BinaryIO) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, "-c", _ZYGOTE],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=own_log,
+            env=self._environment,
+            text=True,
+            start_new_session=True,  # Ctrl-C reaches the launcher alone: it drains, then the workers end
+        )
 
     def _read(self) -> None:
         assert self._process is not None

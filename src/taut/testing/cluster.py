@@ -23,6 +23,8 @@ class LocalCluster:
     Waiting is for conditions, never for times; ``patience_s`` only bounds how long a broken test can hang.
     """
 
+    engine = LocalEngine
+
     def __init__(
         self,
         script: str | Path,
@@ -62,7 +64,7 @@ class LocalCluster:
         logs = self.run_dir / f"engine-{len(self.engines)}"
         logs.mkdir(parents=True)
         variables = {**self.environment, **environment}
-        engine = LocalEngine(script or self.script, self.args, workers, variables, log_dir=logs)
+        engine = self.engine(script or self.script, self.args, workers, variables, log_dir=logs)
         engine.start()
         self.engines.append(engine)
         return engine

@@ -27,7 +27,7 @@ def show(run: RunName = "latest", *, given: Given, as_json: Json = False) -> Non
 
 
 def rows(record: RunRecord) -> list[WorkerRow]:
-    """The workers with their last statistics."""
+    """Return the workers with their last statistics."""
     latest = record.latest()
     last_state = {str(rank): row["state"] for rank, row in ((record.outcome or {}).get("workers") or {}).items()}
     return [
@@ -45,7 +45,7 @@ def rows(record: RunRecord) -> list[WorkerRow]:
 
 
 def as_object(record: RunRecord) -> dict[str, object]:
-    """The run for JSON: what is stored, and the figures made from it."""
+    """Return the run for JSON: what is stored, and figures made from it."""
     workers = rows(record)
     together = total(row.statistics for row in workers)
     return {
@@ -70,7 +70,7 @@ def as_object(record: RunRecord) -> dict[str, object]:
 
 
 def ending_lines(record: RunRecord) -> list[str]:
-    """How the model was chosen, as it was kept; nothing of it while the run goes, or of older runs."""
+    """Say how the model was chosen; nothing while the run goes, or for older runs."""
     outcome = record.outcome or {}
     lines = []
     if outcome.get("identical") is not None:
