@@ -3,8 +3,10 @@ each other on busy ones make a test of five seconds one of fifty."""
 
 import glob
 import os
+import sys
 
 import hypothesis
+import pytest
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
@@ -16,3 +18,21 @@ if not glob.glob("/dev/nvidia[0-9]*"):  # Triton decides when it is imported: wi
 hypothesis.settings.register_profile("taut", deadline=None, derandomize=True)
 hypothesis.settings.register_profile("hunt", deadline=None, max_examples=300)
 hypothesis.settings.load_profile("taut")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests with processes come first: they take long and wait, and the others fill the time that is left."""
+    items.sort(key=lambda item: (item.path.parent.name != "integration", "_integration" not in item.path.name))
+
+
+def pytest_collection_finish() -> None:
+    """Real workers come from zygotes that share their imports."""
+    if sys.platform == "linux" and "taut.testing.cluster" in sys.modules:
+        from forked_zygotes import ForkedEngine
+
+        sys.modules["taut.testing.cluster"].LocalCluster.engine = ForkedEngine
+
+
+def pytest_unconfigure() -> None:
+    if "forked_zygotes" in sys.modules:
+        sys.modules["forked_zygotes"].close()

@@ -13,6 +13,7 @@ or the file given with ``--config``), the default. ``taut.toml`` has three table
     seed = 0
     threads = 1                      # torch threads of each worker
     preload = ["torchvision"]        # imported once, before the workers are forked
+    engine = "local"                 # what starts the workers: docs/design.md
     checkpoint_every = "5m"          # or "200steps", "1epoch": docs/checkpoints.md
     keep_checkpoints = 3
     dashboard = 8080                 # [HOST:]PORT, or true for any free port: docs/dashboard.md
@@ -104,7 +105,7 @@ def _modules(given: object, blame: str) -> tuple[str, ...]:
 
 
 def _codec(given: object, blame: str) -> str:
-    """A codec in its written form, ``name`` or ``name:key=value,...``, whether it came so or as a table."""
+    """Return a codec in its written form, ``name`` or ``name:key=value,...``, whether it came so or as a table."""
     from taut.codecs import parse, spec
 
     try:
@@ -114,7 +115,7 @@ def _codec(given: object, blame: str) -> str:
 
 
 def _strategy(given: object, blame: str) -> str:
-    """A strategy in its written form, ``name`` or ``name:value,key=value`` (or several: ``sync for 200 steps, then
+    """Return a strategy in its written form, ``name`` or ``name:value,key=value`` (or several: ``sync for 200 steps, then
     async``), whether it came so or as a table."""
     from taut.strategies.phases import parse_schedule
 
@@ -125,7 +126,8 @@ def _strategy(given: object, blame: str) -> str:
 
 
 def _topology(given: object, blame: str) -> str:
-    """A topology in its written form. What ``file:PATH`` names is read here, so that workers elsewhere need no file."""
+    """Return a topology in its written form. The file of ``file:PATH`` is read here, so that workers elsewhere need no
+    file."""
     from taut.topologies.registry import parse
     from taut.topologies.shapes.edge_list import resolve as read_file
 
@@ -166,6 +168,14 @@ def _link(given: object, blame: str) -> str:
         raise Misuse(f"{blame} = {given!r}", "a rate with its unit", LINK_EXAMPLE)
     parse_link(given, f"{blame} = {given!r}")
     return given.strip()
+
+
+def _engine(given: object, blame: str) -> str:
+    from taut.plugins import ENGINES
+
+    name = _text(given, blame)
+    ENGINES.find(name)
+    return name
 
 
 def _transport(given: object, blame: str) -> str:
@@ -213,6 +223,7 @@ class Settings:
     seed: int = _setting(0, "run", _whole(0, 2**62), "Of the order of the data.", agreed=True)
     threads: int | None = _setting(None, "run", _whole(1, 4096), "Torch threads per worker; default: cores / workers.")
     preload: tuple[str, ...] = _setting((), "run", _modules, "A module to import once for all workers; may be repeated.")
+    engine: str = _setting("local", "run", _engine, "What starts the workers; default: local.", metavar="NAME")
     checkpoint_every: str | None = _setting(
         None, "run", _interval, "Write a checkpoint every 5m, 90s, 200steps or 1epoch; default: none."
     )
@@ -244,12 +255,13 @@ class Settings:
 
     @property
     def threads_per_worker(self) -> int:
-        """Torch threads of each worker: as set, or this machine's cores shared out."""
+        """Return the torch threads of each worker: as set, or this machine's cores shared out."""
         return self.threads or max(1, cores() // self.workers)
 
     def fitted(self) -> Settings:
-        """With what was not set as it suits the strategy; ``Misuse`` where strategy, topology, codec and the number of
-        workers do not go together. Commands that start a run call it first.
+        """Fill in what suits the strategy where nothing was set. Commands that start a run call it first.
+
+        Raises ``Misuse`` where strategy, topology, codec and the number of workers do not go together.
 
         >>> resolve({"strategy": "dpsgd"}, environ={}, cwd="/nowhere").fitted().codec
         'dense'
@@ -301,9 +313,9 @@ def resolve(
     cwd: str | Path = ".",
     defaults: Mapping[str, object] | None = None,
 ) -> Settings:
-    """Settings from flags (None: not given), the environment, ``taut.toml`` and the defaults; the first wins.
+    """Make settings from flags (None: not given), the environment, ``taut.toml`` and the defaults; the first wins.
 
-    ``defaults`` replaces some defaults: a command that needs others says so there.
+    ``defaults`` replaces some defaults, for a command that needs others.
     """
     environ = os.environ if environ is None else environ
     found: dict[str, tuple[object, str, str]] = {}  # setting -> value, the name to blame, source
@@ -354,7 +366,7 @@ def _from_file(config_file: str | Path | None, cwd: Path) -> dict[str, tuple[obj
 
 
 def other_launcher(environ: Mapping[str, str] | None = None) -> Misuse | None:
-    """Return what to say to a process that another launcher started as one of several, or None where none did.
+    """Return the error for a process that another launcher started as one of several; None where none did.
 
     >>> str(other_launcher({"WORLD_SIZE": "4", "RANK": "1"}))[:40]
     'a script started by torchrun as one of 4'
@@ -385,7 +397,7 @@ def other_launcher(environ: Mapping[str, str] | None = None) -> Misuse | None:
 
 
 def costs_file(environ: Mapping[str, str] | None = None) -> Path:
-    """Where ``taut codecs --measure`` keeps what it measured: ``$TAUT_COSTS``, or ``costs.json`` in the user's cache.
+    """Return where ``taut codecs --measure`` keeps its result: ``$TAUT_COSTS``, or ``costs.json`` in the user's cache.
 
     >>> str(costs_file({"XDG_CACHE_HOME": "/cache"})), str(costs_file({"TAUT_COSTS": "mine.json"}))
     ('/cache/taut/costs.json', 'mine.json')
@@ -398,7 +410,7 @@ def costs_file(environ: Mapping[str, str] | None = None) -> Path:
 
 
 def cores() -> int:
-    """The cores this process may use."""
+    """Return the number of cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
@@ -416,7 +428,7 @@ class WorkerEnvironment:
     announces: bool = False  # it was started by hand, and tells on standard error how it gets on
 
     def variables(self) -> dict[str, str]:
-        """The same, as the environment variables that ``worker_environment`` reads."""
+        """Return the environment variables from which ``worker_environment`` reads the same record."""
         named = {
             "TAUT_SUPERVISOR": self.supervisor,
             "TAUT_TOKEN": self.token,
@@ -429,7 +441,7 @@ class WorkerEnvironment:
 
 
 def joining(address: str, token_file: str | None, environ: Mapping[str, str] | None = None) -> WorkerEnvironment:
-    """What a worker that joins ``address`` by hand finds in its environment; a file that is named wins."""
+    """Return the environment of a worker that joins ``address`` by hand; a named token file wins."""
     environ = os.environ if environ is None else environ
     known = {name: environ[name] for name in ("TAUT_TOKEN", "TAUT_TOKEN_FILE") if environ.get(name)}
     if token_file is not None:
@@ -450,7 +462,7 @@ def joining(address: str, token_file: str | None, environ: Mapping[str, str] | N
 
 
 def worker_environment(environ: Mapping[str, str] | None = None) -> WorkerEnvironment | None:
-    """What the launcher said; None without one: the process is then a run of one worker."""
+    """Return the launcher's settings; None without a launcher: the process is then a run of one worker."""
     environ = os.environ if environ is None else environ
     supervisor = environ.get("TAUT_SUPERVISOR")
     if not supervisor:

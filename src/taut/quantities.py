@@ -27,7 +27,7 @@ class LinkSpeed:
 
 
 def parse_duration(written: str, blame: str = "") -> float:
-    """Seconds, at least 0. Units: ns, us, ms, s, m (or min), h.
+    """Return seconds, at least 0. Units: ns, us, ms, s, m (or min), h.
 
     >>> [parse_duration(each) for each in ("30s", "5m", "200us", "1.5h")]
     [30.0, 300.0, 0.0002, 5400.0]
@@ -41,7 +41,7 @@ def parse_duration(written: str, blame: str = "") -> float:
 
 
 def parse_rate(written: str, blame: str = "") -> float:
-    """Bits per second, above 0; ``inf`` for no limit. Units: bit, kbit, mbit, gbit, tbit.
+    """Return bits per second, above 0; ``inf`` for no limit. Units: bit, kbit, mbit, gbit, tbit.
 
     >>> parse_rate("1gbit"), parse_rate("2.5 Mbit/s"), parse_rate("inf")
     (1000000000.0, 2500000.0, inf)
@@ -56,7 +56,7 @@ def parse_rate(written: str, blame: str = "") -> float:
 
 
 def parse_link(written: str, blame: str = "") -> LinkSpeed:
-    """A rate and, after a comma, a latency; either may be left out, and both may be named.
+    """Read a rate and, after a comma, a latency; either may be left out, and both may be named.
 
     >>> parse_link("100mbit"), parse_link("rate=1gbit, 5ms")
     (LinkSpeed(bits_per_s=100000000.0, latency_s=0.0), LinkSpeed(bits_per_s=1000000000.0, latency_s=0.005))
@@ -100,7 +100,7 @@ def _kind(value: str, blame: str, example: str) -> str:
 
 
 def unit_of(written: str) -> str:
-    """The letters after the number, in lower case, without ``/s`` or ``ps``; empty where there is no number.
+    """Return the letters after the number, in lower case, without ``/s``; empty where there is no number.
 
     >>> unit_of("1 Gbit/s"), unit_of("200us"), unit_of("x")
     ('gbit', 'us', '')

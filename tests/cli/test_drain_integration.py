@@ -14,10 +14,11 @@ from zmq.utils import z85
 
 from taut.cli.main import app
 from taut.core.messages import TensorSpec
+from taut.engines.local import LocalEngine
 from taut.errors import Misuse, Refused, SupervisorLost
 from taut.supervisor.control import DrainRun, order
 from taut.supervisor.service import Supervisor
-from taut.supervisor.storage.previous_run import KEYS_FILE, PreviousRun, recall_former
+from taut.supervisor.storage.previous_run import KEYS_FILE, PreviousRun, read_previous_run
 from taut.testing.cluster import LocalCluster
 from taut.testing.hostile import HostileWorker
 from taut.transport.keys import RunKeys, Token, read_token_file
@@ -60,6 +61,7 @@ def test_a_worker_leaves_tokens_come_and_go_and_the_run_is_drained(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(LocalCluster, "engine", LocalEngine)  # command lines are looked at
     folder = tmp_path / "taut-runs" / "otter"
     args = ["--gate", str(tmp_path / "gate")]
     with LocalCluster(JOB, 3, folder, args=args) as cluster:
@@ -144,7 +146,7 @@ def test_orders_without_a_model(tmp_path: Path) -> None:
             taut("drain", "owl", "--expel", *runs)
         with pytest.raises(Misuse, match="1 s to 10 years"):
             taut("token", "new", "owl", "--expires", "1ms", *runs)
-        again = recall_former(tmp_path / "runs" / "owl")
+        again = read_previous_run(tmp_path / "runs" / "owl")
         assert again.keys.revoked == {"guests"}, "it stays so when the supervisor comes back"
         _cannot_join(supervisor.address, read_token_file(file))
     finally:

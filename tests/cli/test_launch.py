@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from taut.cli.launch import check_joined, conduct, report_failures
+from taut.cli.launch import conduct
 from taut.cli.output.display import Display
-from taut.engines.local import Exit
+from taut.cli.run_end import check_joined, report_failures
+from taut.engines.base import Exit
 from taut.supervisor.view import Outcome
 
 FAILED = Outcome("failed", 1, None, exact=False, digest="", model=None, error="Ctrl-C, before any worker was ready")

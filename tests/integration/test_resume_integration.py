@@ -9,7 +9,6 @@ import signal
 import socket
 import sqlite3
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -17,6 +16,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from forked_zygotes import taut_command
 
 from taut.cli.main import main
 from taut.core.checkpoint_names import FOLDER, MANIFEST
@@ -47,7 +47,7 @@ def taut(tmp_path: Path) -> Iterator[Start]:
         def start(log: str, *words: str, folder: str = ".") -> subprocess.Popen[bytes]:
             out = stack.enter_context((tmp_path / log).open("wb"))
             process = subprocess.Popen(
-                [sys.executable, "-m", "taut.cli.main", *words],
+                [*taut_command(), *words],
                 cwd=tmp_path / folder,
                 stdout=out,
                 stderr=out,
@@ -166,7 +166,8 @@ def test_a_run_that_still_goes(said: Callable[..., str]) -> None:
     token = supervisor.token_file.read_text()
     try:
         text = said("resume", "first")
-        assert "a run that nobody else conducts" in text and f"process {os.getpid()} on {socket.gethostname()}" in text
+        assert "a run that no other process supervises" in text
+        assert f"process {os.getpid()} on {socket.gethostname()}" in text
         assert supervisor.token_file.read_text() == token, "the run's workers could not come back any more"
     finally:
         supervisor.stop()

@@ -18,6 +18,7 @@ from memory_run import train
 import taut
 
 SRC = Path(taut.__path__[0])
+HERE = f"{SRC}/"
 PAGE = Path(__file__).parents[2] / "docs" / "walk.md"
 REFERENCE = re.compile(r"`([\w/]+\.py): ([\w.]+)`")
 # Where a message is looked at on its way: the functions on the stack there are the way.
@@ -96,8 +97,8 @@ class Trace:
             frame = frame.f_back
 
     def _named(self, frame: FrameType) -> tuple[str, str] | None:
-        path = Path(frame.f_code.co_filename)
-        return (str(path.relative_to(SRC)), frame.f_code.co_qualname) if SRC in path.parents else None
+        path = frame.f_code.co_filename
+        return (path[len(HERE) :], frame.f_code.co_qualname) if path.startswith(HERE) else None
 
 
 @pytest.mark.parametrize("strategy", sorted(STATIONS))

@@ -17,7 +17,7 @@ from taut.config import costs_file
 from taut.errors import Misuse, RunFailed
 from taut.simulator.models.cost_file import FIRST_TURNS, LARGE, TURNS, measure, measured_costs, origin
 from taut.simulator.models.costs import Costs
-from taut.worker.codec_costs.measuring import Measured, Trial, receiver
+from taut.worker.codec_costs.measuring import MeasuredCodec, Trial, receiver
 from taut.worker.codec_costs.update_file import first_rows, read_update
 
 if TYPE_CHECKING:
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 MADE_UP = 1_000_000  # elements
 MOST_OWN = 4_000_000  # of the user's own updates; of more, the first rows of every tensor
 Progress = Callable[[str], None]
-Found = tuple[str, list[Measured]]  # on what, in words, and the figures of each codec
+Found = tuple[str, list[MeasuredCodec]]  # on what, in words, and the figures of each codec
 
 
 def with_dense(specs: Sequence[str]) -> list[str]:
-    """Dense is always measured: others are held against it.
+    """Add ``dense`` to the codecs: it is always measured, since the others are compared with it.
 
     >>> with_dense(["int8"]), with_dense(["dense", "int8"])
     (['int8', 'dense'], ['dense', 'int8'])
@@ -39,7 +39,7 @@ def with_dense(specs: Sequence[str]) -> list[str]:
 
 
 def on_made_up(specs: Sequence[str], size: int, progress: Progress) -> Found:
-    """On updates of ``size`` elements that nobody's model made."""
+    """Measure codecs on made-up updates of ``size`` elements."""
     found = []
     for spec in specs:
         progress(spec)
@@ -48,7 +48,7 @@ def on_made_up(specs: Sequence[str], size: int, progress: Progress) -> Found:
 
 
 def on_checkpoints(specs: Sequence[str], paths: Sequence[Path], most: int, progress: Progress) -> Found:
-    """On the update that the files hold, made again at every turn."""
+    """Measure codecs on the update that the files hold, again at every turn."""
     read = read_update(paths)
     parts = first_rows(read.shapes, most)
     update, weights = (_taken(vector, parts) for vector in (read.update, read.weights))
@@ -72,7 +72,7 @@ class Watching:
         self.turns = self.size = 0
 
     def __call__(self, arena: FlatParams, x: Any) -> None:
-        """A step was made, to x."""
+        """Give every codec the change of the step that led to ``x``."""
         if not self.trials:
             self.parts, self.size = first_rows(arena.shapes, self.most), len(x)
             self.x = _taken(x, self.parts)
@@ -92,7 +92,7 @@ class Watching:
 def on_script(
     specs: Sequence[str], script: Path, args: Sequence[str], steps: int, most: int, progress: Progress
 ) -> Found:
-    """On the updates that the script makes as one worker."""
+    """Measure codecs on the updates that the script makes as one worker."""
     from taut.simulator.script.script_updates import watch_script
 
     watching = Watching(specs, steps, most, progress)
@@ -105,7 +105,8 @@ def on_script(
 
 
 def keep(specs: Sequence[str], elements: int | None, progress: Progress) -> tuple[str, list[Listed], Path]:
-    """Measure, and write to the user's file: on what, the figures, and where they went."""
+    """Measure codecs, and write their costs to the user's file. Return what they were measured on, the figures, and the
+    file."""
     wrong = [word for word in specs if ":" in word]
     if wrong:
         raise Misuse(f"--measure with {wrong[0]}", "codecs without settings", "their bits follow from the settings")
@@ -117,7 +118,7 @@ def keep(specs: Sequence[str], elements: int | None, progress: Progress) -> tupl
 
 
 def _joined(path: Path, costs: Costs) -> Costs:
-    """With what the file has of other codecs. One that is broken is made anew."""
+    """Add the file's costs of other codecs. A broken file is ignored."""
     if not path.exists():
         return costs
     try:
@@ -132,7 +133,8 @@ def _taken(vector: Any, parts: Sequence[tuple[int, int, tuple[int, ...]]]) -> An
 
 
 def _how_many(taken: int, size: int) -> str:
-    """
+    """Say how many elements of an update are measured.
+
     >>> _how_many(10, 10), _how_many(1000, 2000)
     (', 10 elements', ', 1,000 of 2,000 elements: the first rows of every tensor')
     """

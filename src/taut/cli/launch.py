@@ -2,68 +2,30 @@
 
 from __future__ import annotations
 
+import shlex
 import signal
 import sys
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from importlib.machinery import PathFinder
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from taut.cli.logs import ALL, Logs, Wanted, failures
+from taut.cli.logs import ALL, Logs, Wanted
 from taut.cli.output.display import Display
-from taut.early_sigint import INTERRUPTED
-from taut.engines.local import Exit, LocalEngine
+from taut.cli.run_end import Ended
+from taut.engines.base import Engine, Exit
 from taut.engines.script import MODULE, module_of
-from taut.errors import Misuse, RunFailed
+from taut.errors import Misuse
 
 if TYPE_CHECKING:
     from taut.supervisor.service import Supervisor
-    from taut.supervisor.view import Outcome
 
 TICK_S = 0.1
 TOLD_S = 3.0  # a script that goes on for longer after the run is waited for, and the user is told
 GRACE_S = 10.0  # for workers to end by themselves after a failed run
-
-
-@dataclass
-class Ended:
-    """How a launch ended. ``exits`` are the local workers' ends, in order."""
-
-    outcome: Outcome | None = None
-    exits: list[Exit] = field(default_factory=list)
-    late: list[Exit] = field(default_factory=list)  # after the outcome: the supervisor did not judge these
-    interrupted: bool = False
-    drained: bool = False  # by Ctrl-C or SIGTERM
-    joined: bool = False
-    superseded: bool = False  # another supervisor has the run
-    asked: bool = False  # the workers were asked to end: how they end from there on is no news
-    unseen: list[Path] = field(default_factory=list)  # logs of local workers that were not shown
-    shown: set[int] = field(default_factory=set)  # workers whose output was shown
-
-    @property
-    def misuse(self) -> bool:
-        """Return whether all scripts that failed did so by a mistake of their author's, which they have told."""
-        codes = {each.code for each in self.exits if each.code > 0}
-        return codes == {Misuse.exit_code}
-
-    @property
-    def exit_code(self) -> int:
-        code = self._exit_code
-        return Misuse.exit_code if code == 1 and self.misuse else code
-
-    @property
-    def _exit_code(self) -> int:
-        if self.interrupted:
-            return INTERRUPTED
-        if any(not each.clean for each in self.late):
-            return 1
-        if self.outcome is None:
-            return 0 if self.superseded else 1
-        return self.outcome.exit_code
 
 
 class Interrupts:
@@ -90,7 +52,7 @@ class Interrupts:
             signal.signal(number, handler)
 
 
-def conduct(supervisor: Supervisor, engine: LocalEngine | None, display: Display, logs: Wanted = None) -> Ended:
+def conduct(supervisor: Supervisor, engine: Engine | None, display: Display, logs: Wanted = None) -> Ended:
     """Start the engine and show what goes on until the run has its outcome and the local workers are gone.
 
     The supervisor is started already; both are stopped at the end, whatever happens. ``logs``: whose output is shown.
@@ -132,7 +94,7 @@ def conduct(supervisor: Supervisor, engine: LocalEngine | None, display: Display
     return ended
 
 
-def _compiling_text(engine: LocalEngine | None) -> str:
+def _compiling_text(engine: Engine | None) -> str:
     """Return what is said while the engine compiles kernels; an empty text when it does not."""
     if engine is None or not engine.compiling:
         return ""
@@ -143,7 +105,7 @@ def _compiling_text(engine: LocalEngine | None) -> str:
 
 def _until_outcome(
     supervisor: Supervisor,
-    engine: LocalEngine | None,
+    engine: Engine | None,
     display: Display,
     interrupts: Interrupts,
     *,
@@ -175,7 +137,7 @@ def _until_outcome(
 
 
 def _until_gone(
-    engine: LocalEngine,
+    engine: Engine,
     display: Display,
     interrupts: Interrupts,
     *,
@@ -210,46 +172,10 @@ def _until_gone(
             ended.asked, deadline = True, time.monotonic() + GRACE_S
 
 
-def report_failures(ended: Ended, engine: LocalEngine, display: Display) -> None:
-    """Print the last lines of the scripts that failed, each once; not those that were shown as they came."""
-    failed = [each for each in ended.exits if not each.clean]
-    reasons = {each.index: each.reason for each in failed}
-    logs = [(each.index, engine.logs[each.index]) for each in failed if each.pid]
-    for workers, lines in failures(logs, engine.log_starts):
-        who = "worker " + ", ".join(f"{index} ({reasons[index]})" for index in sorted(workers))
-        shown = not ended.shown.isdisjoint(workers)
-        display.note(f"{who}: see above" if shown else f"{who}:", "red")
-        for line in [] if shown else lines:
-            display.output("  " + line)
-    if any(each.pid == 0 for each in failed):
-        display.note(f"the workers could not be started, see {engine.own_log}:", "red")
-        for _, lines in failures([(0, engine.own_log)]):
-            for line in lines:
-                display.output("  " + line)
-
-
-def unseen_text(ended: Ended) -> str:
-    """Return where the output is that was not shown; nothing where there is none.
-
-    >>> unseen_text(Ended(unseen=[Path("runs/a/worker-1.log"), Path("runs/a/worker-2.log")]))
-    'output of the other workers: runs/a/worker-1.log, worker-2.log'
-    """
-    if not ended.unseen:
-        return ""
-    first, *others = ended.unseen
-    names = [str(first), *(path.name for path in others[:3]), *(["..."] if len(others) > 3 else [])]
-    return "output of the other workers: " + ", ".join(names)
-
-
-def check_joined(ended: Ended, script: Path) -> None:
-    """A script that ends well without ever joining is a mistake: nothing was trained together."""
-    if ended.outcome is None and not ended.interrupted and not ended.superseded:
-        if any(not each.clean for each in ended.exits):
-            raise RunFailed(f"{script} failed before it joined the run")
-        raise RunFailed(
-            f"{script} ended without joining the run, so nothing was trained; "
-            "it must call taut.join(model, optimizer), see `taut run --help`"
-        )
+def say_how_to_join(supervisor: Supervisor, display: Display, machines: str = "every machine") -> None:
+    """Print the command with which workers join."""
+    join = f"taut worker --join {supervisor.address} --token-file {shlex.quote(str(supervisor.token_file))} SCRIPT"
+    display.note(f"on {machines}: {join}", copied=True)
 
 
 def script_of(given: Path, module: bool) -> Path:
@@ -260,7 +186,8 @@ def script_of(given: Path, module: bool) -> Path:
 
 
 def check_script(script: Path, folder: str = "") -> None:
-    """The script must be there before anything is started; a module, as seen from ``folder`` (else the current one)."""
+    """Refuse a script that is not there, before anything is started; a module, as seen from ``folder`` (else the current
+    one)."""
     module = module_of(script)
     if module:
         _check_module(module, folder or str(Path.cwd()))

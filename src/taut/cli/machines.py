@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
     from taut.simulator.models.cost_file import Known
     from taut.simulator.scenario import Scenario
 
-MACHINES = "Machines and network"
+machine_flag = partial(typer.Option, rich_help_panel="Machines and network")
 
 
 @dataclass(frozen=True)
@@ -21,41 +22,25 @@ class Machines:
 
     link: Annotated[
         list[str] | None,
-        typer.Option(
-            help="Cables: 1gbit,200us for all; 3:10mbit,20ms,loss=0.001 for one worker; 0-1:100mbit for a pair.",
-            rich_help_panel=MACHINES,
+        machine_flag(
+            help="Cables: 1gbit,200us for all; 3:10mbit,20ms,loss=0.001 for one worker; 0-1:100mbit for a pair."
         ),
     ] = None
     shared: Annotated[
-        list[str] | None,
-        typer.Option(help="A bottleneck: 0..7:1gbit (their uplink), all:10gbit (a switch).", rich_help_panel=MACHINES),
+        list[str] | None, machine_flag(help="A bottleneck: 0..7:1gbit (their uplink), all:10gbit (a switch).")
     ] = None
-    per_host: Annotated[
-        int, typer.Option(help="So many workers share a host and its cable.", rich_help_panel=MACHINES)
-    ] = 1
-    step: Annotated[
-        str | None, typer.Option(help="A step's computing, such as 30ms. Default: measured.", rich_help_panel=MACHINES)
-    ] = None
+    per_host: Annotated[int, machine_flag(help="So many workers share a host and its cable.")] = 1
+    step: Annotated[str | None, machine_flag(help="A step's computing, such as 30ms. Default: measured.")] = None
     speed: Annotated[
-        str | None,
-        typer.Option(help="How steps vary: constant, lognormal:0.3, uniform:0.2, exponential.", rich_help_panel=MACHINES),
+        str | None, machine_flag(help="How steps vary: constant, lognormal:0.3, uniform:0.2, exponential.")
     ] = None
-    spread: Annotated[
-        float, typer.Option(help="How machines differ (sigma of a lognormal).", rich_help_panel=MACHINES)
-    ] = 0.0
-    straggler: Annotated[
-        list[str] | None, typer.Option(help="1x4: worker 1 is 4 times slower.", rich_help_panel=MACHINES)
-    ] = None
-    fail: Annotated[list[str] | None, typer.Option(help="2@30s: worker 2 dies.", rich_help_panel=MACHINES)] = None
-    pause: Annotated[
-        list[str] | None, typer.Option(help="1@5s+3s: worker 1 stands still for 3 s.", rich_help_panel=MACHINES)
-    ] = None
-    join: Annotated[list[str] | None, typer.Option(help="2@10s: two more workers join.", rich_help_panel=MACHINES)] = None
+    spread: Annotated[float, machine_flag(help="How machines differ (sigma of a lognormal).")] = 0.0
+    straggler: Annotated[list[str] | None, machine_flag(help="1x4: worker 1 is 4 times slower.")] = None
+    fail: Annotated[list[str] | None, machine_flag(help="2@30s: worker 2 dies.")] = None
+    pause: Annotated[list[str] | None, machine_flag(help="1@5s+3s: worker 1 stands still for 3 s.")] = None
+    join: Annotated[list[str] | None, machine_flag(help="2@10s: two more workers join.")] = None
     costs: Annotated[
-        Path | None,
-        typer.Option(
-            help="A file of costs (JSON); default: what `taut codecs --measure` found.", rich_help_panel=MACHINES
-        ),
+        Path | None, machine_flag(help="A file of costs (JSON); default: what `taut codecs --measure` found.")
     ] = None
 
     @property

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
-from functools import wraps
+from functools import partial, wraps
 from inspect import Parameter
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
@@ -23,27 +23,21 @@ COMPLETIONS = {
     "codec": complete_codec,
     "finish": complete_finish,
 }
+run_flag = partial(typer.Option, rich_help_panel=RUN)
+network_flag = partial(typer.Option, rich_help_panel=NETWORK)
+output_flag = partial(typer.Option, rich_help_panel=OUTPUT)
 PASS_ON = {"allow_interspersed_args": False}  # everything after SCRIPT belongs to the script
 
-Start = Annotated[
-    str | None,
-    typer.Option(help="zygote (fork from one warm process) or spawn (fresh processes).", rich_help_panel=RUN),
-]
-Config = Annotated[
-    Path | None,
-    typer.Option(help="Settings file; default: taut.toml, where it exists.", rich_help_panel=OUTPUT),
-]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object, and nothing else.", rich_help_panel=OUTPUT)]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no summary.", rich_help_panel=OUTPUT)]
-Verbose = Annotated[
-    bool, typer.Option("--verbose", "-v", help="Show all workers' output, as --logs all does.", rich_help_panel=OUTPUT)
-]
+Start = Annotated[str | None, run_flag(help="zygote (fork from one warm process) or spawn (fresh processes).")]
+Config = Annotated[Path | None, output_flag(help="Settings file; default: taut.toml, where it exists.")]
+Json = Annotated[bool, output_flag("--json", help="Print one JSON object, and nothing else.")]
+Quiet = Annotated[bool, output_flag("--quiet", "-q", help="No progress and no summary.")]
+Verbose = Annotated[bool, output_flag("--verbose", "-v", help="Show all workers' output, as --logs all does.")]
 Logs = Annotated[
     str | None,
-    typer.Option(
+    output_flag(
         metavar="all|none|RANK",
         help="Whose output to show while it trains; default: worker 0's. All of it is in the run's folder.",
-        rich_help_panel=OUTPUT,
     ),
 ]
 RunName = Annotated[
@@ -51,10 +45,7 @@ RunName = Annotated[
     typer.Argument(metavar="RUN", help="Its name, the end of its name, or: latest.", autocompletion=complete_run),
 ]
 Script = Annotated[Path, typer.Argument(metavar="SCRIPT", help="The training script.", show_default=False)]
-Module = Annotated[
-    bool,
-    typer.Option("-m", help="SCRIPT is a module, as for python -m.", rich_help_panel=RUN, show_default=False),
-]
+Module = Annotated[bool, run_flag("-m", help="SCRIPT is a module, as for python -m.", show_default=False)]
 ScriptArgs = Annotated[
     list[str] | None,
     typer.Argument(metavar="[ARGS]...", help="Whatever follows SCRIPT is the script's.", show_default=False),

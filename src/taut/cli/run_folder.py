@@ -14,11 +14,11 @@ from taut.specs import did_you_mean
 if TYPE_CHECKING:
     from taut.supervisor.checkpoints.folder import Launch
     from taut.supervisor.service import Supervisor
-    from taut.supervisor.storage.store_reader import RunRecord
+    from taut.supervisor.storage.store_reader import StoredRun
 
 
 def new_run_folder(runs_dir: str, name: str | None) -> tuple[str, Path]:
-    """A new run's name and its folder, made; the name is made up where none is given."""
+    """Make a new run's folder, and return the run's name and the folder; without a ``name``, one is made up."""
     parent = Path(runs_dir)
     try:
         parent.mkdir(parents=True, exist_ok=True)
@@ -44,7 +44,7 @@ def new_run_folder(runs_dir: str, name: str | None) -> tuple[str, Path]:
 
 
 def new_supervisor(settings: Settings, command: str, launch: Launch | None = None) -> tuple[str, Path, Supervisor]:
-    """A new run: its name, its folder, and its supervisor, not started. Nothing is left where that fails."""
+    """Make a new run: return its name, its folder, and its supervisor, not started. Nothing is left where that fails."""
     from taut.supervisor.prepare import Listen, Origin
     from taut.supervisor.service import Supervisor
 
@@ -65,8 +65,8 @@ def new_supervisor(settings: Settings, command: str, launch: Launch | None = Non
     return name, folder, supervisor
 
 
-def find_run(runs_dir: str, name: str) -> RunRecord:
-    """The run of that name; ``latest`` is the newest, the end of a name will do, a near miss is named."""
+def find_run(runs_dir: str, name: str) -> StoredRun:
+    """Return the run of that name; ``latest`` is the newest, the end of a name will do, a near miss is named."""
     from taut.supervisor.storage.store_reader import list_runs, load_run
 
     known = list_runs(Path(runs_dir))

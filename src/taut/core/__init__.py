@@ -1,1 +1,1 @@
-"""Records that everything else speaks: identities, messages, events, actions, the clock."""
+"""Records and functions that all other packages use: messages, events, the clock, failure detection, sample ranges."""

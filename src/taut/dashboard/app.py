@@ -90,7 +90,7 @@ class App:
             await _declined(Declined(500, "the dashboard failed"))(scope, receive, armoured)
 
     def _admit(self, scope: Scope) -> None:
-        """Declined unless the request is for us, from our page, and carries the secret where that is needed."""
+        """Decline a request unless it is for this server, from its page, and carries the secret where that is needed."""
         head = [part for pair in scope["headers"] for part in pair]
         if sum(map(len, (scope["raw_path"], scope["query_string"], *head))) > self._limits.head_nbytes:
             raise Declined(431, f"a request of more than {self._limits.head_nbytes} bytes before its body")
@@ -192,7 +192,7 @@ _REMEDY = "it is in the file dashboard-token of the run's folder; `taut dashboar
 
 
 def read_page(name: str) -> bytes:
-    """A file of the page, from the package."""
+    """Read a file of the page from the package."""
     return resources.files("taut.dashboard").joinpath("page", name).read_bytes()
 
 
@@ -216,7 +216,7 @@ def _after(request: Request) -> int:
 
 
 async def _body(request: Request, limit_nbytes: int) -> bytes:
-    """Not more than the limit is ever held, whatever the Content-Length says."""
+    """Read a request's body; never more than the limit is held, whatever the Content-Length says."""
     parts, nbytes = [], 0
     async for part in request.stream():
         nbytes += len(part)

@@ -54,5 +54,5 @@ class BoundedConnection(H11Protocol):
 
 
 def bounded(limits: Limits) -> type[BoundedConnection]:
-    """uvicorn makes connections from a class, so the limits are the class's."""
+    """Make a class of connections with these limits: uvicorn makes connections from a class."""
     return type("BoundedConnection", (BoundedConnection,), {"limits": limits})

@@ -56,8 +56,8 @@ class Asked:
 
     @classmethod
     def parse(cls, method: str, path: str, at: str, headers: Iterable[tuple[bytes, bytes]]) -> Asked:
-        """Declined where a header that decides something is there twice: whichever one we took, somebody in between
-        may have taken the other."""
+        """Read the headers that decide something; decline a request where one of them is there twice: a proxy may have
+        taken the other one."""
         found: dict[str, str] = {}
         for name, value in headers:
             key = name.decode("latin-1").lower()
@@ -68,7 +68,7 @@ class Asked:
 
 
 def check(asked: Asked, hosts: frozenset[str]) -> None:
-    """Declined where the request is not for this server, or not from its own page. ``hosts``: the names of this server.
+    """Decline a request that is not for this server, or not from its own page. ``hosts``: the names of this server.
 
     >>> check(Asked("GET", "/api/run", "127.0.0.1", {"host": "localhost:8000"}), LOOPBACK)
     >>> check(Asked("GET", "/api/run", "127.0.0.1", {"host": "evil.example"}), LOOPBACK)
@@ -107,6 +107,6 @@ def _check_origin(asked: Asked) -> None:
 
 
 def _follows_a_link(asked: Asked) -> bool:
-    """A link elsewhere may lead to the page, which holds nothing; not to the API, and not into a frame."""
+    """Return whether a link elsewhere leads to the page, which holds nothing; the API and frames are not reached so."""
     mode, dest = asked.headers.get("sec-fetch-mode"), asked.headers.get("sec-fetch-dest")
     return asked.method != "POST" and asked.path == PAGE and mode == "navigate" and dest == "document"

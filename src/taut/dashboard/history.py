@@ -39,7 +39,7 @@ class History:
     halvings: int = 0
 
     def grown(self, mark: Mark) -> History:
-        """With this mark, if it is time for another point."""
+        """Add this mark, if it is time for another point."""
         last = self.last
         if last is None:
             return replace(self, last=mark)

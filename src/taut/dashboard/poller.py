@@ -37,7 +37,7 @@ class Poller:
                 self._look()
 
     def close(self) -> None:
-        """The last look, for all who watch; their streams end after it."""
+        """Take the last look for all clients; their streams end after it."""
         self._closed = True
         self._look()
 
@@ -52,8 +52,8 @@ class Poller:
         self._next = asyncio.Event()
 
     async def looks(self, after: int) -> AsyncGenerator[bytes, None]:
-        """Server-sent events: a `Look` at once, and one whenever there is a newer one. A client that reads slowly misses
-        some, since each is made when the one before is gone; nothing piles up."""
+        """Yield server-sent events: a `Look` at once, and one whenever there is a newer one. A slow client misses some,
+        since each is made when the one before is gone; nothing piles up."""
         sent: History | None = None
         while True:
             awaited, ending, seen, history = self._next, self._closed, self.seen, self.history
@@ -72,13 +72,13 @@ class Poller:
 
 
 def _latest(seen: Seen, after: int) -> Events:
-    """At first: the last ones, as many as one answer holds."""
+    """Return the last events, as many as one answer holds."""
     later: list[EventLine] = [event for event in seen.events if event.number > after]
     return Events(seen.last_event, tuple(later[-MOST_EVENTS:]))
 
 
 def _message(look: Look) -> bytes:
-    r"""JSON has no line breaks, so one ``data:`` line holds it whatever the texts in it are.
+    r"""Write a server-sent event. JSON has no line breaks, so one ``data:`` line holds it.
 
     >>> msgspec.json.encode("a\nb")
     b'"a\\nb"'

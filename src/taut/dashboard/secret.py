@@ -26,14 +26,14 @@ Verdict = Literal["good", "missing", "wrong", "too often"]
 
 
 def new_secret(folder: Path) -> Path:
-    """A fresh secret for the run in ``folder``; the one before is void. Returns its file."""
+    """Write a fresh secret for the run in ``folder``, and return its file; the one before is void."""
     path = folder / SECRET_FILE
     write_token_file(path, _PREFIX + secrets.token_urlsafe(32))
     return path
 
 
 def read_secret(folder: Path) -> str | None:
-    """The secret of the run in ``folder``; None where there is none, or where this user may not read it."""
+    """Return the secret of the run in ``folder``; None where there is none, or where this user may not read it."""
     try:
         text = (folder / SECRET_FILE).read_text(encoding="ascii").strip()
     except (OSError, UnicodeDecodeError):
@@ -60,7 +60,7 @@ class SecretKeeper:
         self._allowances: OrderedDict[str, _Allowance] = OrderedDict()
 
     def verdict(self, authorization: str | None, address: str) -> Verdict:
-        """Of a request's Authorization header (``Bearer SECRET``), from this address."""
+        """Judge a request's Authorization header (``Bearer SECRET``) from this address."""
         scheme, _, given = (authorization or "").partition(" ")
         if scheme.lower() != "bearer" or not given.strip():
             return "missing"
@@ -88,7 +88,7 @@ class SecretKeeper:
 
 
 def neighbourhood(address: str) -> str:
-    """What counts as one address: of IPv6 the network, since a host has all of it to itself.
+    """Return what counts as one address: of IPv6 the network, since a host has all of it to itself.
 
     >>> neighbourhood("10.0.0.7"), neighbourhood("2001:db8::17:1"), neighbourhood("::ffff:10.0.0.7")
     ('10.0.0.7', '2001:db8::', '10.0.0.7')
@@ -98,7 +98,7 @@ def neighbourhood(address: str) -> str:
 
 
 def unmapped(address: str) -> str:
-    """An address as people write it, without its interface; as IPv4 where it is one in IPv6's clothes.
+    """Return an address as people write it, without its interface; as IPv4 where it is one mapped into IPv6.
 
     >>> unmapped("::ffff:10.0.0.7"), unmapped("fe80::1%eth0")
     ('10.0.0.7', 'fe80::1')

@@ -72,7 +72,7 @@ def listen(host: str, port: int, advertise: str | None = None, send_nbytes: int 
 
 
 def _outside(place: ipaddress.IPv4Address | ipaddress.IPv6Address, advertise: str | None) -> str:
-    """The name that others reach this host by. The port that ``advertise`` may have is the supervisor's."""
+    """Return the name that others reach this host by. The port that ``advertise`` may have is the supervisor's."""
     if advertise:
         return split(advertise, "advertise")[0]
     return own_address() if place.is_unspecified else str(place)
@@ -108,7 +108,7 @@ class Dashboard:
         self._began = threading.Event()
 
     def start(self) -> Self:
-        """Serve, in a thread of its own; returns when it does."""
+        """Start to serve in a thread, and return when it does."""
         self._thread.start()
         self._began.wait(START_S)
         place = {"url": self.url, "host": socket.gethostname(), "pid": os.getpid()}
@@ -119,7 +119,7 @@ class Dashboard:
         return self
 
     def close(self) -> None:
-        """Let everybody see the end, and stop; two seconds at most. Closing twice is harmless."""
+        """Show everybody the end, and stop; two seconds at most. Closing twice is harmless."""
         if self._loop is not None and self._thread.is_alive():
             with suppress(RuntimeError):  # it ended just now
                 self._loop.call_soon_threadsafe(self._app.pulse.close)

@@ -39,7 +39,7 @@ class Seen:
         return Mark(self.run.wall_s, self.run.samples, self.run.loss, self.run.workers)
 
     def events_after(self, number: int) -> Events:
-        """The first ones after ``number``, as many as one answer holds."""
+        """Return the first events after ``number``, as many as one answer holds."""
         later = [event for event in self.events if event.number > number]
         return Events(self.last_event, tuple(later[:MOST_EVENTS]))
 
@@ -62,7 +62,7 @@ class Kept:
 
 
 def from_view(view: ClusterView, settings: Mapping[str, object], outcome: Outcome | None, secret_for_all: bool) -> Seen:
-    """A run whose supervisor is in this process."""
+    """Describe a run whose supervisor is in this process."""
     line = _run_line(
         view.run,
         view.state,
@@ -85,7 +85,7 @@ def from_view(view: ClusterView, settings: Mapping[str, object], outcome: Outcom
 
 
 def from_store(kept: Kept, secret_for_all: bool) -> Seen:
-    """A run as its store tells it, be it over or not."""
+    """Describe a run from its store, be it over or not."""
     summary, rows = kept.summary, stored_rows(kept)
     state: State = "interrupted" if summary.state == "unreadable" else summary.state
     consensus = kept.outcome.get("consensus")
@@ -118,7 +118,7 @@ def from_store(kept: Kept, secret_for_all: bool) -> Seen:
 
 
 def stored_rows(kept: Kept) -> list[WorkerRow]:
-    """The workers as they were kept, with their last statistics."""
+    """Return the workers as they were kept, with their last statistics."""
     ended = kept.outcome.get("workers")
     states = {str(rank): row for rank, row in ended.items()} if isinstance(ended, Mapping) else {}
     rows = []
@@ -132,13 +132,15 @@ def stored_rows(kept: Kept) -> list[WorkerRow]:
 
 
 def worker_lines(rows: Iterable[WorkerRow]) -> Workers:
-    """Those that are there by rank, then those that are gone, the latest first; as many as one answer holds."""
+    """Return the workers that are there by rank, then those that are gone, the latest first; as many as one answer
+    holds."""
     ordered = sorted(rows, key=lambda row: (row.state == "gone", -row.rank if row.state == "gone" else row.rank))
     return Workers(len(ordered), tuple(_worker(row) for row in ordered[:MOST_WORKERS]))
 
 
 def short(text: str) -> str:
-    """
+    """Cut a text.
+
     >>> len(short("x" * 5000))
     1000
     """

@@ -1,4 +1,4 @@
-"""A real cluster on this machine for tests: a supervisor, worker processes, and hands to hurt them."""
+"""A real cluster on this machine for tests: a supervisor, worker processes, and ways to kill or stop them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from types import TracebackType
 from typing import Self
 
 from taut.config import WorkerEnvironment
-from taut.engines.local import Exit, LocalEngine
+from taut.engines.base import Exit
+from taut.engines.local import LocalEngine
 from taut.supervisor.service import Supervisor
 from taut.supervisor.view import ClusterView, Outcome, WorkerRow
 
@@ -21,6 +22,8 @@ class LocalCluster:
 
     Waiting is for conditions, never for times; ``patience_s`` only bounds how long a broken test can hang.
     """
+
+    engine = LocalEngine
 
     def __init__(
         self,
@@ -61,7 +64,7 @@ class LocalCluster:
         logs = self.run_dir / f"engine-{len(self.engines)}"
         logs.mkdir(parents=True)
         variables = {**self.environment, **environment}
-        engine = LocalEngine(script or self.script, self.args, workers, variables, log_dir=logs)
+        engine = self.engine(script or self.script, self.args, workers, variables, log_dir=logs)
         engine.start()
         self.engines.append(engine)
         return engine
@@ -84,7 +87,7 @@ class LocalCluster:
         return view
 
     def until_exits(self, count: int) -> list[Exit]:
-        """Wait until so many worker processes have ended; the run may be over long before."""
+        """Wait until ``count`` worker processes have ended; the run may be over long before."""
         deadline = time.monotonic() + self.patience_s
         while len(self.exits) < count:
             self.poll()
@@ -110,6 +113,6 @@ class LocalCluster:
         os.kill(self.row(rank).pid, number)
 
     def logs(self) -> str:
-        """What the workers printed."""
+        """Return the output of the workers."""
         texts = [(log, log.read_text(errors="replace")) for e in self.engines for log in e.logs if log.exists()]
         return "\n".join(f"--- {log.parent.name}/{log.name}\n{text[-2000:]}" for log, text in texts)

@@ -8,12 +8,11 @@ from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
 from rich.console import Console
 
 from taut.cli.commands.probe import OUT, ProbeDisplay, probe_here, show_probe
 from taut.cli.launch import check_script
-from taut.cli.options import OUTPUT, RUN, Given, Json, Quiet, Script, ScriptArgs, with_flags
+from taut.cli.options import Given, Json, Quiet, Script, ScriptArgs, output_flag, run_flag, with_flags
 from taut.cli.output.console import notes, print_json, results
 from taut.cli.output.tables import fitting_table, print_item
 from taut.errors import Misuse, RunFailed
@@ -39,15 +38,12 @@ def advise(
     script: Script,
     args: ScriptArgs = None,
     probe: Annotated[
-        Path | None,
-        typer.Option(help="What `taut probe` wrote; without it, this machine is probed first.", rich_help_panel=RUN),
+        Path | None, run_flag(help="What `taut probe` wrote; without it, this machine is probed first.")
     ] = None,
     given: Given,
-    top: Annotated[int, typer.Option(help="How many to show.", rich_help_panel=OUTPUT)] = 5,
-    verify: Annotated[
-        bool, typer.Option("--verify", help="Run the best two briefly here, and compare.", rich_help_panel=RUN)
-    ] = False,
-    seconds: Annotated[float, typer.Option(help="Of each run that verifies.", rich_help_panel=RUN)] = 20.0,
+    top: Annotated[int, output_flag(help="How many to show.")] = 5,
+    verify: Annotated[bool, run_flag("--verify", help="Run the best two briefly here, and compare.")] = False,
+    seconds: Annotated[float, run_flag(help="Of each run that verifies.")] = 20.0,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -152,7 +148,7 @@ def _verify(
 
 
 def show_report(console: Console, report: Report, top: int) -> None:
-    """A table of the best, the reasons, and what to type."""
+    """Print a table of the best, the reasons, and what to type."""
     from taut.adviser.reasons import quality, reasons
 
     rows = [_row(report, prediction) for prediction in report.advice.ranked[:top]]
@@ -201,7 +197,7 @@ def _columns() -> list[Column]:
 
 
 def verified_text(one: Verified) -> str:
-    """Prediction against reality, in a line."""
+    """Compare prediction and measurement in one line."""
     from taut.adviser.reasons import quantity
 
     return (

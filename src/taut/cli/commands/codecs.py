@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,7 +13,7 @@ from typer.core import TyperCommand
 
 from taut.cli.completion import complete_codec
 from taut.cli.launch import check_script
-from taut.cli.options import OUTPUT, Json
+from taut.cli.options import Json, output_flag
 from taut.cli.output.console import notes, print_json, results
 from taut.errors import Misuse
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from taut.cli.codec_measurement import Progress
     from taut.cli.output.codec_tables import Listed
 
-MEASURING = "What is measured"
+measuring_flag = partial(typer.Option, rich_help_panel="What is measured")
 LEAST, MOST = 64, 1 << 28  # elements
 CHECKPOINT = ".safetensors"
 
@@ -38,7 +39,7 @@ class CodecsCommand(TyperCommand):
 
 
 def _script_at(args: Sequence[str]) -> int:
-    """Where the script stands; at the end where there is none."""
+    """Return the index of the script among the arguments; their number where there is none."""
     return next((at for at, word in enumerate(args) if _is_script(word)), len(args))
 
 
@@ -58,39 +59,25 @@ def codecs(
         ),
     ] = None,
     only: Annotated[
-        str | None,
-        typer.Option(
-            help="These alone, as in --only topk,int8.", autocompletion=complete_codec, rich_help_panel=MEASURING
-        ),
+        str | None, measuring_flag(help="These alone, as in --only topk,int8.", autocompletion=complete_codec)
     ] = None,
     checkpoint: Annotated[
         list[Path] | None,
-        typer.Option(
+        measuring_flag(
             help="Measure on the update in this safetensors file: its gradients or moments, else its weights. "
-            "Given twice: on the difference.",
-            rich_help_panel=MEASURING,
+            "Given twice: on the difference."
         ),
     ] = None,
     size: Annotated[
-        str | None,
-        typer.Option(
-            help="Elements of the made-up update, or at most of your own: 25M, 100k.", rich_help_panel=MEASURING
-        ),
+        str | None, measuring_flag(help="Elements of the made-up update, or at most of your own: 25M, 100k.")
     ] = None,
-    steps: Annotated[int, typer.Option(help="Of SCRIPT.", rich_help_panel=MEASURING)] = 30,
+    steps: Annotated[int, measuring_flag(help="Of SCRIPT.")] = 30,
     measure: Annotated[
-        bool,
-        typer.Option(
-            "--measure",
-            help="Keep what codecs cost here for `taut simulate` and `taut advise`.",
-            rich_help_panel=MEASURING,
-        ),
+        bool, measuring_flag("--measure", help="Keep what codecs cost here for `taut simulate` and `taut advise`.")
     ] = False,
-    no_measure: Annotated[
-        bool, typer.Option("--no-measure", help="Only what codecs say of themselves.", rich_help_panel=MEASURING)
-    ] = False,
+    no_measure: Annotated[bool, measuring_flag("--no-measure", help="Only what codecs say of themselves.")] = False,
     as_json: Json = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.", rich_help_panel=OUTPUT)] = False,
+    quiet: Annotated[bool, output_flag("--quiet", "-q", help="No progress.")] = False,
 ) -> None:
     """List the codecs, with bits, error and speed as measured on this machine; or tell all about one.
 
@@ -121,7 +108,7 @@ def codecs(
 
 
 def chosen(given: Sequence[str], only: str | None) -> list[str]:
-    """The codecs to speak of, each checked: all of them where none is named."""
+    """Return the codecs that were named, each checked; all codecs where none was named."""
     from taut.codecs import REGISTRY, parse
     from taut.comparison.runs.listing import split_all
 
@@ -134,7 +121,8 @@ def chosen(given: Sequence[str], only: str | None) -> list[str]:
 
 
 def parse_size(text: str) -> int:
-    """
+    """Read a number of elements.
+
     >>> parse_size("25M"), parse_size("1.5k"), parse_size("65536")
     (25000000, 1500, 65536)
     """
@@ -184,7 +172,7 @@ def _measure(
     steps: int,
     progress: Progress,
 ) -> tuple[str, list[Listed]]:
-    """On what, and the codecs with their figures. Dense is always measured: others are held against it."""
+    """Return what the codecs were measured on, and the codecs with their figures."""
     from taut.cli.codec_measurement import MADE_UP, MOST_OWN, on_checkpoints, on_made_up, on_script, with_dense
     from taut.cli.output.codec_tables import listed
 

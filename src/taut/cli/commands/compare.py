@@ -17,7 +17,7 @@ from taut.cli.commands.compare_scenario import simulated_job
 from taut.cli.completion import complete_codec, complete_strategy, complete_topology
 from taut.cli.launch import check_script
 from taut.cli.machines import Machines
-from taut.cli.options import OUTPUT, RUN, Given, Json, Quiet, ScriptArgs, with_flags
+from taut.cli.options import Given, Json, Quiet, ScriptArgs, output_flag, run_flag, with_flags
 from taut.cli.output.console import notes, print_json, results
 from taut.early_sigint import INTERRUPTED
 from taut.errors import Misuse
@@ -40,59 +40,33 @@ def compare(
     args: ScriptArgs = None,
     strategies: Annotated[
         list[str],
-        typer.Option(
-            help="As in sync,ssp:3,async; may be repeated.",
-            autocompletion=complete_strategy,
-            rich_help_panel=RUN,
-            show_default=False,
-        ),
+        run_flag(help="As in sync,ssp:3,async; may be repeated.", autocompletion=complete_strategy, show_default=False),
     ],
     codecs: Annotated[
-        Choices,
-        typer.Option(
-            help="As in dense,threshold; default: the strategy's own.", autocompletion=complete_codec, rich_help_panel=RUN
-        ),
+        Choices, run_flag(help="As in dense,threshold; default: the strategy's own.", autocompletion=complete_codec)
     ] = None,
     topologies: Annotated[
-        Choices,
-        typer.Option(
-            help="As in ring,torus; default: the strategy's own.", autocompletion=complete_topology, rich_help_panel=RUN
-        ),
+        Choices, run_flag(help="As in ring,torus; default: the strategy's own.", autocompletion=complete_topology)
     ] = None,
-    workers: Annotated[
-        Choices, typer.Option("--workers", "-n", help="As in 4,8,16; default: 4.", rich_help_panel=RUN)
-    ] = None,
-    seeds: Annotated[int, typer.Option(help="Every run so many times: seeds 0, 1, ...", rich_help_panel=RUN)] = 3,
+    workers: Annotated[Choices, run_flag("--workers", "-n", help="As in 4,8,16; default: 4.")] = None,
+    seeds: Annotated[int, run_flag(help="Every run so many times: seeds 0, 1, ...")] = 3,
     given: Given,
     target: Annotated[
-        str | None,
-        typer.Option(
-            help="Quality to be reached: 0.95 (score, or loss where there is none), loss=0.1.", rich_help_panel=RUN
-        ),
+        str | None, run_flag(help="Quality to be reached: 0.95 (score, or loss where there is none), loss=0.1.")
     ] = None,
     simulate: Annotated[
-        bool,
-        typer.Option("--simulate/--real", help="In virtual time, or with taut run on this machine.", rich_help_panel=RUN),
+        bool, run_flag("--simulate/--real", help="In virtual time, or with taut run on this machine.")
     ] = False,
-    timing_only: Annotated[
-        bool, typer.Option("--timing-only", help="With --simulate: nothing is trained.", rich_help_panel=RUN)
-    ] = False,
-    steps: Annotated[int | None, typer.Option(help="With --simulate: per worker.", rich_help_panel=RUN)] = None,
-    parameters: Annotated[int | None, typer.Option(help="Of the model, for --timing-only.", rich_help_panel=RUN)] = None,
-    time_limit: Annotated[
-        float | None, typer.Option(help="With --real: seconds after which a run is stopped.", rich_help_panel=RUN)
-    ] = None,
+    timing_only: Annotated[bool, run_flag("--timing-only", help="With --simulate: nothing is trained.")] = False,
+    steps: Annotated[int | None, run_flag(help="With --simulate: per worker.")] = None,
+    parameters: Annotated[int | None, run_flag(help="Of the model, for --timing-only.")] = None,
+    time_limit: Annotated[float | None, run_flag(help="With --real: seconds after which a run is stopped.")] = None,
     machines: Machines,
-    out: Annotated[
-        Path | None, typer.Option(help="Folder; default: taut-compare/SCRIPT.", rich_help_panel=OUTPUT)
-    ] = None,
+    out: Annotated[Path | None, output_flag(help="Folder; default: taut-compare/SCRIPT.")] = None,
     resume: Annotated[
-        bool,
-        typer.Option(
-            "--resume/--again", help="Keep finished runs of the folder, or make all again.", rich_help_panel=OUTPUT
-        ),
+        bool, output_flag("--resume/--again", help="Keep finished runs of the folder, or make all again.")
     ] = True,
-    keep_models: Annotated[bool, typer.Option("--keep-models", help="Of real runs.", rich_help_panel=OUTPUT)] = False,
+    keep_models: Annotated[bool, output_flag("--keep-models", help="Of real runs.")] = False,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -161,7 +135,7 @@ def wanted(
 
 
 def check_kind(simulate: bool, of_simulations: Mapping[str, object], of_real_runs: Mapping[str, object]) -> None:
-    """A flag that means nothing to this kind of run is not silently dropped."""
+    """Refuse a flag that means nothing to this kind of run."""
     wrong = [flag for flag, value in (of_real_runs if simulate else of_simulations).items() if value]
     if wrong:
         beside = "--real" if simulate else "--simulate"
@@ -169,7 +143,7 @@ def check_kind(simulate: bool, of_simulations: Mapping[str, object], of_real_run
 
 
 def really(job: Job, threads: int | None, config: Path | None) -> Job:
-    """The job with the flags of ``taut run``."""
+    """Return the job with the flags of ``taut run``."""
 
     words = [
         *(["--threads", str(threads)] if threads is not None else []),
@@ -181,7 +155,8 @@ def really(job: Job, threads: int | None, config: Path | None) -> Job:
 def conducted(
     job: Job, matrix: Matrix, folder: Path, target: str | None, resume: bool, silent: bool
 ) -> tuple[Comparison, int]:
-    """All runs, and the exit code: an interrupted comparison still has a report on what there is."""
+    """Make all runs. Return the comparison and the exit code: an interrupted comparison has a report on the runs that
+    were made."""
     from taut.comparison.report.progress import Progress
     from taut.comparison.runs.comparison import Interrupted, Unwatched, conduct
 
@@ -204,7 +179,7 @@ def conducted(
 
 
 def record(made: Comparison, page: Path) -> dict[str, Any]:
-    """The one object of ``--json``."""
+    """Return the one object of ``--json``."""
     return {
         "folder": str(made.folder),
         "report": str(page),
@@ -219,7 +194,7 @@ def record(made: Comparison, page: Path) -> dict[str, Any]:
 
 
 def show(made: Comparison, page: Path) -> None:
-    """The table, as wide as the terminal lets it be, the findings, and where the report is."""
+    """Print the table, as wide as the terminal lets it be, the findings, and where the report is."""
     from taut.cli.output.tables import fitting_table
     from taut.comparison.report.columns import columns
     from taut.comparison.report.files import remarks

@@ -25,8 +25,8 @@ def simulated_job(
     folder: Path,
     silent: bool,
 ) -> Job:
-    """The job with its machines. What a step takes, where it was not said, is measured once for all runs, and kept in the
-    folder: measured again it would be another figure, and so another comparison."""
+    """Return the job with its machines. Where the time of a step was not given, it is measured once for all runs and kept
+    in the folder: a second measurement would give another figure, and so another comparison."""
     from taut.simulator.presets import find, with_preset
 
     preset = find(str(job.script), timing_only)

@@ -41,8 +41,8 @@ class WithDashboard(TyperCommand):
 
 
 def with_value(args: list[str], valued: set[str]) -> list[str]:
-    """With any port where ``--dashboard`` has no value. ``valued``: the flags that take one. What follows the first word
-    that is no flag is the script's own.
+    """Add the value "any port" after a ``--dashboard`` that has none. ``valued``: the flags that take a value. Words
+    after the first that is no flag belong to the script.
 
     >>> with_value(["-n", "4", "--dashboard", "train.py", "--dashboard"], {"-n", "--dashboard"})
     ['-n', '4', '--dashboard', '0', 'train.py', '--dashboard']
@@ -58,13 +58,13 @@ def with_value(args: list[str], valued: set[str]) -> list[str]:
 
 
 def opened(settings: Settings) -> Listening | None:
-    """The socket of the dashboard that was asked for, before anything else is begun: what cannot work is said then."""
+    """Open the socket of the dashboard, if one was asked for, before anything is started: mistakes are told then."""
     return None if settings.dashboard is None else _listen(settings.dashboard, settings.advertise)
 
 
 @contextmanager
 def shown(listening: Listening | None, supervisor: Supervisor, folder: Path, display: Display) -> Iterator[None]:
-    """The run in the browser while it goes, where that was asked for."""
+    """Serve the run in the browser during the block, if that was asked for."""
     if listening is None:
         yield
         return
@@ -139,7 +139,7 @@ def _listen(place: str, advertise: str | None, flag: str = FLAG) -> Listening:
 
 
 def _served_already(folder: Path) -> str | None:
-    """The address at which a process that lives serves this run."""
+    """Return the address at which a living process serves this run; None where there is none."""
     from taut.supervisor.storage.store_reader import alive
 
     try:

@@ -10,16 +10,15 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
 from rich.table import Table
 
 from taut.cli.commands.run import LocalRun, check_start
 from taut.cli.demo.three_runs import LINK, SECONDS, compare_on, default_workers, finished
-from taut.cli.launch import check_joined, report_failures
-from taut.cli.options import OUTPUT, RUN, Given, Json, Quiet, Start, with_flags
+from taut.cli.options import Given, Json, Quiet, Start, output_flag, run_flag, with_flags
 from taut.cli.output.console import notes, print_json, results, set_up_log
 from taut.cli.output.display import Display, split_text
 from taut.cli.output.format import compression, scores_text, time_shares, times, validation_record
+from taut.cli.run_end import check_joined, report_failures
 from taut.config import Settings
 from taut.core.messages import Statistics
 from taut.errors import Misuse
@@ -51,20 +50,11 @@ class Trained:
 def demo(
     *,
     given: Given,
-    quick: Annotated[
-        bool,
-        typer.Option("--quick", help="Train with several workers and with one, unhindered.", rich_help_panel=RUN),
-    ] = False,
-    epochs: Annotated[
-        int | None, typer.Option(help="Passes over the training samples; implies --quick.", rich_help_panel=RUN)
-    ] = None,
-    seconds: Annotated[
-        float, typer.Option(help="Length of each of the three trainings.", rich_help_panel=RUN, min=2.0, max=600.0)
-    ] = SECONDS,
+    quick: Annotated[bool, run_flag("--quick", help="Train with several workers and with one, unhindered.")] = False,
+    epochs: Annotated[int | None, run_flag(help="Passes over the training samples; implies --quick.")] = None,
+    seconds: Annotated[float, run_flag(help="Length of each of the three trainings.", min=2.0, max=600.0)] = SECONDS,
     start: Start = None,
-    plot: Annotated[
-        bool, typer.Option("--plot/--no-plot", help="Draw the loss curves (PNG).", rich_help_panel=OUTPUT)
-    ] = True,
+    plot: Annotated[bool, output_flag("--plot/--no-plot", help="Draw the loss curves (PNG).")] = True,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -110,7 +100,7 @@ def train_quickly(
 
 
 def check_demo(epochs: int) -> None:
-    """What the demo needs, before anything is started."""
+    """Refuse to start the demo where a package is missing."""
     if epochs < 1:
         raise Misuse(f"--epochs = {epochs}", "at least 1")
     for module, package in (("sklearn", "scikit-learn"), ("matplotlib", "matplotlib")):
@@ -119,7 +109,7 @@ def check_demo(epochs: int) -> None:
 
 
 def train(settings: Settings, epochs: int, display: Display, start: str | None) -> Trained:
-    """One training, to its model file, and the accuracy of that file."""
+    """Train once, to a model file, and measure the accuracy of that file."""
     command = shlex.join(sys.argv)
     # The folder is known only once the run is made, and the script is told where to note its losses.
     args = ["--epochs", str(epochs), "--seed", str(settings.seed)]
@@ -156,7 +146,7 @@ def accuracy_of(model_files: Sequence[Path], seed: int) -> float:
 
 
 def draw(cluster: Trained, single: Trained, settings: Settings) -> Path:
-    """Both loss curves, into the cluster's folder."""
+    """Draw both loss curves into the cluster's folder."""
     from taut.cli.demo.plots import curve, plot_losses
 
     curves = {
@@ -167,7 +157,7 @@ def draw(cluster: Trained, single: Trained, settings: Settings) -> Path:
 
 
 def record(settings: Settings, epochs: int, cluster: Trained, single: Trained, picture: Path | None) -> dict[str, Any]:
-    """The one object of ``--json``."""
+    """Return the one object of ``--json``."""
     together = total(cluster.workers)
     return {
         "run": cluster.run,
@@ -199,7 +189,7 @@ def record(settings: Settings, epochs: int, cluster: Trained, single: Trained, p
 
 
 def show(settings: Settings, epochs: int, cluster: Trained, single: Trained, picture: Path | None) -> None:
-    """The table."""
+    """Print the table, and where model and picture are."""
     many, one = total(cluster.workers), total(single.workers)
     count = f"{settings.workers} workers" if settings.workers > 1 else "cluster of 1"
     table = Table(title=f"digits, {epochs} epochs, seed {settings.seed}", title_justify="left", box=None, pad_edge=False)

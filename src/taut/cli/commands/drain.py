@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from taut.cli.options import RUN, Given, Json, RunName, with_flags
+from taut.cli.options import Given, Json, RunName, run_flag, with_flags
 from taut.cli.output.console import notes, print_json
 from taut.cli.run_folder import find_run
 from taut.errors import Misuse
@@ -23,9 +23,7 @@ def drain(
     worker: Annotated[
         str | None, typer.Argument(metavar="[WORKER]", help="The rank of one worker; else all.", show_default=False)
     ] = None,
-    expel: Annotated[
-        bool, typer.Option("--expel", help="The worker goes at once: what it has not sent is lost.", rich_help_panel=RUN)
-    ] = False,
+    expel: Annotated[bool, run_flag("--expel", help="The worker goes at once: what it has not sent is lost.")] = False,
     *,
     given: Given,
     as_json: Json = False,
@@ -54,15 +52,15 @@ def drain(
 
 
 def going(runs_dir: str, name: str) -> PreviousRun:
-    """What the folder of a run that is not over says of its supervisor: where it is, and its keys."""
-    from taut.supervisor.storage.previous_run import recall_former
+    """Return the address and the keys of the supervisor of a run that is not over, from the run's folder."""
+    from taut.supervisor.storage.previous_run import read_previous_run
 
     record = find_run(runs_dir, name)
     summary = record.summary
     if summary.state in ("finished", "failed"):
         told = f"`taut show {summary.name}` tells how it ended"
         raise Misuse(f"run {summary.name!r}, which is over", "a run that is going", told)
-    return recall_former(summary.path)
+    return read_previous_run(summary.path)
 
 
 def _rank(given: str) -> int:

@@ -14,10 +14,11 @@ from rich.table import Table
 
 from taut.cli.commands.run import LocalRun
 from taut.cli.commands.supervisor import EVERYWHERE
-from taut.cli.launch import Ended, check_joined, check_script, conduct, report_failures
-from taut.cli.options import NETWORK, OUTPUT, RUN, Given, Json, Quiet, ScriptArgs, with_flags
+from taut.cli.launch import check_script, conduct, say_how_to_join
+from taut.cli.options import Given, Json, Quiet, ScriptArgs, network_flag, output_flag, run_flag, with_flags
 from taut.cli.output.console import notes, print_json, results, set_up_log
 from taut.cli.output.display import Display
+from taut.cli.run_end import Ended, check_joined, report_failures
 from taut.cli.run_folder import new_supervisor
 from taut.config import Settings
 from taut.errors import Misuse, RunFailed
@@ -44,14 +45,11 @@ def probe(
     args: ScriptArgs = None,
     given: Given,
     listen: Annotated[
-        bool,
-        typer.Option(
-            "--listen", help="Between machines: wait for `taut worker --join` on each.", rich_help_panel=NETWORK
-        ),
+        bool, network_flag("--listen", help="Between machines: wait for `taut worker --join` on each.")
     ] = False,
-    out: Annotated[Path, typer.Option("--out", "-o", help="Where the result goes.", rich_help_panel=OUTPUT)] = OUT,
-    steps: Annotated[int, typer.Option(help="Steps that each worker is timed for.", rich_help_panel=RUN)] = 40,
-    codecs: Annotated[str, typer.Option(help="Codecs that are watched, five at most.", rich_help_panel=RUN)] = CODECS,
+    out: Annotated[Path, output_flag("--out", "-o", help="Where the result goes.")] = OUT,
+    steps: Annotated[int, run_flag(help="Steps that each worker is timed for.")] = 40,
+    codecs: Annotated[str, run_flag(help="Codecs that are watched, five at most.")] = CODECS,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -82,7 +80,7 @@ def probe(
 
 
 def watched_codecs(written: str) -> str:
-    """Codecs by name, as the probe's method takes them.
+    """Check names of codecs, and write them as the probe's strategy takes them.
 
     >>> watched_codecs("int8, topk")
     'int8+topk'
@@ -98,7 +96,8 @@ def watched_codecs(written: str) -> str:
 
 
 def probe_settings(given: Given, steps: int, codecs: str, **defaults: object) -> Settings:
-    """A run whose strategy is the probe: neither the environment nor a settings file can say otherwise."""
+    """Resolve the settings of a run whose strategy is the probe: neither the environment nor a settings file can change
+    that."""
     fixed = {
         "strategy": f"probe:steps={steps},watch={watched_codecs(codecs)}",
         "topology": "complete",
@@ -136,7 +135,7 @@ def probe_here(
     steps: int,
     codecs: str = CODECS,
 ) -> Probe:
-    """With workers on this machine."""
+    """Probe with workers on this machine."""
     check_script(script)
     settings = probe_settings(given, steps, codecs, workers=LOCAL_WORKERS)
     launch = LocalRun(settings, script, args, command=shlex.join(sys.argv))
@@ -148,7 +147,7 @@ def probe_here(
 
 
 def _probe_there(given: Given, display: ProbeDisplay, *, steps: int, codecs: str) -> Probe:
-    """With workers that join from other machines."""
+    """Probe with workers that join from other machines."""
     settings = probe_settings(given, steps, codecs, bind=EVERYWHERE, workers=LOCAL_WORKERS)
     _, _, service = new_supervisor(settings, shlex.join(sys.argv))
     service.start()
@@ -156,8 +155,7 @@ def _probe_there(given: Given, display: ProbeDisplay, *, steps: int, codecs: str
     # These lines are needed to go on, so that they are said with --quiet and --json too.
     display.note(f"supervisor: {service.address}")
     display.note(f"token file: {service.token_file} (copy it; whoever has it may join)")
-    join = f"taut worker --join {service.address} --token-file {shlex.quote(str(service.token_file))} SCRIPT"
-    display.note(f"on {settings.workers} machines: {join}", copied=True)
+    say_how_to_join(service, display, f"{settings.workers} machines")
     return _record(conduct(service, None, display), "", [], local=False)
 
 

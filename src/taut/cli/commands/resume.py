@@ -11,17 +11,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import typer
-
 from taut.cli.commands.dashboard import opened, shown
 from taut.cli.commands.run import LocalRun, see_through
 from taut.cli.commands.supervisor import EVERYWHERE
-from taut.cli.launch import check_script, conduct
+from taut.cli.launch import check_script, conduct, say_how_to_join
 from taut.cli.logs import wanted_logs
 from taut.cli.options import Given, Json, Logs, Quiet, RunName, Verbose, with_flags
-from taut.cli.output.console import notes, print_json, results, set_up_log
-from taut.cli.output.display import Display, show_outcome
-from taut.cli.output.format import outcome_record
+from taut.cli.output.console import notes, set_up_log
+from taut.cli.output.display import Display
+from taut.cli.run_end import report_end
 from taut.cli.run_folder import find_run
 from taut.config import AGREED, Settings
 from taut.core.checkpoint_names import FOLDER
@@ -30,11 +28,10 @@ from taut.supervisor.storage.store_reader import DamagedRun, set_aside, without_
 from taut.supervisor.storage.store_writer import FILE as STORE
 
 if TYPE_CHECKING:
-    from taut.dashboard.server import Listening
     from taut.supervisor.checkpoints.folder import Found, Manifest
     from taut.supervisor.service import Supervisor
     from taut.supervisor.storage.run_lock import RunLock
-    from taut.supervisor.storage.store_reader import RunRecord
+    from taut.supervisor.storage.store_reader import StoredRun
 
 
 @with_flags("workers threads checkpoint_every keep_checkpoints bind port advertise link dashboard runs_dir config log")
@@ -80,16 +77,21 @@ def resume(
         service = _supervisor(record, found, settings, lock)
         undo.pop_all()
     display.note(f"continuing {record.summary.name} from checkpoint {found.manifest.number}, step {found.manifest.steps}")
+    folder, name = record.summary.path, record.summary.name
     if not launch.script:
-        _supervise(record, settings, service, display, listening, as_json=as_json, quiet=quiet)
+        service.start()
+        say_how_to_join(service, display)
+        with shown(listening, service, folder, display):
+            ended = conduct(service, None, display)
+        report_end(ended, name, folder, settings.shared(), display, as_json=as_json, quiet=quiet)
     if launch.cwd and Path(launch.cwd).is_dir():
         os.chdir(launch.cwd)  # the script's arguments may name files from there
-    resumed = (record.summary.name, service.run_dir, service)
+    resumed = (name, service.run_dir, service)
     local = LocalRun(settings, Path(launch.script), launch.args, start=launch.start, listening=listening, resumed=resumed)
     see_through(local, Path(launch.script), display, as_json=as_json, quiet=quiet, logs=shown_logs)
 
 
-def find_resumable(runs_dir: str, name: str) -> RunRecord:
+def find_resumable(runs_dir: str, name: str) -> StoredRun:
     """Return the run of that name, also where its store is damaged, if it has a checkpoint and no model yet."""
     try:
         return find_run(runs_dir, name)
@@ -103,8 +105,8 @@ def find_resumable(runs_dir: str, name: str) -> RunRecord:
         return without_store(error.path, f"{error.path / STORE} is damaged")
 
 
-def find_checkpoint(record: RunRecord, lock: RunLock) -> Found:
-    """The run's last good checkpoint; ``Misuse`` where the run cannot be continued."""
+def find_checkpoint(record: StoredRun, lock: RunLock) -> Found:
+    """Return the run's last good checkpoint; ``Misuse`` where the run cannot be continued."""
     from taut.supervisor.checkpoints.folder import last_good
     from taut.supervisor.standby import Standby
 
@@ -128,7 +130,8 @@ def find_checkpoint(record: RunRecord, lock: RunLock) -> Found:
 
 
 def continued(given: Settings, manifest: Manifest) -> Settings:
-    """The settings that the run had, with what is ``given`` now. Of a strategy in phases, those that are left."""
+    """Return the settings that the run had, with those ``given`` now. Of a strategy in phases, only the phases that are
+    left."""
     from taut.strategies.phases import Schedule, parse_schedule
 
     kept = manifest.settings
@@ -142,12 +145,12 @@ def continued(given: Settings, manifest: Manifest) -> Settings:
     launch = manifest.launch
     if given.sources["threads"] != "flag":
         values["threads"] = launch.threads
-    fitted = replace(given, **values, preload=tuple(launch.preload), sources=sources).fitted()
+    fitted = replace(given, **values, preload=tuple(launch.preload), engine=launch.engine, sources=sources).fitted()
     chosen = {key: kept[key] for key in ("topology", "codec", "finish") if kept.get(key) is not None}
     return replace(fitted, **chosen)
 
 
-def _supervisor(record: RunRecord, found: Found, settings: Settings, lock: RunLock) -> Supervisor:
+def _supervisor(record: StoredRun, found: Found, settings: Settings, lock: RunLock) -> Supervisor:
     from taut.supervisor.prepare import Listen, Origin
     from taut.supervisor.service import Supervisor
 
@@ -160,30 +163,3 @@ def _supervisor(record: RunRecord, found: Found, settings: Settings, lock: RunLo
         listen=Listen(settings.bind, settings.port, settings.advertise, settings.transport),
         origin=Origin(shlex.join(sys.argv), resume=found, lock=lock),
     )
-
-
-def _supervise(
-    record: RunRecord,
-    settings: Settings,
-    service: Supervisor,
-    display: Display,
-    listening: Listening | None,
-    *,
-    as_json: bool,
-    quiet: bool,
-) -> None:
-    """Workers come from elsewhere, as they did before."""
-    name = record.summary.name
-    service.start()
-    join = f"taut worker --join {service.address} --token-file {shlex.quote(str(service.token_file))} SCRIPT"
-    display.note(f"on every machine: {join}", copied=True)
-    with shown(listening, service, record.summary.path, display):
-        ended = conduct(service, None, display)
-    if ended.outcome is not None:
-        if as_json:
-            print_json(outcome_record(name, str(record.summary.path), settings.shared(), ended.outcome))
-        elif not quiet:
-            show_outcome(results(), name, ended.outcome)
-        if ended.outcome.error:
-            sys.stderr.write(f"error: {ended.outcome.error}\n")
-    raise typer.Exit(ended.exit_code)

@@ -5,22 +5,21 @@ from __future__ import annotations
 import shlex
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
-
-import typer
+from typing import TYPE_CHECKING, NoReturn
 
 from taut.cli.commands.dashboard import opened, shown
-from taut.cli.launch import Ended, check_joined, conduct, report_failures, script_of, unseen_text
+from taut.cli.launch import conduct, script_of
 from taut.cli.logs import Wanted, wanted_logs
 from taut.cli.options import Given, Json, Logs, Module, Quiet, Script, ScriptArgs, Start, Verbose, with_flags
-from taut.cli.output.console import notes, print_json, results, set_up_log
-from taut.cli.output.display import Display, show_outcome
-from taut.cli.output.format import outcome_record
+from taut.cli.output.console import notes, set_up_log
+from taut.cli.output.display import Display
+from taut.cli.run_end import Ended, check_joined, report_end, report_failures
 from taut.cli.run_folder import new_supervisor
 from taut.config import Settings, WorkerEnvironment, other_launcher
-from taut.engines.local import STARTS, LocalEngine
+from taut.engines.local import STARTS
 from taut.engines.script import module_of
 from taut.errors import Misuse
+from taut.plugins import ENGINES
 from taut.specs import did_you_mean
 
 if TYPE_CHECKING:
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
 
 
 @with_flags(
-    "workers strategy topology codec finish seed threads preload start checkpoint_every keep_checkpoints "
+    "workers strategy topology codec finish seed threads preload start engine checkpoint_every keep_checkpoints "
     "bind port advertise transport link dashboard name runs_dir config log"
 )
 def run(
@@ -69,35 +68,27 @@ def run(
 def see_through(
     launch: LocalRun, script: Path, display: Display, *, as_json: bool, quiet: bool, logs: Wanted
 ) -> NoReturn:
-    """Train to the end, and say how that was."""
+    """Train to the end, print how the run ended, and exit."""
     ended = launch.conduct(display, logs)
     report_failures(ended, launch.engine, display)
-    said = ended.misuse and (ended.outcome is None or ended.outcome.model is None)  # by the script, once for all
-    if not said:
+    told = ended.misuse and (ended.outcome is None or ended.outcome.model is None)
+    if not told:
         check_joined(ended, script)
-    if ended.outcome is not None:
-        if as_json:
-            print_json(launch.record(ended))
-        elif not quiet and not said:
-            show_outcome(results(), launch.name, ended.outcome)
-        if not display.quiet and ended.unseen:
-            display.note(unseen_text(ended), "dim")
-        if ended.outcome.error and not said:
-            sys.stderr.write(f"error: {ended.outcome.error}\n")
-    raise typer.Exit(ended.exit_code)
+    shared = launch.settings.shared()
+    report_end(ended, launch.name, launch.folder, shared, display, as_json=as_json, quiet=quiet, told=told)
 
 
 def launch_of(settings: Settings, script: Path, args: list[str], start: str | None) -> Launch:
-    """How the workers are started, for whoever resumes the run."""
+    """Record how the workers are started, for ``taut resume``."""
     from taut.supervisor.checkpoints.folder import Launch
 
     where = str(Path.cwd())
     named = str(script if module_of(script) else script.absolute())
-    return Launch(named, list(args), where, start, settings.threads, list(settings.preload))
+    return Launch(named, list(args), where, start, settings.threads, list(settings.preload), settings.engine)
 
 
 def check_start(start: str | None) -> None:
-    """``--start`` is one of the known ways."""
+    """Refuse a ``--start`` that is not known."""
     if start is not None and start not in STARTS:
         raise Misuse(f"--start = {start!r}", "one of " + ", ".join(STARTS), did_you_mean(start, STARTS))
 
@@ -132,7 +123,7 @@ class LocalRun:
             bind=settings.bind,
             advertise=settings.advertise,
         )
-        self.engine = LocalEngine(
+        self.engine = ENGINES.find(settings.engine)(
             script,
             [*args, *([folder_flag, str(self.folder)] if folder_flag else [])],
             settings.workers,
@@ -149,8 +140,3 @@ class LocalRun:
         self.supervisor.start()
         with shown(self._listening, self.supervisor, self.folder, display):
             return conduct(self.supervisor, self.engine, display, logs)
-
-    def record(self, ended: Ended) -> dict[str, Any]:
-        """The end of the run, for JSON."""
-        assert ended.outcome is not None
-        return outcome_record(self.name, str(self.folder), self.settings.shared(), ended.outcome)

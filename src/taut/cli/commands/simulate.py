@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from taut.cli.machines import Machines
-from taut.cli.options import OUTPUT, RUN, Given, Json, Quiet, ScriptArgs, with_flags
+from taut.cli.options import Given, Json, Quiet, ScriptArgs, output_flag, run_flag, with_flags
 from taut.cli.output.console import notes, print_json, results
 from taut.cli.output.simulation import record, show
 from taut.errors import Misuse, RunFailed
@@ -29,28 +29,21 @@ def simulate(
         str, typer.Argument(metavar="SCRIPT", help="The training script, or a preset.", show_default=False)
     ] = "",
     args: ScriptArgs = None,
-    workers: Annotated[int, typer.Option("--workers", "-n", help="How many.", rich_help_panel=RUN)] = 4,
+    workers: Annotated[int, run_flag("--workers", "-n", help="How many.")] = 4,
     given: Given,
-    seed: Annotated[int, typer.Option(help="Of everything: data, speeds, network.", rich_help_panel=RUN)] = 0,
-    steps: Annotated[int | None, typer.Option(help="Per worker.", rich_help_panel=RUN)] = None,
-    epochs: Annotated[int | None, typer.Option(help="Given to the script as --epochs.", rich_help_panel=RUN)] = None,
+    seed: Annotated[int, run_flag(help="Of everything: data, speeds, network.")] = 0,
+    steps: Annotated[int | None, run_flag(help="Per worker.")] = None,
+    epochs: Annotated[int | None, run_flag(help="Given to the script as --epochs.")] = None,
     timing_only: Annotated[
-        bool, typer.Option("--timing-only", help="Sizes and durations alone: nothing is trained.", rich_help_panel=RUN)
+        bool, run_flag("--timing-only", help="Sizes and durations alone: nothing is trained.")
     ] = False,
-    parameters: Annotated[int | None, typer.Option(help="Of the model, for --timing-only.", rich_help_panel=RUN)] = None,
+    parameters: Annotated[int | None, run_flag(help="Of the model, for --timing-only.")] = None,
     machines: Machines,
-    trace: Annotated[
-        Path | None, typer.Option(help="Write a timeline for ui.perfetto.dev to this file.", rich_help_panel=OUTPUT)
-    ] = None,
+    trace: Annotated[Path | None, output_flag(help="Write a timeline for ui.perfetto.dev to this file.")] = None,
     replay: Annotated[
-        Path | None,
-        typer.Option(
-            help="Simulate again what this trace is of, and say whether it is the same.", rich_help_panel=OUTPUT
-        ),
+        Path | None, output_flag(help="Simulate again what this trace is of, and say whether it is the same.")
     ] = None,
-    log_dir: Annotated[
-        Path | None, typer.Option(help="A folder for what each worker prints.", rich_help_panel=OUTPUT)
-    ] = None,
+    log_dir: Annotated[Path | None, output_flag(help="A folder for what each worker prints.")] = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -96,8 +89,8 @@ def simulate(
 
 
 def sized(scenario: Scenario, step_s: float | None, parameters: int | None, timing_only: bool, silent: bool) -> Scenario:
-    """What the script's model and steps are like, as far as that was not said: found out by running it, alone, for a few
-    steps. What was found is told, so that the simulation can be repeated exactly."""
+    """Measure the size of the script's model, its batch and the time of a step, as far as they were not given, by running
+    the script alone for a few steps. The result is printed, so that the simulation can be repeated exactly."""
     if step_s is not None and (parameters is not None or not timing_only):
         return replace(scenario, parameters=parameters or scenario.parameters)
     from taut.simulator.script.measure import measure

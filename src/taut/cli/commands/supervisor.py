@@ -9,15 +9,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from taut.cli.commands.dashboard import opened, shown
 from taut.cli.completion import complete_run
-from taut.cli.launch import conduct
-from taut.cli.options import RUN, Given, Json, Quiet, with_flags
-from taut.cli.output.console import notes, print_json, results, set_up_log
-from taut.cli.output.display import Display, show_outcome
-from taut.cli.output.format import outcome_record
+from taut.cli.launch import conduct, say_how_to_join
+from taut.cli.options import Given, Json, Quiet, run_flag, with_flags
+from taut.cli.output.console import notes, set_up_log
+from taut.cli.output.display import Display
+from taut.cli.run_end import report_end
 from taut.cli.run_folder import find_run, new_supervisor
 from taut.config import AGREED, Settings
 from taut.errors import Misuse, Superseded
@@ -37,27 +35,16 @@ def supervisor(
     given: Given,
     recover: Annotated[
         str | None,
-        typer.Option(
-            metavar="RUN",
-            help="Come back for a run whose supervisor died.",
-            autocompletion=complete_run,
-            rich_help_panel=RUN,
-        ),
+        run_flag(metavar="RUN", help="Come back for a run whose supervisor died.", autocompletion=complete_run),
     ] = None,
     standby: Annotated[
         str | None,
-        typer.Option(
-            metavar="RUN",
-            help="Wait beside a run; take over when its supervisor dies.",
-            autocompletion=complete_run,
-            rich_help_panel=RUN,
+        run_flag(
+            metavar="RUN", help="Wait beside a run; take over when its supervisor dies.", autocompletion=complete_run
         ),
     ] = None,
     force: Annotated[
-        bool,
-        typer.Option(
-            "--force", help="With --recover: take over also from a supervisor that is well.", rich_help_panel=RUN
-        ),
+        bool, run_flag("--force", help="With --recover: take over also from a supervisor that is well.")
     ] = False,
     as_json: Json = False,
     quiet: Quiet = False,
@@ -96,22 +83,14 @@ def supervisor(
     service.start()
     display.note(f"supervisor: {service.address}")
     display.note(f"token file: {service.token_file} (copy it; whoever has it may join)")
-    join = f"taut worker --join {service.address} --token-file {shlex.quote(str(service.token_file))} SCRIPT"
-    display.note(f"on every machine: {join}", copied=True)
+    say_how_to_join(service, display)
     with shown(listening, service, folder, display):
         ended = conduct(service, None, display)
-    if ended.outcome is not None:
-        if as_json:
-            print_json(outcome_record(run, str(folder), shared, ended.outcome))
-        elif not quiet:
-            show_outcome(results(), run, ended.outcome)
-        if ended.outcome.error:
-            sys.stderr.write(f"error: {ended.outcome.error}\n")
-    raise typer.Exit(ended.exit_code)
+    report_end(ended, run, folder, shared, display, as_json=as_json, quiet=quiet)
 
 
 def _check_alone(flags: Mapping[str, object], recover: str | None, standby: str | None) -> None:
-    """What a run is was decided when it began."""
+    """Refuse settings beside ``--recover`` and ``--standby``: the run has its own."""
     if recover is not None and standby is not None:
         raise Misuse("--recover and --standby", "one of them")
     flag = "--recover" if recover is not None else "--standby"
@@ -138,7 +117,7 @@ def check_silent(runs_dir: str, run: str) -> None:
 def _returned(
     settings: Settings, recover: str | None, standby: str | None, display: Display
 ) -> tuple[str, Path, Supervisor] | None:
-    """The supervisor of a run that has lost its own; None where a standby is not needed any more."""
+    """Return the supervisor of a run that has lost its own; None where a standby is not needed any more."""
     from taut.supervisor.service import Supervisor
     from taut.supervisor.standby import LOOK_S
     from taut.supervisor.storage.previous_run import check_own
@@ -171,7 +150,7 @@ def _returned(
 
 
 def _gone(folder: Path) -> int | None:
-    """Wait until the run's supervisor is gone: the term of the one that is. None where the run is over."""
+    """Wait until the run's supervisor is gone, and return its term; None where the run is over."""
     from taut.supervisor.standby import LOOK_S, Standby
 
     watch = Standby(folder)

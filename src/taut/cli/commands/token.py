@@ -11,7 +11,7 @@ from rich.table import Table
 
 from taut.cli.commands.drain import going
 from taut.cli.examples import examples
-from taut.cli.options import RUN, Given, Json, RunName, with_flags
+from taut.cli.options import Given, Json, RunName, run_flag, with_flags
 from taut.cli.output.console import notes, print_json, results
 
 if TYPE_CHECKING:
@@ -84,9 +84,7 @@ def list_(run: RunName, given: Given, as_json: Json = False) -> None:
 def revoke(
     run: RunName,
     name: Annotated[str, typer.Argument(metavar="NAME", help="As `taut token list` shows it.")],
-    expel: Annotated[
-        bool, typer.Option("--expel", help="Also expel the workers that came with it.", rich_help_panel=RUN)
-    ] = False,
+    expel: Annotated[bool, run_flag("--expel", help="Also expel the workers that came with it.")] = False,
     *,
     given: Given,
     as_json: Json = False,

@@ -12,9 +12,10 @@ from rich.markup import escape
 from rich.table import Table
 
 from taut.cli.completion import complete_topology
-from taut.cli.options import OUTPUT, Json
+from taut.cli.options import Json, output_flag
 from taut.cli.output.console import notes, print_json, results
 from taut.errors import Misuse, StorageFailed
+from taut.plugins import TOPOLOGIES
 from taut.quantities import size
 from taut.topologies import Graph, Shape, check, parse, spec
 from taut.topologies.shapes.edge_list import resolve
@@ -24,7 +25,7 @@ MOST_MEASURED = 1_000  # workers: the diameter and the spectral gap of more take
 MOST_ROWS = 32
 MOST_DRAWN, MOST_LINES = 300, 3_000  # workers and edges in a picture that one can still see something in
 MOST_ROUNDS, SHOWN_ROUNDS = 1_000, 16
-NAMES = "complete, ring, torus:3x4, star, line, tree, hypercube, exponential, one-peer, random, matcha, file:PATH."
+NAMES = f"{', '.join(TOPOLOGIES.own)}, as in torus:3x4; or file:PATH."
 
 
 def topology(
@@ -38,7 +39,7 @@ def topology(
         str | None, typer.Option(help="metropolis or uniform weights; default: uniform where directed.")
     ] = None,
     rounds: Annotated[int | None, typer.Option(help="How many rounds to look at, where the shape varies.")] = None,
-    draw: Annotated[Path | None, typer.Option(help="A picture: FILE.png or FILE.svg.", rich_help_panel=OUTPUT)] = None,
+    draw: Annotated[Path | None, output_flag(help="A picture: FILE.png or FILE.svg.")] = None,
     as_json: Json = False,
 ) -> None:
     """Show a topology: neighbours, diameter, spectral gap, traffic. Nothing is run."""
@@ -81,12 +82,12 @@ class Report:
 
     @property
     def most_sent(self) -> float:
-        """Messages per step of whoever sends the most."""
+        """Return the messages per step of the worker that sends the most."""
         return max(sum(len(g.outward(rank)) for g in self.graphs) for rank in self.union.members) / len(self.graphs)
 
 
 def measure(shape: Shape, workers: int, message_nbytes: int, mixing: str | None, rounds: int | None) -> Report:
-    """Work it all out; what takes too long for so many workers is None."""
+    """Measure a shape; what would take too long for so many workers is None."""
     from taut.topologies.mixing import disagreement_left
 
     if rounds is not None and not shape.varies:
@@ -106,7 +107,7 @@ def measure(shape: Shape, workers: int, message_nbytes: int, mixing: str | None,
 
 
 def as_object(report: Report) -> dict[str, Any]:
-    """The report for JSON."""
+    """Return the report for JSON."""
     union, varies = report.union, report.shape.varies
     return {
         "topology": spec(report.shape),
@@ -149,7 +150,7 @@ def _print(report: Report) -> None:
 
 
 def _figures(report: Report) -> list[tuple[str, str]]:
-    """The lines over the table."""
+    """Return the lines over the table."""
     varies, unknown = report.shape.varies, f"not worked out for more than {MOST_MEASURED} workers"
     gap = unknown if report.spectral_gap is None else f"{report.spectral_gap:.4g} with {report.mixing} weights"
     nbytes = report.message_nbytes

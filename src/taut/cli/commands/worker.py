@@ -7,10 +7,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from taut.cli.launch import script_of
-from taut.cli.options import NETWORK, OUTPUT, Given, Module, Script, ScriptArgs, with_flags
+from taut.cli.options import Given, Module, Script, ScriptArgs, network_flag, output_flag, with_flags
 from taut.cli.output.console import notes
 from taut.config import WorkerEnvironment, joining
 from taut.engines.local import become
@@ -27,20 +25,14 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 def worker(
     *,
     script: Script,
-    join: Annotated[
-        str,
-        typer.Option(help="The supervisor's address, as it says.", rich_help_panel=NETWORK, show_default=False),
-    ],
+    join: Annotated[str, network_flag(help="The supervisor's address, as it says.", show_default=False)],
     args: ScriptArgs = None,
     module: Module = False,
     token_file: Annotated[
-        Path | None,
-        typer.Option(help="A copy of the supervisor's token file; else TAUT_TOKEN.", rich_help_panel=NETWORK),
+        Path | None, network_flag(help="A copy of the supervisor's token file; else TAUT_TOKEN.")
     ] = None,
     given: Given,
-    quiet: Annotated[
-        bool, typer.Option("--quiet", "-q", help="Print only what SCRIPT prints, and errors.", rich_help_panel=OUTPUT)
-    ] = False,
+    quiet: Annotated[bool, output_flag("--quiet", "-q", help="Print only what SCRIPT prints, and errors.")] = False,
 ) -> None:
     """Join a run with SCRIPT as one more worker, here.
 
@@ -100,7 +92,7 @@ def unanswered(address: str) -> str | None:
 
 
 def check_address(given: str) -> str:
-    """Return ``host:port`` as ``tcp://host:port``; the address of another transport as it is."""
+    """Return ``host:port`` or ``tcp://host:port`` as ``tcp://host:port``."""
     from taut.transport.endpoint import split
 
     if "://" in given and not given.startswith("tcp://"):
@@ -112,14 +104,14 @@ def check_address(given: str) -> str:
 
 
 def check_token(told: WorkerEnvironment) -> None:
-    """A token that is none is refused here, before torch is imported."""
+    """Refuse a token that is none, before torch is imported."""
     from taut.transport.keys import Token, read_token_file
 
     Token.parse(told.token if told.token is not None else read_token_file(told.token_file or ""))
 
 
 def default_bind(address: str) -> str:
-    """Where a worker listens for its peers: on loopback when the supervisor is there, else everywhere."""
+    """Return where a worker listens for its peers: on loopback when the supervisor is there, else everywhere."""
     from taut.transport.endpoint import split
 
     return "127.0.0.1" if split(address, "--join")[0] in LOOPBACK else "0.0.0.0"

@@ -61,7 +61,7 @@ class Notes:
 
     @property
     def samples_per_s(self) -> float:
-        """Samples of all workers, by the time from the first step to the last."""
+        """Return the samples of all workers, divided by the time from the first step to the last."""
         last_s = max(times[-1][0] for times in self.steps.values())
         return sum(samples for times in self.steps.values() for _, samples in times) / max(1e-9, last_s - self.began_s)
 

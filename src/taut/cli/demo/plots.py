@@ -15,7 +15,7 @@ Curve = tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]
 
 
 def curve(folder: Path, points: int = 60) -> Curve:
-    """Samples trained by all workers together, and the mean loss around there, from ``losses-*.json``.
+    """Return the samples trained by all workers together, and the mean loss around there, from ``losses-*.json``.
 
     Each file holds ``[time, samples, loss]`` of one worker's steps; together they are put in order of time.
     """

@@ -15,9 +15,9 @@ from rich.table import Table
 
 from taut.cli.commands.run import LocalRun
 from taut.cli.demo.figures import Training, read_notes, sentences
-from taut.cli.launch import Ended, check_joined, report_failures
 from taut.cli.output.console import print_json, results
 from taut.cli.output.display import Display
+from taut.cli.run_end import Ended, check_joined, report_failures
 from taut.config import Settings, cores
 from taut.early_sigint import INTERRUPTED
 from taut.errors import RunFailed
@@ -128,7 +128,7 @@ class Comparison:
 
     @property
     def target(self) -> float:
-        """The loss that one worker alone ends with."""
+        """Return the loss that one worker alone ends with."""
         return self.trainings[0].last.loss
 
     def words(self) -> list[str]:

@@ -23,13 +23,13 @@ BATCH = 32
 
 
 def network(seed: int) -> nn.Sequential:
-    """A small perceptron for 8 x 8 pixels."""
+    """Return a small perceptron for 8 x 8 pixels."""
     torch.manual_seed(seed)
     return nn.Sequential(nn.Linear(64, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 10))
 
 
 def digits(seed: int) -> tuple[TensorDataset, TensorDataset]:
-    """Train and test samples; ``seed`` decides which is which."""
+    """Return the training samples and the test samples; ``seed`` decides which is which."""
     from sklearn.datasets import load_digits
 
     pixels, labels = load_digits(return_X_y=True)
@@ -41,7 +41,7 @@ def digits(seed: int) -> tuple[TensorDataset, TensorDataset]:
 
 
 def accuracy(models: Sequence[nn.Module], samples: TensorDataset) -> float:
-    """The share of samples that the model gets right, or several by the mean of their probabilities."""
+    """Return the share of samples that the models get right, by the mean of their probabilities."""
     x, y = samples.tensors
     with torch.no_grad():
         votes: Tensor = torch.stack([model(x).softmax(dim=1) for model in models]).mean(dim=0)

@@ -15,7 +15,7 @@ from rich.table import Table
 
 from taut.codecs import REGISTRY, Codec, Feedback, parse, spec
 from taut.codecs.params import written
-from taut.worker.codec_costs.measuring import Measured, pays_below
+from taut.worker.codec_costs.measuring import MeasuredCodec, pays_below
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Listed:
     """A codec as the user wrote it, and how it was measured; ``pays_bits_per_s``: see ``pays_below``."""
 
     given: str
-    measured: Measured | None = None
+    measured: MeasuredCodec | None = None
     pays_bits_per_s: float | None = None
 
     @property
@@ -31,15 +31,16 @@ class Listed:
         return parse(self.given)
 
 
-def listed(specs: Sequence[str], measured: Sequence[Measured], dense: Measured | None) -> list[Listed]:
-    """The codecs with their figures; without any where nothing was measured."""
+def listed(specs: Sequence[str], measured: Sequence[MeasuredCodec], dense: MeasuredCodec | None) -> list[Listed]:
+    """Return the codecs with their figures; without any where nothing was measured."""
     if dense is None:
         return [Listed(given) for given in specs]
     return [Listed(given, one, pays_below(one, dense)) for given, one in zip(specs, measured, strict=True)]
 
 
 def figure(value: float | None, digits: int = 3) -> str:
-    """
+    """Format a figure in a few digits.
+
     >>> figure(0.10577), figure(32.0), figure(0.0003871), figure(None), figure(12345.6), figure(8.125)
     ('0.106', '32', '0.00039', '-', '12346', '8.12')
     """
@@ -51,7 +52,7 @@ def figure(value: float | None, digits: int = 3) -> str:
 
 
 def rate(bits_per_s: float | None) -> str:
-    """The speed of a link.
+    """Format the speed of a link.
 
     >>> rate(8e9), rate(25e6), rate(math.inf), rate(0.0), rate(None)
     ('8.0 Gbit/s', '25 Mbit/s', 'any link', 'never', '-')
@@ -70,7 +71,7 @@ def rate(bits_per_s: float | None) -> str:
 
 
 def stated_table(rows: Sequence[Listed], wide: bool = True) -> Table:
-    """What codecs say of themselves; ``wide``: in more than 80 columns."""
+    """Return a table of what codecs say of themselves; ``wide``: in more than 80 columns."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column("codec", overflow="fold", max_width=24)
     table.add_column("does", overflow="fold", ratio=3)
@@ -94,7 +95,7 @@ STATED_LEGEND = (
 
 
 def measured_table(rows: Sequence[Listed]) -> Table:
-    """What was measured."""
+    """Return a table of what was measured."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column("codec", overflow="fold", max_width=24)
     for heading in ("bits", "vs dense", "error", "encode", "decode", "pays below"):
@@ -116,7 +117,7 @@ MEASURED_LEGEND = (
 
 
 def show_one(console: Console, row: Listed) -> None:
-    """All about one codec."""
+    """Print all about one codec."""
     codec, facts = row.codec, row.codec.facts
     kind: Any = _kind(codec)
     text = inspect.cleandoc(sys.modules[kind.__module__].__doc__ or "")
@@ -144,7 +145,7 @@ def show_one(console: Console, row: Listed) -> None:
 
 
 def parameters(codec: Codec) -> dict[str, str]:
-    """As they are set; ``-`` where one is not.
+    """Return the parameters as they are set; ``-`` where one is not.
 
     >>> parameters(parse("topk"))
     {'density': '0.01', 'feedback': 'yes'}
@@ -156,12 +157,13 @@ def parameters(codec: Codec) -> dict[str, str]:
 
 
 def about_parameters(kind: type[Any]) -> str:
-    """What the class says of them, without its example."""
+    """Return what the class says of its parameters, without its example."""
     return " ".join(inspect.cleandoc(kind.__doc__ or "").partition(">>>")[0].replace("``", "").split())
 
 
 def toml(codec: Codec) -> str:
-    """
+    """Write the codec as in ``taut.toml``.
+
     >>> toml(parse("topk:density=0.001,feedback=no"))
     '{ name = "topk", density = 0.001, feedback = false }'
     """
@@ -174,7 +176,8 @@ def toml(codec: Codec) -> str:
 
 
 def python(codec: Codec) -> str:
-    """
+    """Write the codec as in Python.
+
     >>> python(parse("topk:density=0.001")), python(parse("topk:feedback=no"))
     ('taut.codecs.TopK(density=0.001)', 'taut.codecs.Feedback(taut.codecs.TopK(density=0.01), keep=False)')
     """
@@ -188,7 +191,7 @@ def python(codec: Codec) -> str:
 
 
 def record(row: Listed) -> dict[str, Any]:
-    """One codec, for JSON."""
+    """Return one codec for JSON."""
     codec, found = row.codec, row.measured
     given = dataclasses.asdict(codec.facts)
     return {

@@ -24,7 +24,7 @@ PLAIN_EVERY_S, PLAIN_LATER_EVERY_S = 2.0, 10.0  # without a terminal: often when
 
 
 def split_text(statistics: Statistics) -> str:
-    """The time split in a few characters: percent of compute, encode, send, wait, merge and data.
+    """Format the time split in a few characters: percent of compute, encode, send, wait, merge and data.
 
     >>> split_text(Statistics(wall_s=10, compute_s=9, encode_s=0.5))
     '90/5/0/0/0/0'
@@ -68,7 +68,8 @@ def worker_table(
 
 
 def _gone_text(told: str) -> str:
-    """
+    """Say that workers are gone.
+
     >>> _gone_text("worker 3: killed by SIGKILL"), _gone_text("workers 0, 1: silent for 9.0 s")
     ('worker 3 is gone: killed by SIGKILL', 'workers 0, 1 are gone: silent for 9.0 s')
     """
@@ -160,7 +161,7 @@ class Display:
 
 
 def show_outcome(console: Console, run: str, outcome: Outcome) -> None:
-    """The summary of a run: per worker and in total, the verdict on the replicas, where the model is."""
+    """Print the summary of a run: per worker and in total, the verdict on the replicas, where the model is."""
     rows = [outcome.workers[rank] for rank in sorted(outcome.workers)]
     if rows:
         took = duration_text(outcome.wall_s, outcome.total_s)
@@ -201,7 +202,7 @@ def exchange_text(together: Statistics) -> str:
 
 
 def replicas_text(outcome: Outcome) -> str:
-    """Identical or not, in words."""
+    """Say whether the replicas are identical."""
     if outcome.identical is None:
         return "not compared"
     distance = f"consensus distance {outcome.consensus:.3g}"
@@ -212,7 +213,7 @@ def replicas_text(outcome: Outcome) -> str:
 
 
 def finish_text(outcome: Outcome) -> str:
-    """Which model came out, and what it is worth."""
+    """Say which model came out, and its score."""
     which = {
         "average": f"the average of {len(outcome.validation.replicas) if outcome.validation else 'all'} replicas",
         "best": f"the best replica, worker {outcome.writer}'s",

@@ -8,11 +8,11 @@ from typing import Any
 from taut.core.messages import Statistics
 from taut.supervisor.metrics import cluster_rate, rate, time_split, total
 from taut.supervisor.metrics import compression as compression  # noqa: PLC0414 (for the displays)
-from taut.supervisor.view import Outcome, Validation, WorkerRow
+from taut.supervisor.view import Outcome, ValidationScores, WorkerRow
 
 
 def times(factor: float | None) -> str:
-    """A factor, or a dash.
+    """Format a factor, or a dash.
 
     >>> times(117.3), times(None)
     ('117x', '-')
@@ -44,17 +44,18 @@ def time_shares(statistics: Statistics) -> dict[str, float]:
 
 
 def score_text(score: float | None) -> str:
-    """
+    """Format a score, or a dash.
+
     >>> score_text(0.97222222), score_text(None)
     ('0.9722', '-')
     """
     return "-" if score is None else f"{score:.4g}"
 
 
-def scores_text(validation: Validation | None) -> str:
-    """The span of the replicas' scores.
+def scores_text(validation: ValidationScores | None) -> str:
+    """Format the span of the replicas' scores.
 
-    >>> scores_text(Validation({0: 0.5, 1: 0.75, 2: None}, 0.7))
+    >>> scores_text(ValidationScores({0: 0.5, 1: 0.75, 2: None}, 0.7))
     '0.5 to 0.75'
     """
     known = [score for score in validation.replicas.values() if score is not None] if validation else []
@@ -64,8 +65,8 @@ def scores_text(validation: Validation | None) -> str:
     return low if low == high else f"{low} to {high}"
 
 
-def validation_record(validation: Validation | None) -> dict[str, Any] | None:
-    """Scores for JSON; None where the script gives no validation function."""
+def validation_record(validation: ValidationScores | None) -> dict[str, Any] | None:
+    """Return scores for JSON; None where the script gives no validation function."""
     if validation is None:
         return None
     return {
@@ -76,7 +77,7 @@ def validation_record(validation: Validation | None) -> dict[str, Any] | None:
 
 
 def worker_record(row: WorkerRow) -> dict[str, Any]:
-    """One worker, for JSON."""
+    """Return one worker for JSON."""
     given = row.statistics
     return {
         "rank": row.rank,
@@ -92,8 +93,8 @@ def worker_record(row: WorkerRow) -> dict[str, Any]:
     }
 
 
-def outcome_record(run: str, run_dir: str, settings: dict[str, Any], outcome: Outcome) -> dict[str, Any]:
-    """A run's end, for JSON."""
+def outcome_record(run: str, run_dir: str, settings: Mapping[str, Any], outcome: Outcome) -> dict[str, Any]:
+    """Return the end of a run for JSON."""
     rows = [outcome.workers[rank] for rank in sorted(outcome.workers)]
     together = total(row.statistics for row in rows)
     return {

@@ -21,7 +21,8 @@ SHOWN = 16  # workers, in the table
 
 
 def record(found: Simulated, timing_only: bool) -> dict[str, Any]:
-    """For JSON: the figures that ``taut run --json`` has, in virtual seconds, and what only a simulation knows."""
+    """Return the result for JSON: the figures of ``taut run --json``, in virtual seconds, and those that only a
+    simulation has."""
     together = total(found.workers.values())
     return {
         "simulated": True,
@@ -59,7 +60,7 @@ def record(found: Simulated, timing_only: bool) -> dict[str, Any]:
 
 
 def show(found: Simulated, timing_only: bool, trace: Path | None) -> None:
-    """The result for people."""
+    """Print the result for people."""
     console, together = results(), total(found.workers.values())
     rows = [
         WorkerRow(rank, "", 0, "gone" if rank in found.gone else "finished", given, 0.0, found.gone.get(rank, ""))

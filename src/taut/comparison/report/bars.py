@@ -18,7 +18,7 @@ BINS = 30
 
 
 def to_target(scene: Scene) -> Chart:
-    """How long each configuration took to the quality that was asked for."""
+    """Draw how long each configuration took to reach the target."""
     name, title, target = "time-to-target", "Time to target", scene.made.target
     if target is None:
         return Chart(name, title, "Not drawn: no target was given, as in --target 0.95.")
@@ -51,7 +51,7 @@ def to_target(scene: Scene) -> Chart:
 
 
 def time_split(scene: Scene) -> Chart:
-    """Where each worker's time went, with the most workers."""
+    """Draw where each worker's time went, with the most workers."""
     count = scene.counts[-1]
     title = f"Time split per worker, {workers(count)}"
     shown = {which: run for which in scene.labels if (run := _first_split(scene, which, count)) is not None}
@@ -84,7 +84,7 @@ def _first_split(scene: Scene, which: Series, count: int) -> RunRecord | None:
 
 
 def _some(number: int) -> list[int]:
-    """Ranks to show: all, or evenly some.
+    """Return the ranks to show: all, or evenly some.
 
     >>> _some(3), len(_some(1000)), _some(1000)[-1]
     ([0, 1, 2], 16, 999)
@@ -103,7 +103,7 @@ def _stack(axes: Any, place: int, split: dict[str, float]) -> None:
 
 
 def staleness(scene: Scene) -> Chart:
-    """How late updates were, with the most workers."""
+    """Draw how late updates were, with the most workers."""
     import numpy as np
 
     count = scene.counts[-1]
@@ -133,7 +133,7 @@ def staleness(scene: Scene) -> Chart:
 
 
 def consensus(scene: Scene) -> Chart:
-    """How far replicas are from their mean, with the most workers: on the way, or else at the end."""
+    """Draw how far replicas are from their mean, with the most workers: on the way, or else at the end."""
     count = scene.counts[-1]
     name, title = "consensus", f"Consensus distance, {workers(count)}"
     lines = {which: line for which in scene.labels if (line := distance_curve(scene.runs(which, count))) is not None}

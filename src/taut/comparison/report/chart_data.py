@@ -37,7 +37,7 @@ class Scene:
 
     @cached_property
     def counts(self) -> list[int]:
-        """Numbers of workers, of which something finished."""
+        """Return the numbers of workers with which a run finished."""
         return sorted({record.workers for record in self.finished})
 
     @property
@@ -46,7 +46,7 @@ class Scene:
 
     @property
     def panels(self) -> list[int]:
-        """The numbers of workers that get a panel: all, or some of them from the fewest to the most."""
+        """Return the numbers of workers that get a panel: all, or some of them from the fewest to the most."""
         if len(self.counts) <= MOST_PANELS:
             return self.counts
         last = len(self.counts) - 1
@@ -54,7 +54,7 @@ class Scene:
 
     @property
     def virtual(self) -> str:
-        """What seconds are, where they are simulated."""
+        """Return the word that seconds need where they are simulated."""
         return "virtual " if self.made.job.simulated else ""
 
     def runs(self, which: Series, workers: int) -> list[RunRecord]:
@@ -65,7 +65,7 @@ class Scene:
         ]
 
     def rows(self, workers: int | None = None) -> list[Row]:
-        """Of the summary: with results, and with so many workers (None: all)."""
+        """Return the rows of the summary that have results, with so many workers (None: any number)."""
         some: Sequence[Row] = self.made.summary
         return [row for row in some if row["runs"] > row["failed"] and workers in (None, row["workers"])]
 

@@ -22,7 +22,7 @@ LOG_FROM = 30.0  # times between the smallest and the largest, from which an axi
 
 
 def charts(made: Comparison) -> list[Chart]:
-    """All charts; those that cannot be drawn say why."""
+    """Draw all charts; those that cannot be drawn say why."""
     if find_spec("matplotlib") is None:
         return [Chart("charts", "Charts", "matplotlib is missing, so nothing is drawn: pip install 'taut[demo]'.")]
     scene = Scene(made)
@@ -68,7 +68,7 @@ def efficiency(scene: Scene) -> Chart:
 
 
 def unit_of(most: float, units: Sequence[tuple[float, float, str]]) -> tuple[float, str]:
-    """The unit for values up to ``most``.
+    """Return the unit for values up to ``most``.
 
     >>> unit_of(600.0, TIME_UNITS), unit_of(3e6, BYTE_UNITS)
     ((60.0, 'minutes'), (1000000.0, 'MB'))
@@ -203,5 +203,5 @@ def _scaling(scene: Scene, column: str, name: str, title: str, ylabel: str) -> C
 
 
 def _height(scene: Scene) -> float:
-    """Of a panel, in inches: high enough for its labels."""
+    """Return the height of a panel in inches: enough for its labels."""
     return max(INCH_HEIGHT, 0.8 + 0.17 * len(scene.labels))

@@ -22,7 +22,7 @@ class Column:
 
 
 def columns(rows: Sequence[Row], metric: Metric, with_target: bool) -> list[Column]:
-    """Those that say something of these rows: what is the same everywhere, or known nowhere, is left out."""
+    """Return the columns that say something of these rows: what is the same everywhere, or known nowhere, is left out."""
     found = [
         Column("strategy", lambda row: str(row["strategy"]), words=True),
         Column("codec", lambda row: str(row["codec"]), words=True),
@@ -53,7 +53,8 @@ def columns(rows: Sequence[Row], metric: Metric, with_target: bool) -> list[Colu
 
 
 def markdown(rows: Sequence[Row], chosen: Sequence[Column]) -> str:
-    """
+    """Write the rows as a Markdown table.
+
     >>> print(markdown([{"strategy": "a|b"}], [Column("strategy", lambda row: row["strategy"], words=True)]), end="")
     | strategy |
     |:---|
@@ -68,7 +69,7 @@ def markdown(rows: Sequence[Row], chosen: Sequence[Column]) -> str:
 
 
 def fitting(rows: Sequence[Row], chosen: Sequence[Column], width: int) -> list[Column]:
-    """As many columns as fit into ``width`` characters: the last ones of the highest rank go first."""
+    """Return as many columns as fit into ``width`` characters: the last ones of the highest rank go first."""
     left = list(chosen)
     while left and _width(rows, left) > width:
         most = max(column.rank for column in left)

@@ -30,23 +30,23 @@ class Curve:
 
     @property
     def banded(self) -> bool:
-        """Whether seeds differ at all."""
+        """Return whether seeds differ at all."""
         return bool((self.high > self.low).any())
 
 
 def quality(record: RunRecord, metric: Metric) -> list[tuple[float, float]]:
-    """Time and quality on the way; less than two points are no curve."""
+    """Return times and quality on the way; fewer than two points are no curve."""
     return list(record.scores) if metric == "score" else loss_curve(record)
 
 
 def has_curves(records: Sequence[RunRecord], metric: Metric) -> bool:
-    """Whether quality is known on the way, in every run that finished."""
+    """Return whether quality is known on the way in every run that finished."""
     finished = [record for record in records if record.finished]
     return bool(finished) and all(len(quality(record, metric)) > 1 for record in finished)
 
 
 def curve(records: Sequence[RunRecord], metric: Metric, over: Over) -> Curve | None:
-    """The runs of one configuration as one line, as far as all of them go; None where there is none."""
+    """Return the runs of one configuration as one line, as far as all of them go; None where there is none."""
     import numpy as np
 
     lines = [line for line in (_line(record, metric, over) for record in records if record.finished) if line is not None]
@@ -77,7 +77,7 @@ def _line(record: RunRecord, metric: Metric, over: Over) -> tuple[Array, Array] 
 
 
 def distance_curve(records: Sequence[RunRecord]) -> Curve | None:
-    """Consensus distance over time."""
+    """Return the consensus distance over time."""
     import numpy as np
 
     lines = [np.array(record.distances) for record in records if record.finished and len(record.distances) > 1]

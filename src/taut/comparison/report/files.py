@@ -17,7 +17,8 @@ PAGE = "report.html"
 
 
 def write_report(made: Comparison) -> Path:
-    """Everything into the comparison's folder; the page's path. Pictures that are no longer drawn are removed."""
+    """Write the report into the comparison's folder, and return the path of the page. Pictures that are no longer drawn
+    are removed."""
     folder, drawings = made.folder, charts(made)
     told, again = remarks(made), commands(made)
     for chart in drawings:
@@ -35,7 +36,7 @@ def write_report(made: Comparison) -> Path:
 
 
 def table_page(made: Comparison, told: list[str]) -> str:
-    """The summary and the findings in Markdown."""
+    """Write the summary and the findings in Markdown."""
     table = markdown(made.summary, columns(made.summary, made.metric, made.target is not None)) if made.summary else ""
     points = "".join(f"- {text}\n" for text in (*made.findings, *told))
     left_out = "".join(f"- {one.what}: {one.reason}\n" for one in made.skipped)
@@ -44,7 +45,7 @@ def table_page(made: Comparison, told: list[str]) -> str:
 
 
 def remarks(made: Comparison) -> list[str]:
-    """What a reader must know about how it was measured."""
+    """Return what a reader must know about the measurement."""
     most, here = max((record.workers for record in made.records), default=0), cores()
     told = []
     if not made.job.simulated and most > here:
@@ -58,7 +59,7 @@ def remarks(made: Comparison) -> list[str]:
 
 
 def commands(made: Comparison) -> str:
-    """The exact commands, one for each run, and what they were made with."""
+    """Write the exact commands, one for each run, and the versions of the packages."""
     versions: dict[str, list[str]] = {}
     for record in made.records:
         for package, version in record.versions.items():

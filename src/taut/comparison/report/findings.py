@@ -19,7 +19,7 @@ Written = Callable[[float], str]
 
 
 def findings(summary: Sequence[Row], records: Sequence[RunRecord], target: Target | None = None) -> list[str]:
-    """The sentences, the most important first."""
+    """Return the sentences, the most important first."""
     told = _seeds(summary)
     if not any(row["runs"] > row["failed"] for row in summary):
         return [*told, "No run finished, so there is nothing to compare.", *_troubles(summary, records)]
@@ -39,7 +39,7 @@ def findings(summary: Sequence[Row], records: Sequence[RunRecord], target: Targe
 
 
 def contest(rows: Sequence[Row], name: str, what: str, *, higher: bool, written: Written = figure) -> list[str]:
-    """Who is best at one figure, and who cannot be told from the best.
+    """Say which configuration is best at one figure, and which cannot be told from it.
 
     >>> row = {"codec": "dense", "topology": "ring", "score_spread": 0.6}
     >>> rows = [row | {"strategy": "async", "score": 93.1}, row | {"strategy": "gossip", "score": 92.9}]
@@ -71,7 +71,8 @@ def contest(rows: Sequence[Row], name: str, what: str, *, higher: bool, written:
 
 
 def apart(one: Row, other: Row, name: str) -> bool:
-    """Whether two means differ by more than the larger spread; with one seed there is none, and any difference counts.
+    """Return whether two means differ by more than the larger spread; with one seed there is no spread, and any
+    difference counts.
 
     >>> apart({"x": 1.0, "x_spread": 0.1}, {"x": 1.3, "x_spread": 0.4}, "x")
     False
@@ -121,7 +122,7 @@ def _to_target(summary: Sequence[Row], target: Target) -> list[str]:
 
 
 def _scaling(summary: Sequence[Row]) -> list[str]:
-    """The best and the worst efficiency at the most workers."""
+    """Say which efficiency is the best and which the worst, with the most workers."""
     counts = sorted({row["workers"] for row in summary})
     rows = [row for row in summary if row["workers"] == counts[-1] and row["efficiency"] is not None]
     if len(counts) < 2 or not rows:

@@ -10,8 +10,8 @@ UNITS_OF_TIME = ((86_400.0, "d"), (3_600.0, "h"), (60.0, "min"))
 
 
 def names(rows: Sequence[Row]) -> dict[tuple[str, str, str], str]:
-    """A short name for each strategy, codec and topology: the codec and the topology only where there are several of them
-    for one strategy.
+    """Return a short name for each strategy, codec and topology: the codec and the topology only where a strategy has
+    several.
 
     >>> row = {"strategy": "async", "codec": "dense", "topology": "ring"}
     >>> list(names([row, row | {"codec": "tether"}, row | {"strategy": "sync"}]).values())
@@ -29,7 +29,8 @@ def names(rows: Sequence[Row]) -> dict[tuple[str, str, str], str]:
 
 
 def seconds(value: float | None) -> str:
-    """
+    """Format a duration with its unit.
+
     >>> seconds(0.0421), seconds(7.25), seconds(754.0), seconds(None)
     ('42 ms', '7.2 s', '12.6 min', '-')
     """
@@ -42,7 +43,7 @@ def seconds(value: float | None) -> str:
 
 
 def figure(value: float | None) -> str:
-    """Four digits of a score, a loss, a rate.
+    """Format four digits of a score, a loss or a rate.
 
     >>> figure(0.931249), figure(18342.7), figure(None)
     ('0.9312', '18,343', '-')
@@ -53,7 +54,7 @@ def figure(value: float | None) -> str:
 
 
 def with_spread(row: Row, name: str) -> str:
-    """The mean, and half of the spread between seeds where it is known.
+    """Format the mean, and half of the spread between seeds where it is known.
 
     >>> with_spread({"score": 0.931, "score_spread": 0.006}, "score"), with_spread({"score": 0.931}, "score")
     ('0.931 ±0.003', '0.931')
@@ -66,7 +67,8 @@ def with_spread(row: Row, name: str) -> str:
 
 
 def workers(count: int) -> str:
-    """
+    """Format a number of workers.
+
     >>> workers(1), workers(16)
     ('1 worker', '16 workers')
     """
@@ -74,7 +76,8 @@ def workers(count: int) -> str:
 
 
 def listed(words: Sequence[str]) -> str:
-    """
+    """Join words with commas and "and".
+
     >>> listed(["sync", "async", "gossip"]), listed(["sync"])
     ('sync, async and gossip', 'sync')
     """

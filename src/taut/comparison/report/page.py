@@ -64,7 +64,7 @@ $runs
 
 
 def page(made: Comparison, drawings: Sequence[Chart], commands: str, remarks: Sequence[str]) -> str:
-    """The whole page as HTML."""
+    """Write the whole page as HTML."""
     chosen = columns(made.summary, made.metric, made.target is not None)
     return PAGE.substitute(
         title=escape(f"Comparison: {made.job.script.name}"),
@@ -80,7 +80,7 @@ def page(made: Comparison, drawings: Sequence[Chart], commands: str, remarks: Se
 
 
 def about(made: Comparison) -> str:
-    """One line: how many runs, of which kind."""
+    """Say in one line how many runs of which kind there are."""
     finished = sum(record.finished for record in made.records)
     kind = "simulated, times are virtual" if made.job.simulated else "real runs on this machine"
     seeds = len({record.seed for record in made.records})

@@ -81,7 +81,7 @@ def reason_of(record: RunRecord) -> str:
 
 
 def told(record: RunRecord) -> str:
-    """A run in a few words.
+    """Say in a few words how a run ended.
 
     >>> told(RunRecord("k", "sync", "ring", "dense", 2, 0, wall_s=2.0, score=0.95, samples_per_s=1234.0))
     'score 0.95, 1,234 samples/s, 2.0 s'

@@ -60,7 +60,7 @@ class Look:
 
 
 def look(index: int) -> Look:
-    """Of the configuration in this place.
+    """Return the look of the configuration with this index.
 
     >>> look(0).colour != look(1).colour and look(0) != look(6)
     True
@@ -72,8 +72,8 @@ def look(index: int) -> Look:
 def drawn(
     name: str, title: str, caption: str, panels: int, draw: Callable[[Sequence[Any]], None], **size: float
 ) -> Chart:
-    """A chart of some panels, one below the other: ``draw`` is given their axes. ``size``: of a panel (``height``) and of
-    what comes to it once (``extra``), in inches; ``sharex``: all have one x axis."""
+    """Draw a chart of some panels, one below the other: ``draw`` is given their axes. ``size``: the ``height`` of a panel
+    and of what is added once (``extra``), in inches; ``sharex``: all have one x axis."""
     import matplotlib as mpl
 
     mpl.use("Agg")  # no window, on machines without a screen too
@@ -96,7 +96,8 @@ def drawn(
 
 
 def inline(svg: str, name: str, title: str) -> str:
-    """The SVG as a part of a page: no addresses of other places, identities of its own, the page's colours.
+    """Turn the SVG into a part of a page: without addresses of other places, with identities of its own and the page's
+    colours.
 
     >>> inline('<?xml?><svg id="a" xmlns="http://x" width="3pt" viewBox="0 0 3 2"><use href="#a"/></svg>', "c", "T")
     '<svg role="img" aria-label="T" id="c-a" viewBox="0 0 3 2"><use href="#c-a"/></svg>'
@@ -113,7 +114,7 @@ def inline(svg: str, name: str, title: str) -> str:
 
 
 def label_ends(axes: Any, ends: Sequence[tuple[float, str, str]]) -> None:
-    """Names to the right of the axes at these heights (in data), each in its colour, none over another."""
+    """Write names to the right of the axes at these heights (in data), each in its color, none over another."""
     if not ends:
         return
     axes.figure.canvas.draw()  # fixes the limits
@@ -128,7 +129,7 @@ def label_ends(axes: Any, ends: Sequence[tuple[float, str, str]]) -> None:
 
 
 def spread_out(heights: Sequence[float], gap: float = LABEL_GAP) -> list[float]:
-    """The heights, moved so that they are ``gap`` apart, in the same order, between 0 and 1 (closer if they do not fit).
+    """Move the heights so that they are ``gap`` apart, in the same order, between 0 and 1 (closer if they do not fit).
 
     >>> spread_out([0.5, 0.5, 0.875], gap=0.25)
     [0.375, 0.625, 0.9375]
@@ -147,7 +148,7 @@ def spread_out(heights: Sequence[float], gap: float = LABEL_GAP) -> list[float]:
 
 
 def _pushed(rising: Sequence[float], gap: float) -> list[float]:
-    """Each at least ``gap`` over the one before."""
+    """Raise each height to at least ``gap`` over the one before."""
     found: list[float] = []
     for height in rising:
         found.append(max(height, found[-1] + gap) if found else height)

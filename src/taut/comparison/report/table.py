@@ -42,7 +42,7 @@ class Table(list[Row]):
         return list(self[0]) if self else []
 
     def to_csv(self) -> str:
-        """Numbers are written so that they are read back exactly; what is not known is empty."""
+        """Write CSV: numbers so that they are read back exactly, unknown values as nothing."""
         text = io.StringIO()
         writer = csv.DictWriter(text, self.columns, lineterminator="\n")
         writer.writeheader()
@@ -51,7 +51,8 @@ class Table(list[Row]):
 
     @classmethod
     def from_csv(cls, text: str) -> Table:
-        """
+        """Read what ``to_csv`` wrote.
+
         >>> Table.from_csv("strategy,workers,score\\nsync,4,\\n")
         [{'strategy': 'sync', 'workers': 4, 'score': None}]
         """
@@ -59,7 +60,7 @@ class Table(list[Row]):
         return cls({key: _read(key, value) for key, value in row.items()} for row in rows)
 
     def to_pandas(self) -> Any:
-        """A ``pandas.DataFrame``; pandas must be installed."""
+        """Return a ``pandas.DataFrame``; pandas must be installed."""
         import pandas  # type: ignore[import-not-found,import-untyped,unused-ignore]
 
         return pandas.DataFrame(list(self))
@@ -81,7 +82,7 @@ def _read(column: str, value: str) -> Any:
 
 
 def tidy(records: Iterable[RunRecord], target: Target | None = None) -> Table:
-    """One row per run."""
+    """Return one row per run."""
     return Table(_tidy_row(record, target) for record in records)
 
 
@@ -121,7 +122,7 @@ def _if_finished(record: RunRecord, value: float) -> float | None:
 
 
 def _shares(record: RunRecord) -> dict[str, float]:
-    """The share of all workers' time by kind of work."""
+    """Return the share of all workers' time by kind of work."""
     whole_s = sum(sum(worker.values()) for worker in record.time_split)
     if whole_s <= 0:
         return {}
@@ -129,9 +130,9 @@ def _shares(record: RunRecord) -> dict[str, float]:
 
 
 def summarise(rows: Sequence[Row]) -> Table:
-    """One row per configuration: of each figure its mean over seeds and its ``_spread``, the greatest less the smallest
-    (None with one seed). ``speed_up``: of samples per second, against the fewest workers of the same choices, as if
-    those had been perfectly efficient."""
+    """Return one row per configuration: of each figure its mean over seeds and its ``_spread``, the greatest less the
+    smallest (None with one seed). ``speed_up``: of samples per second, against the fewest workers of the same choices, as
+    if those had been perfectly efficient."""
     groups: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows:
         groups.setdefault(tuple(row[key] for key in CONFIGURATION), []).append(row)
@@ -171,5 +172,5 @@ def _with_speed_ups(rows: list[Row]) -> list[Row]:
 
 
 def series(row: Row) -> tuple[str, str, str]:
-    """What is the same along a curve over workers."""
+    """Return what is the same along a curve over workers."""
     return row["strategy"], row["codec"], row["topology"]

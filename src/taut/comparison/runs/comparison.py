@@ -25,12 +25,12 @@ class Watcher(Protocol):
     """Who is told how it goes."""
 
     def begin(self, cells: int, kept: int) -> None:
-        """So many runs in all, of which so many were made before."""
+        """Hear how many runs there are in all, and how many of them were made before."""
 
     def started(self, cell: Cell) -> None: ...
 
     def going(self, text: str) -> None:
-        """How far the present run is, where that is known."""
+        """Hear how far the present run is, where that is known."""
 
     def ended(self, cell: Cell, record: RunRecord) -> None: ...
 
@@ -73,7 +73,7 @@ class Comparison:
 
     @cached_property
     def metric(self) -> Metric:
-        """What quality is here."""
+        """Return the measure of quality: the validation score, or else the training loss."""
         return metric_of(self.records)
 
     @cached_property
@@ -86,11 +86,11 @@ class Comparison:
 
     @cached_property
     def findings(self) -> list[str]:
-        """What the runs show, in words."""
+        """Return what the runs show, in words."""
         return findings(self.summary, self.records, self.target)
 
     def write(self) -> Path:
-        """The report, into the folder; the page's path."""
+        """Write the report into the folder, and return the path of its page."""
         from taut.comparison.report.files import write_report
 
         return write_report(self)
@@ -131,7 +131,7 @@ def compare(
 
 
 def default_folder(job: Job) -> Path:
-    """The same for the same script, so that the same command goes on where it was left."""
+    """Return the folder for a script: always the same, so that the same command goes on where it was left."""
     return Path("taut-compare") / job.script.stem
 
 

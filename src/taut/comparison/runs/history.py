@@ -32,8 +32,8 @@ class Moment:
 
 
 def on_grid(readings: Iterable[Reading], wall_s: float, moments: int = MOMENTS) -> tuple[Moment, ...]:
-    """Readings of the workers, each at its own times, as moments of all of them. Counts are interpolated between readings
-    and stay after the last one.
+    """Turn readings of the workers, each at its own times, into moments of all of them. Counts are interpolated between
+    readings and stay after the last one.
 
     >>> grid = on_grid([Reading(2.0, 0, 20, 200, 0.5), Reading(4.0, 1, 40, 0, 0.7)], wall_s=4.0, moments=3)
     >>> [(one.time_s, one.samples, one.bytes_sent, one.loss) for one in grid]
@@ -64,7 +64,7 @@ def on_grid(readings: Iterable[Reading], wall_s: float, moments: int = MOMENTS) 
 
 
 def last_loss(history: Sequence[Moment]) -> float | None:
-    """The mean over the last tenth of the moments.
+    """Return the mean loss over the last tenth of the moments.
 
     >>> last_loss([Moment(0.0, 0, 0), Moment(1.0, 8, 0, 0.75), Moment(2.0, 16, 0, 0.5)])
     0.5
@@ -75,7 +75,7 @@ def last_loss(history: Sequence[Moment]) -> float | None:
 
 
 def smoothed(values: Sequence[float], width: int = SMOOTHED) -> list[float]:
-    """The mean of each value and those before it, ``width`` in all: nothing is known before it was measured.
+    """Return the mean of each value and those before it, ``width`` in all.
 
     >>> smoothed([4.0, 2.0, 0.0], width=2)
     [4.0, 3.0, 1.0]

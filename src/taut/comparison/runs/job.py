@@ -41,11 +41,12 @@ class Job:
 
     @property
     def file(self) -> Path:
-        """The script, also where a preset was named."""
+        """Return the script, also where a preset was named."""
         return self.script if self.scenario is None else Path(self.scenario.script or self.script)
 
     def arguments(self, cell: Cell) -> tuple[str, ...]:
-        """
+        """Return the script's arguments in this cell.
+
         >>> cell = Cell("sync", "complete", "dense", workers=4, seed=2)
         >>> Job(Path("train.py"), ("--seed", "{seed}")).arguments(cell)
         ('--seed', '2')
@@ -54,7 +55,7 @@ class Job:
         return tuple(re.sub(r"\{(seed|workers)\}", lambda match: said[match[0]], each) for each in self.args)
 
     def command(self, cell: Cell) -> str:
-        """What one would type to make this run alone.
+        """Return the command that makes this run alone.
 
         >>> cell = Cell("ssp:3", "complete", "tether", workers=4, seed=2, named={"strategy": "ssp:3"})
         >>> Job(Path("train.py"), ("--epochs", "3")).command(cell)
@@ -65,12 +66,13 @@ class Job:
         return shlex.join(["taut", kind, *depth, *self.run_flags(cell), str(self.script), *self.arguments(cell)])
 
     def run_flags(self, cell: Cell) -> list[str]:
-        """The flags that make ``taut run`` or ``taut simulate`` this cell."""
+        """Return the flags that make ``taut run`` or ``taut simulate`` this cell."""
         chosen = [word for key, value in cell.named.items() for word in (f"--{key}", value)]
         return ["--workers", str(cell.workers), *chosen, "--seed", str(cell.seed), *self.flags]
 
     def key(self, cell: Cell) -> str:
-        """A digest of everything that decides the result: the script's text too, but not what it imports or reads."""
+        """Return a digest of everything that decides the result: the script's text too, but not what it imports or
+        reads."""
         decides = {
             "script": hashlib.blake2b(self._text()).hexdigest(),
             "args": self.arguments(cell),
@@ -85,7 +87,7 @@ class Job:
         return hashlib.blake2b(json.dumps(decides, sort_keys=True).encode(), digest_size=8).hexdigest()
 
     def name(self, cell: Cell) -> str:
-        """Of the cell's file and its run: readable, and with the key in it."""
+        """Return a readable name for the cell's file and its run, with the key in it."""
         words = f"{cell.strategy}-{cell.codec}-{cell.topology}"
         plain = re.sub(r"[^A-Za-z0-9=.]+", "-", words)[:60].strip("-.")
         return f"{plain}-{cell.workers}-seed{cell.seed}-{self.key(cell)}"

@@ -16,7 +16,7 @@ _THEN = re.compile(r"\s*then\b")  # a strategy may be a schedule: "sync for 200 
 
 
 def split(text: str, known: Collection[str]) -> list[str]:
-    """The choices of a list; ``known`` are the names that a choice may begin with.
+    """Split a list into its choices; ``known`` are the names that a choice may begin with.
 
     >>> split("sync,ssp:3,averaging:every=8,weights=equal,async", ["sync", "ssp", "averaging", "async"])
     ['sync', 'ssp:3', 'averaging:every=8,weights=equal', 'async']
@@ -33,7 +33,7 @@ def split(text: str, known: Collection[str]) -> list[str]:
 
 
 def split_all(texts: Sequence[str], known: Collection[str]) -> list[str]:
-    """The choices of a flag that was given several times, each once.
+    """Return the choices of a flag that was given several times, each once.
 
     >>> split_all(["dense", "tether:slack=2^-6,gain=2,dense"], ["dense", "tether"])
     ['dense', 'tether:slack=2^-6,gain=2']
@@ -42,7 +42,8 @@ def split_all(texts: Sequence[str], known: Collection[str]) -> list[str]:
 
 
 def whole_numbers(texts: Sequence[str], flag: str, lowest: int = 1) -> list[int]:
-    """
+    """Read lists of whole numbers.
+
     >>> whole_numbers(["4,8", "16"], "--workers")
     [4, 8, 16]
     """
@@ -57,7 +58,7 @@ def whole_numbers(texts: Sequence[str], flag: str, lowest: int = 1) -> list[int]
 
 
 def _goes_on(choice: str, piece: str, known: Collection[str]) -> bool:
-    """Whether ``piece`` belongs to ``choice``."""
+    """Return whether ``piece`` belongs to ``choice``."""
     if _THEN.match(piece):
         return True
     word = _WORD.match(piece)

@@ -57,8 +57,8 @@ def expand(
     config_file: Path | None = None,
     ambient: bool = True,
 ) -> Matrix:
-    """The matrix; what does not go together is left out with its reason. No codecs or topologies: each strategy's own.
-    ``ambient``: taut.toml and the environment's TAUT_ variables count, as they do for real runs.
+    """Return the matrix; what does not go together is left out with its reason. No codecs or topologies: each strategy's
+    own. ``ambient``: taut.toml and the environment's TAUT_ variables count, as they do for real runs.
 
     >>> made = expand(["sync", "async"], codecs=["dense", "tether"], workers=[2])
     >>> [(cell.strategy, cell.codec) for cell in made.cells]
@@ -94,13 +94,13 @@ def _cell(named: Mapping[str, str], settings: Settings) -> Cell:
 
 
 def _skipped(what: str, counts: Sequence[int], workers: Sequence[int], reason: str) -> Skipped:
-    """The number of workers is named where it matters."""
+    """Name a combination that is left out, with the numbers of workers where they matter."""
     some = "" if len(counts) == len(workers) else f" with {', '.join(map(str, counts))} workers"
     return Skipped(what + some, reason)
 
 
 def _once(cells: Sequence[Cell]) -> tuple[Cell, ...]:
-    """``ssp`` and ``ssp:3`` are the same run."""
+    """Drop cells that are the same run under another name, as ``ssp`` and ``ssp:3`` are."""
     found: dict[tuple[object, ...], Cell] = {}
     for cell in cells:
         found.setdefault((*cell.resolved.items(), cell.workers, cell.seed), cell)
@@ -114,7 +114,7 @@ def _check_words(
     config_file: Path | None,
     ambient: bool,
 ) -> None:
-    """A misspelt word is a mistake to be told, not a combination to be left out."""
+    """Refuse a misspelt word: it is a mistake, not a combination to be left out."""
     if not strategies:
         raise Misuse("--strategies with nothing in it", "at least one", "as in --strategies sync,async")
     for key, written in (("strategy", strategies), ("codec", codecs), ("topology", topologies)):

@@ -20,8 +20,7 @@ from taut.comparison.runs.record import RunRecord, failed, of_cell, of_workers
 from taut.core.messages import Statistics
 from taut.errors import Misuse
 from taut.supervisor.metrics import finite
-from taut.supervisor.storage.store_reader import RunRecord as StoredRun
-from taut.supervisor.storage.store_reader import load_run
+from taut.supervisor.storage.store_reader import StoredRun, load_run
 from taut.supervisor.view import grouped
 
 LAST_LINES = 3
@@ -53,7 +52,7 @@ def run_really(job: Job, cell: Cell, folder: Path, report: Report = lambda text:
 
 
 def _finished(command: list[str], limit_s: float | None) -> tuple[int, str, str]:
-    """Exit code and output. Whoever interrupts this does not leave a run behind."""
+    """Run the command, and return its exit code and output. An interruption stops the run, too."""
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
             out, err = process.communicate(timeout=limit_s)
@@ -67,7 +66,7 @@ def _finished(command: list[str], limit_s: float | None) -> tuple[int, str, str]
 
 
 def _stop(process: subprocess.Popen[str]) -> None:
-    """The first signal drains, the second stops at once; a terminal's Ctrl-C has reached the run already."""
+    """Stop the run: the first signal drains it, the second ends it at once."""
     for patience_s in (DRAIN_S, STOP_S):
         process.terminate()
         try:
@@ -85,7 +84,7 @@ def _last_lines(err: str) -> str:
 
 
 def _drop_models(run: Path) -> None:
-    """A matrix of runs would fill the disk with models that nobody asked for; figures and logs stay."""
+    """Remove the models, which would fill the disk; figures and logs stay."""
     for pattern in ("*.safetensors", "*.pt", "*.pth"):
         for path in run.glob(pattern):
             path.unlink(missing_ok=True)
@@ -113,7 +112,7 @@ def _record(job: Job, cell: Cell, said: dict[str, Any], stored: StoredRun) -> Ru
 
 
 def _in_order(statistics: dict[str, Any]) -> list[Any]:
-    """In the order of the record, which travels as an array; null stands for what was not finite."""
+    """Return the values in the order of the record, which travels as an array; null stands for a default."""
     plain = Statistics()
     values = [statistics.get(name) for name in Statistics.__struct_fields__]
     return [
@@ -123,8 +122,8 @@ def _in_order(statistics: dict[str, Any]) -> list[Any]:
 
 
 def readings_of(stored: StoredRun) -> list[Reading]:
-    """The workers' statistics by seconds since the first of them began to train, on the workers' own clocks: when a
-    reading arrived, and what came after the training, is no part of that."""
+    """Return the workers' statistics by seconds since the first of them began to train, on the workers' own clocks: the
+    time when a reading arrived does not matter."""
     rows = [one for one in stored.statistics if one.statistics.wall_s > 0]
     began: dict[int, float] = {}
     for one in rows:

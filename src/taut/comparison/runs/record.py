@@ -61,7 +61,8 @@ class RunRecord:
         return self.state == "finished"
 
     def to_json(self) -> str:
-        """
+        """Write the record as JSON.
+
         >>> record = RunRecord("k", "sync", "ring", "dense", workers=2, seed=0, wall_s=1.5)
         >>> RunRecord.from_json(record.to_json()) == record
         True
@@ -70,17 +71,17 @@ class RunRecord:
 
     @classmethod
     def from_json(cls, text: str) -> RunRecord:
-        """Raises ``msgspec.MsgspecError`` where the text is no record."""
+        """Read a record; ``msgspec.MsgspecError`` where the text is none."""
         return msgspec.json.decode(text, type=cls)
 
 
 def failed(job: Job, cell: Cell, error: str) -> RunRecord:
-    """A run that did not end well; ``error`` is why."""
+    """Return the record of a run that failed with this ``error``."""
     return RunRecord(**of_cell(job, cell), state="failed", error=error.strip() or "it ended without a word")
 
 
 def of_cell(job: Job, cell: Cell) -> dict[str, Any]:
-    """What is known of a run before it is made."""
+    """Return what is known of a run before it is made."""
     return {
         "key": job.key(cell),
         "strategy": cell.strategy,
@@ -96,7 +97,7 @@ def of_cell(job: Job, cell: Cell) -> dict[str, Any]:
 
 
 def of_workers(workers: Iterable[Statistics], history: tuple[Moment, ...]) -> dict[str, Any]:
-    """The figures of all workers together, from their last statistics."""
+    """Return the figures of all workers together, from their last statistics."""
     rows = list(workers)
     together = total(rows)
     return {
@@ -112,7 +113,7 @@ def of_workers(workers: Iterable[Statistics], history: tuple[Moment, ...]) -> di
 
 
 def versions() -> dict[str, str]:
-    """From the packages' metadata: nothing is imported for it."""
+    """Return the versions of the packages from their metadata, without importing them."""
     found = {"python": platform.python_version(), "system": platform.platform()}
     for package in PACKAGES:
         try:
@@ -123,7 +124,8 @@ def versions() -> dict[str, str]:
 
 
 def kept(folder: Path, name: str, key: str) -> RunRecord | None:
-    """The finished run of that key in the folder; None where there is none, or where it failed: that is tried again."""
+    """Return the finished run of that key in the folder; None where there is none, or where it failed: that is tried
+    again."""
     try:
         record = RunRecord.from_json((folder / "runs" / f"{name}.json").read_text(encoding="utf-8"))
     except (FileNotFoundError, UnicodeDecodeError, msgspec.MsgspecError):
@@ -132,7 +134,7 @@ def kept(folder: Path, name: str, key: str) -> RunRecord | None:
 
 
 def keep(folder: Path, name: str, record: RunRecord) -> None:
-    """Write it, whole or not at all."""
+    """Write a record into the folder."""
     write(folder / "runs" / f"{name}.json", record.to_json().encode())
 
 
@@ -143,7 +145,7 @@ def write(path: Path, data: bytes) -> None:
 
 
 def differing_versions(records: Iterable[RunRecord]) -> dict[str, list[str]]:
-    """The packages of which the runs had several versions, with those."""
+    """Return the packages of which the runs had several versions, with those."""
     found: dict[str, set[str]] = {}
     for record in records:
         for package, version in record.versions.items():

@@ -23,7 +23,7 @@ MOST_STALENESS_SAMPLES = 2000
 
 
 def run_simulated(job: Job, cell: Cell, folder: Path, report: Report = lambda text: None) -> RunRecord:
-    """Simulate it. A scenario that fails is a record too; a mistake in it is the caller's to mend."""
+    """Simulate a cell. A simulation that fails is a record too; a mistake in the scenario is raised as ``Misuse``."""
     scenario = scenario_of(job, cell)
     try:
         if job.timing_only:
@@ -44,7 +44,7 @@ def run_simulated(job: Job, cell: Cell, folder: Path, report: Report = lambda te
 
 
 def scenario_of(job: Job, cell: Cell) -> Scenario:
-    """The job's machines with the cell's choices."""
+    """Return the job's machines with the cell's choices."""
     assert job.scenario is not None
     return replace(
         job.scenario,
@@ -60,7 +60,7 @@ def scenario_of(job: Job, cell: Cell) -> Scenario:
 
 
 def fitting(job: Job, matrix: Matrix) -> Matrix:
-    """Without the cells that the scenario does not fit: a straggler of rank 7 among four workers."""
+    """Drop the cells that the scenario does not fit, such as a straggler of rank 7 among four workers."""
     cells: list[Cell] = []
     skipped: dict[str, Skipped] = {one.what: one for one in matrix.skipped}
     for cell in matrix.cells:
@@ -76,7 +76,7 @@ def fitting(job: Job, matrix: Matrix) -> Matrix:
 
 
 def record_of(job: Job, cell: Cell, simulated: Simulated) -> RunRecord:
-    """What is kept of a simulation."""
+    """Return the record of a simulation."""
     readings = [Reading(one.time_s, one.rank, one.samples, one.bytes_sent, one.loss) for one in simulated.history]
     validation = simulated.validation
     workers = [simulated.workers[rank] for rank in sorted(simulated.workers)]

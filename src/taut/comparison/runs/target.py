@@ -35,13 +35,13 @@ class Reached:
 
 
 def metric_of(records: Sequence[RunRecord]) -> Metric:
-    """What quality is: the validation score where every finished run has one, else the training loss."""
+    """Return the measure of quality: the validation score where every finished run has one, else the training loss."""
     finished = [record for record in records if record.finished]
     return "score" if finished and all(record.score is not None for record in finished) else "loss"
 
 
 def parse_target(given: str | float, records: Sequence[RunRecord]) -> Target:
-    """``0.95``: of the score where there is one, else of the loss; ``loss=0.1``, ``score=0.95``: of that.
+    """Read a target: ``0.95`` of the score where there is one, else of the loss; ``loss=0.1`` or ``score=0.95`` of that.
 
     >>> parse_target("loss=0.1", []), parse_target(0.25, [])
     (Target(value=0.1, metric='loss'), Target(value=0.25, metric='loss'))
@@ -51,7 +51,7 @@ def parse_target(given: str | float, records: Sequence[RunRecord]) -> Target:
 
 
 def check_target(given: str | float) -> tuple[Metric | None, float]:
-    """The metric, None where none is named, and the value."""
+    """Return the metric, None where none is named, and the value."""
     name, equals, value = str(given).rpartition("=")
     try:
         number = float(value)
@@ -63,7 +63,7 @@ def check_target(given: str | float) -> tuple[Metric | None, float]:
 
 
 def reached(record: RunRecord, target: Target) -> Reached | None:
-    """When; None where it was not.
+    """Return when a run reached the target; None where it did not.
 
     >>> record = RunRecord("k", "sync", "ring", "dense", 2, 0, scores=((1.0, 0.5), (2.0, 0.9)), score=0.9, wall_s=2.0)
     >>> reached(record, Target(0.8, "score")), reached(record, Target(0.95, "score"))
@@ -81,7 +81,7 @@ def reached(record: RunRecord, target: Target) -> Reached | None:
 
 
 def loss_curve(record: RunRecord) -> list[tuple[float, float]]:
-    """Time and training loss, smoothed over a few moments."""
+    """Return times and training losses, smoothed over a few moments."""
     known = [(moment.time_s, moment.loss) for moment in record.history if moment.loss is not None]
     return list(zip((time_s for time_s, _ in known), smoothed([loss for _, loss in known]), strict=True))
 
