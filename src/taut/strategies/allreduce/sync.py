@@ -163,8 +163,8 @@ class Sync(Method):
                 state.waiting = True
                 for lane in state.lanes:
                     tells += self._begin(state, lane, samples, rate)
-            case Heard(sender, note, payload) if state.handover.hears(note):
-                state.handover.heard(sender, note, payload)
+            case Heard(sender, note, payload) if state.transfer.hears(note):
+                state.transfer.heard(sender, note, payload)
             case Heard(sender, note, payload):
                 lanes = [lane for lane in state.lanes if lane.machine.hears(note)]
                 if not lanes:
@@ -172,14 +172,14 @@ class Sync(Method):
                 tells += lanes[0].machine.heard(sender, note, payload)
             case Placed(place):
                 self._reopen(state, place.version)
-                state.handover.placed(place.members)
+                state.transfer.placed(place.members)
                 for lane in state.lanes:
                     tells += lane.machine.placed(place)
             case Ended():
                 pass
             case Draining():
                 state.draining = True
-        return self._take(state, tells + state.handover.ask(state.lanes[0].machine))
+        return self._take(state, tells + state.transfer.ask(state.lanes[0].machine))
 
     def agreed(self, state: SyncState) -> int:
         machines = [lane.machine for lane in state.lanes]
@@ -193,39 +193,39 @@ class Sync(Method):
 
     def forsaken(self, state: SyncState) -> bool:
         """Return whether this worker lacks the state, and no worker is left that has it."""
-        return state.handover.forsaken(state.lanes[0].machine)
+        return state.transfer.forsaken(state.lanes[0].machine)
 
     def takers(self, state: SyncState) -> list[int]:
         """Return the workers to be given this worker's state now: its optimizer has made the last step, and not the
         next."""
         machine = state.lanes[0].machine
-        return state.handover.takers(machine, machine.completed) if state.waiting or state.finished else []
+        return state.transfer.takers(machine, machine.completed) if state.waiting or state.finished else []
 
     def give(self, state: SyncState, to: int, data: bytes) -> list[MethodAction]:
         """Give this worker's state to one of the ``takers``."""
-        return [*state.handover.give(to, state.lanes[0].machine.completed, data, state.finished)]
+        return [*state.transfer.give(to, state.lanes[0].machine.completed, data, state.finished)]
 
     def handed(self, state: SyncState, starting: bool = False) -> bytes | None:
         """Return the state that this worker is to take over now: before it is ``starting``, or in a turn, whose gradient
         is dropped then."""
-        return state.handover.whole(state.lanes[0].machine) if state.waiting or starting else None
+        return state.transfer.whole(state.lanes[0].machine) if state.waiting or starting else None
 
     def took(self, state: SyncState, votes: bool) -> list[MethodAction]:
         """Go on after a state was taken over. ``votes``: the position in the schedule of the learning rate came with
         it."""
-        round, tells = state.handover.done(), list[Tell]()
+        round, tells = state.transfer.done(), list[Tell]()
         state.votes = votes
         for lane in state.lanes:
             tells += lane.machine.take_over(round)
-        if not state.handover.over:
+        if not state.transfer.over:
             return self._take(state, tells)
         state.waiting, state.finished, state.rate = False, True, None
         return [*tells, Proceed(), Finished()]
 
     def refuse(self, state: SyncState) -> list[MethodAction]:
         """Ask another worker for the state: the one that came cannot be read."""
-        state.handover.shun()
-        return [*state.handover.ask(state.lanes[0].machine)]
+        state.transfer.shun()
+        return [*state.transfer.ask(state.lanes[0].machine)]
 
     # --------------------------------------------------------------------------------------------- one step
 
@@ -284,5 +284,5 @@ class Sync(Method):
         machine = state.lanes[0].machine
         dropped = machine.dropped if isinstance(machine, BackupGroup) else 0
         coded = isinstance(machine, CompressedGroup)
-        taken = {"taken_over": float(state.handover.taken)} if state.handover.taken else {}
+        taken = {"taken_over": float(state.transfer.taken)} if state.transfer.taken else {}
         return {"rounds": float(state.rounds), "dropped": float(dropped), **({"coded": 1.0} if coded else {}), **taken}

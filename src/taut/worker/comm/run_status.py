@@ -123,9 +123,9 @@ class RunStatus:
             self.failure = self.failure or error
             self.changed.notify_all()
 
-    def note(self, **facts: object) -> None:
+    def note(self, **status: object) -> None:
         """Set fields and wake whoever waits."""
         with self.changed:
-            for name, value in facts.items():
+            for name, value in status.items():
                 setattr(self, name, value)
             self.changed.notify_all()

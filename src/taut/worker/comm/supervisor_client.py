@@ -1,4 +1,4 @@
-"""A worker's talk with its supervisor: what is said until it is heard, heartbeats, and whether it still lives.
+"""A worker's exchange with its supervisor: what is said until it is heard, heartbeats, and whether it still lives.
 
 Both sides count the messages that were said (heartbeats and pulses apart) and tell each other the counts. Where they
 differ, or the supervisor is in another life than it was, something may be lost: the worker says where it stands.
@@ -48,12 +48,12 @@ class SupervisorClient:
     def __init__(
         self,
         transport: Transport,
-        facts: RunStatus,
+        status: RunStatus,
         clock: Clock,
         statistics: Callable[[], Statistics],
         sketch: Callable[[], list[float]],
     ) -> None:
-        self.transport, self.facts, self.clock = transport, facts, clock
+        self.transport, self.status, self.clock = transport, status, clock
         self.statistics, self.sketch = statistics, sketch
         self.standing: Callable[[], Returned] | None = None
         self.view: Callable[[], tuple[int, View | None, bool]] = _no_view  # for heartbeats: ``agreed`` and what follows
@@ -84,13 +84,13 @@ class SupervisorClient:
 
     def lost(self) -> bool:
         """Return whether the supervisor is silent for so long that no worker waits for it any more."""
-        since_s = self.facts.silent_since_s
+        since_s = self.status.silent_since_s
         return since_s is not None and self.clock.now() - since_s > self.patience_s
 
     def quiet(self) -> bool:
         """Return whether two pulses, at the pace of the last ones, are missing: the supervisor may be gone, or slow. From
         any thread."""
-        heard_s = self.facts.answered_s
+        heard_s = self.status.answered_s
         return heard_s is not None and self.clock.now() - heard_s > QUIET_PULSES * self._pulse_s
 
     # ------------------------------------------------------------------------------------------------ saying
@@ -113,7 +113,7 @@ class SupervisorClient:
         while self._unsaid and self.transport.send(SUPERVISOR, self._unsaid[0]):
             self._unsaid.popleft()
             self._said += 1
-        version = self.facts.reserve.version
+        version = self.status.reserve.version
         if version > self._seen and not self._unsaid and self._sent(ReserveSeen(version, self._said)):
             self._seen = version
 
@@ -127,8 +127,8 @@ class SupervisorClient:
         self._beat_s = now
         self._beaten = self.statistics()
         self._sent(Heartbeat(self._beaten, self.sketch(), complaints(), self._said, *self.view(), list(disputes)))
-        if self._detector.suspects(now) and self.facts.silent_since_s is None:
-            self.facts.note(silent_since_s=now)
+        if self._detector.suspects(now) and self.status.silent_since_s is None:
+            self.status.note(silent_since_s=now)
 
     def _sent(self, message: Message) -> bool:
         return self.transport.send(SUPERVISOR, encode(message, ()))
@@ -137,7 +137,7 @@ class SupervisorClient:
 
     def heard(self, message: Any, now: float) -> None:
         """Take note that the supervisor lives: this message came. ``RunStatus`` learns what it means for the run."""
-        self.facts.answered_s = now
+        self.status.answered_s = now
         if isinstance(message, Pulse):
             self._detector.beat(now)
             self._pulse_s, self._pulsed_s = max(HEARTBEAT_S, now - self._pulsed_s), now
@@ -146,8 +146,8 @@ class SupervisorClient:
         else:
             self._detector.seen(now)
             self._told += not isinstance(message, Moved)
-        if self.facts.silent_since_s is not None:
-            self.facts.heard_again_s, self.facts.silent_since_s = now, None
+        if self.status.silent_since_s is not None:
+            self.status.heard_again_s, self.status.silent_since_s = now, None
         if isinstance(message, Moved):
             self._follow(message)
 
@@ -166,7 +166,7 @@ class SupervisorClient:
         self._unsaid.append(encode(standing, ()))
         if self._last_words is not None:
             self._unsaid.append(self._last_words)
-        self.facts.note()
+        self.status.note()
 
     def _follow(self, moved: Moved) -> None:
         """Connect to the supervisor at another address. Its pulse there tells the rest."""
@@ -177,12 +177,12 @@ class SupervisorClient:
         """Fail where the token is wrong or nothing answers: that must not look like a supervisor that takes its time."""
         status = self.transport.supervisor.status
         if status == "refused":
-            self.facts.fail(Refused("the supervisor does not take this token: is it the token of this run?"))
+            self.status.fail(Refused("the supervisor does not take this token: is it the token of this run?"))
         elif status == "expired":
             remedy = "ask for a new one (`taut token new RUN`, where the run's folder is)"
-            self.facts.fail(Refused(f"this token of the run has expired or was revoked: {remedy}"))
-        elif now - self._began_s > self.admission_s and self.facts.answered_s is None:
-            self.facts.fail(
+            self.status.fail(Refused(f"this token of the run has expired or was revoked: {remedy}"))
+        elif now - self._began_s > self.admission_s and self.status.answered_s is None:
+            self.status.fail(
                 SupervisorLost(f"no answer from the supervisor in {self.admission_s:.0f} s: is it up, and reachable?")
             )
 

@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from taut.worker.model.flat_params import FlatParams
 
 
-def distillation_of(talk: Exchange | None, arena: FlatParams | None, model: nn.Module) -> Distillation | None:
+def distillation_of(exchange: Exchange | None, arena: FlatParams | None, model: nn.Module) -> Distillation | None:
     """The agreement term of a run whose method asks for one; None for all others."""
     from taut.worker.exchange.rounds import RoundExchange
 
-    if isinstance(talk, RoundExchange) and isinstance(talk.method, Codistillation) and arena is not None:
-        return Distillation(model, arena, talk)
+    if isinstance(exchange, RoundExchange) and isinstance(exchange.method, Codistillation) and arena is not None:
+        return Distillation(model, arena, exchange)
     return None
 
 
