@@ -1,4 +1,4 @@
-"""How choices are written down, whatever they choose: ``name``, ``name:key=value,key=value`` or a table with ``name``.
+"""Specs: the written form of every choice, ``name``, ``name:key=value,key=value`` or a table with ``name``.
 
 A class says by its fields and their annotations what can be set; ``parse_spec`` reads the settings of all of them alike:
 2^-8 and 1e-3 are numbers, yes, true, on and 1 are one answer.
