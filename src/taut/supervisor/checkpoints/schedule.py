@@ -154,8 +154,7 @@ class Checkpointing:
             self.outbox.send(worker.connection, Checkpoint(self.parts.number))
 
     def _conclude(self) -> None:
-        """Complete the checkpoint if all parts are written. Workers that are gone, or have no data any more, need
-        not."""
+        """Complete the checkpoint if all parts are written. Workers that are gone, or have no data any more, need not."""
         parts = self.parts
         assert parts is not None
         for rank in [*parts.asked, *parts.writing]:

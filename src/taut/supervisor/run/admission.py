@@ -142,8 +142,7 @@ class Admission:
         begun: Container[int] | None = None,
     ) -> None:
         """Remove a worker from the run: lease its samples again, and tell the others. ``certain``: its process does
-        nothing more. ``begun``: leases that are partly trained on; None: unknown, as are those that it took by
-        itself."""
+        nothing more. ``begun``: leases that are partly trained on; None: unknown, as are those that it took by itself."""
         self.members.remove(worker, reason[:2000])
         worker.party = not certain or now - worker.calm_s > CALM_S
         self.held.pop(worker.rank, None)

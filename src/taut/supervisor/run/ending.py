@@ -19,9 +19,8 @@ from taut.supervisor.view import ValidationScores
 @dataclass(slots=True)
 class Ending:
     """The end's state. Nothing happens before `begin`. Then every live worker owes a Digest; when all are here, the
-    verdict is given, one worker writes the model (of an ensemble all do, in turn), and ``over`` is set: (path,
-    error), one of them empty. ``policy``: average, best, any or ensemble; ``agrees``: the strategy leaves equal
-    replicas."""
+    verdict is given, one worker writes the model (of an ensemble all do, in turn), and ``over`` is set: (path, error),
+    one of them empty. ``policy``: average, best, any or ensemble; ``agrees``: the strategy leaves equal replicas."""
 
     members: WorkerTable
     outbox: Outbox
@@ -120,8 +119,7 @@ class Ending:
         self._ask(live, now)
 
     def _average_buffers(self) -> None:
-        """Average the buffers if all have one model: batch-norm statistics belong to the weights they were taken
-        with."""
+        """Average the buffers if all have one model: batch-norm statistics belong to the weights they were taken with."""
         if self.policy == "average" or (self.policy == "any" and self.agrees):
             samples = {rank: digest.statistics.samples for rank, digest in self.digests.items()}
             parts = {rank: (samples[rank], self.buffers[rank]) for rank in self.digests}

@@ -103,8 +103,7 @@ class MessageHandlers:
         judge_claims(self.admission, self.expulsion, now)
 
     def _returned(self, worker: WorkerEntry, message: msg.Returned, now: float) -> None:
-        """Reconcile with a worker's state, after a restart or a broken connection, and repeat what it may have
-        missed."""
+        """Reconcile with a worker's state, after a restart or a broken connection, and repeat what it may have missed."""
         if message.rank != worker.rank:
             if self.admission.members.succeeded(message.rank) is worker:
                 correct_count(self.admission.leases, message.rank, [(one.epoch, one.lo, one.hi) for one in message.done])
