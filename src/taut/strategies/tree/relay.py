@@ -1,6 +1,6 @@
 """Relayed asynchronous training: every update crosses every edge of a spanning tree once, merged with others on the way.
 
-    b  <-  b + every update of everybody       as in ``async``, but each worker talks to its neighbours in a tree only
+    b  <-  b + every update of every worker     as in ``async``, but each sends to its neighbours in a tree only
 
 Updates add. So each edge has an outbox that collects updates while a message is under way over the edge, and merges them
 when they get large; when the neighbour answers *got*, the outbox goes out as one message. A slow edge or worker makes

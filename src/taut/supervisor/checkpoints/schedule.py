@@ -166,7 +166,7 @@ class Checkpointing:
             return
         self.parts = None
         if parts.failures or not parts.written:
-            why = "; ".join(parts.failures) or "nobody was left to write it"
+            why = "; ".join(parts.failures) or "no worker was left to write it"
             self.outbox.record("checkpoint", f"checkpoint {parts.number} failed: {why[:2000]}; the one before stays")
             self.outbox.add(DropCheckpoint(parts.number))
             return

@@ -204,8 +204,8 @@ class Ending:
         self.outbox.record("writer", f"worker {worker.rank} did not deliver the model")
         self._ask([], now)
 
-    def _ask(self, everybody: Sequence[WorkerEntry], now: float) -> None:
-        """Choose the next writer and tell it, and the first time all others, too."""
+    def _ask(self, told: Sequence[WorkerEntry], now: float) -> None:
+        """Choose the next writer and tell it, or at first all workers (``told``)."""
         assert self.verdict is not None
         able = [self.members.workers[rank] for rank in self.order if rank not in self.tried]
         self.writer = next((one for one in able if one.live and not one.ended), None)
@@ -220,7 +220,7 @@ class Ending:
         self.writer.detector.seen(now)
         self.upload = self._new_upload()
         finish = Finish(identical=self.verdict.identical, writer=self.writer.rank)
-        for worker in everybody or [self.writer]:
+        for worker in told or [self.writer]:
             self.outbox.send(worker.connection, finish, self.averaged)
 
     def _new_upload(self) -> verdicts.ModelUpload:
