@@ -9,7 +9,7 @@ from typing import Any
 from taut.core.messages import Statistics
 from taut.simulator.faults import Fault
 from taut.simulator.scenario import Scenario
-from taut.supervisor.view import Outcome, Validation
+from taut.supervisor.view import Outcome, ValidationScores
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class Simulated:
     distances: tuple[tuple[float, float], ...] = ()
     consensus: float = 0.0
     identical: bool | None = None
-    validation: Validation | None = None
+    validation: ValidationScores | None = None
     counted: Mapping[str, Any] = field(default_factory=dict)  # of the simulator itself: events, real seconds
     error: str = ""
     outcome: Outcome | None = None  # the supervisor's own, where workers really trained

@@ -14,7 +14,7 @@ from taut.simulator.script.comm import Switchboard, VirtualTransport
 from taut.simulator.script.fibers import NS, EventLoop
 from taut.supervisor.data.lease_wal import pack
 from taut.supervisor.loop import TICK_S
-from taut.supervisor.run.actions import Action, Finished, Measured, Record, Save, SaveIndex, Send
+from taut.supervisor.run.actions import Action, KeepStatistics, Record, RunFinished, Save, SaveIndex, Send
 from taut.supervisor.run.cluster import Cluster
 from taut.supervisor.run.plan import RunPlan
 from taut.supervisor.storage.snapshot import keep, outline, recall
@@ -141,13 +141,13 @@ class VirtualSupervisor:
                         self._send(self.switch.transports[address], encode(message, payloads))
                 case Record(kind, text):
                     self.noted(kind, text)
-                case Measured(rank, statistics):
+                case KeepStatistics(rank, statistics):
                     self.last[rank] = statistics
                 case Save(_, name):
                     self._saved(f"{name}.safetensors")
                 case SaveIndex():
                     self._saved("ensemble.json")
-                case Finished(outcome):
+                case RunFinished(outcome):
                     self.outcome = outcome
                 case _:
                     pass  # the outcome has the workers that joined and left

@@ -84,7 +84,7 @@ class RandomMessages:
             "length": [self.length] * 7 + [7],
             "batch": [8],
             "until": [0, 3, 3, 2**62],
-            "version": [PROTOCOL_VERSION, cluster.members.version, cluster.lending.reserves._versions],
+            "version": [PROTOCOL_VERSION, cluster.members.version, cluster.lease_server.reserves._versions],
             "model": [MODEL, MODEL, []],
             "public_key": ["k" * 40],
             "pid": [100, 101, 200],
