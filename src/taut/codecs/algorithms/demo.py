@@ -24,10 +24,10 @@ import numpy as np
 from taut.codecs.compressor import Array, Compressor, Memory, Piece, Vector
 from taut.codecs.info import CodecCost, CodecInfo
 from taut.codecs.math.dct import CHUNK, keep_chunks, keep_lines
-from taut.codecs.params import check_at_least
 from taut.codecs.wire.layouts.dct import top_of_line
 from taut.codecs.wire.payload import Kind
 from taut.errors import Misuse
+from taut.specs import check_whole
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class DeMo(Compressor):
     sign: bool = True
 
     def __post_init__(self) -> None:
-        check_at_least(self, "top", 1)
+        check_whole(self, "top", 1, "try top=1")
         if self.top > CHUNK:
             raise Misuse(f"demo: top={self.top}", f"at most {CHUNK}, all coefficients of a chunk", "try top=32")
         if not 0.0 <= self.decay <= 1.0:

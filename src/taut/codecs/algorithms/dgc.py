@@ -29,9 +29,10 @@ from taut.codecs.compressor import Compressor, Memory, Piece, Vector
 from taut.codecs.info import CodecCost, CodecInfo
 from taut.codecs.math.ordered_sums import square_sum
 from taut.codecs.math.topk_select import largest
-from taut.codecs.params import check_at_least, check_density
+from taut.codecs.params import check_density
 from taut.codecs.wire.payload import Kind
 from taut.errors import Misuse
+from taut.specs import check_whole
 
 FIRST_DENSITY = 0.25
 
@@ -66,7 +67,7 @@ class DGC(Compressor):
 
     def __post_init__(self) -> None:
         check_density(self)
-        check_at_least(self, "warmup", 0)
+        check_whole(self, "warmup", 0, "try warmup=0")
         if not 0.0 <= self.momentum < 1.0:
             raise Misuse(f"dgc: momentum={self.momentum:g}", "a number from 0 to below 1", "try momentum=0.9")
         if not (self.clip >= 0.0 and math.isfinite(self.clip)):

@@ -28,9 +28,9 @@ from taut.codecs.compressor import FEEDBACK_KERNELS, Compressor, Memory, Piece, 
 from taut.codecs.info import CodecCost, CodecInfo
 from taut.codecs.math.counter_rng import uniform
 from taut.codecs.math.power_iteration import factor
-from taut.codecs.params import check_at_least
 from taut.codecs.wire.layouts.low_rank import lengths
 from taut.codecs.wire.payload import Kind
+from taut.specs import check_whole
 
 SEED = 5  # of the first Q: the same for all workers
 BASIS = "basis"  # in ``Memory.kept``: Q of every matrix that is compressed, one after the other
@@ -59,7 +59,7 @@ class PowerSGD(Compressor):
     rank: int = 2
 
     def __post_init__(self) -> None:
-        check_at_least(self, "rank", 1)
+        check_whole(self, "rank", 1, "try rank=1")
 
     @property
     def facts(self) -> CodecInfo:

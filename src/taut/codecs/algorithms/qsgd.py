@@ -18,10 +18,10 @@ from taut.codecs.compressor import FEEDBACK_KERNELS, Array, Compressor, Memory, 
 from taut.codecs.info import CodecCost, CodecInfo
 from taut.codecs.math.counter_rng import uniform
 from taut.codecs.math.quantize import MOST, check_bucket, round_randomly, scales_of
-from taut.codecs.params import check_at_least
 from taut.codecs.wire.layouts.int_levels import preamble, width_of
 from taut.codecs.wire.payload import Kind
 from taut.errors import Misuse
+from taut.specs import check_whole
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class QSGD(Compressor):
     bucket: int = 512
 
     def __post_init__(self) -> None:
-        check_at_least(self, "levels", 1)
+        check_whole(self, "levels", 1, "try levels=1")
         if self.levels > MOST:
             raise Misuse(f"qsgd: levels={self.levels}", f"at most {MOST}, which fill 8 bits", f"try levels={MOST}")
         check_bucket(self)
