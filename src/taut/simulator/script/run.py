@@ -25,11 +25,11 @@ from taut.simulator.models.rng import Rng
 from taut.simulator.models.speeds import Pace
 from taut.simulator.result import Simulated
 from taut.simulator.scenario import Scenario
+from taut.simulator.script.comm import Switchboard
 from taut.simulator.script.connection import VirtualConnector, VirtualWatch
 from taut.simulator.script.fault_injection import FaultInjection
 from taut.simulator.script.fibers import NS, EventLoop, Fiber
 from taut.simulator.script.network_faults import NetworkFaults
-from taut.simulator.script.node import Switchboard
 from taut.simulator.script.observer import Observer
 from taut.simulator.script.supervisor import VirtualSupervisor
 from taut.simulator.trace import Trace
