@@ -1,1 +1,1 @@
-"""What commands print: tables, progress, figures, and where they go."""
+"""Output of the commands: tables, progress, figures, and the console that shows them."""
