@@ -1,1 +1,1 @@
-"""The trainings of ``taut demo``, their figures and pictures."""
+"""The trainings of ``taut demo``, and their results."""

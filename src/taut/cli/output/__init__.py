@@ -1,1 +1,1 @@
-"""Output of the commands: tables, progress, figures, and the console that shows them."""
+"""The output of commands: consoles, tables, progress, figures."""
