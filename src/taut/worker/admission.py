@@ -1,9 +1,9 @@
-"""Being admitted to a run: from the first word to the run's state, for one place in it.
+"""Being admitted to a run under one rank: from the first word to the run's state.
 
-A run in phases does not wait for who is only joining. Where it goes on to another phase before this worker is ready,
+A run in phases does not wait for a worker that is only joining. Where it goes on to another phase before this worker is ready,
 the supervisor names that as the worker's first one, in a roster. The communication thread begins anew in it at once, so
 that the others find this worker there; the training thread follows when it comes by (``passed``), and what it has taken
-over of the former phase until then is dropped: it was nobody's but this worker's.
+over of the previous phase until then is dropped: no other worker has it.
 """
 
 from __future__ import annotations
@@ -27,8 +27,9 @@ from taut.worker.rejoin import RejoinState
 
 
 class JoinHandshake:
-    """``comm`` and ``phases`` belong to this place, and end with it. ``state`` is as the supervisor knows it; ``merged``:
-    the run's state is in the model. ``codec``: the script's wish; ``statistics``: what was done here."""
+    """Joins a run once. ``comm`` and ``phases`` belong to the rank that the worker gets, and end with it. ``state`` is as
+    the supervisor knows it; ``merged``: the run's state is in the model. ``codec``: the script's wish; ``statistics``:
+    what was done here."""
 
     phases: Phases
     welcome: Welcome

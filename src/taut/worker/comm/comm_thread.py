@@ -1,6 +1,6 @@
 """A worker's end of the cluster: the dispatcher's work, shared by two threads, one at a time.
 
-The training thread hands updates over (``publish``), takes what arrived (``take``) and waits for status (``wait``). While
+The training thread hands updates over (``publish``), takes what arrived (``take``) and waits for facts (``wait``). While
 it streams it does the dispatcher's work itself (``pump``); the communication thread does it whenever the training thread
 does not come by. The communication thread never touches the model.
 """

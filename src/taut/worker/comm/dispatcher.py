@@ -157,7 +157,7 @@ class Dispatcher:
             self.election.placed(roster)
 
     def _admitted(self, member: Member) -> bool:
-        """Return whether this worker can exchange to ``member``. A member whose address or key cannot be used is counted,
+        """Return whether this worker can reach ``member``. A member whose address or key cannot be used is counted,
         left out, and tried again with the next roster; the others are not held up by it."""
         if member.rank not in self.protocols.members:
             try:

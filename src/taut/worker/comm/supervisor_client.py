@@ -1,4 +1,4 @@
-"""A worker's exchange with its supervisor: what is said until it is heard, heartbeats, and whether it still lives.
+"""A worker's link to its supervisor: what is said until it is heard, heartbeats, and whether it still lives.
 
 Both sides count the messages that were said (heartbeats and pulses apart) and tell each other the counts. Where they
 differ, or the supervisor is in another life than it was, something may be lost: the worker says where it stands.
