@@ -131,14 +131,15 @@ def _topology(given: object, blame: str) -> str:
     from taut.topologies.shapes.edge_list import resolve as read_file
 
     try:
-        written = read_file(_text(given, blame), _graph_text)
+        written = read_file(_text(given, blame), read_graph)
         parse(written)
     except Misuse as error:
         raise Misuse(f"{blame} = {given!r}: {error.given}", error.expected, error.remedy) from None
     return written
 
 
-def _graph_text(path: str) -> str:
+def read_graph(path: str) -> str:
+    """Read the file of a topology ``file:PATH``."""
     try:
         return Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:

@@ -203,10 +203,10 @@ def check_script(script: Path, folder: str = "") -> None:
 
 def _check_module(name: str, folder: str) -> None:
     """Refuse a module that cannot be found, without importing anything."""
-    places: list[str] | None = [folder, *sys.path]
+    folders: list[str] | None = [folder, *sys.path]
     for part in name.split("."):
-        found = PathFinder.find_spec(part, places) if places is not None else None
+        found = PathFinder.find_spec(part, folders) if folders is not None else None
         if found is None:
             remedy = "write its name without .py" if name.endswith(".py") else f"it is looked for from {folder}"
             raise Misuse(f"-m {name}", "a module that can be found", remedy)
-        places = None if found.submodule_search_locations is None else list(found.submodule_search_locations)
+        folders = None if found.submodule_search_locations is None else list(found.submodule_search_locations)

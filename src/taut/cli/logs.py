@@ -104,7 +104,7 @@ def _lines(text: bytes) -> list[str]:
 def last_lines(path: Path, count: int = LAST_LINES, start: int = 0) -> list[str]:
     """Return the end of a log, from byte ``start`` on; the whole last traceback where it ends with one that fits."""
     tail = list(deque(_lines(_read(path, start)), maxlen=count))
-    starts = [place for place, line in enumerate(tail) if line.startswith("Traceback ")]
+    starts = [index for index, line in enumerate(tail) if line.startswith("Traceback ")]
     return tail[starts[-1] :] if starts else tail
 
 

@@ -1,13 +1,8 @@
 """A fair comparison: a matrix of runs, real or simulated, repeated over seeds, and a report that says what they show.
 
-listing.py      how lists of choices are written
-matrix.py       which runs there are; which combinations are left out, and why
-job.py          what is run in every cell, and the key under which its result is kept
-one_run.py      a cell as a real run, simulated_run.py: in virtual time
-record.py       what is kept of a run, history.py: how it went, on a grid of times
-comparison.py   all cells, one after the other, resumed where they were left
-target.py, table.py, findings.py    what it amounts to
-curves.py, drawing.py, charts.py, bars.py, page.py, report.py    the report
+runs/     which runs there are (listing, matrix), how one is made (job, real_run, simulated_run), what is kept of it
+          (record, history, target), and all of them one after the other, resumed where they were left (comparison)
+report/   tables, findings in words, charts, and the page
 """
 
 from __future__ import annotations

@@ -127,14 +127,14 @@ def _serve(listening: Listening, folder: Path, display: Display, link: bool) -> 
             tick.wait(0.1)
 
 
-def _listen(place: str, advertise: str | None, flag: str = FLAG) -> Listening:
+def _listen(address: str, advertise: str | None, flag: str = FLAG) -> Listening:
     missing = [name for name in ("starlette", "uvicorn") if find_spec(name) is None]
     if missing:
         remedy = "pip install 'taut[dashboard]'; a run needs neither without the dashboard"
         raise Misuse(f"{flag} without {' and '.join(missing)}", "starlette and uvicorn", remedy)
     from taut.dashboard.server import listen
 
-    host, port = parse_place(place, flag)
+    host, port = parse_place(address, flag)
     return listen(host, port, advertise)
 
 

@@ -83,13 +83,13 @@ def _state(row: WorkerRow) -> Text:
 
 def _cells(given: Statistics, samples_per_s: float) -> list[str]:
     shares = time_shares(given)
-    talk = shares["encode"] + shares["send"] + shares["merge"]
+    exchange = shares["encode"] + shares["send"] + shares["merge"]
     return [
         f"{given.steps:,}",
         f"{samples_per_s:,.0f}",
         "-" if given.loss is None else f"{given.loss:.4f}",
         size(given.bytes_sent),
-        *(f"{share:.0%}" for share in (shares["compute"], talk, shares["wait"], shares["data"])),
+        *(f"{share:.0%}" for share in (shares["compute"], exchange, shares["wait"], shares["data"])),
     ]
 
 

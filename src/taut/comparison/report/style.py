@@ -54,7 +54,7 @@ class Chart:
 class Look:
     """How one configuration is drawn, in all charts alike."""
 
-    colour: str
+    color: str
     marker: str
     dash: Any
 
@@ -62,7 +62,7 @@ class Look:
 def look(index: int) -> Look:
     """Return the look of the configuration with this index.
 
-    >>> look(0).colour != look(1).colour and look(0) != look(6)
+    >>> look(0).color != look(1).color and look(0) != look(6)
     True
     """
     around = index // len(PALETTE)
@@ -118,13 +118,12 @@ def label_ends(axes: Any, ends: Sequence[tuple[float, str, str]]) -> None:
     if not ends:
         return
     axes.figure.canvas.draw()  # fixes the limits
-    place = axes.transData.transform
-    unplace = axes.transAxes.inverted().transform
-    heights = [float(unplace(place((axes.get_xlim()[1], height)))[1]) for height, _, _ in ends]
-    for (_, text, colour), height in zip(ends, spread_out(heights), strict=True):
+    to_screen, from_screen = axes.transData.transform, axes.transAxes.inverted().transform
+    heights = [float(from_screen(to_screen((axes.get_xlim()[1], height)))[1]) for height, _, _ in ends]
+    for (_, text, color), height in zip(ends, spread_out(heights), strict=True):
         axes.annotate(
             text, (1.0, height), xycoords="axes fraction", xytext=(4, 0), textcoords="offset points",
-            va="center", ha="left", color=colour, fontsize=8, annotation_clip=False,
+            va="center", ha="left", color=color, fontsize=8, annotation_clip=False,
         )  # fmt: skip
 
 

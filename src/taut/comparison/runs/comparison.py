@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from taut.comparison.report.findings import findings
 from taut.comparison.report.table import Table, summarise, tidy
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from taut.simulator.scenario import Scenario
 
 
-class Watcher(Protocol):
-    """Who is told how it goes."""
+class Watcher:
+    """A listener to the progress of a comparison; this one does nothing."""
 
     def begin(self, cells: int, kept: int) -> None:
         """Hear how many runs there are in all, and how many of them were made before."""
@@ -31,18 +31,6 @@ class Watcher(Protocol):
 
     def going(self, text: str) -> None:
         """Hear how far the present run is, where that is known."""
-
-    def ended(self, cell: Cell, record: RunRecord) -> None: ...
-
-
-class Unwatched:
-    """Nobody is."""
-
-    def begin(self, cells: int, kept: int) -> None: ...
-
-    def started(self, cell: Cell) -> None: ...
-
-    def going(self, text: str) -> None: ...
 
     def ended(self, cell: Cell, record: RunRecord) -> None: ...
 
@@ -159,7 +147,7 @@ def conduct(
     if target is not None:
         check_target(target)  # before hours of runs, not after them
     matrix = fitting(job, matrix) if job.simulated else matrix
-    watcher, runner = watcher or Unwatched(), runner or (run_simulated if job.simulated else run_really)
+    watcher, runner = watcher or Watcher(), runner or (run_simulated if job.simulated else run_really)
     names = [job.name(cell) for cell in matrix.cells]
     found = [
         kept(folder, name, job.key(cell)) if resume else None for cell, name in zip(matrix.cells, names, strict=True)

@@ -53,10 +53,10 @@ def on_grid(readings: Iterable[Reading], wall_s: float, moments: int = MOMENTS) 
         times = [0.0, *(row.time_s for row in rows)]
         samples += np.interp(grid, times, [0, *(row.samples for row in rows)])
         sent += np.interp(grid, times, [0, *(row.bytes_sent for row in rows)])
-        for index, place in enumerate(np.searchsorted(times, grid, side="right") - 2):
-            loss = rows[place].loss if place >= 0 else None
+        for moment, latest in zip(losses, np.searchsorted(times, grid, side="right") - 2, strict=True):
+            loss = rows[latest].loss if latest >= 0 else None
             if loss is not None and math.isfinite(loss):
-                losses[index].append(loss)
+                moment.append(loss)
     return tuple(
         Moment(float(at), float(samples[i]), float(sent[i]), sum(losses[i]) / len(losses[i]) if losses[i] else None)
         for i, at in enumerate(grid)
