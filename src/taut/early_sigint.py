@@ -11,11 +11,11 @@ from types import FrameType, TracebackType
 INTERRUPTED = 130
 
 
-class Beginning:
+class EarlyInterrupt:
     """Within it, Ctrl-C ends the process with exit code 130; after it, Ctrl-C is what it was before. Where that is not
     Python's own (a shell's background job ignores it), nothing is changed.
 
-    >>> with Beginning():
+    >>> with EarlyInterrupt():
     ...     import decimal
     """
 

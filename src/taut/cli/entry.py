@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import NoReturn
 
-from taut.early_sigint import Beginning
+from taut.early_sigint import EarlyInterrupt
 
 
 def main() -> NoReturn:
     """Run the command line and exit."""
-    with Beginning():
+    with EarlyInterrupt():
         from taut.cli.main import main as command
     command()

@@ -122,7 +122,7 @@ class Dashboard:
         """Show everybody the end, and stop; two seconds at most. Closing twice is harmless."""
         if self._loop is not None and self._thread.is_alive():
             with suppress(RuntimeError):  # it ended just now
-                self._loop.call_soon_threadsafe(self._app.pulse.close)
+                self._loop.call_soon_threadsafe(self._app.poller.close)
             self._server.should_exit = True
             self._thread.join(STOP_S + 1.0)
         self._socket.close()

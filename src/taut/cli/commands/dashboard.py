@@ -113,7 +113,7 @@ def dashboard(
 def _serve(listening: Listening, folder: Path, display: Display, link: bool) -> None:
     from taut.dashboard.secret import SECRET_FILE, new_secret, read_secret
     from taut.dashboard.server import Dashboard
-    from taut.dashboard.stored import StoreSource
+    from taut.dashboard.sources import StoreSource
 
     source = StoreSource(folder, secret_for_all=not listening.loopback)
     if read_secret(folder) is None:
