@@ -1,6 +1,7 @@
 # make train    the environment, then the main job: `taut demo`
-# make test     the environment, then all tests
-# make check    format, lint, types, import direction and all tests
+# make test     the environment, then the tests, but for the few that are marked long
+# make test-all all tests: before a release
+# make check    format, lint, types, import direction and the tests of make test
 # make docs     the docs site in build/site, with an API reference; a broken link is an error
 # make hunt     the tests' laws on new random examples; what fails is printed with its example
 # make soak     1,000 random fault plans over every strategy, in virtual time; PLANS=n for another number
@@ -18,10 +19,15 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 BENCHES := $(addprefix bench/,codec.py overhead.py startup.py memory.py cluster.py)
 WHAT   := pyproject.toml constraints.txt
-SIDE_BY_SIDE := -n 2 --dist worksteal
+JOBS   ?= 2
+SIDE_BY_SIDE := -n $(JOBS) --dist worksteal
+QUICK  := -m "not long"
+
+# The tests start hundreds of processes: each would compile all of src anew, and of what is installed.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help train test docs hunt soak check bench fuzz clean
+.PHONY: help train test test-all docs hunt soak check bench fuzz clean
 
 help:
 	@sed -n 's/^# \(make .*\)/\1/p' Makefile
@@ -51,6 +57,9 @@ train: $(VENV)/.taut-demo
 	$(BIN)/taut demo $(ARGS)
 
 test: $(VENV)/.taut-dev
+	$(BIN)/python -m pytest $(SIDE_BY_SIDE) $(QUICK) $(ARGS)
+
+test-all: $(VENV)/.taut-dev
 	$(BIN)/python -m pytest $(SIDE_BY_SIDE) $(ARGS)
 
 docs: $(VENV)/.taut-docs
@@ -63,7 +72,7 @@ check: $(VENV)/.taut-dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest $(SIDE_BY_SIDE)
+	$(BIN)/python -m pytest $(SIDE_BY_SIDE) $(QUICK)
 
 soak: $(VENV)/.taut-demo
 	$(BIN)/python -m taut.testing.soak --plans $(PLANS) $(ARGS)

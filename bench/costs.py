@@ -14,6 +14,7 @@ import argparse
 import statistics
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -74,7 +75,7 @@ class Some:
         sender, *receivers = self.couriers
         room = ROOM_NBYTES if len(payload) < ROOM_NBYTES else 0
         self.until(lambda: all(link.flight_nbytes <= room for link in sender.stage.state.links.values()))
-        sender._commands.append(Published(payload))
+        sender._commands.append(partial(sender.stages.tell, Published(payload)))
         send_s = cpu(lambda: sender.work(None)) / len(receivers)
         receive_s = 0.0
         for receiver in receivers:
@@ -86,7 +87,7 @@ class Some:
             begun = time.thread_time()
             items = list(receiver.stages.arrivals)
             receiver.stages.arrivals.clear()
-            receiver._commands.append(Taken({item.origin: item.hi for item in items}))
+            receiver._commands.append(partial(receiver.stages.tell, Taken({item.origin: item.hi for item in items})))
             receive_s += time.thread_time() - begun
         return send_s, receive_s / len(receivers)
 

@@ -1,7 +1,7 @@
 """Train a small network on scikit-learn's bundled digits.
 
     python examples/digits.py                       # one worker
-    taut run --workers 4 examples/digits.py         # four, asynchronously, with ±tau updates
+    taut run --workers 4 examples/digits.py         # four, asynchronously, with updates of a few signs
     taut run --workers 4 --codec dense examples/digits.py --epochs 20
 
 Needs scikit-learn (pip install 'taut[demo]').

@@ -1,4 +1,4 @@
-"""Logistic regression in NumPy: four workers, each with its own data, wired by channels.
+"""Logistic regression in NumPy: four workers, each with its own data, connected by channels.
 
 The framework-free level: fill a worker with one iteration, say how a neighbour's update is included, and run.
 """

@@ -3,6 +3,7 @@ each other on busy ones make a test of five seconds one of fifty."""
 
 import glob
 import os
+import sys
 
 import hypothesis
 
@@ -16,3 +17,16 @@ if not glob.glob("/dev/nvidia[0-9]*"):  # Triton decides when it is imported: wi
 hypothesis.settings.register_profile("taut", deadline=None, derandomize=True)
 hypothesis.settings.register_profile("hunt", deadline=None, max_examples=300)
 hypothesis.settings.load_profile("taut")
+
+
+def pytest_collection_finish() -> None:
+    """Real workers come from zygotes that share their imports."""
+    if sys.platform == "linux" and "taut.testing.cluster" in sys.modules:
+        from forked_zygotes import ForkedEngine
+
+        sys.modules["taut.testing.cluster"].LocalCluster.engine = ForkedEngine
+
+
+def pytest_unconfigure() -> None:
+    if "forked_zygotes" in sys.modules:
+        sys.modules["forked_zygotes"].close()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import dataclasses
 import json
 import re
 from collections.abc import Iterator
@@ -13,6 +15,8 @@ import typer.main
 from typer.testing import CliRunner
 
 from taut.cli.main import app
+from taut.config import Settings
+from taut.plugins import TOPOLOGIES, TRANSPORTS
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [
@@ -73,6 +77,70 @@ def test_relative_links_lead_somewhere(page: Path) -> None:
         there = (page.parent / path).resolve() if path else page
         assert there.exists(), f"{page.name} links to {target}"
         assert not anchor or anchor in anchors(there), f"{page.name} links to {target}: no such heading"
+
+
+GLOSSARY = ROOT / "docs" / "glossary.md"
+_TERM = re.compile(r"^\| \*\*(?P<term>[^*]+)\*\* \| (?P<meaning>.+) \| \[(?P<name>[^\]]+)\]\((?P<target>[^)]+)\) \|$")
+OLD_WORDS = re.compile(  # words of before the glossary; the verb "to talk" and the column `talk` of tables stay
+    r"\b(seats?|couriers?|shea(f|ves)|rolls?|bequests?|heirs?|lookouts?|arenas?|latecomers?|scribes?|errands?|entrances?"
+    r"|lanes?|centres?|hollow|forsaken|(the|a|its|own) talks?)\b",
+    re.IGNORECASE,
+)
+
+
+def test_the_glossary_has_each_term_once_with_a_file_that_holds_it() -> None:
+    rows = [line for line in GLOSSARY.read_text(encoding="utf-8").splitlines() if line.startswith("| **")]
+    terms = [_TERM.match(row) for row in rows]
+    assert None not in terms, [row for row, term in zip(rows, terms, strict=True) if term is None]
+    names = [term["term"] for term in terms if term]
+    assert len(names) >= 45 and len(set(names)) == len(names)
+    for term in terms:
+        assert term is not None
+        path = GLOSSARY.parent / term["target"]
+        assert path.is_file() and path.name == term["name"], term["target"]
+        words = r"[ _-]?".join(word.removesuffix("eters") for word in term["term"].split())  # flat_params
+        assert re.search(words, path.name + path.read_text(encoding="utf-8"), re.IGNORECASE), f"{path}: {term['term']}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_pages_use_the_words_of_the_glossary(page: Path) -> None:
+    for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), 1):
+        found = OLD_WORDS.search(re.sub(r"\(\S+\)", "", line))  # where a link leads is not prose
+        assert not found, f"{page.name}:{number}: {found[0]!r} is an old word: see docs/glossary.md"
+
+
+def tracked() -> set[str]:
+    """Return the paths of all files of the repository, and of what they stand in, without the folders above it."""
+    folders = ("src", "tests", "bench", "docs", "examples", ".ci")
+    paths = [path.relative_to(ROOT) for folder in folders for path in (ROOT / folder).rglob("*.py")]
+    return {"/".join(path.parts[start:]) for path in paths for start in range(len(path.parts))}
+
+
+def test_files_that_pages_name_exist() -> None:
+    """`name.py` in a code span is a file of the repository; the path may leave out the folders above it."""
+    known, examples = tracked(), {"train.py"}
+    for page in PAGES:
+        text = _FENCE.sub("", page.read_text(encoding="utf-8"))
+        named = set(re.findall(r"(?<!\S)\(?`([a-z_0-9/.-]+\.py)`", text))  # NAME.py is any
+        assert named - examples <= known, f"{page.name} names files that are not there"
+
+
+def test_names_of_classes_and_their_parts_exist() -> None:
+    """`Name.attribute` in a code span is a class of taut with such an attribute."""
+    source = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "src").rglob("*.py"))
+    classes, words = set(re.findall(r"^ *class (\w+)", source, re.MULTILINE)), set(re.findall(r"\w+", source))
+    for page in PAGES:
+        text = _FENCE.sub("", page.read_text(encoding="utf-8"))
+        for name, attribute in re.findall(r"`([A-Z][a-z]\w+)\.(\w+)(?:\([^`]*\))?`", text):
+            assert name in classes and attribute in words, f"{page.name}: {name}.{attribute}"
+
+
+def test_packages_name_files_that_they_hold() -> None:
+    """`name.py` and `name/` in the docstring of a package are in that package (or below it)."""
+    for path in sorted((ROOT / "src").rglob("__init__.py")):
+        told = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+        for name in re.findall(r"(?<![\w/])[\w/]+(?:\.py\b|/(?=[ ,]))", told):
+            assert (path.parent / name).exists() or (ROOT / "docs" / name).exists(), f"{path} names {name}"
 
 
 def test_links_are_found() -> None:
@@ -167,6 +235,34 @@ def test_help_names_every_documented_command() -> None:
 
 def test_every_command_is_documented() -> None:
     assert set(typer.main.get_command(app).commands) == documented_commands()  # type: ignore[attr-defined]
+
+
+def test_every_topology_is_documented() -> None:
+    table = (ROOT / "docs" / "topologies.md").read_text(encoding="utf-8").partition("| written |")[2].partition("\n\n")[0]
+    assert set(TOPOLOGIES) <= set(re.findall(r"`([\w-]+)", table))
+
+
+def test_every_transport_is_documented() -> None:
+    table = (ROOT / "docs" / "communication.md").read_text(encoding="utf-8").partition("| `--transport` |")[2]
+    assert set(TRANSPORTS) <= set(re.findall(r"^\| `(\w+)`", table.partition("\n\n")[0], re.MULTILINE))
+
+
+def test_every_setting_is_documented() -> None:
+    table = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8").partition("## Settings")[2].partition("```")[0]
+    named = set(re.findall(r"^\| (\w+) \|", table, re.MULTILINE))
+    assert {one.name for one in dataclasses.fields(Settings)} - {"sources"} <= named
+
+
+FOLDERS = [path.parent for path in sorted((ROOT / "src" / "taut").glob("*/**/__init__.py"))]
+
+
+def test_the_map_names_every_folder() -> None:
+    """CONTRIBUTING.md, "Where is what": every package, and every family in it."""
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").partition("## Where is what")[2].partition("\n## ")[0]
+    rows = [line for line in text.splitlines() if line.startswith("| [")]
+    for folder in FOLDERS:
+        parts = folder.relative_to(ROOT / "src" / "taut").parts[:2]
+        assert any(f"[{parts[0]}/]" in row and all(f"`{part}/`" in row for part in parts[1:]) for row in rows), folder
 
 
 @pytest.mark.parametrize("page", [ROOT / "README.md", ROOT / "docs" / "cli.md"], ids=lambda page: page.name)

@@ -1,10 +1,10 @@
 """taut: one model, many loosely coupled machines.
 
-    join                    the worker side for PyTorch: see taut/worker
-    Worker, Topology, run   the framework-free level: fill in one iteration, wire workers by channels
-    codecs                  how an update is written down          errors   every exception
-    optim                   LARS, LAMB, warm-up                    comparison, simulator: many runs, virtual time
-    testing                 conformance suites and fakes           cli, engines, supervisor: `taut run` and friends
+    join                    the worker for PyTorch: see taut/worker
+    Worker, Topology, run   the framework-free level: fill in one iteration, connect workers by channels
+    codecs, optim, errors   how updates become bytes; LARS, LAMB, warm-up; every exception
+    testing                 conformance checks and fakes
+    comparison, simulator   many runs; runs in virtual time
 
 Names are loaded when they are first used, so that `import taut` and the command line start quickly.
 """

@@ -206,4 +206,4 @@ TRANSPORTS: Registry[Any] = Registry(
     {"zmq": "transport.zmq.factory:Zmq", "memory": "transport.memory:Memory"},
     bases=("transport.transport:TransportFactory",),
 )
-ENGINES: Registry[Any] = Registry("taut.engines", {"local": "engines.local:LocalEngine"})
+ENGINES: Registry[Any] = Registry("taut.engines", {"local": "engines.local:LocalEngine"}, bases=("engines.base:Engine",))

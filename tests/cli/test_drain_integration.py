@@ -14,6 +14,7 @@ from zmq.utils import z85
 
 from taut.cli.main import app
 from taut.core.messages import TensorSpec
+from taut.engines.local import LocalEngine
 from taut.errors import Misuse, Refused, SupervisorLost
 from taut.supervisor.control import DrainRun, order
 from taut.supervisor.service import Supervisor
@@ -60,6 +61,7 @@ def test_a_worker_leaves_tokens_come_and_go_and_the_run_is_drained(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(LocalCluster, "engine", LocalEngine)  # command lines are looked at
     folder = tmp_path / "taut-runs" / "otter"
     args = ["--gate", str(tmp_path / "gate")]
     with LocalCluster(JOB, 3, folder, args=args) as cluster:

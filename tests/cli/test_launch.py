@@ -14,7 +14,7 @@ from rich.console import Console
 from taut.cli.launch import conduct
 from taut.cli.output.display import Display
 from taut.cli.run_end import check_joined, report_failures
-from taut.engines.local import Exit
+from taut.engines.base import Exit
 from taut.supervisor.view import Outcome
 
 FAILED = Outcome("failed", 1, None, exact=False, digest="", model=None, error="Ctrl-C, before any worker was ready")

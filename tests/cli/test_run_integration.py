@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,6 +14,7 @@ from typing import Any
 
 import psutil
 import pytest
+from forked_zygotes import taut_command
 
 from taut.transport.keys import RunKeys
 
@@ -52,7 +52,7 @@ def environment(**more: str) -> dict[str, str]:
 
 
 def command(*arguments: object) -> list[str]:
-    return [sys.executable, "-m", "taut.cli.main", *map(str, arguments)]
+    return [*taut_command(), *map(str, arguments)]
 
 
 def taut(folder: Path, *arguments: object, **more: str) -> subprocess.CompletedProcess[str]:
@@ -164,13 +164,13 @@ def test_ctrl_c_drains_and_saves(tmp_path: Path, train: Path) -> None:
 
 
 STUCK = """
-    import signal, time
+    import os, signal
     import torch
     import taut
 
     model = torch.nn.Linear(2, 2)
     with taut.join(model, torch.optim.SGD(model.parameters(), lr=0.1)) as worker:
-        print("here", flush=True)
+        print("here", os.getppid(), os.getpid(), flush=True)
         while True: signal.pause()
 """
 
@@ -178,8 +178,8 @@ STUCK = """
 def test_a_second_ctrl_c_stops_at_once(tmp_path: Path) -> None:
     (tmp_path / "stuck.py").write_text(textwrap.dedent(STUCK))
     with started(tmp_path, "run", "-n", 1, "--verbose", "stuck.py") as process:
-        until(process, "[0] here")
-        workers = psutil.Process(process.pid).children(recursive=True)
+        zygote_and_worker = until(process, "[0] here").split()[2:]
+        workers = [psutil.Process(int(pid)) for pid in zygote_and_worker]
         process.send_signal(signal.SIGINT)
         until(process, "stopping: draining")
         process.send_signal(signal.SIGINT)

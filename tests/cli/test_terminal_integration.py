@@ -7,16 +7,15 @@ import os
 import re
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from forked_zygotes import taut_command
 
 from taut.testing.terminal import CTRL_C, Terminal
 
 TESTS = Path(__file__).parents[1]
 JOB, TINY = TESTS / "integration" / "job.py", TESTS / "simulator" / "tiny_job.py"
-COMMAND = [sys.executable, "-m", "taut.cli.main"]
 ENDLESS = ("--epochs", 10**6)
 
 # Several commands in one process, so that imports are paid for once; each with its exit code.
@@ -33,7 +32,7 @@ for words in json.loads(sys.argv[1]):
 
 
 def taut(folder: Path, *words: object, columns: int = 80, **variables: str) -> Terminal:
-    return Terminal([*COMMAND, *map(str, words)], columns=columns, cwd=folder, environment=variables)
+    return Terminal([*taut_command(), *map(str, words)], columns=columns, cwd=folder, environment=variables)
 
 
 def check_left_in_order(terminal: Terminal) -> None:
@@ -103,7 +102,7 @@ def parts(text: str) -> list[str]:
 @pytest.mark.parametrize("columns", [80, 140])
 def test_commands_that_read_show_whole_lines(trained: tuple[Path, Terminal], columns: int) -> None:
     words = json.dumps([words for words, _, _ in READING])
-    with Terminal([sys.executable, "-c", SEVERAL, words], columns=columns, rows=40, cwd=trained[0]) as terminal:
+    with Terminal([*taut_command(SEVERAL), words], columns=columns, rows=40, cwd=trained[0]) as terminal:
         assert terminal.exit_code() == 0, terminal.text
     assert not terminal.screen.cursor.hidden
     for (command, code, end), said in zip(READING, parts(terminal.text), strict=True):
@@ -116,7 +115,7 @@ def test_commands_that_read_show_whole_lines(trained: tuple[Path, Terminal], col
 def test_force_color_without_a_terminal_colours_and_redraws_nothing(trained: tuple[Path, Terminal]) -> None:
     variables = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "COLUMNS")}
     done = subprocess.run(
-        [sys.executable, "-c", SEVERAL, json.dumps([*(words for words, _, _ in READING), ["run", str(TINY)]])],
+        [*taut_command(SEVERAL), json.dumps([*(words for words, _, _ in READING), ["run", str(TINY)]])],
         cwd=trained[0],
         env={**variables, "FORCE_COLOR": "1"},
         capture_output=True,
@@ -262,7 +261,7 @@ TRIED = (
 @pytest.mark.parametrize("columns", [80, 140])
 def test_commands_that_try_things_out_show_whole_tables(tmp_path: Path, columns: int) -> None:
     words = json.dumps([words for words, _ in TRIED])
-    with Terminal([sys.executable, "-c", SEVERAL, words], columns=columns, cwd=tmp_path) as terminal:
+    with Terminal([*taut_command(SEVERAL), words], columns=columns, cwd=tmp_path) as terminal:
         assert terminal.exit_code() == 0, terminal.text
     check_left_in_order(terminal)
     for (_, end), said in zip(TRIED, parts(terminal.text), strict=True):

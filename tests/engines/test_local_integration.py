@@ -16,7 +16,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from taut.engines.local import Exit, LocalEngine
+from taut.engines.base import Exit
+from taut.engines.local import LocalEngine
 from taut.errors import StorageFailed
 
 PATIENCE_S = 60.0

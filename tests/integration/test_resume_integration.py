@@ -9,7 +9,6 @@ import signal
 import socket
 import sqlite3
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -17,6 +16,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from forked_zygotes import taut_command
 
 from taut.cli.main import main
 from taut.core.checkpoint_names import FOLDER, MANIFEST
@@ -47,7 +47,7 @@ def taut(tmp_path: Path) -> Iterator[Start]:
         def start(log: str, *words: str, folder: str = ".") -> subprocess.Popen[bytes]:
             out = stack.enter_context((tmp_path / log).open("wb"))
             process = subprocess.Popen(
-                [sys.executable, "-m", "taut.cli.main", *words],
+                [*taut_command(), *words],
                 cwd=tmp_path / folder,
                 stdout=out,
                 stderr=out,

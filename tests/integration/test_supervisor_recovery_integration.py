@@ -16,7 +16,10 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from forked_zygotes import ForkedEngine
 
+from taut.config import WorkerEnvironment
+from taut.engines.local import Exit
 from taut.supervisor.storage.previous_run import recall_former
 from taut.supervisor.storage.snapshot import SupervisorSnapshot
 from taut.supervisor.storage.store_reader import load_run
@@ -67,7 +70,7 @@ def processes() -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
 
 @pytest.mark.parametrize("way", ["same", "elsewhere", "standby"])
 def test_a_killed_supervisor_comes_back(
-    tmp_path: Path, processes: Callable[..., subprocess.Popen[bytes]], way: str
+    tmp_path: Path, processes: Callable[..., subprocess.Popen[bytes]], way: str, request: pytest.FixtureRequest
 ) -> None:
     log, gate = tmp_path / "first.log", tmp_path / "gate"
     first = processes(tmp_path, "first.log", "supervisor", "--workers", "2", "--name", "run", "--bind", "127.0.0.1")
@@ -76,8 +79,10 @@ def test_a_killed_supervisor_comes_back(
     trail = tmp_path / "trail"
     trail.mkdir()
     script = [str(JOB), "--gate", str(gate), "--trail", str(trail), "--samples", "6000"]  # pass by pass
-    join = ["worker", "--join", address, "--token-file", "taut-runs/run/token", *script]
-    workers = [processes(tmp_path, f"worker-{k}.log", *join) for k in range(2)]
+    run = WorkerEnvironment(address, token_file=str(tmp_path / "taut-runs/run/token")).variables()
+    workers = ForkedEngine(script[0], script[1:], 2, run, log_dir=tmp_path)
+    request.addfinalizer(workers.close)
+    workers.start()
     until(lambda: "start:" in log.read_text(), "the start")
     until(lambda: passes_ahead(tmp_path / "taut-runs" / "run") > 4, "what is set aside")
     if way == "standby":
@@ -95,7 +100,9 @@ def test_a_killed_supervisor_comes_back(
     until(lambda: any(e.kind == "recovered" for e in load_run(tmp_path / "taut-runs", "run").events), "the recovery")
     gate.touch()
     assert second.wait(PATIENCE_S) == 0, (tmp_path / "second.log").read_text()
-    assert [worker.wait(PATIENCE_S) for worker in workers] == [0, 0]
+    ended: list[Exit] = []
+    until(lambda: (ended.extend(workers.poll()), len(ended) == 2)[1], "the workers' end")
+    assert [each.code for each in ended] == [0, 0]
     said = (tmp_path / "second.log").read_text()
     outcome = json.loads(said[said.index("{") :])
     assert outcome["replicas_identical"]

@@ -15,9 +15,8 @@ from taut.supervisor.view import Outcome
 from taut.testing.fault_plan import FaultPlan
 from taut.testing.faults.random_plans import random_plan
 from taut.testing.soak.cases import PHASES, STRATEGIES, TURNS, Case, case_of, check_case, check_seed
-from taut.testing.soak.laws import broken_laws
+from taut.testing.soak.laws import Tally, broken_laws
 from taut.testing.soak.soak import main, told
-from taut.testing.soak.tally import Tally
 
 PLANS = 200
 AT_ONCE = 10

@@ -162,7 +162,11 @@ def test_a_million_tiny_messages_are_dropped_unread_and_counted(monkeypatch: pyt
         assert ends[1].send(0, [b"later"])
         while len(taken) < 103:
             taken += ends[0].receive(0.05)
-        assert {(one.sender, one.frames[0][:5]) for one in taken[100:]} == {(2, b"hello"), (1, bytes(5)), (1, b"later")}
+        assert {(one, frames[0][:5]) for one, frames in taken[100:]} == {
+            (2, b"hello"),
+            (1, bytes(5)),
+            (1, b"later"),
+        }
     finally:
         for end in ends:
             end.close()

@@ -15,7 +15,7 @@ from taut.errors import Misuse
 from taut.plugins import CODECS, STRATEGIES, TOPOLOGIES
 from taut.strategies.compatibility import Combination, combine
 from taut.strategies.info import ADVISED, Completeness, Variant
-from taut.strategies.registry import parse
+from taut.strategies.registry import parameters, parse
 
 __all__ = ["Candidate", "Completeness", "candidates", "independent"]
 STEPS = 200  # of a simulated run, and four rounds of those that exchange every 50
@@ -46,7 +46,7 @@ class Candidate:
     def every(self) -> int:
         """Return the steps from one exchange to the next."""
         choice = parse(self.strategy)
-        return int(choice.settings.get("every", getattr(choice.kind, "every", 1)))
+        return int(choice.settings.get("every", parameters(choice.name).get("every", 1)))
 
     @property
     def steps(self) -> int:

@@ -1,1 +1,4 @@
-"""The ``taut`` command, one file per subcommand. ``main`` turns errors into messages and exit codes."""
+"""The ``taut`` command. main.py registers the subcommands and turns errors into messages and exit codes.
+
+commands/ has one file for each subcommand, jobs/ the scripts that come with taut; the other files are shared by commands.
+"""

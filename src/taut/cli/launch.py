@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Self
 from taut.cli.logs import ALL, Logs, Wanted
 from taut.cli.output.display import Display
 from taut.cli.run_end import Ended
-from taut.engines.local import Exit, LocalEngine
+from taut.engines.base import Engine, Exit
 from taut.engines.script import MODULE, module_of
 from taut.errors import Misuse
 
@@ -52,7 +52,7 @@ class Interrupts:
             signal.signal(number, handler)
 
 
-def conduct(supervisor: Supervisor, engine: LocalEngine | None, display: Display, logs: Wanted = None) -> Ended:
+def conduct(supervisor: Supervisor, engine: Engine | None, display: Display, logs: Wanted = None) -> Ended:
     """Start the engine and show what goes on until the run has its outcome and the local workers are gone.
 
     The supervisor is started already; both are stopped at the end, whatever happens. ``logs``: whose output is shown.
@@ -94,7 +94,7 @@ def conduct(supervisor: Supervisor, engine: LocalEngine | None, display: Display
     return ended
 
 
-def _compiling_text(engine: LocalEngine | None) -> str:
+def _compiling_text(engine: Engine | None) -> str:
     """Return what is said while the engine compiles kernels; an empty text when it does not."""
     if engine is None or not engine.compiling:
         return ""
@@ -105,7 +105,7 @@ def _compiling_text(engine: LocalEngine | None) -> str:
 
 def _until_outcome(
     supervisor: Supervisor,
-    engine: LocalEngine | None,
+    engine: Engine | None,
     display: Display,
     interrupts: Interrupts,
     *,
@@ -137,7 +137,7 @@ def _until_outcome(
 
 
 def _until_gone(
-    engine: LocalEngine,
+    engine: Engine,
     display: Display,
     interrupts: Interrupts,
     *,

@@ -15,7 +15,7 @@ from taut.cli.output.console import print_json, results
 from taut.cli.output.display import Display, show_outcome
 from taut.cli.output.format import outcome_record
 from taut.early_sigint import INTERRUPTED
-from taut.engines.local import Exit, LocalEngine
+from taut.engines.base import Engine, Exit
 from taut.errors import Misuse, RunFailed
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class Ended:
         return self.outcome.exit_code
 
 
-def report_failures(ended: Ended, engine: LocalEngine, display: Display) -> None:
+def report_failures(ended: Ended, engine: Engine, display: Display) -> None:
     """Print the last lines of the scripts that failed, each once; not those that were shown as they came."""
     failed = [each for each in ended.exits if not each.clean]
     reasons = {each.index: each.reason for each in failed}

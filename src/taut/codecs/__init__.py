@@ -1,16 +1,14 @@
-"""How an update is written down. One file per codec; kernels in numba, torch and Triton; see docs/codecs.md.
+"""Codecs: how an update is written as bytes. docs/codecs.md explains them.
 
-    codec.py        the contract of a codec (Codec) and what a replica keeps (State)
-    tether.py, threshold.py, dense.py     codecs of their own
-    compressor.py   the contract of a compressor, from which ``feedback.py`` makes a codec: the residual lives there
-    fp16.py ... demo.py                   compressors, one file each; registry.py: all of them by name
-    payload.py      the wire format; validation.py: what is looked at before anything is applied; packing.py: merging
-    rice.py         words, entropy-coded; forms/: what compressors write
-    grid.py         weights on a grid, so that sums are exact; adaptive.py: steering a limit by density
-    kernels_*.py    the inner loops: numba, torch, Triton
-    sketch.py       distances between replicas, from 256 numbers each
+    codec.py, compressor.py   the contracts; error_feedback.py makes a codec of a compressor and keeps the residual
+    algorithms/               the codecs and compressors, one file each; registry.py knows them by name
+    wire/                     payloads: written, validated, merged, applied
+    math/                     arithmetic that several codecs share
+    kernels/                  the inner loops: numba, torch, Triton
+    exact_grid.py             weights on a grid, so that sums are exact
+    sketch.py                 distances between replicas, from 256 numbers each
 
-Importing this package imports NumPy only; numba or torch come when a state is started.
+Importing this package imports NumPy only. numba or torch is imported when a codec's state is made.
 """
 
 from taut.codecs.algorithms.bf16 import Bf16

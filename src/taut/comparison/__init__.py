@@ -1,8 +1,6 @@
-"""A fair comparison: a matrix of runs, real or simulated, repeated over seeds, and a report that says what they show.
+"""A fair comparison: a matrix of runs, real or simulated, repeated over seeds, and a report of their differences.
 
-runs/     which runs there are (listing, matrix), how one is made (job, real_run, simulated_run), what is kept of it
-          (record, history, target), and all of them one after the other, resumed where they were left (comparison)
-report/   tables, findings in words, charts, and the page
+runs/ makes the runs and keeps a record of each; report/ makes tables, charts, findings and the page.
 """
 
 from __future__ import annotations

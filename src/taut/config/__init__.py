@@ -1,6 +1,6 @@
 """Flags, environment and ``taut.toml`` become one frozen ``Settings``.
 
-Only this package and engines/ read os.environ. A value comes from the first of these that names it: a flag, an
+Only this package and taut.engines read os.environ. A value comes from the first of these that names it: a flag, an
 environment variable (``TAUT_`` and the setting's name in capitals), ``taut.toml`` (in the current folder, or the file
 given with ``--config``), the default. docs/cli.md lists the settings, with their tables in ``taut.toml``.
 """

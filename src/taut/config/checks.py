@@ -132,6 +132,14 @@ def link(given: object, blame: str) -> str:
     return given.strip()
 
 
+def engine(given: object, blame: str) -> str:
+    from taut.plugins import ENGINES
+
+    name = text(given, blame)
+    ENGINES.find(name)
+    return name
+
+
 def transport(given: object, blame: str) -> str:
     from taut.plugins import TRANSPORTS
 

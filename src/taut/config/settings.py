@@ -71,6 +71,7 @@ class Settings:
     preload: tuple[str, ...] = _setting(
         (), "run", checks.modules, "A module to import once for all workers; may be repeated."
     )
+    engine: str = _setting("local", "run", checks.engine, "What starts the workers; default: local.", metavar="NAME")
     checkpoint_every: str | None = _setting(
         None, "run", checks.interval, "Write a checkpoint every 5m, 90s, 200steps or 1epoch; default: none."
     )

@@ -1,1 +1,1 @@
-"""Records that everything else speaks: identities, messages, events, actions, the clock."""
+"""Records and functions that all packages use: messages, events, the clock, sample ranges, files."""

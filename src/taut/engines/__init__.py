@@ -1,1 +1,1 @@
-"""Who starts the worker processes, and where: ``local`` (this machine), by way of ``zygote``."""
+"""Engines start the worker processes: ``local`` on this machine, by way of ``zygote``; others come with packages."""

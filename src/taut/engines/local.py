@@ -11,10 +11,10 @@ import subprocess
 import sys
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, BinaryIO, ClassVar, NoReturn
 
+from taut.engines.base import Engine, Exit
 from taut.engines.script import command
 from taut.engines.zygote import Plan
 from taut.errors import StorageFailed
@@ -26,62 +26,33 @@ CLOSE_S = 10.0  # for the zygote to end after its workers were killed, which tak
 _ZYGOTE = "import sys; sys.path.pop(0); from taut.engines.zygote import main; main()"
 
 
-@dataclass(frozen=True)
-class Exit:
-    """A worker process ended. ``clean``: with exit code 0. ``code`` is negative for a signal."""
-
-    pid: int
-    reason: str
-    clean: bool
-    index: int
-    code: int
-
-
 def default_start() -> str:
-    """``zygote`` where processes may safely be forked, else ``spawn``."""
+    """Return ``zygote`` where processes may safely be forked, else ``spawn``."""
     return "zygote" if sys.platform == "linux" else "spawn"
 
 
-class LocalEngine:
-    """N processes of ``script`` here; worker K's output goes to ``log_dir/worker-K.log``.
+class LocalEngine(Engine):
+    """Workers on this machine. They end when this process does."""
 
-    ``environment`` is added to this process's own. Nothing is waited for: ``poll`` says what happened since
-    the last time. The workers end when this process does.
-    """
+    name: ClassVar[str] = "local"
 
-    def __init__(
-        self,
-        script: str | Path,
-        args: Sequence[str],
-        workers: int,
-        environment: Mapping[str, str],
-        *,
-        log_dir: str | Path,
-        threads: int = 1,
-        start: str | None = None,
-        preload: Sequence[str] = (),
-        kernels: Sequence[str] = (),
-    ) -> None:
-        self.logs = [Path(log_dir) / f"worker-{index}.log" for index in range(workers)]
+    def __init__(self, *args: Any, log_dir: str | Path, **settings: Any) -> None:
+        super().__init__(*args, log_dir=log_dir, **settings)
         self.own_log = Path(log_dir) / "zygote.log"
-        self.log_starts = [log.stat().st_size if log.exists() else 0 for log in self.logs]  # before: of a resumed run
-        self.pids: dict[int, int] = {}  # process id -> index, of those that run
-        self.started: dict[int, int] = {}  # the same, of all that were started
-        self._environment = {**os.environ, **_thread_limits(threads), **environment}
+        self._environment = {**os.environ, **_thread_limits(self.threads), **self.environment}
         self._plan = Plan(
-            script=str(script),
-            args=list(args),
+            script=self.script,
+            args=self.args,
             logs=[str(log) for log in self.logs],
-            threads=threads,
-            start=start or default_start(),
-            preload=tuple(preload),
-            kernels=tuple(kernels),
+            threads=self.threads,
+            start=self.start_by or default_start(),
+            preload=self.preload,
+            kernels=self.kernels,
         )
-        self.compiling: tuple[int, int] | None = None  # while kernels are compiled: how many are, and of how many
         self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         self._process: subprocess.Popen[str] | None = None
         self._reader: threading.Thread | None = None
-        self._expected = workers  # exits still to come
+        self._expected = len(self.logs)  # exits still to come
 
     def start(self) -> None:
         """Start the zygote; the workers follow as soon as it has imported what they share."""
@@ -90,15 +61,7 @@ class LocalEngine:
         except OSError as error:
             raise StorageFailed(f"{self.own_log} could not be written: {error.strerror}") from error
         with open(self.own_log, "ab") as own_log:
-            self._process = subprocess.Popen(
-                [sys.executable, "-c", _ZYGOTE],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=own_log,
-                env=self._environment,
-                text=True,
-                start_new_session=True,  # Ctrl-C reaches the launcher alone: it drains, then the workers end
-            )
+            self._process = self._launch(own_log)
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(self._plan.to_json() + "\n")
@@ -107,6 +70,17 @@ class LocalEngine:
             pass  # it failed at once; poll tells
         self._reader = threading.Thread(target=self._read, name="engine", daemon=True)
         self._reader.start()
+
+    def _launch(self, own_log: BinaryIO) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, "-c", _ZYGOTE],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=own_log,
+            env=self._environment,
+            text=True,
+            start_new_session=True,  # Ctrl-C reaches the launcher alone: it drains, then the workers end
+        )
 
     def _read(self) -> None:
         assert self._process is not None
@@ -117,7 +91,6 @@ class LocalEngine:
         self._lines.put(None)
 
     def poll(self, timeout_s: float = 0.0) -> list[Exit]:
-        """The workers that ended since the last call; waits up to ``timeout_s`` for something to happen."""
         exits: list[Exit] = []
         while True:
             try:
@@ -139,25 +112,22 @@ class LocalEngine:
         return [Exit(pid, describe_exit(code), code == 0, self.pids.pop(pid), code)]
 
     def _lost(self) -> list[Exit]:
-        """The zygote is gone: what it did not report ended with it."""
+        """Report the workers that ended with the zygote."""
         reason = f"its parent process failed, see {self.own_log}"
         lost = [Exit(pid, reason, False, index, 1) for pid, index in self.pids.items()]
         never_started = range(max(0, self._expected - len(lost)))
-        lost += [Exit(0, reason, False, len(self.logs) - 1 - place, 1) for place in never_started]
+        lost += [Exit(0, reason, False, len(self.logs) - 1 - number, 1) for number in never_started]
         self.pids, self._expected = {}, 0
         return lost
 
     @property
     def running(self) -> bool:
-        """True until the last worker's end was reported by ``poll``."""
         return self._expected > 0
 
     def terminate(self) -> None:
-        """Ask every worker to end (SIGTERM)."""
         self._command("terminate")
 
     def kill(self) -> None:
-        """End every worker now (SIGKILL)."""
         self._command("kill")
 
     def _command(self, word: str) -> None:
@@ -170,7 +140,6 @@ class LocalEngine:
             pass  # the zygote is gone, and its workers with it
 
     def close(self) -> None:
-        """End whatever still runs and let go of the pipes."""
         if self._process is None:
             return
         self.kill()
@@ -198,7 +167,7 @@ def become(script: str | Path, args: Sequence[str], environment: Mapping[str, st
 
 
 def describe_exit(code: int) -> str:
-    """An exit code in words.
+    """Return an exit code in words.
 
     >>> describe_exit(-9), describe_exit(0), describe_exit(3)
     ('killed by SIGKILL', 'finished', 'exit code 3')
@@ -214,6 +183,6 @@ def describe_exit(code: int) -> str:
 
 
 def _thread_limits(threads: int) -> dict[str, str]:
-    """Thread counts that libraries read when they are loaded. Those of torch are settled: see ``config.resolve``."""
+    """Return the variables by which libraries limit their threads. Those of torch are known: see ``config.resolve``."""
     torch = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS"), str(threads))
     return torch | ({} if "OPENBLAS_NUM_THREADS" in os.environ else {"OPENBLAS_NUM_THREADS": str(threads)})

@@ -1,8 +1,8 @@
 """Virtual time: the same strategies, codecs, topologies and membership, driven by a clock that jumps.
 
-scenario.py     what is simulated: machines, links, faults, seed; and how that is written
-network.py, speeds.py, faults.py, costs.py    the models it is made of
+scenario.py     everything that a simulation needs: machines, links, faults, seed
+models/         the models of network, speeds and costs
+script/         every worker really trains, with the runtime's own code
 timing/         sizes and durations alone, for thousands of workers
-numeric.py      every worker really trains, with the runtime's own code
-trace.py        what happened when, to the byte
+trace.py        every event with its time, the same to the byte when it is repeated
 """

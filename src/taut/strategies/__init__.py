@@ -1,7 +1,9 @@
-"""When may a worker go on, and how are updates merged? One file per strategy, all pure: events in, actions out.
+"""Strategies: when a worker may go on, and how updates are merged. Pure: events in, actions out.
 
-- streams (``broadcast.py`` and what is built on it): updates as the codec emits them reach everybody;
-- methods (``method.py``, over ``channels.py``): vectors are reduced, mixed or averaged, in rounds or pairwise.
+Streams send every update to every worker: broadcast/ directly, tree/ along a spanning tree. Methods (api.py) exchange
+vectors over the channels of delivery/: allreduce/ in every step, periodic/ now and then, gossip/ with neighbours,
+server/ with a parameter server or a center. election/ and probing/ serve the runtime and ``taut probe``.
+registry.py knows them all by name.
 """
 
 from __future__ import annotations

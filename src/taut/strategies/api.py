@@ -173,6 +173,11 @@ class Method(ABC):
     keeps_own: ClassVar[tuple[str, ...]] = ()
 
     @property
+    def backend(self) -> str | None:
+        """Return the name of the torch.distributed backend that exchanges in taut's place, where one does."""
+        return None
+
+    @property
     def summed_numbers(self) -> int:
         """Return how many numbers the method sums beside a vector, in an all-reduce; 0: it has no all-reduce."""
         return 0

@@ -215,5 +215,5 @@ def check_limited(strategy: str) -> None:
     taut.errors.Misuse: --link with sync:schedule=gloo: expected a schedule of taut's own; take --strategy sync
     """
     for choice in parse_schedule(strategy).choices:
-        if choice.is_method and getattr(choice.method(), "backend", None):
+        if choice.is_method and choice.method().backend:
             raise Misuse(f"--link with {choice}", "a schedule of taut's own", "take --strategy sync")

@@ -52,6 +52,7 @@ class StrategyInfo:
         one_model: the workers train one model together; False: each has its own.
         on_sparse: the strategy that stands in for it where workers have no channel to each other.
         short: settings with which it exchanges often enough for a run of a few steps.
+        floods: it sends after every step, whether its links carry that or not.
         coded_kind: the kind of message that carries a compressed vector, where the method compresses vectors.
     """
 
@@ -62,3 +63,4 @@ class StrategyInfo:
     on_sparse: str = ""
     short: str = ""
     coded_kind: str = ""
+    floods: bool = False

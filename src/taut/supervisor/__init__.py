@@ -1,7 +1,7 @@
-"""The supervisor: admits workers, deals data, notices deaths, keeps statistics, decides the finish. Never
-in the data path.
+"""The supervisor: admits workers, leases data, detects deaths, keeps statistics, ends the run. Updates never pass
+through it.
 
-cluster.py and the parts it puts together (hearing.py, course.py, roll.py, lending.py, ending.py and others) are pure:
-messages and times in, actions out. loop.py and service.py, journal.py, files.py and store.py are the shells that touch
-sockets, the clock and files. docs/supervisor.md lists them all.
+run/, data/ and faults/ and the schedule of checkpoints/ are pure: messages and times in, actions out (``Cluster``, in
+run/cluster.py, puts them together). loop.py, service.py and storage/ are the shells around them that touch sockets,
+the clock and files. docs/supervisor.md has the protocol.
 """

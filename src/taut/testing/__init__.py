@@ -1,16 +1,15 @@
-"""Public: what a user or a contributor needs to test codecs, transports, strategies and their own training.
+"""Public: checks and fakes for codecs, transports, strategies and your own training.
 
 check_codec       a codec obeys its laws                      checks/codec_check.py
-check_compressor  a compressor keeps what it states           checks/compressor_check.py
+check_compressor  a compressor keeps its stated bounds        checks/compressor_check.py
 fuzz_payloads     broken payloads are refused                 fuzz/codec_fuzz.py
 check_transport   a transport delivers as it must             checks/transport_check.py
-check_strategy    any strategy survives a random history      checks/conformance.py (streams: strategy_check.py,
-                                                              methods: method_check.py)
+check_strategy    any strategy survives a random history      checks/conformance.py
 MethodWorld       methods of many workers in one thread       worlds/method_world.py
 LocalCluster      a supervisor and real worker processes      cluster.py
-HostileWorker     a worker that is let in and sends rubbish   hostile.py
+HostileWorker     an admitted worker that sends rubbish       hostile.py
 FakeClock         time that moves when told                   clock.py
-FaultPlan         what is to go wrong in a test, and when     fault_plan.py
+FaultPlan         the faults of a test, and their times       fault_plan.py
 run_with_faults   a script under such a plan, in virtual time faults/faulty_run.py
 Terminal          a command in a terminal: its screen, keys   terminal.py
 """

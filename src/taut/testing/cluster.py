@@ -11,7 +11,8 @@ from types import TracebackType
 from typing import Self
 
 from taut.config import WorkerEnvironment
-from taut.engines.local import Exit, LocalEngine
+from taut.engines.base import Exit
+from taut.engines.local import LocalEngine
 from taut.supervisor.service import Supervisor
 from taut.supervisor.view import ClusterView, Outcome, WorkerRow
 
@@ -21,6 +22,8 @@ class LocalCluster:
 
     Waiting is for conditions, never for times; ``patience_s`` only bounds how long a broken test can hang.
     """
+
+    engine = LocalEngine
 
     def __init__(
         self,
@@ -61,7 +64,7 @@ class LocalCluster:
         logs = self.run_dir / f"engine-{len(self.engines)}"
         logs.mkdir(parents=True)
         variables = {**self.environment, **environment}
-        engine = LocalEngine(script or self.script, self.args, workers, variables, log_dir=logs)
+        engine = self.engine(script or self.script, self.args, workers, variables, log_dir=logs)
         engine.start()
         self.engines.append(engine)
         return engine

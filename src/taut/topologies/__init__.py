@@ -1,7 +1,7 @@
-"""Who is wired to whom.
+"""Topologies: which workers are neighbours.
 
-``parse("torus:3x4")`` gives a shape, ``shape.wire(members, round)`` the graph over whoever is there; ``check(shape,
-workers)`` says before the start what does not fit. ``Topology`` is the graph that a user builds by hand.
+``parse("torus:3x4")`` gives a shape; ``shape.wire(members, round)`` gives the graph over those members; ``check(shape,
+workers)`` refuses before the start a shape that does not fit. ``Topology`` is the graph that a user builds by hand.
 """
 
 from taut.topologies.graph import Graph

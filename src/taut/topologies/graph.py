@@ -78,56 +78,56 @@ class Graph:
         return {rank: sorted(others) for rank, others in found.items()}
 
     def neighbours(self, rank: int) -> list[int]:
-        """Those wired to ``rank``, in either direction, in rank order. Worked out once for all."""
+        """Return the members wired to ``rank``, in either direction, in rank order."""
         return list(self.neighbour_lists[self._member(rank)])
 
     def outward(self, rank: int) -> list[int]:
-        """Those whom ``rank`` sends to."""
+        """Return the members that ``rank`` sends to."""
         return list(self.outward_lists[self._member(rank)])
 
     def inward(self, rank: int) -> list[int]:
-        """Those who send to ``rank``."""
+        """Return the members that send to ``rank``."""
         return list(self.inward_lists[self._member(rank)])
 
     def degree(self, rank: int) -> int:
         return len(self.neighbour_lists[self._member(rank)])
 
     def messages(self) -> int:
-        """How many messages it takes that everybody hears everybody who is wired to them, once."""
+        """Return how many messages it takes until every member has heard each of its neighbours once."""
         return len(self.edges) * (1 if self.directed else 2)
 
     def is_connected(self) -> bool:
-        """From every member one comes to every other (along the edges' directions, where they have one)."""
+        """Return whether every member reaches every other, along the directions where edges have one."""
         from taut.topologies.paths import is_connected
 
         return is_connected(self)
 
     def check_connected(self) -> None:
-        """``Misuse`` for a graph that falls apart."""
+        """Raise ``Misuse`` for a graph that falls apart."""
         from taut.topologies.paths import check_connected
 
         check_connected(self)
 
     def diameter(self) -> int:
-        """The most steps that the shortest way between two members takes."""
+        """Return the length of the longest of all shortest paths between two members."""
         from taut.topologies.paths import diameter
 
         return diameter(self)
 
     def spanning_tree(self, root: int | None = None) -> Graph:
-        """The tree of shortest ways from ``root`` (by default the lowest rank), lower ranks first."""
+        """Return the tree of shortest paths from ``root`` (by default the lowest rank), lower ranks first."""
         from taut.topologies.paths import spanning_tree
 
         return spanning_tree(self, self.members[0] if root is None else self._member(root))
 
     def without(self, *ranks: int) -> Graph:
-        """The graph that is left when these have gone, mended so that it stays connected (see repair.py)."""
+        """Return the graph that is left when these ranks have gone, mended so that it stays connected (see repair.py)."""
         from taut.topologies.repair import without
 
         return without(self, {self._member(rank) for rank in ranks})
 
     def with_member(self, rank: int) -> Graph:
-        """The graph with one more: it takes a place in the middle of the busiest edge (see repair.py)."""
+        """Return the graph with one member more, in the middle of the busiest edge (see repair.py)."""
         from taut.topologies.repair import with_member
 
         if rank in self.neighbour_lists:
@@ -135,7 +135,7 @@ class Graph:
         return with_member(self, rank)
 
     def weights(self, kind: str | Mapping[int, Mapping[int, float]] | Any = "metropolis") -> Weights:
-        """Mixing weights: ``weights[i][j]`` is j's share in i's new vector (see mixing.py).
+        """Return mixing weights: ``weights[i][j]`` is j's share in i's new vector (see mixing.py).
 
         >>> Graph((0, 1, 2), {(0, 1), (1, 2)}).weights()[0]
         {0: 0.6666666666666667, 1: 0.3333333333333333}
@@ -145,19 +145,21 @@ class Graph:
         return weights(self, kind)
 
     def push_weights(self) -> Weights:
-        """Column-stochastic weights for push-sum: each splits itself evenly over itself and those it sends to."""
+        """Return column-stochastic weights for push-sum: each member splits its vector evenly over itself and those it
+        sends to."""
         from taut.topologies.mixing import push
 
         return push(self)
 
     def matrix(self, kind: str | Any = "metropolis") -> np.ndarray:
-        """The same as an array, rows and columns in the order of ``members``."""
+        """Return the weights as an array, rows and columns in the order of ``members``."""
         from taut.topologies.mixing import matrix
 
         return matrix(self.members, self.push_weights() if kind == "push" else self.weights(kind))
 
     def spectral_gap(self, kind: str | Any = "metropolis") -> float:
-        """1 - the second largest |eigenvalue| of the mixing matrix: the share of disagreement that a round removes.
+        """Return 1 - the second largest |eigenvalue| of the mixing matrix: the share of disagreement that a round
+        removes.
 
         Dense linear algebra: the time grows with the cube of the number of members (2,000: seconds).
         """

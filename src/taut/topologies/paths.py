@@ -9,7 +9,7 @@ from taut.topologies.graph import Graph
 
 
 def reached(lists: dict[int, list[int]], start: int) -> set[int]:
-    """Whom one comes to from ``start``, itself included."""
+    """Return all members that a path leads to from ``start``, itself included."""
     seen, waiting = {start}, [start]
     while waiting:
         for other in lists[waiting.pop()]:
@@ -20,7 +20,7 @@ def reached(lists: dict[int, list[int]], start: int) -> set[int]:
 
 
 def parts(graph: Graph) -> list[list[int]]:
-    """The parts a graph falls into when directions are ignored, each in rank order, by their lowest rank.
+    """Return the parts that a graph falls into when directions are ignored, each in rank order, by their lowest rank.
 
     >>> parts(Graph((0, 1, 2, 3), {(0, 2)}))
     [[0, 2], [1], [3]]
@@ -35,7 +35,8 @@ def parts(graph: Graph) -> list[list[int]]:
 
 
 def is_connected(graph: Graph) -> bool:
-    """Strongly, where it is directed: the first member reaches everybody, and everybody reaches the first."""
+    """Return whether every member reaches every other, along the directions where edges have one: the first member
+    reaches all, and all reach the first."""
     if not graph.members:
         return False
     first, everybody = graph.members[0], len(graph.members)
@@ -69,13 +70,13 @@ def check_connected(graph: Graph) -> None:
 
 
 def diameter(graph: Graph) -> int:
-    """The most steps between two members. All searches run at once, each a bit of a whole number.
+    """Return the most steps between two members. All searches run at once, each a bit of a whole number.
 
     >>> diameter(Graph((0, 1, 2, 3), {(0, 1), (1, 2), (2, 3)}))
     3
     """
     check_connected(graph)
-    heard = {rank: 1 << place for place, rank in enumerate(graph.members)}
+    heard = {rank: 1 << index for index, rank in enumerate(graph.members)}
     everybody, steps = (1 << len(graph.members)) - 1, 0
     unfinished = list(graph.members) if len(graph.members) > 1 else []
     while unfinished:
@@ -92,7 +93,8 @@ def diameter(graph: Graph) -> int:
 
 
 def spanning_tree(graph: Graph, root: int) -> Graph:
-    """Breadth first from ``root``, lower ranks first. Edges of a directed graph are taken both ways: a channel is.
+    """Return the tree of a breadth-first search from ``root``, lower ranks first. Edges of a directed graph are taken
+    both ways, as channels are.
 
     >>> square = Graph((0, 1, 2, 3), {(0, 1), (1, 2), (2, 3), (3, 0)})
     >>> sorted(spanning_tree(square, 1).edges)

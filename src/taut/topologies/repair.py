@@ -27,7 +27,7 @@ from taut.topologies.graph import Edge, Graph
 
 
 def ring_of(ranks: list[int], directed: bool = False) -> list[Edge]:
-    """Each wired to the next, the last to the first; two: one edge; one: none.
+    """Return edges from each rank to the next, and from the last to the first; for two ranks one edge, for one none.
 
     >>> ring_of([1, 4, 6]), ring_of([1, 4]), ring_of([1, 4], directed=True), ring_of([1])
     ([(1, 4), (4, 6), (6, 1)], [(1, 4)], [(1, 4), (4, 1)], [])
@@ -40,7 +40,7 @@ def ring_of(ranks: list[int], directed: bool = False) -> list[Edge]:
 
 
 def without(graph: Graph, gone: set[int]) -> Graph:
-    """Mended by the rule above.
+    """Return the graph without the members ``gone``, mended by the rule above.
 
     >>> star = Graph((0, 1, 2, 3), {(0, 1), (0, 2), (0, 3)})
     >>> sorted(without(star, {0}).edges)
@@ -63,7 +63,7 @@ def without(graph: Graph, gone: set[int]) -> Graph:
 
 
 def with_member(graph: Graph, rank: int) -> Graph:
-    """A newcomer in the middle of the busiest edge.
+    """Return the graph with a newcomer in the middle of the busiest edge.
 
     >>> sorted(with_member(Graph((0, 1, 2), {(0, 1), (1, 2), (0, 2)}), 7).edges)
     [(0, 2), (0, 7), (1, 2), (1, 7)]

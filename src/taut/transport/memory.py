@@ -172,7 +172,8 @@ class MemoryTransport(Transport):
 
     def admit(self, member: Member) -> None:
         with self._arrived:
-            number = int(member.address.rpartition("/")[2])
+            written = member.address.removeprefix("memory://")
+            number = int(written) if written.isdecimal() else member.rank
             self._ranks[number], self._numbers[member.rank] = member.rank, number
 
     def forget(self, rank: int) -> None:

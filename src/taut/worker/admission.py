@@ -18,7 +18,7 @@ from taut.codecs.kernels.cpu.compilation import compile_missing
 from taut.core.messages import PROTOCOL_VERSION, Hello, Ready, Statistics, Welcome
 from taut.worker.checkpoints.resume import Resumption
 from taut.worker.comm.comm_thread import CommThread
-from taut.worker.comm.phase_protocol import PhaseProtocol, Protocol
+from taut.worker.comm.phase_protocols import PhaseProtocol, Protocol
 from taut.worker.connection import Connector
 from taut.worker.model.flat_params import FlatParams
 from taut.worker.model.snapshot import unpack

@@ -28,11 +28,12 @@ from taut.strategies.phases import Phase, parse_schedule
 from taut.strategies.registry import Choice, on_topology
 from taut.topologies.registry import parse as parse_topology
 from taut.worker.comm.comm_thread import CommThread
-from taut.worker.comm.phase_protocol import Protocol
+from taut.worker.comm.phase_protocols import Protocol
 from taut.worker.exchange.base import Exchange
 from taut.worker.exchange.gradients import gradient_rounds
 from taut.worker.exchange.rounds import RoundExchange
 from taut.worker.exchange.stream import StreamExchange
+from taut.worker.exchange.stream_driver import stream_limits
 from taut.worker.finish import Averaged, Settler
 from taut.worker.model.flat_params import FlatParams
 from taut.worker.model.model_checks import check_shareable
@@ -102,13 +103,11 @@ class Phases:
         choice, dense_nbytes = self.choice_of(number), 4 * self.arena.size
         if choice.is_method:
             return Channels(window_nbytes=max(8 << 20, dense_nbytes // 8), limit_nbytes=4 * dense_nbytes + (1 << 20))
-        budget_nbytes = max(16 << 20, dense_nbytes // 8)
-        window_nbytes = max(1 << 20, dense_nbytes // 16)  # several updates, whatever the model's size
-        together = partial(merge, size=self.arena.size)
-        keep_nbytes = 2 * budget_nbytes + 2 * dense_nbytes + (64 << 20)  # what honest origins merge stays far below
-        limits = {"budget_nbytes": budget_nbytes, "window_nbytes": window_nbytes, "keep_nbytes": keep_nbytes}
+        limits = stream_limits(dense_nbytes)
+        keep_nbytes = 2 * limits["budget_nbytes"] + 2 * dense_nbytes + (64 << 20)  # honest origins merge far less
         exact = self._codec(number).exact  # else equal updates, too, leave replicas that differ
-        return choice.stream(together, check=partial(self._check, number), compares=exact, **limits)
+        given = {"check": partial(self._check, number), "compares": exact, "keep_nbytes": keep_nbytes}
+        return choice.stream(partial(merge, size=self.arena.size), **given, **limits)
 
     def _check(self, number: int, payload: bytes) -> object:
         """Look at an update of phase ``number`` before it is kept (``Replica.check``). Of another phase than the present

@@ -7,7 +7,7 @@ import pytest
 from taut.core.messages import SUPERVISOR
 from taut.testing import FaultPlan, run_with_faults
 from taut.testing.soak.cases import JOB
-from taut.testing.soak.tally import TALLY
+from taut.testing.soak.laws import TALLY
 
 SAMPLES, EPOCHS, WORKERS, STEP_S = 160, 4, 4, 0.5  # batches of 4: 20 s of training
 

@@ -43,7 +43,7 @@ def cut(world: MethodWorld, away: int, events: int) -> int:
 
 
 def windows_of(world: MethodWorld) -> list:
-    return [w for actor in world.actors.values() for w in actor.method_state.windows._to.values()]
+    return [w for actor in world.actors.values() for w in actor.method_state.flow._to.values()]
 
 
 @given(seed=st.integers(0, 2**31), away=st.integers(0, 3), events=st.integers(100, 400))
@@ -64,7 +64,7 @@ def test_what_is_kept_for_a_silent_one_does_not_grow_with_its_silence(mix: int) 
     world = MethodWorld(Gossip(mix=mix), [np.zeros(SIZE, np.float32)] * WORKERS, topology="ring", seed=3, step=add_own)
     first, later = cut(world, 2, 200), cut(world, 2, 1200)
     assert later <= MOST_UNSEEN * 4 * SIZE and later <= 1.5 * first
-    assert sum(actor.method_state.windows.merged for actor in world.actors.values()) > 300
+    assert sum(actor.method_state.flow.merged for actor in world.actors.values()) > 300
     world.run(2)
     world.finish()
 
@@ -101,10 +101,10 @@ def test_updates_add_up_and_the_newest_weights_replace_older_ones(history: list[
 
 
 def test_nobody_has_seen_what_was_not_sent() -> None:
-    windows = FlowControl(b"".join, 4)
-    windows.update(1, b"u")
+    flow = FlowControl(b"".join, 4)
+    flow.update(1, b"u")
     with pytest.raises(MalformedMessage, match="seen 2 messages, of 1"):
-        windows.seen(1, 2)
+        flow.seen(1, 2)
     assert SEEN_EVERY <= MOST_UNSEEN
 
 

@@ -195,7 +195,7 @@ def test_a_worker_with_more_views_than_it_can_tell_does_not_vote() -> None:
     assembly = Election(0)
     for version in range(1, MOST_VIEWS + 3):
         assembly.placed(View(0, version, [0, 1, 2, version + 10]))
-    assert len(assembly.word().views) == MOST_VIEWS
+    assert len(assembly.presence().views) == MOST_VIEWS
     asked = Presence(1, 1, [0, 1], [assembly.view])
     assembly.tick(0.0, True, True, [500] * 8)
     assert not assembly.heard(1, asked, 0.0).tells

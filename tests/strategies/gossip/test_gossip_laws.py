@@ -15,7 +15,7 @@ from taut.strategies.gossip.adpsgd import ADPSGD
 from taut.strategies.gossip.choco import Choco
 from taut.strategies.gossip.dpsgd import DPSGD
 from taut.strategies.gossip.gossip import Gossip
-from taut.strategies.gossip.gossipgrad import GossipGraD, dealt, partners
+from taut.strategies.gossip.gossipgrad import GossipGraD, partners, shuffled
 from taut.strategies.gossip.relaysgd import RelaySGD
 from taut.strategies.gossip.sgp import SGP, PushSum, limit_weights
 from taut.testing.worlds.codec_actor import with_codec
@@ -228,7 +228,7 @@ def test_gossipgrad_sends_one_message_a_step_and_deals_places_anew() -> None:
         to = [partners(members, round, rank, 0)[0] for rank in members]
         assert sorted(to) == list(members)
         assert all(partners(members, round, other, 0)[1] == rank for rank, other in enumerate(to))
-    assert dealt(members, 1, 0) != dealt(members, 2, 0)
+    assert shuffled(members, 1, 0) != shuffled(members, 2, 0)
 
 
 def test_gossipgrad_gives_the_exact_mean_after_log_rounds() -> None:

@@ -186,14 +186,14 @@ def test_easgd_conserves_the_sum(seed: int, workers: int, every: int, shards: in
     for _ in range(4):
         world.run(every)  # they all come to their exchange, and none is under way afterwards
         states = [actor.method_state for actor in world.actors.values()]
-        centre = np.zeros(7)
+        center = np.zeros(7)
         for state in states:
-            for shard in state.centre.held():
-                centre[state.centre.part(shard)] = state.centre.view[state.centre.part(shard)]
-        np.testing.assert_allclose(centre + np.sum(world.vectors(), axis=0), total + made, atol=1e-4)
+            for shard in state.center.held():
+                center[state.center.part(shard)] = state.center.view[state.center.part(shard)]
+        np.testing.assert_allclose(center + np.sum(world.vectors(), axis=0), total + made, atol=1e-4)
     world.finish()
     assert_equal_bits(world)
-    np.testing.assert_allclose(world.actors[0].x, centre, rtol=1e-6)  # the centre is the model
+    np.testing.assert_allclose(world.actors[0].x, center, rtol=1e-6)  # the centre is the model
 
 
 def test_easgd_waits_for_nobody() -> None:
@@ -209,7 +209,7 @@ def test_easgd_waits_for_nobody() -> None:
 def test_the_centre_outlives_its_holders() -> None:
     problem = LeastSquares(4)
     world = trained(EASGD(every=2), problem, 150)
-    before = problem.error(world.actors[3].method_state.centre.view)
+    before = problem.error(world.actors[3].method_state.center.view)
     world.kill(0)
     world.kill(1)
     world.finish()
@@ -254,20 +254,20 @@ def test_eamsgd_shapes_the_gradient_as_nesterov_does() -> None:
 )
 def test_a_centre_refuses_what_makes_no_sense(note: Note, payload: bytes) -> None:
     world = MethodWorld(EASGD(shards=5), starts(2))
-    before = world.actors[0].method_state.centre.view.copy()
+    before = world.actors[0].method_state.center.view.copy()
     with pytest.raises(MalformedMessage):
         world.tell(0, Heard(1, note, payload))
-    assert np.array_equal(before, world.actors[0].method_state.centre.view)
+    assert np.array_equal(before, world.actors[0].method_state.center.view)
 
 
 def test_shards_cover_the_vector() -> None:
     for length in (0, 1, 5, 16, 17, 100):
         for shards in (1, 7, 16):
             vector = np.zeros(length, np.float32)
-            centre = Center(None, MemberPlace(0, (0,), parse_topology("complete")), None, vector, shards)  # type: ignore[arg-type]
-            for shard in range(centre.shards):
-                assert len(vector[centre.part(shard)])
-                vector[centre.part(shard)] += 1
+            center = Center(None, MemberPlace(0, (0,), parse_topology("complete")), None, vector, shards)  # type: ignore[arg-type]
+            for shard in range(center.shards):
+                assert len(vector[center.part(shard)])
+                vector[center.part(shard)] += 1
             assert (vector == 1).all()
 
 
@@ -344,15 +344,15 @@ def test_delayed_nesterov_moves_once_for_all_workers_pushes() -> None:
         world.run(1)
         theta.grad = torch.full((5,), 0.25)
         outer.step()
-        centre = np.zeros(5, np.float32)
+        center = np.zeros(5, np.float32)
         for actor in world.actors.values():
-            one = actor.method_state.centre
+            one = actor.method_state.center
             for shard in one.held():
-                centre[one.part(shard)] = one.view[one.part(shard)]
-        np.testing.assert_allclose(centre, theta.detach().numpy(), rtol=1e-5)
+                center[one.part(shard)] = one.view[one.part(shard)]
+        np.testing.assert_allclose(center, theta.detach().numpy(), rtol=1e-5)
     world.finish()
     assert_equal_bits(world)
-    np.testing.assert_allclose(world.actors[1].x, centre, rtol=1e-6)
+    np.testing.assert_allclose(world.actors[1].x, center, rtol=1e-6)
 
 
 # -------------------------------------------------------------------------------------------------------- dynamic

@@ -103,18 +103,18 @@ def test_easgd_conserves_the_sum_whoever_was_held_up(seed: int, workers: int, ev
     world = Watched(EASGD(every=every), starts(workers, 7), seed=seed, step=step, lossy=lossy, hold_ups=0.2)
     world.run(12, freely=True)
     world.hold_ups, world.step = 0.0, lambda actor: 1
-    centres = {rank: actor.method_state.centre for rank, actor in world.actors.items()}
-    while any(centre.asking for centre in centres.values()):
-        for rank, centre in centres.items():
-            if centre.asking:
+    centers = {rank: actor.method_state.center for rank, actor in world.actors.items()}
+    while any(center.asking for center in centers.values()):
+        for rank, center in centers.items():
+            if center.asking:
                 world.take_step(rank)
         world._quiet()
     held = np.zeros(7)
-    for centre in centres.values():
-        for shard in centre.held():
-            held[centre.part(shard)] = centre.view[centre.part(shard)]
+    for center in centers.values():
+        for shard in center.held():
+            held[center.part(shard)] = center.view[center.part(shard)]
     np.testing.assert_allclose(held + np.sum(world.vectors(), axis=0), (workers + 1) * np.arange(7.0) + made, atol=1e-4)
-    assert not any(centre.drift.under_way for centre in centres.values())
+    assert not any(center.drift.under_way for center in centers.values())
 
 
 def test_a_centre_whose_holder_dies_is_asked_again_with_what_was_given() -> None:
@@ -140,7 +140,7 @@ def test_a_centre_whose_holder_dies_is_asked_again_with_what_was_given() -> None
     state = world.actors[0].method_state
     world.take_step(0)
     # 2 steps, then half of the way back to 0; 11 steps, then half of the way to the centre, which is at 1 since.
-    assert state.exchanges == 2 and world.actors[0].x.tolist() == [6.5, 6.5] and state.centre.view.tolist() == [6.5, 6.5]
+    assert state.exchanges == 2 and world.actors[0].x.tolist() == [6.5, 6.5] and state.center.view.tolist() == [6.5, 6.5]
 
 
 @settings(max_examples=15, deadline=None)

@@ -41,13 +41,13 @@ class Parting(LeavingWorld):
             self.method.on(actor.method_state, Stepped(1), self.now)
 
     def come_back(self, rank: int, gone: set[int]) -> int:
-        former = self.away.pop(rank)
+        previous = self.away.pop(rank)
         donor = min(self.actors)
         self.take_step(donor)  # a donor includes what has come before it copies its state
         back = self.join()
         self.account.watch(self.actors[back])
         self.estates[back] = ResidualHandoff(lambda part: None)
-        unsent = self.method.unsent(former.method_state, gone)
+        unsent = self.method.unsent(previous.method_state, gone)
         self._carry_out(back, self.method.welcomed(self.actors[back].method_state, unsent))
         return back
 
@@ -128,9 +128,9 @@ def test_where_nobody_can_tell_it_is_published_at_the_end():
     world.come_back(2, {1, 2})
     world.rest()
     state = world.actors[3].method_state
-    assert len(state.doubts.open) == 1 and not state.doubts.open[0].awaited
+    assert len(state.unacknowledged.open) == 1 and not state.unacknowledged.open[0].awaited
     finish(world)
-    assert not state.doubts.open
+    assert not state.unacknowledged.open
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -13,8 +13,8 @@ from taut.codecs import parse
 from taut.core.events import Include
 from taut.core.messages import StateChunk, StateRequest
 from taut.errors import MalformedMessage
-from taut.worker.comm import state_chunks
-from taut.worker.comm.state_chunks import Donation, Fetch
+from taut.worker.comm import state_transfer
+from taut.worker.comm.state_transfer import Donation, Fetch
 from taut.worker.model.flat_params import FlatParams
 from taut.worker.model.replica import Replica
 from taut.worker.model.snapshot import Snapshot, pack, unpack
@@ -67,7 +67,7 @@ def test_the_joiner_gets_the_snapshot_whole(seed: int, size: int, loss: float) -
     inbox: list[StateRequest] = []
     answers: list[tuple[StateChunk, bytes]] = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(state_chunks, "CHUNK_NBYTES", 8)
+        patch.setattr(state_transfer, "CHUNK_NBYTES", 8)
         for _ in range(10_000):
             now += 0.5
             request = fetch.due(now)

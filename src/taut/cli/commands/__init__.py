@@ -1,1 +1,1 @@
-"""One file per subcommand."""
+"""The subcommands of ``taut``, one file each."""

@@ -145,7 +145,7 @@ def continued(given: Settings, manifest: Manifest) -> Settings:
     launch = manifest.launch
     if given.sources["threads"] != "flag":
         values["threads"] = launch.threads
-    fitted = replace(given, **values, preload=tuple(launch.preload), sources=sources).fitted()
+    fitted = replace(given, **values, preload=tuple(launch.preload), engine=launch.engine, sources=sources).fitted()
     chosen = {key: kept[key] for key in ("topology", "codec", "finish") if kept.get(key) is not None}
     return replace(fitted, **chosen)
 

@@ -16,9 +16,10 @@ from taut.cli.output.display import Display
 from taut.cli.run_end import Ended, check_joined, report_end, report_failures
 from taut.cli.run_folder import new_supervisor
 from taut.config import Settings, WorkerEnvironment, other_launcher
-from taut.engines.local import STARTS, LocalEngine
+from taut.engines.local import STARTS
 from taut.engines.script import module_of
 from taut.errors import Misuse
+from taut.plugins import ENGINES
 from taut.specs import did_you_mean
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 
 @with_flags(
-    "workers strategy topology codec finish seed threads preload start checkpoint_every keep_checkpoints "
+    "workers strategy topology codec finish seed threads preload start engine checkpoint_every keep_checkpoints "
     "bind port advertise transport link dashboard name runs_dir config log"
 )
 def run(
@@ -83,7 +84,7 @@ def launch_of(settings: Settings, script: Path, args: list[str], start: str | No
 
     where = str(Path.cwd())
     named = str(script if module_of(script) else script.absolute())
-    return Launch(named, list(args), where, start, settings.threads, list(settings.preload))
+    return Launch(named, list(args), where, start, settings.threads, list(settings.preload), settings.engine)
 
 
 def check_start(start: str | None) -> None:
@@ -122,7 +123,7 @@ class LocalRun:
             bind=settings.bind,
             advertise=settings.advertise,
         )
-        self.engine = LocalEngine(
+        self.engine = ENGINES.find(settings.engine)(
             script,
             [*args, *([folder_flag, str(self.folder)] if folder_flag else [])],
             settings.workers,

@@ -71,14 +71,14 @@ def _described(name: str) -> dict[str, Any]:
         "codecs": codecs_of(kind),
         "topologies": list(kind.topologies) if method else [],
         "returns": kind.returns if not method or kind.admits_late else "no",
-        "paper": getattr(kind, "paper", ""),
+        "paper": kind.paper,
         "parameters": parameters(name),
     }
 
 
 def _waits(kind: Any, method: bool) -> str:
     if not method:
-        return "bounded" if getattr(kind, "bounded", False) else "never"
+        return "bounded" if kind.bounded else "never"
     if not kind.lockstep:
         return "for an answer; trains on" if kind.drifts else "never"
     return "in rounds; trains on" if kind.drifts else "in rounds"

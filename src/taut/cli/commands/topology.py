@@ -16,6 +16,7 @@ from taut.cli.options import Json, output_flag
 from taut.cli.output.console import notes, print_json, results
 from taut.config import read_graph
 from taut.errors import Misuse, StorageFailed
+from taut.plugins import TOPOLOGIES
 from taut.quantities import size
 from taut.topologies import Graph, Shape, check, parse, spec
 from taut.topologies.shapes.edge_list import resolve
@@ -25,7 +26,7 @@ MOST_MEASURED = 1_000  # workers: the diameter and the spectral gap of more take
 MOST_ROWS = 32
 MOST_DRAWN, MOST_LINES = 300, 3_000  # workers and edges in a picture that one can still see something in
 MOST_ROUNDS, SHOWN_ROUNDS = 1_000, 16
-NAMES = "complete, ring, torus:3x4, star, line, tree, hypercube, exponential, one-peer, random, matcha, file:PATH."
+NAMES = f"{', '.join(TOPOLOGIES.own)}, as in torus:3x4; or file:PATH."
 
 
 def topology(

@@ -1,1 +1,1 @@
-"""Scripts that come with taut; in a folder of their own, as a script's folder comes first in its imports."""
+"""Scripts that come with taut. They have a folder of their own because a script's folder comes first in its imports."""

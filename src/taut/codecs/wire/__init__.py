@@ -1,1 +1,1 @@
-"""Payloads: how they are written, validated, merged and applied."""
+"""Payloads: how they are written, validated, merged and applied. layouts/ has the bodies that compressors write."""

@@ -1,1 +1,1 @@
-"""The report on a comparison."""
+"""The report of a comparison: tables, charts, findings, one page."""

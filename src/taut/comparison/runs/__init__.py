@@ -1,1 +1,1 @@
-"""The runs of a comparison."""
+"""The runs of a comparison: the matrix, each run and its record; an interrupted command resumes here."""

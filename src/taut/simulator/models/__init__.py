@@ -1,1 +1,1 @@
-"""Models of machines: network, links, speeds, costs."""
+"""Models of machines: network, links, speeds, costs, and the random numbers and arithmetic that they use."""

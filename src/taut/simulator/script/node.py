@@ -14,7 +14,7 @@ from taut.transport.framing import PEER_QUEUE, nbytes
 from taut.transport.transport import Transport
 from taut.worker.comm.comm_thread import CommThread
 from taut.worker.comm.dispatcher import TICK_S
-from taut.worker.comm.phase_protocol import PhaseProtocol
+from taut.worker.comm.phase_protocols import PhaseProtocol
 
 if TYPE_CHECKING:
     from taut.simulator.models.network import Network

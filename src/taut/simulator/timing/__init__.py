@@ -1,9 +1,5 @@
-"""Sizes and durations alone: for thousands of workers, and for questions that are about time.
+"""Sizes and durations alone: for thousands of workers, and for questions about time.
 
-simulation.py                                one scenario, from the words to the figures
-world.py, worker.py, faults.py               many workers, event by event
-streams.py, methods.py                       what a worker does around a strategy, with durations
-collective.py, rounds.py                     all-reduces, for all places at once
-coder.py, sizes.py, noise.py                 stand-ins for payloads, vectors and training
-accounts.py, history.py                      where the time went, and how far the run was
+simulation.py runs one scenario; world.py and worker.py advance many workers event by event, on stand-ins for payloads,
+vectors and training; allreduce_kernel.py executes an all-reduce for all positions at once.
 """

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from taut.core.messages import SUPERVISOR
 from taut.errors import Misuse
-from taut.simulator.faults import Churn, Fail, Fault, Join, Pause, kind_of
+from taut.simulator.faults import Churn, Fail, Fault, Join, Leave, Pause, kind_of
 from taut.simulator.timing.accounts import COMPUTE, WAIT
 from taut.simulator.timing.worker import SECOND_NS
 
 if TYPE_CHECKING:
-    from taut.simulator.timing.world import TimingWorld
+    from taut.simulator.timing.worker import Worker
+    from taut.simulator.timing.world import Handler, TimingWorld
+
+DONE_NBYTES = 64  # what a worker and the supervisor say to each other at the end
 
 
 class TimingFaults:
@@ -29,16 +33,18 @@ class TimingFaults:
 
     def _plan(self, fault: Fault) -> None:
         world = self._world
-        if not isinstance(fault, Churn) or fault.at_step is not None:
-            what = f"{kind_of(fault)}{'' if not isinstance(fault, Churn) else ' at a step'} where only time is simulated"
-            raise Misuse(what, "fail, pause or join, at a time", "simulate numerically, without --timing-only")
+        if not isinstance(fault, Churn | Leave) or fault.at_step is not None:
+            at_step = " at a step" if isinstance(fault, Churn | Leave) else ""
+            what = f"{kind_of(fault)}{at_step} where only time is simulated"
+            raise Misuse(what, "fail, pause, join or leave, at a time", "simulate numerically, without --timing-only")
         at_ns = round(fault.at_s * SECOND_NS)
-        if isinstance(fault, Fail | Pause):
+        if isinstance(fault, Fail | Pause | Leave):
             if not 0 <= fault.rank < world.scenario.workers:
                 raise Misuse(
                     f"{type(fault).__name__.lower()} of worker {fault.rank}", f"0 to {world.scenario.workers - 1}"
                 )
-            world.at(at_ns, self._fail if isinstance(fault, Fail) else self._pause, None, fault)
+            handlers: dict[type[Fault], Handler] = {Fail: self._fail, Pause: self._pause, Leave: self._leave}
+            world.at(at_ns, handlers[type(fault)], None, fault)
             return
         if not world.setting.chosen.admits_late:
             strategy = world.setting.chosen.strategy.name
@@ -76,6 +82,24 @@ class TimingFaults:
             world.changed(now_ns, rank)
             world.look_whether_all_ended(now_ns)
             world.look_whether_all_finished(now_ns)
+
+    def _leave(self, now_ns: int, _: None, fault: Leave) -> None:
+        worker = self._world.workers[fault.rank]
+        if worker.alive and not worker.ended:
+            self._happened.add(id(fault))
+            worker.leaving = True
+            self._note(worker.rank, "is asked to leave", now_ns)
+            self._world.at(now_ns, self._world.happened, worker)
+
+    def left(self, worker: Worker) -> None:
+        """Let a worker go that has handed everything over; the others are told by the supervisor."""
+        world, now_ns = self._world, worker.busy_ns
+        worker.alive = False
+        world.gone[worker.rank] = "left"
+        self._note(worker.rank, "leaves", now_ns)
+        told_ns = world.network.arrival(worker.rank, SUPERVISOR, DONE_NBYTES, now_ns)
+        rank = next((rank for rank in world.members if rank != worker.rank), worker.rank)
+        world.at(world.network.arrival(SUPERVISOR, rank, DONE_NBYTES, told_ns), self._noticed, None, worker.rank)
 
     def _pause(self, now_ns: int, _: None, fault: Pause) -> None:
         worker = self._world.workers[fault.rank]

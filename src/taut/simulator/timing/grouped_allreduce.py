@@ -59,10 +59,15 @@ class Gathered(RoundMachine):
         return self._completed
 
     def _begin(self, mine: Contribution) -> list[Tell]:
+        self._values = mine.values
         weighted = np.empty(self.length + len(mine.numbers), np.float32)
         np.multiply(mine.values, np.float32(mine.weight), out=weighted[: self.length])
         weighted[self.length :] = mine.numbers
         return [Tell(TOGETHER, Note("begin", self._completed + 1, self.lane), weighted.tobytes())]
+
+    def let_go(self) -> Vector:
+        """Return a copy of the values, for a worker that trains on while its round is held up."""
+        return self._values.copy()
 
     def hears(self, note: Note) -> bool:
         return note.kind == SUM and note.part == self.lane

@@ -1,9 +1,9 @@
-"""Streams in virtual time: what ``worker/exchange/stream.py`` does around a ``Broadcast``, with durations for computing
-and messages. The strategy is the very object that a real run drives; payloads are as long as the codec's on average."""
+"""Streams in virtual time: the turns of ``worker/exchange/stream_driver.py``, with durations for computing and messages.
+Strategy and turns are those of a real run; payloads are as long as the codec's on average."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from taut.core.events import (
@@ -25,42 +25,126 @@ from taut.core.messages import Updates
 from taut.simulator.timing.accounts import ENCODE, MERGE, SEND, WAIT
 from taut.simulator.timing.stand_ins import FRAME_NBYTES
 from taut.simulator.timing.worker import SECOND_NS, Setting, Worker
-from taut.simulator.timing.world import TimingWorld
-from taut.worker.comm.dispatcher import TICK_S
-from taut.worker.exchange.stream import EXCHANGE_SHARE, MOST_STEPS_PER_TURN, MUCH_SHARE, RETUNE_STEPS
+from taut.simulator.timing.world import TICK_NS, TimingWorld
+from taut.worker.exchange.stream_driver import ALONE_STEPS_PER_TURN, StreamDriver, stream_limits
+from taut.worker.exchange.turns import Turn
 from taut.worker.model.fragments import fragments
 
 if TYPE_CHECKING:
     from taut.simulator.models.costs import CodecCost
     from taut.simulator.scenario import Scenario
 
-TICK_NS = round(TICK_S * SECOND_NS)
 HAVE_NBYTES = 4  # of a report, per worker that it speaks of
 
 
 def encode_ns(cost: CodecCost, scenario: Scenario) -> int:
-    """What encoding takes after each step. As a replica does: a fragment of the arena in turn, where the whole would take
-    too much of a step."""
+    """Return how long encoding takes after each step. As a replica does: a fragment of the weights in turn, where the
+    whole would take too much of a step."""
     whole_s = cost.encode_s_per_element * scenario.parameters
     parts = fragments(whole_s, scenario.parameters, scenario.speeds.step_s)
     return round((cost.fixed_s + whole_s / parts) * SECOND_NS)
 
 
-class Side:
-    """One worker's part of the broadcast, beside the strategy's own state."""
+class TimingStream:
+    """One worker's ``StreamIO`` in virtual time. ``arrivals``: received, and not included yet."""
 
-    __slots__ = ("arrivals", "clock", "exchange_ns", "holding", "published", "pumped_ns", "retuned_ns", "steps_per_turn")
+    __slots__ = ("_worker", "_world", "arrivals", "drained", "pumped_ns")
 
-    def __init__(self) -> None:
+    def __init__(self, world: StreamTiming, worker: Worker) -> None:
+        self._world, self._worker = world, worker
         self.arrivals: list[Include] = []
-        self.clock = self.published = 0
-        self.pumped_ns = self.exchange_ns = self.retuned_ns = 0
-        self.steps_per_turn = 1
-        self.holding = False  # beyond the strategy's horizon
+        self.pumped_ns = 0
+        self.drained = False
+
+    @property
+    def talks(self) -> bool:
+        return self._world.talks
+
+    @property
+    def bounded(self) -> bool:
+        return self._world.strategy.bounded
+
+    @property
+    def horizon(self) -> float:
+        return self._world.strategy.horizon(self._worker.state)
+
+    @property
+    def fastest(self) -> int:
+        return int(self._worker.state.fastest())
+
+    @property
+    def stopping(self) -> bool:
+        return self._worker.leaving
+
+    @property
+    def over(self) -> bool:
+        return self._world.draining
+
+    @property
+    def settled(self) -> bool:
+        return bool(self._worker.state.settled())
+
+    def worked_s(self) -> float:
+        return (self._worker.busy_ns - self._worker.account.spent_ns[WAIT]) * 1e-9
+
+    def steps_alone(self) -> int | None:
+        return None if len(self._world.members) > 1 else self._world.steps_alone
+
+    def retuned(self) -> None:
+        pass
+
+    def take_in(self) -> None:
+        self._world.take_in(self._worker)
+        self._worker.account.charge(SEND, self._worker.busy_ns)
+
+    def include(self) -> dict[int, int]:
+        worker = self._worker
+        if worker.inbox:  # it came while the worker was busy
+            self._world.take_in(worker)
+        if not self.arrivals:
+            return {}
+        arrivals, self.arrivals = self.arrivals, []
+        worker.account.included += len(arrivals)
+        worker.busy_ns += int(sum(len(item.payload) for item in arrivals) * self._world.absorb_ns_per_byte)
+        return {item.origin: item.hi for item in arrivals}
+
+    def emit(self) -> bytes | None:
+        worker = self._worker
+        worker.account.charge(MERGE, worker.busy_ns)
+        worker.busy_ns += self._world.encode_ns
+        worker.account.charge(ENCODE, worker.busy_ns)
+        return self._world.payload
+
+    def flush(self) -> Iterable[bytes]:
+        return (self._world.payload,)
+
+    def publish(self, payload: bytes | None, positions: dict[int, int]) -> None:
+        worker = self._worker
+        if positions:
+            self._world.tell(worker, Taken(positions))
+        worker.account.sent += 1
+        self._world.tell(worker, Published(payload))
+        worker.account.charge(SEND, worker.busy_ns)
+        self.pumped_ns = worker.busy_ns
+
+    def confirm(self, positions: dict[int, int]) -> None:
+        if positions:
+            self._world.tell(self._worker, Taken(positions))
+
+    def tick(self, clock: int) -> None:
+        self._world.tell(self._worker, Ticked(clock))
+
+    def hand_off(self, idle: Callable[[], None]) -> Turn:
+        if self._world.keeps_residual:
+            self._world.send_residual(self._worker)
+            yield None
+
+    def end(self) -> None:
+        self._world.tell(self._worker, Ended())
 
 
 class StreamTiming(TimingWorld):
-    """Everybody runs the stream."""
+    """A world in which every worker runs the stream."""
 
     def __init__(self, setting: Setting) -> None:
         super().__init__(setting)
@@ -72,10 +156,7 @@ class StreamTiming(TimingWorld):
         )  # one for all: it is not read
         self.dense_nbytes = max(dense_nbytes, len(self.payload))
         self.strategy = setting.chosen.strategy.stream(
-            self._merge,
-            budget_nbytes=max(16 << 20, dense_nbytes // 8),
-            window_nbytes=max(1 << 20, dense_nbytes // 16),
-            payload_nbytes=max(32 << 20, self.dense_nbytes),
+            self._merge, payload_nbytes=max(32 << 20, self.dense_nbytes), **stream_limits(dense_nbytes)
         )
         self.talks = bool(self.strategy.complete)  # every stream of the registry says so
         self.encode_ns = encode_ns(cost, scenario) if self.talks else 0
@@ -83,20 +164,20 @@ class StreamTiming(TimingWorld):
         self.receive_ns_per_byte = costs.receive_s_per_byte * 1e9
         self.send_ns_per_byte = costs.send_s_per_byte * 1e9
         self.density = cost.bits_per_element / 32
+        self.steps_alone = 1 if self.keeps_residual else ALONE_STEPS_PER_TURN
         self.tick_ns = max(TICK_NS, round(scenario.speeds.step_s * SECOND_NS / 4))
         self._merged: dict[int, bytes] = {}
 
     def _merge(self, payloads: Sequence[bytes]) -> bytes:
-        """Sparse updates hardly overlap; their sum is never longer than a dense one."""
+        """Return a stand-in for a sum. Sparse updates hardly overlap; their sum is never longer than a dense one."""
         length = min(sum(map(len, payloads)), self.dense_nbytes)
         return self._merged.setdefault(length, bytes(length))
 
     def start(self) -> None:
-        """Before a run starts all know of each other: the first reports cost no time."""
+        """Make all know of each other, as before a run starts: the first reports cost no time."""
         waiting: list[tuple[int, Send]] = []
-        for rank, worker in self.workers.items():
-            worker.stream = Side()
-            worker.state = self.strategy.start(rank, synced=True)
+        for worker in self.workers.values():
+            self._equip(worker, synced=True)
         for rank, worker in self.workers.items():
             for other in self.members:
                 if other != rank:
@@ -106,224 +187,121 @@ class StreamTiming(TimingWorld):
             self.strategy.on(self.workers[send.to].state, Arrived(rank, send.message, []), 0.0)
         for worker in self.workers.values():
             self.at(self.tick_ns, self._tick, worker)
-            if worker.goal:
-                self.begin_step(worker, 0)
-            else:
-                self.end(worker, 0)
 
-    # --------------------------------------------------------------------------------------------- one step
+    def _equip(self, worker: Worker, synced: bool) -> None:
+        worker.stream = TimingStream(self, worker)
+        worker.state = self.strategy.start(worker.rank, synced)
+        worker.driver = StreamDriver(worker.stream)
 
-    def stepped(self, worker: Worker, now_ns: int) -> None:
-        side: Side = worker.stream
-        if (worker.steps - 1) % RETUNE_STEPS == 0:
-            self._retune(side, now_ns)
-        if worker.steps % side.steps_per_turn:
-            self._go_on(worker, now_ns)
-            return
-        worker.training = False
-        clock_ns = self._take_in(worker, max(now_ns, worker.busy_ns))
-        worker.account.charge(SEND, clock_ns)
-        positions, clock_ns = self._include(worker, clock_ns)
-        worker.account.charge(MERGE, clock_ns)
-        if self.talks:
-            clock_ns += self.encode_ns
-            worker.account.charge(ENCODE, clock_ns)
-        worker.busy_ns = clock_ns
-        side.exchange_ns += clock_ns - now_ns
-        if clock_ns > now_ns:
-            self.at(clock_ns, self._hand_over, worker, positions)
-        else:
-            self._hand_over(now_ns, worker, positions)
+    def enter(self, worker: Worker) -> Turn:
+        return worker.driver.start()  # type: ignore[no-any-return]
 
-    def _hand_over(self, now_ns: int, worker: Worker, positions: dict[int, int]) -> None:
-        side: Side = worker.stream
-        clock_ns = self._tell(worker, Taken(positions), now_ns) if positions else now_ns
-        if self.talks:
-            side.published += 1
-            worker.account.sent += 1
-            clock_ns = self._tell(worker, Published(self.payload), clock_ns)
-        worker.account.charge(SEND, clock_ns)
-        side.exchange_ns += clock_ns - now_ns
-        side.pumped_ns = clock_ns
-        if self.strategy.bounded:
-            side.clock += 1
-            clock_ns = self._tell(worker, Ticked(side.clock), clock_ns)
-        self._go_on(worker, clock_ns)
-
-    def _go_on(self, worker: Worker, now_ns: int) -> None:
-        worker.training = False
-        if worker.steps >= worker.goal:
-            self.end(worker, now_ns)
-        elif worker.stream.clock > self.strategy.horizon(worker.state):
-            worker.stream.holding = True
-        else:
-            self.begin_step(worker, now_ns)
-
-    def _retune(self, side: Side, now_ns: int) -> None:
-        """Exchange after every step, or where that would take too much of the time, less often: as ``Streaming`` does."""
-        cost_ns = side.exchange_ns * side.steps_per_turn
-        share = cost_ns / max(now_ns - side.retuned_ns - side.exchange_ns, 1)
-        side.retuned_ns, side.exchange_ns, side.steps_per_turn = now_ns, 0, 1
-        may_skip = self.talks and not self.strategy.bounded
-        wanted = min(MOST_STEPS_PER_TURN, share / EXCHANGE_SHARE) if may_skip and share > MUCH_SHARE else 1
-        while side.steps_per_turn < wanted:
-            side.steps_per_turn *= 2
+    def exchange(self, worker: Worker) -> Turn:
+        return worker.driver.exchange()  # type: ignore[no-any-return]
 
     # ----------------------------------------------------------------------------------------------- messages
 
     def _mail(self, now_ns: int, worker: Worker, mail: tuple[int, Any, list[bytes], int]) -> None:
-        """While it trains a worker looks after messages between steps, or, where those are long, now and then."""
-        side: Side = worker.stream
+        """Hand a message to a worker. One that trains looks after messages between steps, or, where those are long, now
+        and then."""
+        pumped_ns = worker.stream.pumped_ns
         if mail[0] in self.dead:
             return
-        if worker.busy_ns > now_ns or (worker.training and now_ns - side.pumped_ns < TICK_NS):
-            worker.inbox.append(mail)
+        worker.inbox.append(mail)
+        if worker.busy_ns > now_ns or (worker.training and now_ns - pumped_ns < TICK_NS):
             if not worker.waking:
                 worker.waking = True
-                due_ns = side.pumped_ns + TICK_NS if worker.training else worker.busy_ns
+                due_ns = pumped_ns + TICK_NS if worker.training else worker.busy_ns
                 self.at(max(due_ns, worker.busy_ns), self._wake, worker)
             return
-        self._attend(worker, mail, now_ns)
-
-    def _attend(self, worker: Worker, mail: tuple[int, Any, list[bytes], int], now_ns: int) -> None:
-        clock_ns = self._hear(worker, mail, now_ns)
-        if not worker.training:
-            self._idle(worker, clock_ns)
+        self._attend(worker, now_ns)
 
     def _wake(self, now_ns: int, worker: Worker, _: None) -> None:
         worker.waking = False
-        if worker.training and now_ns - worker.stream.pumped_ns < TICK_NS:
-            return  # it has come by since, and will again
-        clock_ns = self._take_in(worker, max(now_ns, worker.busy_ns))
-        if not worker.training:
-            self._idle(worker, clock_ns)
+        if (
+            not worker.training or now_ns - worker.stream.pumped_ns >= TICK_NS
+        ):  # else it has come by since, and will again
+            self._attend(worker, now_ns)
 
-    def _take_in(self, worker: Worker, now_ns: int) -> int:
-        """Everything that has come; when that is done."""
-        clock_ns, inbox = now_ns, worker.inbox
+    def _attend(self, worker: Worker, now_ns: int) -> None:
+        worker.busy_ns = max(worker.busy_ns, now_ns)
+        self.take_in(worker)
+        self.happened(now_ns, worker)
+
+    def take_in(self, worker: Worker) -> None:
+        """Let the worker receive everything that has come."""
+        inbox = worker.inbox
         while inbox:
-            mail = inbox.popleft()
-            if mail[0] not in self.dead:
-                clock_ns = self._hear(worker, mail, clock_ns)
-        return clock_ns
+            sender, message, payloads, nbytes = inbox.popleft()
+            if sender not in self.dead:
+                cost_ns = self.message_ns + int(nbytes * self.receive_ns_per_byte)
+                worker.busy_ns += cost_ns
+                if worker.training:
+                    worker.debt_ns += cost_ns
+                self.tell(worker, Arrived(sender, message, payloads))
 
-    def _hear(self, worker: Worker, mail: tuple[int, Any, list[bytes], int], now_ns: int) -> int:
-        sender, message, payloads, nbytes = mail
-        cost_ns = self.message_ns + int(nbytes * self.receive_ns_per_byte)
-        if worker.training:
-            worker.debt_ns += cost_ns
-        return self._tell(worker, Arrived(sender, message, payloads), now_ns + cost_ns)
-
-    def _include(self, worker: Worker, now_ns: int) -> tuple[dict[int, int], int]:
-        side: Side = worker.stream
-        positions: dict[int, int] = {}
-        nbytes = 0
-        for item in side.arrivals:
-            positions[item.origin] = item.hi
-            nbytes += len(item.payload)
-        worker.account.included += len(side.arrivals)
-        side.arrivals = []
-        return positions, now_ns + int(nbytes * self.absorb_ns_per_byte)
-
-    def _idle(self, worker: Worker, now_ns: int) -> None:
-        """While it waits, a worker goes on including, and looks whether it may go on."""
-        side: Side = worker.stream
-        positions, clock_ns = self._include(worker, now_ns)
-        if positions:
-            clock_ns = self._tell(worker, Taken(positions), clock_ns)
-        worker.busy_ns = max(worker.busy_ns, clock_ns)
-        if worker.ended:
-            if self.strategy.bounded and worker.state.fastest() > side.clock:
-                side.clock = worker.state.fastest()  # nobody is to wait for one that has no data
-                self._tell(worker, Ticked(side.clock), clock_ns)
-        elif side.holding and side.clock <= self.strategy.horizon(worker.state):
-            side.holding = False
-            worker.account.charge(WAIT, clock_ns)
-            self.begin_step(worker, clock_ns)
-
-    def _tell(self, worker: Worker, event: Event, now_ns: int) -> int:
-        """Tell the strategy, and carry out what it answers; when that is done."""
-        clock_ns = now_ns
-        for action in self.strategy.on(worker.state, event, now_ns * 1e-9):
+    def tell(self, worker: Worker, event: Event) -> None:
+        """Tell the strategy, and carry out its answers."""
+        began_ns = worker.busy_ns
+        for action in self.strategy.on(worker.state, event, began_ns * 1e-9):
             if type(action) is Send:
-                clock_ns = self._post(worker, action, clock_ns)
+                self._post(worker, action)
             elif type(action) is Include:
                 worker.stream.arrivals.append(action)
             elif type(action) is Drained:
-                worker.finished = True
-                self.look_whether_all_finished(clock_ns)
-        if clock_ns > now_ns:
-            worker.busy_ns = max(worker.busy_ns, clock_ns)
-            if worker.training:
-                worker.debt_ns += clock_ns - now_ns
-        return clock_ns
+                worker.stream.drained = True
+        if worker.training:
+            worker.debt_ns += worker.busy_ns - began_ns
 
-    def _post(self, worker: Worker, send: Send, now_ns: int) -> int:
+    def _post(self, worker: Worker, send: Send) -> None:
         receiver = self.workers.get(send.to)
         if receiver is None or not receiver.alive:
-            return now_ns
+            return
         if isinstance(send.message, Updates):
             nbytes = FRAME_NBYTES + sum(map(len, send.payloads))
         else:
             nbytes = FRAME_NBYTES + HAVE_NBYTES * len(self.members)
-        clock_ns = now_ns + self.message_ns + int(nbytes * self.send_ns_per_byte)
+        worker.busy_ns += self.message_ns + int(nbytes * self.send_ns_per_byte)
         worker.account.bytes_sent += nbytes
-        arrives_ns = self.network.arrival(worker.rank, send.to, nbytes, clock_ns)
+        arrives_ns = self.network.arrival(worker.rank, send.to, nbytes, worker.busy_ns)
         self.at(arrives_ns, self._mail, receiver, (worker.rank, send.message, list(send.payloads), nbytes))
-        return clock_ns
 
     def _tick(self, now_ns: int, worker: Worker, _: None) -> None:
-        """Time passes: what is overdue is sent."""
+        """Let time pass for the strategy: what is overdue is sent."""
         self.ticked()
-        self._tell(worker, Tick(), max(now_ns, worker.busy_ns))
-        if not worker.training:
-            self._idle(worker, max(now_ns, worker.busy_ns))
+        self._told(now_ns, worker, Tick())
         self.at(now_ns + self.tick_ns, self._tick, worker)
 
-    # ------------------------------------------------------------------------------- who comes, goes, and ends
+    def _told(self, now_ns: int, worker: Worker, event: Event) -> None:
+        worker.busy_ns = max(worker.busy_ns, now_ns)
+        self.tell(worker, event)
+        self.happened(now_ns, worker)
 
-    def end(self, worker: Worker, now_ns: int) -> None:
-        super().end(worker, now_ns)
-        self._idle(worker, now_ns)
-        self.look_whether_all_ended(now_ns)
-
-    def drain(self, now_ns: int) -> None:
-        for rank in self.members:
-            worker = self.workers[rank]
-            clock_ns = max(now_ns, worker.busy_ns)
-            self._idle(worker, clock_ns)
-            if self.talks:
-                worker.stream.published += 1
-                clock_ns = self._tell(worker, Published(self.payload), max(clock_ns, worker.busy_ns))
-            self._tell(worker, Ended(), clock_ns)
+    # ------------------------------------------------------------------------------------------ members
 
     def changed(self, now_ns: int, gone: int | None) -> None:
-        for rank in self.members:
-            worker = self.workers[rank]
-            if worker.alive and gone is not None:
-                self._tell(worker, PeerGone(gone), max(now_ns, worker.busy_ns))
-                if not worker.training:
-                    self._idle(worker, max(now_ns, worker.busy_ns))
+        for rank in self.members if gone is not None else ():
+            self.at(now_ns, self._told, self.workers[rank], PeerGone(gone))  # type: ignore[arg-type]
 
     def admit(self, worker: Worker, donor: Worker, now_ns: int) -> None:
-        """The newcomer's state has arrived. Who holds what for it is agreed upon at the same moment."""
-        worker.stream = Side()
+        """Let a newcomer in whose state has arrived. All agree at the same moment on what is kept for it."""
+        self._equip(worker, synced=False)
         worker.stream.pumped_ns = now_ns
-        worker.state = self.strategy.start(worker.rank, synced=False)
+        for rank in self.members:
+            self.workers[rank].busy_ns = max(now_ns, self.workers[rank].busy_ns)
         for rank in sorted(self.gone):
             if rank not in self.members:
-                self._tell(worker, PeerGone(rank), now_ns)
+                self.tell(worker, PeerGone(rank))
         for rank in self.members:
             if rank != worker.rank:
-                self._tell(worker, PeerJoined(rank), now_ns)
-                self._tell(self.workers[rank], PeerJoined(worker.rank), now_ns)
-        positions, _ = self._include(donor, now_ns)
-        self._tell(donor, Taken(positions), now_ns)
+                self.tell(worker, PeerJoined(rank))
+                self.tell(self.workers[rank], PeerJoined(worker.rank))
+        donor.driver.idle()
         have = {**donor.state.taken, donor.rank: donor.state.log_of(donor.rank).head}
-        self._tell(worker, Synced(have, donor.state.tail(have)), now_ns)
-        worker.stream.clock = worker.state.clock
+        self.tell(worker, Synced(have, donor.state.tail(have)))
+        worker.driver.clock = worker.state.clock
         self.at(now_ns + self.tick_ns, self._tick, worker)
-        self.begin_step(worker, now_ns)
+        self.begin(worker, now_ns)
 
     def figures(self, worker: Worker) -> dict[str, float]:
-        return {"staleness": float(worker.state.staleness * worker.stream.steps_per_turn)}
+        return {"staleness": float(worker.state.staleness * worker.driver.steps_per_turn)}

@@ -1,4 +1,4 @@
-"""What is simulated where only time counts, and one of its workers."""
+"""The setting of a simulation in which only time counts, and one of its workers."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from taut.simulator.timing.accounts import Account
     from taut.simulator.trace import Trace
     from taut.strategies.compatibility import Combination
+    from taut.worker.exchange.turns import Turn, Wait
 
 Progress = Callable[[float], None]  # is told the share that is done
 SECOND_NS = 1_000_000_000
@@ -35,41 +36,47 @@ class Setting:
 
 
 class Worker:
-    """One of them. ``training``: between two turns; ``busy_ns``: until then its thread is at work; ``debt_ns``: work that
-    its step waits for; ``paused_ns``: how long the step stood still; ``frozen_ns``: until then it does nothing at all."""
+    """One simulated worker. ``life``: its turns, one after the other; ``wait``: the one that they stand in. ``training``:
+    a step is under way; ``busy_ns``: its thread is at work until then; ``debt_ns``: work that its step waits for;
+    ``paused_ns``: how long the step stood still; ``frozen_ns``: until then it does nothing at all."""
 
     __slots__ = (
         "account",
+        "alarmed",
         "alive",
         "busy_ns",
         "debt_ns",
-        "draining",
+        "driver",
         "ended",
         "finished",
         "frozen_ns",
         "goal",
         "held",
         "inbox",
+        "leaving",
+        "life",
         "local",
         "paused_ns",
         "rank",
-        "resting",
         "state",
         "steps",
         "stream",
         "training",
-        "turning",
         "version",
+        "wait",
         "waking",
     )
 
     def __init__(self, rank: int, goal: int, account: Account) -> None:
         self.rank, self.goal, self.account = rank, goal, account
         self.alive = True
-        self.training = self.turning = self.resting = self.ended = self.draining = self.finished = self.waking = False
+        self.training = self.ended = self.leaving = self.finished = self.waking = self.alarmed = False
         self.steps = self.busy_ns = self.debt_ns = self.paused_ns = self.frozen_ns = self.version = 0
         self.held: list[Any] = []
         self.inbox: deque[Any] = deque()
+        self.life: Turn = iter(())  # type: ignore[assignment]
+        self.wait: Wait | None = None
+        self.driver: Any = None
         self.state: Any = None
         self.local: Any = None
         self.stream: Any = None

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gc
 import itertools
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from heapq import heappop, heappush
@@ -20,14 +21,17 @@ from taut.simulator.models.network import Network
 from taut.simulator.models.rng import Rng
 from taut.simulator.models.speeds import Pace
 from taut.simulator.timing.accounts import COMPUTE, MERGE, WAIT, Account
-from taut.simulator.timing.faults import TimingFaults
+from taut.simulator.timing.faults import DONE_NBYTES, TimingFaults
 from taut.simulator.timing.history import TimingHistory
 from taut.simulator.timing.noise import Noise
 from taut.simulator.timing.worker import SECOND_NS, Setting, Worker
+from taut.worker.comm.dispatcher import TICK_S
+from taut.worker.exchange.turns import Turn, Wait
 
 Handler = Callable[[int, Any, Any], None]  # the time, the worker, and what it is about
 
-DONE_NBYTES = 64  # what a worker and the supervisor say to each other at the end
+TRAIN = Wait(lambda: True, lambda: None)  # in a worker's life: a local step
+TICK_NS = round(TICK_S * SECOND_NS)
 STALLED_TICKS = 2000  # per worker, and nothing else is going to happen: nobody will ever go on
 DRAINED_WORKERS = 256  # beyond, the end is not simulated: there everybody takes leave of everybody
 
@@ -57,6 +61,7 @@ class TimingWorld(ABC):
         self.step_handler: Handler = self._step_over
         self.message_ns = round(self.costs.message_s * SECOND_NS)
         self._ticks = 0
+        self.keeps_residual = not setting.chosen.codec.startswith(("tether", "dense"))
         for rank in range(scenario.workers):
             self.add(rank, setting.steps)
         self.members: tuple[int, ...] = tuple(self.workers)
@@ -66,27 +71,102 @@ class TimingWorld(ABC):
 
     @abstractmethod
     def start(self) -> None:
-        """Everybody is here: the first steps begin."""
+        """Prepare all workers for their first steps."""
 
     @abstractmethod
-    def stepped(self, worker: Worker, now_ns: int) -> None:
-        """A worker's local step is over."""
+    def enter(self, worker: Worker) -> Turn:
+        """Do what comes before the worker's first step."""
+
+    @abstractmethod
+    def exchange(self, worker: Worker) -> Turn:
+        """Do what follows a local step."""
 
     @abstractmethod
     def changed(self, now_ns: int, gone: int | None) -> None:
-        """The members changed: ``gone`` is no more, or somebody is new."""
+        """Tell the members that they changed: ``gone`` is no more, or a worker is new."""
 
     @abstractmethod
     def admit(self, worker: Worker, donor: Worker, now_ns: int) -> None:
-        """A newcomer has the state of ``donor``."""
-
-    @abstractmethod
-    def drain(self, now_ns: int) -> None:
-        """Everybody has made its steps."""
+        """Let a newcomer in that has the state of ``donor``."""
 
     @abstractmethod
     def figures(self, worker: Worker) -> dict[str, float]:
-        """What the strategy counts."""
+        """Return what the strategy counts."""
+
+    # ------------------------------------------------------------------------------------ a worker's life
+
+    def live(self, worker: Worker) -> Turn:
+        """Take the worker's steps and turns, from the first to the last."""
+        yield from self.enter(worker)
+        while worker.steps < worker.goal and not worker.leaving:
+            yield TRAIN
+            yield from self.exchange(worker)
+        if worker.leaving:
+            yield from worker.driver.leave()
+            self.faults.left(worker)
+            return
+        worker.ended = True
+        self.look_whether_all_ended(worker.busy_ns)
+        yield from worker.driver.finish()
+        worker.finished = True
+        self.look_whether_all_finished(worker.busy_ns)
+        yield Wait(lambda: False, worker.driver.idle)  # others may still need something of it
+
+    def resume(self, now_ns: int, worker: Worker, _: None = None) -> None:
+        """Go on with the worker's life until it trains, waits, or is busy."""
+        worker.busy_ns = max(worker.busy_ns, now_ns)
+        if worker.wait is not None:
+            worker.wait = None
+            worker.account.charge(WAIT, worker.busy_ns)
+        for wait in worker.life:
+            if wait is None:
+                if worker.busy_ns > now_ns:
+                    self.at(worker.busy_ns, self.resume, worker)
+                    return
+            elif wait is TRAIN:
+                self.begin_step(worker, worker.busy_ns)
+                return
+            else:
+                worker.wait = wait
+                wait.idle()
+                if not wait.until():
+                    self._waits(worker, wait, now_ns)
+                    return
+                worker.wait = None
+                worker.account.charge(WAIT, worker.busy_ns)
+
+    def happened(self, now_ns: int, worker: Worker, _: None = None) -> None:
+        """Look whether a worker that waits may go on, after something has happened to it."""
+        wait = worker.wait
+        if wait is not None:
+            worker.busy_ns = max(worker.busy_ns, now_ns)
+            wait.idle()
+            if worker.wait is wait and (wait.pauses or wait.until()):
+                self.resume(now_ns, worker)
+
+    def _waits(self, worker: Worker, wait: Wait, now_ns: int) -> None:
+        """See to it that the worker is woken although nothing happens, where it asked for that."""
+        if wait.pauses:
+            if any(not self.workers[rank].ended for rank in self.members):
+                self.at(max(now_ns, worker.busy_ns) + TICK_NS, self._moment, worker, wait)
+        elif wait.due_s < math.inf and not worker.alarmed:
+            worker.alarmed = True
+            self.at(int(wait.due_s * SECOND_NS) + 2, self._alarm, worker)
+
+    def _moment(self, now_ns: int, worker: Worker, wait: Wait) -> None:
+        self.ticked()
+        if worker.wait is wait:
+            self.happened(now_ns, worker)
+
+    def _alarm(self, now_ns: int, worker: Worker, _: None) -> None:
+        """Wake the worker, if what it waits for is due; there is one alarm for all its waits."""
+        worker.alarmed = False
+        wait = worker.wait
+        if wait is not None and wait.due_s < math.inf:
+            if now_ns > wait.due_s * SECOND_NS:
+                self.happened(now_ns, worker)
+            else:
+                self._waits(worker, wait, now_ns)
 
     # ------------------------------------------------------------------------------------------ the run
 
@@ -99,6 +179,8 @@ class TimingWorld(ABC):
         gc.disable()
         try:
             self.start()
+            for worker in self.workers.values():
+                self.begin(worker, 0)
             self._loop()
         finally:
             if collects:
@@ -132,6 +214,11 @@ class TimingWorld(ABC):
         waiting = [rank for rank in self.members if not self.workers[rank].ended] or list(self.members)
         raise RunFailed(f"workers {waiting[:8]} wait for ever: that is a bug in the strategy or the simulator")
 
+    def begin(self, worker: Worker, now_ns: int) -> None:
+        """Let the worker begin its life."""
+        worker.life = self.live(worker)
+        self.resume(now_ns, worker)
+
     def begin_step(self, worker: Worker, now_ns: int) -> int:
         """The worker trains; when its step will be over, if nothing interferes."""
         worker.training = True
@@ -151,23 +238,28 @@ class TimingWorld(ABC):
             self.at(now_ns + debt_ns, self._debt_paid, worker)
             return
         account.charge(COMPUTE, now_ns)
-        self._count(worker, now_ns)
-        self.stepped(worker, now_ns)
+        self._stepped(worker, now_ns)
 
     def _debt_paid(self, now_ns: int, worker: Worker, _: None) -> None:
         worker.account.charge(MERGE, now_ns)
         worker.debt_ns = 0  # what came meanwhile has been worked off too: it had nothing else to do
-        self._count(worker, now_ns)
-        self.stepped(worker, now_ns)
+        self._stepped(worker, now_ns)
 
-    def _count(self, worker: Worker, now_ns: int) -> None:
+    def _stepped(self, worker: Worker, now_ns: int) -> None:
         worker.steps += 1
         self.history.stepped(worker, now_ns, len(self.members), self.figures)
-
-    def end(self, worker: Worker, now_ns: int) -> None:
-        """The worker has made its steps."""
-        worker.ended = True
         worker.training = False
+        self.resume(now_ns, worker)
+
+    def send_residual(self, worker: Worker) -> None:
+        """Give what a leaving worker's codec keeps to another member, and wait for its answer."""
+        others = [rank for rank in self.members if rank != worker.rank and self.workers[rank].alive]
+        if others:
+            nbytes = 4 * self.scenario.parameters
+            worker.account.bytes_sent += nbytes
+            arrives_ns = self.network.arrival(worker.rank, others[0], nbytes, worker.busy_ns)
+            worker.busy_ns = self.network.arrival(others[0], worker.rank, DONE_NBYTES, arrives_ns)
+            worker.account.charge(WAIT, worker.busy_ns)
 
     def look_whether_all_ended(self, now_ns: int) -> None:
         if self.draining or self.over or self._ending or not self._all_ended():
@@ -186,11 +278,16 @@ class TimingWorld(ABC):
         return all(worker.ended and worker.alive for worker in workers)  # of a death the others must be told first
 
     def _drain_all(self, now_ns: int, _: None, __: None) -> None:
-        """The supervisor has heard that all have ended, and they hear it from the supervisor."""
+        """Tell all workers that all have ended: the supervisor has heard it."""
         self._ending = False
         if self._all_ended():
             self.draining = True
-            self.drain(now_ns)
+            self.stir(now_ns)
+
+    def stir(self, now_ns: int) -> None:
+        """Let every member look whether it may go on."""
+        for rank in self.members:
+            self.at(now_ns, self.happened, self.workers[rank])
 
     def look_whether_all_finished(self, now_ns: int) -> None:
         if self.draining and all(self.workers[rank].finished for rank in self.members):

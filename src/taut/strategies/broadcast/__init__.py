@@ -1,1 +1,1 @@
-"""Strategies that send every update to every worker directly: async, ssp, independent."""
+"""Streams that send every update to every worker directly: async, ssp, independent."""

@@ -1,5 +1,5 @@
-"""What the messages of a neighbour change in one worker's side of the broadcast: updates are taken in order per origin,
-reports are believed as far as they can be true."""
+"""Handle a neighbour's messages: take its updates in order per origin, and believe its reports as far as they can be
+true."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from taut.errors import MalformedMessage
 from taut.strategies.broadcast.state import BroadcastState
 from taut.strategies.delivery.retransmission import PeerLink
 
-FAR = 1 << 24  # updates: nobody is ever so far ahead of what has come of it
+FAR = 1 << 24  # updates: no origin is ever so far ahead of what has arrived
 MOST_CLOCK = 1 << 48
 MOST_UNKNOWN = 1024  # workers that a neighbour may speak of before we have heard of them
 
@@ -27,11 +27,11 @@ def take_updates(
     check: Check | None = None,
     keep_nbytes: int = 1 << 62,
 ) -> list[Action]:
-    """Those that follow what is here are to be included; what comes before or after that is passed over. Payloads are
+    """Return the updates that follow directly on those that are here, to be included; ignore all others. Payloads are
     checked before they are kept: a refused one is kept as an empty one, which changes nothing."""
     link = state.links.get(sender)
     if link is None or not state.synced:
-        return []  # from a stranger, or before we can place it: it will be sent again
+        return []  # from a stranger, or before this worker has a state: it will be sent again
     fresh, gap = _fresh(state, sender, message, payloads)
     actions: list[Action] = []
     if message.spans and message.spans[0].origin == sender:
@@ -41,7 +41,7 @@ def take_updates(
     for span, payload in fresh:
         log = state.log_of(span.origin)
         if log.entries and log.nbytes + len(payload) > keep_nbytes:
-            break  # others lack much of what is kept already: it will be sent again
+            break  # too much is kept already that others lack: it will be sent again
         item = _checked(span, payload, sender, check, actions)
         log.append(item.lo, item.hi, item.payload)
         actions.append(item)
@@ -50,8 +50,8 @@ def take_updates(
 
 
 def _checked(span: Span, payload: bytes, sender: int, check: Check | None, actions: list[Action]) -> Include:
-    """Return what is to be included of an update: nothing, where the payload is refused. An empty one that is passed on
-    was refused by whoever had it first, and not sent by this sender."""
+    """Return the update to be included, empty if its payload is refused. An empty payload that was passed on was
+    refused by an earlier receiver; its sender is not to blame."""
     checked = None
     if check is not None and (payload or span.origin == sender):
         try:
@@ -65,14 +65,14 @@ def _checked(span: Span, payload: bytes, sender: int, check: Check | None, actio
 def _fresh(
     state: BroadcastState, sender: int, message: Updates, payloads: list[bytes]
 ) -> tuple[list[tuple[Span, bytes]], bool]:
-    """Return the updates in a message that follow what is here, and whether some before them are missing.
-    ``MalformedMessage`` for numbers that cannot be."""
+    """Return the updates in a message that follow directly on those that are here, and whether some before them are
+    missing. Raise ``MalformedMessage`` for impossible numbers."""
     fresh: list[tuple[Span, bytes]] = []
     heads: dict[int, int] = {}
     gap = False
     for span, payload in zip(message.spans, payloads, strict=True):
         if span.origin == state.rank or (span.origin != sender and span.origin not in state.gone):
-            continue  # ours, or passed on before we know of the death: it will be sent again
+            continue  # ours, or an orphan's of whose death we do not know yet: it will be sent again
         head = heads.setdefault(span.origin, state.log_of(span.origin).head)
         if span.hi < span.lo or span.hi > head + FAR:
             raise MalformedMessage(f"updates {span.lo}..{span.hi} of worker {span.origin}, of which {head} have come")
@@ -87,7 +87,8 @@ def _fresh(
 
 
 def _measure_staleness(state: BroadcastState, echo: int) -> None:
-    """Half the round trip, in own iterations: from making an update to seeing one that was made with it."""
+    """Add half a round trip, in own iterations, to the smoothed staleness. A round trip goes from making an update to
+    receiving one that was made with it."""
     made = state.step_of.get(echo)
     if made is None:
         return
@@ -98,8 +99,7 @@ def _measure_staleness(state: BroadcastState, echo: int) -> None:
 
 
 def take_report(state: BroadcastState, sender: int, message: Report, now: float) -> None:
-    """What the neighbour has received and included of ours, and holds of others. ``MalformedMessage`` where that cannot
-    be."""
+    """Note which updates the neighbour has received and included. Raise ``MalformedMessage`` for impossible claims."""
     link = state.links.get(sender)
     if link is None:
         return
@@ -128,14 +128,15 @@ def take_report(state: BroadcastState, sender: int, message: Report, now: float)
 
 
 def extend_chains(state: BroadcastState, taken: Sequence[Action]) -> None:
-    """Add what was taken to the hash chains of its origins."""
+    """Add the updates that were taken to the hash chains of their origins."""
     for item in taken:
         if isinstance(item, Include):
             state.chain_of(item.origin).add(item.lo, item.hi, item.payload)
 
 
 def compare_chains(state: BroadcastState, sender: int, message: Report) -> list[Disputed]:
-    """The neighbour's hash chains beside ours: whose updates it holds others of than we do, each said once."""
+    """Compare the neighbour's hash chains with ours. Return each origin of which it holds other updates than we do,
+    once."""
     disputed: list[Disputed] = []
     for mark in message.marks:
         chain = state.chains.get(mark.origin)
@@ -149,7 +150,8 @@ def compare_chains(state: BroadcastState, sender: int, message: Report) -> list[
 
 
 def _check_claims(state: BroadcastState, sender: int, message: Report, received: int) -> None:
-    """``MalformedMessage`` for what cannot be, before anything is changed: our log must hold what we are asked for."""
+    """Raise ``MalformedMessage`` for an impossible claim, before anything is changed: our log must hold what the
+    neighbour will ask for."""
     link = state.links[sender]
     if message.final > state.log_of(sender).head + FAR or message.clock > MOST_CLOCK:
         raise MalformedMessage(f"a last update {message.final}, or a clock {message.clock}, that cannot be")
@@ -160,8 +162,8 @@ def _check_claims(state: BroadcastState, sender: int, message: Report, received:
 
 
 def _learn(state: BroadcastState, link: PeerLink, message: Report) -> None:
-    """What it holds, and who is dead by its account. Of workers that we know nothing of, only so many: they might be made
-    up, and what is true is said again."""
+    """Note which updates the neighbour holds, and which workers it says are dead. The number of ranks that we have
+    never heard of is bounded: they might be made up, and true ones are reported again."""
     room = len(state.logs) + MOST_UNKNOWN
     for rank in message.sealed:
         if rank in state.logs or len(link.sealed) < room:

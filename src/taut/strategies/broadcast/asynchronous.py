@@ -1,4 +1,4 @@
-"""Asynchronous, complete, unbounded delay: nobody waits, every update reaches everybody.
+"""Asynchronous training: no worker waits, every update reaches every worker, delays are unbounded.
 
     w_i  <-  w_i + update_j     whenever update_j arrives, in any order
 
@@ -13,7 +13,7 @@ from taut.strategies.info import ADVISED, Completeness, StrategyInfo, Variant
 
 
 class Asynchronous(Broadcast):
-    """``--strategy async``: the reliable broadcast, and no waiting at all.
+    """``--strategy async``: the reliable broadcast, without waiting.
 
     >>> strategy = Asynchronous(merge=b"".join)
     >>> state = strategy.start(rank=0, synced=True)
@@ -24,6 +24,9 @@ class Asynchronous(Broadcast):
 
     name = "async"
     info = StrategyInfo(
-        Completeness.UNBOUNDED, (Variant(codecs=(ADVISED,)), Variant(topologies=(ADVISED,))), on_sparse="relay"
+        Completeness.UNBOUNDED,
+        (Variant(codecs=(ADVISED,)), Variant(topologies=(ADVISED,))),
+        on_sparse="relay",
+        floods=True,
     )
     complete = True

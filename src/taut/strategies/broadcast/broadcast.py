@@ -1,17 +1,17 @@
 """Reliable broadcast: every update reaches every worker exactly once, across lost, repeated and reordered messages,
-late joins and deaths. The ground under all complete strategies.
+late joins and deaths. All complete strategies are built on it.
 
 Each worker numbers its updates 1, 2, 3, ... and keeps them in a log until all neighbours have them. A receiver takes
 them in order, per origin, so its knowledge is a version vector. ``Report`` carries it back: acknowledgement, request for
-what is missing and obituary in one. When an origin has died, whoever holds more of its stream than a neighbour does
-passes the rest on (``orphaned_updates.py``); ``Log.compact`` keeps every position at which somebody can stand, so it
-fits.
+the missing updates and news of deaths in one. When an origin has died, each worker that holds more of its stream than a
+neighbour passes the rest on (``orphaned_updates.py``). This always fits, since ``Log.compact`` keeps every position up to
+which some worker may have received.
 
-Joining: a newcomer is ``pending`` until it has a state. While it is, every neighbour holds its whole log for it. It
-asks its donor for the state only after all neighbours have reported to it (so they do hold), and then tells each the
-position that the state contains. The donor includes all it has received before it copies its state, for others may have
-forgotten what it acknowledged; and it hands over its logs too (``tail``), for it may die with updates that are nowhere
-else.
+Joining: a newcomer is ``pending`` until it has a state. Until then every neighbour keeps its whole log for it. The
+newcomer asks its donor for the state only after all neighbours have reported to it (so they do keep their logs), and then
+tells each the position that the state contains. Before the donor copies its state it includes all that it has received,
+since others may have pruned what it acknowledged. It hands over its logs too (``tail``), since they may hold updates that
+no other worker has.
 """
 
 from __future__ import annotations
@@ -54,11 +54,12 @@ MARKS_S = 0.5  # between two reports with hash chains, to one neighbour
 class Broadcast:
     """Hyper-parameters. ``merge`` adds payloads; ``window_nbytes`` bounds what is under way to one neighbour;
     ``budget_nbytes`` is how large the log may grow before queued updates are merged; ``report_s`` spaces reports.
-    ``check`` raises ``MalformedMessage`` for a payload that must not be kept (what it returns goes to ``Include``), and
-    ``keep_nbytes`` bounds what is kept of another origin's updates: what does not fit is sent again later.
+    ``check`` raises ``MalformedMessage`` for a payload that must not be kept (its result goes into ``Include``), and
+    ``keep_nbytes`` bounds what is kept of another origin's updates: the rest is sent again later.
     ``compares``: workers notice an origin that sends different updates to different workers (``hash_chains.py``)."""
 
     info: ClassVar[StrategyInfo] = StrategyInfo()
+    paper: ClassVar[str] = ""
     codecs: ClassVar[tuple[str, ...]] = ("tether", ANY_CODEC)
     topologies: ClassVar[tuple[str, ...]] = ("complete",)
     complete: ClassVar[bool] = True  # every update reaches every worker
@@ -79,17 +80,17 @@ class Broadcast:
         return BroadcastState(rank=rank, synced=synced)
 
     def horizon(self, state: BroadcastState) -> float:
-        """A worker may go on as long as its clock is not beyond this."""
+        """Return the largest clock at which a worker may go on."""
         return math.inf
 
     def may_go(self, state: BroadcastState) -> bool:
-        """Whether this worker may take its next step."""
+        """Return whether this worker may take its next step."""
         return state.clock <= self.horizon(state)
 
     def on(  # noqa: PLR0912  # one case per event
         self, state: BroadcastState, event: Event, now: float
     ) -> list[Action]:
-        """Tell ``state`` (changed in place) that ``event`` happened; what is to be done about it."""
+        """Change ``state`` in place for ``event``, and return the actions to carry out."""
         actions: list[Action] = []
         match event:
             case Published(payload):
@@ -136,13 +137,13 @@ class Broadcast:
         state.step_of[log.head] = state.step
         if not state.links:
             prune(state)
-        elif log.nbytes > max(self.budget_nbytes, 2 * log.compacted_nbytes):  # not again for every little update
-            log.compact(lambda at: _somebody_stands(state, at), self.merge, self.payload_nbytes)
+        elif log.nbytes > max(self.budget_nbytes, 2 * log.compacted_nbytes):  # not for every small update
+            log.compact(lambda at: _boundary_needed(state, at), self.merge, self.payload_nbytes)
 
     def _pump(self, state: BroadcastState, now: float, actions: list[Action]) -> None:
         own = state.log_of(state.rank)
         for rank, link in state.links.items():
-            # Asked for every neighbour at every event, and mostly there is nothing to do: so that is seen at once.
+            # This runs for every neighbour at every event, and mostly there is nothing to do: the checks come first.
             if state.synced and not link.pending:
                 if link.oldest_s is not None and now - link.oldest_s > link.rto_s and link.overdue(now):
                     link.send_again()
@@ -188,7 +189,7 @@ def _on_gone(state: BroadcastState, event: PeerGone | PeerAhead) -> None:
         return
     state.links.pop(rank, None)
     if isinstance(event, PeerAhead):
-        return  # nobody has anything of it
+        return  # no worker has any of its updates
     state.gone.add(rank)
     state.log_of(rank)
     state.told_drained = False
@@ -243,5 +244,5 @@ def _report(state: BroadcastState, rank: int, link: PeerLink, now: float) -> Rep
     return msgspec.structs.replace(report, merged=merged, marks=marks) if merged or marks else report
 
 
-def _somebody_stands(state: BroadcastState, at: int) -> bool:
+def _boundary_needed(state: BroadcastState, at: int) -> bool:
     return any(link.pending or link.taken <= at <= link.reach for link in state.links.values())

@@ -2,10 +2,10 @@
 
     c_n  =  H(c_(n-1), payload of update n)          c begins anew with every block of ``BLOCK`` updates
 
-A worker tells its neighbours its last values (``marks``), in its reports; whoever has another value at the same position
-holds other updates of that origin. What was refused counts as an empty payload: the chain is of what took effect. Where
-updates came merged into one, which others may have had one by one, and after a state was taken over from a donor, the
-value is unknown up to the beginning of the next block.
+A worker's reports carry its last values (``marks``). A neighbour with another value at the same position holds other
+updates of that origin. A refused update counts as an empty payload: the chain covers what took effect. The value is
+unknown until the next block after updates that came merged into one (others may have had them one by one), and after a
+state was taken over from a donor.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from dataclasses import dataclass, field
 from hashlib import sha256  # the fastest of hashlib's on processors with instructions for it
 
 BLOCK = 256  # updates
-KEPT = 1024  # values: a neighbour's marks may be older than what is here
+KEPT = 1024  # values: a neighbour's marks may be older than ours
 VALUE_NBYTES = 16
 
 
 @dataclass(slots=True)
 class Chain:
-    """One origin's, at one worker.
+    """The hash chain of one origin's updates, at one worker.
 
     >>> one, other = Chain(), Chain()
     >>> for chain, second in ((one, b"b"), (other, b"c")):
@@ -37,7 +37,7 @@ class Chain:
     values: dict[int, bytes] = field(default_factory=dict)  # by position, the latest
 
     def add(self, lo: int, hi: int, payload: bytes) -> None:
-        """Updates ``lo..hi`` took effect here, as one payload."""
+        """Add updates ``lo..hi``, which took effect here as one payload."""
         if hi > lo:
             self.restart(hi)
             return
@@ -58,7 +58,7 @@ class Chain:
         self.head, self.value = position, None
 
     def marks(self) -> Iterator[tuple[int, bytes]]:
-        """The last value, and that of the last complete block."""
+        """Yield the last value, and that of the last complete block."""
         for position in {self.block_end, self.head}:
             if position in self.values:
                 yield position, self.values[position]

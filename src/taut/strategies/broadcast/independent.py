@@ -1,7 +1,6 @@
-"""Workers that never talk: the bound on throughput that every comparison needs, and the floor on quality.
+"""Workers that exchange nothing: the upper bound on throughput and the lower bound on quality for comparisons.
 
-Membership, data leases and statistics work as always; updates stay at home, so replicas differ.
-"""
+Membership, data leases and statistics work as always. Updates are not sent, so replicas differ."""
 
 from __future__ import annotations
 
@@ -12,7 +11,7 @@ from taut.strategies.info import Completeness, StrategyInfo
 
 
 class Independent(Broadcast):
-    """``--strategy independent``: publishing is forgetting."""
+    """``--strategy independent``: updates are dropped instead of published."""
 
     name = "independent"
     info = StrategyInfo(Completeness.NOTHING, one_model=False)

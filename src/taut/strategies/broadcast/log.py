@@ -1,8 +1,8 @@
-"""One origin's updates, in order, until nobody can need them any more.
+"""One origin's updates, in order, until no worker can need them any more.
 
-Merging is what back-pressure does here: updates add, so queued ones may become one. But whoever holds part of a stream
-must be able to hand the rest to somebody who holds less of it (when the origin has died), so a boundary between two
-updates may vanish only where nobody can stand. That is the one rule of ``Log.compact``.
+Back-pressure merges queued updates into one: updates add. But when an origin has died, a worker that holds part of its
+stream must be able to send the rest to a worker that holds less. So the boundary between two updates may vanish only
+where no worker's received updates can end. This is the one rule of ``Log.compact``.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Log:
     floor: int = 0
     head: int = 0
     nbytes: int = 0
-    compacted_nbytes: int = 0  # what was left by the last compaction
+    compacted_nbytes: int = 0  # after the last compaction
     entries: list[Entry] = field(default_factory=list)
 
     def append(self, lo: int, hi: int, payload: bytes) -> None:
@@ -50,33 +50,23 @@ class Log:
         self.nbytes += len(payload)
 
     def after(self, position: int) -> Iterator[Entry]:
-        """The entries beyond ``position``, which must be a boundary still held."""
+        """Yield the entries beyond ``position``, which must be a boundary that is still held."""
         assert position >= self.floor, (position, self.floor)
-        start = self._index(position)
+        start = self._first(position + 1)
+        assert start in (0, len(self.entries)) or self.entries[start - 1].hi <= position, (
+            f"{position} is inside a merged update {self.entries[start - 1].lo}..{self.entries[start - 1].hi}"
+        )
         for index in range(start, len(self.entries)):
             yield self.entries[index]
 
-    def _index(self, position: int) -> int:
-        low, high = 0, len(self.entries)
-        while low < high:
-            middle = (low + high) // 2
-            if self.entries[middle].lo > position:
-                high = middle
-            else:
-                low = middle + 1
-        assert low == len(self.entries) or low == 0 or self.entries[low - 1].hi <= position, (
-            f"{position} is inside a merged update {self.entries[low - 1].lo}..{self.entries[low - 1].hi}"
-        )
-        return low
-
     def boundary(self, position: int) -> bool:
-        """Whether an update that is still held, or the last one that is not, ends at ``position``."""
+        """Return whether an update that is still held, or the last one that is not, ends at ``position``."""
         if position in (self.floor, self.head):
             return True
         return self.floor < position < self.head and any(entry.hi == position for entry in self.entries)
 
     def prune(self, position: int) -> None:
-        """Forget what is not beyond ``position``."""
+        """Drop the entries up to ``position``."""
         keep = 0
         while keep < len(self.entries) and self.entries[keep].hi <= position:
             self.floor = self.entries[keep].hi
@@ -85,18 +75,18 @@ class Log:
         del self.entries[:keep]
 
     def skip(self, position: int) -> None:
-        """Start at ``position``: what came before is in a state that was taken over whole."""
+        """Start at ``position``: earlier updates are in a state that was taken over whole."""
         self.entries.clear()
         self.floor = self.head = position
         self.nbytes = 0
 
-    def compact(self, stands: Callable[[int], bool], merge: Merge, limit_nbytes: int) -> None:
-        """Merge neighbouring entries where nobody ``stands`` on the boundary, as long as a merged payload stays within
-        ``limit_nbytes``."""
+    def compact(self, needed: Callable[[int], bool], merge: Merge, limit_nbytes: int) -> None:
+        """Merge adjacent entries unless some worker may have received exactly up to the boundary between them
+        (``needed``), as long as a merged payload stays within ``limit_nbytes``."""
         merged: list[Entry] = []
         run: list[Entry] = []
         for entry in self.entries:
-            if run and stands(run[-1].hi):
+            if run and needed(run[-1].hi):
                 merged += _united(run, merge, limit_nbytes)
                 run = []
             run.append(entry)
@@ -104,7 +94,7 @@ class Log:
         self.nbytes = self.compacted_nbytes = sum(len(entry.payload) for entry in self.entries)
 
     def unite(self, lo: int, hi: int, merge: Merge, limit_nbytes: int) -> None:
-        """Updates ``lo..hi`` as one entry, if that is so many whole ones now."""
+        """Replace updates ``lo..hi`` by one entry, if they are several whole entries now."""
         start, stop = self._first(lo), self._first(hi + 1)
         run = self.entries[start:stop]
         if len(run) > 1 and run[0].lo == lo and run[-1].hi == hi:
@@ -114,13 +104,12 @@ class Log:
                 self.nbytes += len(payload) - sum(len(entry.payload) for entry in run)
 
     def _first(self, position: int) -> int:
-        """The index of the first entry that begins at ``position`` or later."""
+        """Return the index of the first entry that begins at ``position`` or later."""
         return bisect_left(self.entries, position, key=lambda entry: entry.lo)
 
 
 def merged(run: Sequence[Entry], merge: Merge, limit_nbytes: int) -> bytes | None:
-    """Return the updates of ``run`` as one payload; None where that is too long, or one of them cannot be merged: such
-    entries stay as they are."""
+    """Return the updates of ``run`` as one payload; None if it would be too long or one of them cannot be merged."""
     try:
         payloads = [entry.payload for entry in run if entry.payload]  # an empty one was refused
         payload = merge(payloads) if payloads else b""
@@ -130,7 +119,7 @@ def merged(run: Sequence[Entry], merge: Merge, limit_nbytes: int) -> bytes | Non
 
 
 def _united(run: list[Entry], merge: Merge, limit_nbytes: int) -> list[Entry]:
-    """One entry, or as few as stay within the limit."""
+    """Return the entries merged into one, or into as few as stay within the limit."""
     if len(run) < 2:
         return run
     payload = merged(run, merge, limit_nbytes)

@@ -1,11 +1,11 @@
-"""What workers keep of each other's streams: handed on when the origin has died, merged when it says that it may be.
+"""Pass on a dead origin's updates to neighbours that lack them, and merge the updates that are kept for this purpose.
 
-A worker keeps others' updates until everybody has them, for an origin may die. While somebody is cut off, that grows; so
-the origin, who alone knows how far it ever sent to whom, says in its reports which of its updates it has merged (nobody
-stands between them, nor will: it sends them as one from now on), and the others merge the same ones.
+A worker keeps others' updates until every worker has them, for an origin may die. While a worker is cut off, they pile
+up. Only the origin knows how far it ever sent to each worker, so its reports say which of its updates it has merged: no
+worker has received part of such a span, nor ever will, since the origin sends it as one. The others merge the same ones.
 
-What is left of a dead origin's stream is handed on whole, from where a neighbour stands to the end of what is here, in
-one message. So nobody ever stands within what another may have merged, and the pieces always fit.
+A worker passes on a dead origin's stream in one message, from the last update that the neighbour has to the last one
+that is here. So no worker ever receives part of a span that another may have merged, and the pieces always fit.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from taut.strategies.broadcast.state import BroadcastState
 from taut.strategies.delivery.retransmission import PeerLink
 
 MAX_SPANS = 256
-TOGETHER_NBYTES = 1 << 20  # so much is handed on as it is; what is more is merged first
+TOGETHER_NBYTES = 1 << 20  # longer streams are merged before they are passed on
 MOST_MERGED = 16  # spans, in one report
 
 
 def merged_spans(log: Log) -> list[tuple[int, int]]:
-    """The longest of those that were merged, for a report.
+    """Return the longest spans that were merged, for a report.
 
     >>> log = Log()
     >>> log.append(1, 1, b"a"); log.append(2, 9, b"b"); log.append(10, 11, b"c")
@@ -36,7 +36,7 @@ def merged_spans(log: Log) -> list[tuple[int, int]]:
 
 
 def follow(log: Log, spans: Iterable[tuple[int, int]], merge: Merge, limit_nbytes: int) -> None:
-    """Merge what the origin has merged, where it is here, and in pieces."""
+    """Merge the spans that the origin has merged, if all of their updates are here."""
     for lo, hi in spans:
         if log.floor < lo <= hi <= log.head:
             log.unite(lo, hi, merge, limit_nbytes)
@@ -45,7 +45,7 @@ def follow(log: Log, spans: Iterable[tuple[int, int]], merge: Merge, limit_nbyte
 def pass_on(
     state: BroadcastState, rank: int, link: PeerLink, now: float, merge: Merge, limit_nbytes: int, actions: list[Action]
 ) -> None:
-    """Hand the neighbour what it lacks of the dead."""
+    """Send the neighbour the updates of dead origins that it lacks."""
     for origin in state.gone:
         log = state.log_of(origin)
         lacks = link.seen.get(origin, 0)
@@ -55,7 +55,7 @@ def pass_on(
         if upto > lacks and now - when <= link.rto_s:
             continue
         if not log.boundary(lacks):
-            continue  # nobody can stand there: it does not tell the truth
+            continue  # no worker can have received just so many: the report is wrong
         entries = _together(list(log.after(lacks)), merge, limit_nbytes)
         link.relayed[origin] = (entries[-1].hi, now)
         spans = [Span(origin, entry.lo, entry.hi) for entry in entries]
@@ -63,8 +63,8 @@ def pass_on(
 
 
 def _together(entries: list[Entry], merge: Merge, limit_nbytes: int) -> list[Entry]:
-    """All of them for one message. Where even merged they are too much for one, as much as there is room for: then
-    somebody may come to stand between two that others have merged."""
+    """Return entries for one message, merged if they are many. If even the merged payload is too long, return as many
+    as fit; another worker may then receive part of a span that others have merged."""
     if len(entries) <= MAX_SPANS and sum(len(entry.payload) for entry in entries) <= TOGETHER_NBYTES:
         return entries
     payload = merged(entries, merge, limit_nbytes)

@@ -2,9 +2,9 @@
 
     a worker goes on  iff  its clock <= slack + the slowest clock          clock: iterations that are behind it
 
-Between workers that train, there are never more than ``slack`` iterations; with slack 0 they go in lock-step, with a
-large slack nobody ever waits, as in ``async``. Clocks travel in reports, at once when they move. Who has died, has ended
-or is only joining holds nobody back, and who waits for data counts as level with the fastest.
+Workers that train are never more than ``slack`` iterations apart. With slack 0 they go in lock-step; with a large slack
+no worker ever waits, as in ``async``. Reports carry the clocks, and go out as soon as a clock moves. A worker that has
+died, has ended or is still joining holds no other back; one that waits for data counts as level with the fastest.
 Paper: Ho et al. 2013, "More Effective Distributed ML via a Stale Synchronous Parallel Parameter Server".
 """
 
@@ -23,7 +23,7 @@ from taut.strategies.info import ADVISED, Completeness, StrategyInfo, Variant
 
 @dataclass(frozen=True)
 class StaleSynchronous(Broadcast):
-    """``--strategy ssp:3``: nobody gets more than 3 iterations ahead of the slowest.
+    """``--strategy ssp:3``: no worker gets more than 3 iterations ahead of the slowest.
 
     >>> from taut.core.events import Arrived, PeerJoined
     >>> from taut.core.messages import Report
@@ -36,7 +36,7 @@ class StaleSynchronous(Broadcast):
     """
 
     name: ClassVar[str] = "ssp"
-    info: ClassVar[StrategyInfo] = StrategyInfo(Completeness.BOUNDED, (Variant("3", codecs=(ADVISED,)),))
+    info: ClassVar[StrategyInfo] = StrategyInfo(Completeness.BOUNDED, (Variant("3", codecs=(ADVISED,)),), floods=True)
     complete: ClassVar[bool] = True
     bounded: ClassVar[bool] = True
 
@@ -58,8 +58,8 @@ class StaleSynchronous(Broadcast):
         return super().on(state, event, now)
 
     def _hurry(self, state: BroadcastState) -> None:
-        """Somebody may be waiting for this: reports go out at once. Where the slack is large, not for every tick, so that
-        up to a quarter of it is lost and so many messages are saved."""
+        """Send reports at once, since others may wait for this clock. With a large slack not every tick is reported:
+        up to a quarter of the slack is given up to save messages."""
         for link in state.links.values():
             link.report_due = True
             if state.clock - link.told_clock > self.slack // 4:

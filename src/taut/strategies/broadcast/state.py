@@ -1,4 +1,4 @@
-"""One worker's side of the broadcast: its links and logs, and what of the logs nobody needs any more."""
+"""One worker's state in the broadcast: its links and logs, and the pruning of updates that no worker needs any more."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from taut.strategies.delivery.retransmission import PeerLink
 
 @dataclass(slots=True)
 class BroadcastState:
-    """One worker's side of the broadcast. ``step`` counts its iterations, ``staleness`` is smoothed, in iterations."""
+    """One worker's state. ``step`` counts its iterations, ``staleness`` is smoothed, in iterations."""
 
     rank: int
     synced: bool
@@ -27,9 +27,9 @@ class BroadcastState:
     clock: int = 0  # iterations, as told by `Ticked`
     staleness: float = 1.0
     told_drained: bool = False
-    chains: dict[int, Chain] = field(default_factory=dict)  # per origin, of what it sent; empty where nobody compares
-    disputed: dict[int, set[int]] = field(default_factory=dict)  # origin -> neighbours who hold other updates of it
-    laggards: dict[int, int] = field(default_factory=dict)  # per origin, a neighbour that was seen not to have all of it
+    chains: dict[int, Chain] = field(default_factory=dict)  # per origin; empty unless ``Broadcast.compares``
+    disputed: dict[int, set[int]] = field(default_factory=dict)  # origin -> neighbours that hold other updates of it
+    laggards: dict[int, int] = field(default_factory=dict)  # per origin, a neighbour that lacked some of its updates
 
     def log_of(self, origin: int) -> Log:
         log = self.logs.get(origin)
@@ -44,11 +44,11 @@ class BroadcastState:
         return chain
 
     def have(self) -> dict[int, int]:
-        """The version vector: per origin, how many of its updates are here."""
+        """Return the version vector: per origin, how many of its updates are here."""
         return {origin: log.head for origin, log in self.logs.items()}
 
     def tail(self, have: dict[int, int]) -> list[Include]:
-        """What is held of the updates ``have``, in order per origin: goes with a state to whoever takes it over."""
+        """Return the kept updates that are among ``have``, in order per origin; they go with a state to its receiver."""
         return [
             Include(origin, entry.lo, entry.hi, entry.payload)
             for origin, log in self.logs.items()
@@ -57,8 +57,8 @@ class BroadcastState:
         ]
 
     def beyond(self, have: dict[int, int], gone: Iterable[int]) -> list[Include]:
-        """Updates that are held here of those who are ``gone``, and are not among ``have``, in order per origin. Where
-        others hold other updates of an origin, none of it.
+        """Return the kept updates of the origins in ``gone`` that are not among ``have``, in order per origin. Skip
+        an origin of which others hold other updates.
 
         >>> state = BroadcastState(2, True)
         >>> for seq in (1, 2, 3): state.log_of(2).append(seq, seq, b"u")
@@ -73,11 +73,11 @@ class BroadcastState:
         return found
 
     def attached(self) -> bool:
-        """Every neighbour holds what it publishes for us: a state may be asked for."""
+        """Return whether every neighbour keeps its log for this worker, so that it may ask for a state."""
         return all(link.heard for link in self.links.values())
 
     def drained(self) -> bool:
-        """Nothing is missing and nothing more can come."""
+        """Return whether no update is missing and none can come."""
         if self.final < 0 or not self.synced:
             return False
         for rank, link in self.links.items():
@@ -92,23 +92,24 @@ class BroadcastState:
         return True
 
     def fastest(self) -> int:
-        """The largest clock that is known."""
+        """Return the largest known clock."""
         return max([self.clock, *(link.clock for link in self.links.values())])
 
     def settled(self) -> bool:
-        """Everything this worker published has been received by all that are left: it may go."""
+        """Return whether all remaining workers have received every update of this one, so that it may go."""
         own = self.log_of(self.rank).head
         return all(not link.pending and link.received >= own for link in self.links.values())
 
 
 def prune(state: BroadcastState) -> None:
-    """Own updates go when all neighbours have them; others' when all of the others' other neighbours do."""
+    """Drop our updates once every neighbour has them; drop a peer's once every neighbour other than that peer has
+    them."""
     for origin, log in state.logs.items():
         if not log.entries:
             continue
         oldest = log.entries[0].hi
         if _lags(state, state.laggards.get(origin, -1), origin, oldest):
-            continue  # asked first: with many neighbours the others would be most of the work
+            continue  # checked first, since a loop over many neighbours is slow
         for rank in state.links:
             if _lags(state, rank, origin, oldest):
                 state.laggards[origin] = rank
@@ -121,7 +122,7 @@ def prune(state: BroadcastState) -> None:
 
 
 def _lags(state: BroadcastState, rank: int, origin: int, position: int) -> bool:
-    """Whether this neighbour may still need the updates of ``origin`` up to ``position``."""
+    """Return whether this neighbour may still need the updates of ``origin`` up to ``position``."""
     link = state.links.get(rank)
     if link is None or rank == origin:
         return False

@@ -36,26 +36,11 @@ PART_NBYTES = 64  # that a part takes beside its payload: a message in a billion
 
 
 @dataclass(slots=True)
-class Outgoing:
-    """A parcel that may have to be sent again. ``nbytes`` of its payload."""
-
-    seq: int
-    note: Note
-    part: int
-    parts: int
-    payload: Bytes
-
-    @property
-    def nbytes(self) -> int:
-        return len(self.payload) + 64
-
-
-@dataclass(slots=True)
 class Channel:
     """Both directions of the link to one worker. ``queue`` holds all that it has not confirmed; the first ``sent`` of
     them are under way."""
 
-    queue: deque[Outgoing] = field(default_factory=deque)
+    queue: deque[tuple[Parcel, Bytes]] = field(default_factory=deque)
     sent: int = 0
     flight_nbytes: int = 0
     next_seq: int = 1
@@ -109,7 +94,7 @@ class ChannelsState:
     def received(self, marks: Mapping[int, int]) -> bool:
         """Everything posted before ``marks`` has been received by all that are left, whatever was posted since."""
         queues = [(channel.queue, marks.get(rank, 0)) for rank, channel in list(self.links.items())]
-        return all(next((each.seq for each in queue.copy()), mark) >= mark for queue, mark in queues)
+        return all(next((parcel.seq for parcel, _ in queue.copy()), mark) >= mark for queue, mark in queues)
 
     def tail(self, have: dict[int, int]) -> list[Include]:
         return []
@@ -168,19 +153,20 @@ class Channels:
         parts = max(1, -(-len(view) // self.part_nbytes))
         for part in range(parts):
             piece: Bytes = payload if parts == 1 else view[part * self.part_nbytes : (part + 1) * self.part_nbytes]
-            channel.queue.append(Outgoing(channel.next_seq, note, part, parts, piece))
+            channel.queue.append((Parcel(channel.next_seq, 0, note, part, parts), piece))
             channel.next_seq += 1
 
     def _pump(self, rank: int, channel: Channel, now: float, actions: list[Action]) -> None:
         """Send what the window allows, then a receipt if one is owed."""
         while channel.sent < len(channel.queue) and not channel.blocked:
-            parcel = channel.queue[channel.sent]
-            if channel.flight_nbytes and channel.flight_nbytes + parcel.nbytes > self.window_nbytes:
+            parcel, payload = channel.queue[channel.sent]
+            nbytes = len(payload) + PART_NBYTES
+            if channel.flight_nbytes and channel.flight_nbytes + nbytes > self.window_nbytes:
                 break
             message = Parcel(parcel.seq, channel.received, parcel.note, parcel.part, parcel.parts)
-            actions.append(Send(rank, message, [parcel.payload]))
+            actions.append(Send(rank, message, (payload,)))
             channel.sent += 1
-            channel.flight_nbytes += parcel.nbytes
+            channel.flight_nbytes += nbytes
             channel.oldest_s = now if channel.oldest_s is None else channel.oldest_s
             channel.timed = channel.timed or (parcel.seq, now)
             channel.unconfirmed, channel.receipt_due = 0, False
@@ -229,15 +215,15 @@ class Channels:
 
 def _confirmed(channel: Channel, received: int, now: float) -> None:
     queue = channel.queue
-    if not queue or received < queue[0].seq:
+    if not queue or received < queue[0][0].seq:
         return
     if received >= channel.next_seq:
         raise MalformedMessage(f"a receipt for parcel {received}; the last one has number {channel.next_seq - 1}")
-    while queue and queue[0].seq <= received:
-        parcel = queue.popleft()
+    while queue and queue[0][0].seq <= received:
+        _, payload = queue.popleft()
         if channel.sent:
             channel.sent -= 1
-            channel.flight_nbytes -= parcel.nbytes
+            channel.flight_nbytes -= len(payload) + PART_NBYTES
     if channel.timed is not None and received >= channel.timed[0]:
         channel.rtt_s += (now - channel.timed[1] - channel.rtt_s) / 8.0
         channel.timed = None
@@ -250,9 +236,9 @@ def _blocked(channel: Channel | None, message: Parcel) -> None:
     if channel is None or not channel.queue:
         return
     channel.blocked = True
-    keep = max(0, message.seq - channel.queue[0].seq)
+    keep = max(0, message.seq - channel.queue[0][0].seq)
     while channel.sent > keep:
         channel.sent -= 1
-        channel.flight_nbytes -= channel.queue[channel.sent].nbytes
+        channel.flight_nbytes -= len(channel.queue[channel.sent][1]) + PART_NBYTES
     if not channel.sent:
         channel.oldest_s = channel.timed = None

@@ -1,4 +1,4 @@
-"""A worker's own eye on the others, while the supervisor, whose it is, is late or gone."""
+"""Failure detectors for the other workers, used while the supervisor, whose job this is, cannot be reached."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from taut.core.failure_detector import HEARTBEAT_S, Detector
 
 
 class PeerDetectors:
-    """A detector for each of the others, from the moment at which there is reason to watch them.
+    """A failure detector for each other worker, from the moment at which the supervisor is late.
 
-    >>> lookout = PeerDetectors()
-    >>> lookout.watch({1, 2}, 0.0, 0.5, 0.0, [500] * 64)
+    >>> detectors = PeerDetectors()
+    >>> detectors.watch({1, 2}, 0.0, 0.5, 0.0, [500] * 64)
     >>> for beat in range(1, 20):
-    ...     lookout.beat(1, 0.5 * beat)
-    >>> lookout.lost(9.5)
+    ...     detectors.beat(1, 0.5 * beat)
+    >>> detectors.lost(9.5)
     {2}
     """
 
@@ -23,9 +23,9 @@ class PeerDetectors:
         self._detectors: dict[int, Detector] = {}
 
     def watch(self, others: Iterable[int], now: float, interval_s: float, late_s: float, rhythm: Sequence[int]) -> None:
-        """These, whose words come every ``interval_s``. Their rhythm, before it is known: that of the supervisor's pulses
-        (``Detector.kept``), which come over the same network. ``late_s``: so much later than it meant to does this worker
-        look; if it was away itself, what it was told meanwhile is not read yet."""
+        """Watch these workers, whose messages come every ``interval_s``. Their intervals, before they are known, are
+        those of the supervisor's pulses (``Detector.kept``), over the same network. ``late_s``: how late this worker
+        looks; if it was away itself, messages that came meanwhile are not read yet."""
         kept = [round(interval_s / HEARTBEAT_S * interval) for interval in rhythm]
         for rank in others:
             if rank not in self._detectors:
@@ -35,20 +35,20 @@ class PeerDetectors:
                 detector.pause(late_s, now)
 
     def beat(self, rank: int, now: float) -> None:
-        """Its word came, as it does in every interval."""
+        """Note a worker's periodic message."""
         if rank in self._detectors:
             self._detectors[rank].beat(now)
 
     def seen(self, rank: int, now: float) -> None:
-        """Something of it came."""
+        """Note any message of a worker."""
         if rank in self._detectors:
             self._detectors[rank].seen(now)
 
     def lost(self, now: float) -> set[int]:
-        """Who must be taken for gone."""
+        """Return the workers that must be taken for dead."""
         return {rank for rank, detector in self._detectors.items() if detector.suspects(now)}
 
     def keep(self, ranks: Iterable[int]) -> None:
-        """Nobody but these matters any more."""
+        """Forget all workers but these."""
         kept = set(ranks)
         self._detectors = {rank: detector for rank, detector in self._detectors.items() if rank in kept}

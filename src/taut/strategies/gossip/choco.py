@@ -1,17 +1,16 @@
-"""CHOCO-SGD: gossip with compressed messages, and yet to full consensus.
+"""CHOCO-SGD: gossip with compressed messages that still reaches full consensus.
 
     q_i = C(x_i - h_i);   send q_i to the neighbours;   h_i += q_i, and every neighbour adds it to its copy of h_i
     x_i <- x_i + gamma sum_j W_ij (h_j - h_i)
 
-h_i is the public copy of x_i: what all neighbours know of it, the same bits everywhere. Only differences from it are
-compressed (C: the run's codec, without feedback), and what a message leaves out is in the next difference, so that h
-follows x and the error vanishes. W is symmetric, so the mean is conserved. It holds one copy per neighbour. Moments stay
-at home.
+h_i is the public copy of x_i: the same bits at all neighbours. Only differences from it are compressed (C: the run's
+codec, without feedback), and the part that a message omits is in the next difference, so that h follows x and the error
+vanishes. W is symmetric, so the mean is conserved. A worker holds one copy per neighbour. Moments are not exchanged.
 
-C must be a contraction, |C(v) - v|^2 <= (1 - delta) |v|^2. An unbiased compressor of variance omega is one when what it
-says counts 1 / (1 + omega); then delta is that.
+C must be a contraction, |C(v) - v|^2 <= (1 - delta) |v|^2. An unbiased compressor of variance omega becomes one when its
+output is scaled by delta = 1 / (1 + omega).
 
-When the members change (and at the start) everybody sends its x whole, once: h = x.
+When the members change (and at the start) every worker sends its x whole, once: h = x.
 Paper: Koloskova, Stich, Jaggi 2019, "Decentralized stochastic optimization and gossip algorithms with compressed
 communication"; Koloskova et al. 2020, "Decentralized deep learning with arbitrary communication compression".
 """
@@ -40,7 +39,7 @@ WHOLE = "whole"
 
 @dataclass
 class PublicCopies(Neighbourhood):
-    """A worker's state. ``copies``: h of itself and of its neighbours, by rank. ``said``: what it sent this round."""
+    """A worker's state. ``copies``: h of itself and of its neighbours, by rank. ``said``: its payload of this round."""
 
     coder: VectorCoder = field(kw_only=True)
     copies: dict[int, Vector] = field(default_factory=dict)
@@ -94,7 +93,7 @@ class Choco(NeighbourRounds[PublicCopies]):
             )
 
     def send(self, state: PublicCopies) -> list[MethodAction]:
-        receivers = [other for other in self.outward(state) if other not in state.left]
+        receivers = self.receivers(state)
         x, rank = state.local.x, state.place.rank
         if state.round == 0:
             state.copies[rank] = x.copy()
@@ -117,7 +116,7 @@ class Choco(NeighbourRounds[PublicCopies]):
         for one in heard:
             if state.round == 0:
                 copies[one.sender] = np.frombuffer(one.payload, np.float32).copy()
-            elif one.sender in copies:  # else its first message was refused, and what builds on it is of no use
+            elif one.sender in copies:  # else its whole x was refused, and differences are useless
                 state.add(one.payload, copies[one.sender])
         row, mine = row_of(place.graph(), place.rank, "metropolis"), copies[place.rank]
         x, step = state.local.x, self.step(state.coder)

@@ -1,11 +1,11 @@
-"""Codistillation: each worker trains a model of its own, and also to agree with what its peers' models predict.
+"""Codistillation: each worker trains a model of its own, and also to agree with its peers' predictions.
 
     loss_i = task loss + weight * agreement(f(x; w_i), mean over peers j of f(x; w_j as they were))
 
-Peers' weights travel every ``every`` steps only, to the neighbours in the topology; between that, their predictions come
-from stale copies, which the paper found to cost nothing. Replicas never become equal: they agree in what they say, not in
-their weights, so the end takes the best of them (``--finish best``). ``burn_in``: steps on the task alone, until what the
-peers predict is worth something. The agreement itself is the worker's business: ``worker/exchange/distillation.py``.
+Peers' weights are sent to the neighbours in the topology only every ``every`` steps; in between, their predictions come
+from stale copies, which the paper found to cost nothing. Replicas never become equal: they agree in their predictions,
+not in their weights, so the end takes the best of them (``--finish best``). ``burn_in``: steps on the task alone, until
+the peers' predictions are useful. ``worker/exchange/distillation.py`` computes the agreement.
 Paper: Anil et al. 2018, "Large scale distributed neural network training through online distillation".
 """
 
@@ -20,22 +20,7 @@ import numpy as np
 from taut.core.events import Ended
 from taut.core.messages import Note
 from taut.errors import MalformedMessage, Misuse
-from taut.strategies.api import (
-    Draining,
-    Finished,
-    Heard,
-    Local,
-    MemberPlace,
-    Method,
-    MethodAction,
-    MethodEvent,
-    Placed,
-    Proceed,
-    Stepped,
-    Tell,
-    check_share,
-    check_whole,
-)
+from taut.strategies import api as m
 from taut.strategies.info import Completeness, StrategyInfo
 
 if TYPE_CHECKING:
@@ -58,18 +43,18 @@ class Teacher:
 class Codistilling:
     """A worker's state."""
 
-    local: Local
-    place: MemberPlace
+    local: m.Local
+    place: m.MemberPlace
     teachers: dict[int, Teacher] = field(default_factory=dict)
     steps: int = 0
     sent: int = 0
-    withheld: int = 0  # from those who had not seen the last ones
-    agreement: float = 0.0  # the last one, for the statistics
-    unseen: Counter[int] = field(default_factory=Counter)  # weights that were sent, and not seen yet, by receiver
+    withheld: int = 0  # from neighbours that had not seen the last ones
+    agreement: float = 0.0  # in the last step, for the statistics
+    unseen: Counter[int] = field(default_factory=Counter)  # by receiver: weights sent and not seen yet
 
 
 @dataclass(frozen=True)
-class Codistillation(Method):
+class Codistillation(m.Method):
     """``--strategy codistillation:every=50,weight=1,burn_in=100``. ``loss``: ``kl`` between the softmaxes of the outputs
     (over their last dimension), ``mse`` between the outputs, ``auto``: kl for outputs of two dimensions and at least two
     columns, mse for others.
@@ -98,44 +83,44 @@ class Codistillation(Method):
     loss: str = "auto"
 
     def __post_init__(self) -> None:
-        check_whole(self, "every", 1)
-        check_whole(self, "burn_in", 0)
-        check_share(self, "weight", 0.0, float("inf"))
+        m.check_whole(self, "every", 1)
+        m.check_whole(self, "burn_in", 0)
+        m.check_share(self, "weight", 0.0, float("inf"))
         if self.loss not in LOSSES:
             raise Misuse(f"codistillation: loss={self.loss}", "one of " + ", ".join(LOSSES))
 
-    def start(self, place: MemberPlace, local: Local) -> Codistilling:
+    def start(self, place: m.MemberPlace, local: m.Local) -> Codistilling:
         return Codistilling(local, place)
 
-    def on(self, state: Codistilling, event: MethodEvent, now: float) -> list[MethodAction]:
-        actions: list[MethodAction] = []
+    def on(self, state: Codistilling, event: m.MethodEvent, now: float) -> list[m.MethodAction]:
+        actions: list[m.MethodAction] = []
         match event:
-            case Stepped(samples, _):
+            case m.Stepped(samples, _):
                 if samples:
                     state.steps += 1
                     if state.steps % self.every == 0:
                         actions += self._show(state)
-                actions.append(Proceed())
-            case Heard(sender, Note(kind="weights", round=steps), payload):
+                actions.append(m.Proceed())
+            case m.Heard(sender, Note(kind="weights", round=steps), payload):
                 if len(payload) != state.local.x.nbytes:
                     raise MalformedMessage(f"weights of {len(payload)} bytes; this model has {state.local.x.nbytes}")
                 if sender in state.place.members:
-                    actions.append(Tell(sender, Note("seen")))
+                    actions.append(m.Tell(sender, Note("seen")))
                     state.teachers[sender] = Teacher(np.frombuffer(payload, np.float32), steps, state.steps)
-            case Heard(sender, Note(kind="seen")):
+            case m.Heard(sender, Note(kind="seen")):
                 state.unseen[sender] = max(0, state.unseen[sender] - 1)
-            case Placed(place):
+            case m.Placed(place):
                 state.place = place
                 state.teachers = {rank: t for rank, t in state.teachers.items() if rank in place.members}
-            case Draining():
-                actions.append(Finished())
-            case Heard() | Ended():
+            case m.Draining():
+                actions.append(m.Finished())
+            case m.Heard() | Ended():
                 pass
         return actions
 
-    def _show(self, state: Codistilling) -> list[Tell]:
-        """This worker's weights, to those who learn from it. For one that cannot be heard only a few wait: the others
-        would be out of date when they came."""
+    def _show(self, state: Codistilling) -> list[m.Tell]:
+        """Send this worker's weights to its neighbours. Only a few wait for a neighbour that does not answer: more
+        would be out of date on arrival."""
         graph = state.place.graph(state.steps // self.every)
         learners = graph.outward(state.place.rank)
         others = [rank for rank in learners if state.unseen[rank] < MOST_UNSEEN]
@@ -143,10 +128,10 @@ class Codistillation(Method):
         state.unseen.update(others)
         state.sent += len(others)
         payload = state.local.x.tobytes() if others else b""
-        return [Tell(other, Note("weights", state.steps), payload) for other in others]
+        return [m.Tell(other, Note("weights", state.steps), payload) for other in others]
 
     def active(self, state: Codistilling) -> bool:
-        """Whether the worker is to agree with anybody yet."""
+        """Return whether the worker is to agree with its teachers yet."""
         return bool(state.teachers) and state.steps >= self.burn_in
 
     def figures(self, state: Codistilling) -> dict[str, float]:

@@ -2,9 +2,9 @@
 
     x_i  <-  sum_j W_ij x_j        W doubly stochastic, so the mean is conserved
 
-Synchronous between neighbours only: a worker waits for those it is wired to. Moments of the optimizer stay at home;
-weights are what travels. The step comes before the mixing, as in later papers; Lian et al. mix while the gradient of the
-unmixed weights is being computed, which converges at the same rate.
+Synchronous between neighbours only: a worker waits for its neighbours. Weights are exchanged, the optimizer's moments are
+not. The step comes before the mixing, as in later papers; Lian et al. mix while the gradient of the unmixed weights is
+being computed, which converges at the same rate.
 Paper: Lian et al. 2017, "Can Decentralized Algorithms Outperform Centralized Algorithms?".
 """
 
@@ -43,7 +43,7 @@ class DPSGD(NeighbourRounds[Mixing]):
     ``dpsgd:robust=median``, ``dpsgd:every=8,robust=trimmed`` (with ``--topology complete``: a robust average of all).
 
     Arguments:
-        mixing: ``metropolis`` weights, for any undirected graph; ``uniform`` ones where everybody has equally many
+        mixing: ``metropolis`` weights, for any undirected graph; ``uniform`` ones where all have equally many
             neighbours, also along directed edges (exponential, one-peer).
         momentum: ``quasi-global``, for data that differs between workers; the optimizer then has none (momentum.py).
         mu: of that momentum.
@@ -79,7 +79,7 @@ class DPSGD(NeighbourRounds[Mixing]):
             raise Misuse(f"dpsgd: tracking with {given}", "one of them", "tracking needs plain mixing at each step")
         if self.momentum != "none" and self.every > 1:
             raise Misuse(f"dpsgd: momentum={self.momentum} with every={self.every}", "one of them", "drop every")
-        # Known by class otherwise; here they follow from the parameters.
+        # Class attributes elsewhere; here they follow from the parameters.
         object.__setattr__(self, "shapes_gradient", self.tracking or self.momentum != "none")
         object.__setattr__(self, "directed", self.mixing == "uniform")
 
@@ -92,7 +92,7 @@ class DPSGD(NeighbourRounds[Mixing]):
         return state
 
     def send(self, state: Mixing) -> list[MethodAction]:
-        receivers = [other for other in self.outward(state) if other not in state.left]
+        receivers = self.receivers(state)
         if not receivers:
             return []
         payload = state.local.x.tobytes() + (state.tracking.y.tobytes() if state.tracking else b"")
@@ -158,7 +158,7 @@ class DPSGD(NeighbourRounds[Mixing]):
 
 
 def average(x: Vector, row: Mapping[int, float], theirs: Mapping[int, Vector]) -> None:
-    """x <- sum_j W_ij x_j, in place; the share of a neighbour from whom nothing came stays with x."""
+    """Set x <- sum_j W_ij x_j, in place; the share of a neighbour without a message stays with x."""
     x *= np.float32(1.0 - sum([row[other] for other in theirs]))
     for other, vector in sorted(theirs.items()):
         x += np.float32(row[other]) * vector

@@ -1,13 +1,13 @@
 """Gossip: FAST's own neighbour exchange. After each step the codec's update goes one hop, to the neighbours.
 
-    u = what the codec says of the local step;   send u to the neighbours;   they include it, and do not pass it on
+    u = the codec's update for the local step;   send u to the neighbours;   they include it, and do not pass it on
 
-Nobody waits, and little is kept for who cannot be heard (``flow_control.py``). Communication is incomplete: an update
-reaches those one hop away only, so replicas drift apart. Every ``mix`` steps each also sends its weights to the
-neighbours, who move towards them by their mixing weight: without that (``mix=0``, FAST's own form) nothing pulls
-replicas together, and on MNIST with momentum SGD they fell apart within an epoch. Traffic per worker depends on its
-number of neighbours, not on the size of the cluster. The codec is told that many workers (the neighbours and oneself):
-so many hear an update. Moments stay at home.
+No worker waits, and little is kept for a neighbour that does not answer (``flow_control.py``). Communication is
+incomplete: an update reaches only the neighbours, so replicas drift apart. Every ``mix`` steps each worker also sends its
+weights to the neighbours, which move towards them by their mixing weight: without this (``mix=0``, FAST's own form)
+nothing pulls replicas together, and on MNIST with momentum SGD they fell apart within an epoch. Traffic per worker
+depends on its number of neighbours, not on the size of the cluster. The codec is told as many workers as receive an
+update (the neighbours and the sender). The optimizer's moments are not exchanged.
 Paper: FAST ("fast asynchronous training": ring or torus, one hop); no published figures.
 """
 
@@ -22,25 +22,10 @@ import numpy as np
 from taut.core.events import Ended
 from taut.core.messages import Note
 from taut.errors import MalformedMessage
+from taut.strategies import api as m
 from taut.strategies.allreduce.robust_mean import check_robust, clip_share
-from taut.strategies.api import (
-    Draining,
-    Finished,
-    Heard,
-    Leaving,
-    Local,
-    MemberPlace,
-    Method,
-    MethodAction,
-    MethodEvent,
-    Placed,
-    Proceed,
-    Refuse,
-    Stepped,
-    Tell,
-    check_whole,
-)
 from taut.strategies.delivery.flow_control import FlowControl
+from taut.strategies.gossip.neighbour_rounds import say_goodbye
 from taut.strategies.info import ADVISED, ANY_CODEC, Completeness, StrategyInfo, Variant
 
 if TYPE_CHECKING:
@@ -49,54 +34,57 @@ if TYPE_CHECKING:
 STALENESS = 1.0  # an update waits for the end of the receiver's step
 
 
-class Coded(Local, Protocol):
-    """What gossip sees of its worker: its codec."""
+class Coded(m.Local, Protocol):
+    """Gossip's view of its worker: its codec."""
 
     def flush(self) -> list[bytes]:
-        """The run is over: what is still worth sending."""
+        """Return the last payloads that are worth sending, at the end of the run."""
 
     def merge(self, payloads: Sequence[bytes]) -> bytes:
-        """One payload that says what these do together."""
+        """Return one payload with the effect of all of these."""
 
     def retune(self, workers: int, staleness: float) -> None:
-        """How many hear an update, the sender among them, and how late, in steps."""
+        """Adapt the codec to the number of workers that receive an update, the sender included, and to its staleness
+        in steps."""
 
     @property
     def shared(self) -> Vector:
-        """The weights without what the codec has not told yet."""
+        """Return the weights without what the codec has not sent yet."""
 
     def shift(self, change: Vector) -> None:
-        """Move by ``change``, of which the codec says nothing."""
+        """Move the weights by ``change`` without the codec sending it."""
 
 
 @dataclass
-class Exchange:
+class Gossiping:
     """A worker's state."""
 
     local: Coded
-    place: MemberPlace
-    windows: FlowControl
+    place: m.MemberPlace
+    flow: FlowControl
     turns: int = 0
     left: set[int] = field(default_factory=set)
     taken_leave: set[int] = field(default_factory=set)
     draining: bool = False
     included: int = 0
-    distances: dict[int, float] = field(default_factory=dict)  # of neighbours' weights, when they last came
+    distances: dict[int, float] = field(default_factory=dict)  # to neighbours' weights, when they last came
 
 
 @dataclass(frozen=True)
-class Gossip(Method):
+class Gossip(m.Method):
     """``--strategy gossip --topology torus --codec tether``. ``mix``: weights are mixed every so many steps; 0: never.
-    ``robust=clip``: no neighbour's weights draw further than the median of their distances (robust_mean.py). What the
-    codec says of a step is included as it comes, all the same.
+    ``robust=clip``: no neighbour's weights pull further than the median of their distances (robust_mean.py). The codec's
+    updates are included as they are.
 
-    >>> Gossip().codecs[:3]
-    ('tether', 'threshold', 'dense')
+    >>> Gossip().codecs
+    ('tether', '*')
     """
 
     name: ClassVar[str] = "gossip"
     info: ClassVar[StrategyInfo] = StrategyInfo(
-        Completeness.NEIGHBOURS, (Variant(codecs=(ADVISED,)), Variant(topologies=(ADVISED,), codecs=("", "dense")))
+        Completeness.NEIGHBOURS,
+        (Variant(codecs=(ADVISED,)), Variant(topologies=(ADVISED,), codecs=("", "dense"))),
+        floods=True,
     )
     paper: ClassVar[str] = "FAST"
     returns: ClassVar[Literal["sum", "mix", "take"]] = "mix"
@@ -110,47 +98,47 @@ class Gossip(Method):
 
     def __post_init__(self) -> None:
         check_robust(self.name, self.robust, ("none", "clip"))
-        check_whole(self, "mix", 0, "0 is FAST's own form, without mixing")
+        m.check_whole(self, "mix", 0, "0 is FAST's own form, without mixing")
 
-    def start(self, place: MemberPlace, local: Local) -> Exchange:
+    def start(self, place: m.MemberPlace, local: m.Local) -> Gossiping:
         coded = cast(Coded, local)
-        state = Exchange(coded, place, FlowControl(coded.merge, coded.x.nbytes))
+        state = Gossiping(coded, place, FlowControl(coded.merge, coded.x.nbytes))
         _retune(state)
         return state
 
-    def on(self, state: Exchange, event: MethodEvent, now: float) -> list[MethodAction]:
-        actions: list[MethodAction] = []
+    def on(self, state: Gossiping, event: m.MethodEvent, now: float) -> list[m.MethodAction]:
+        actions: list[m.MethodAction] = []
         match event:
-            case Stepped():
+            case m.Stepped():
                 self._tell_neighbours(state, state.local.emit(), actions)
                 state.turns += 1
                 if self.mix and state.turns % self.mix == 0:
                     weights = state.local.shared.tobytes()
-                    actions += [tell for other in _hearers(state) for tell in state.windows.weights(other, weights)]
-                actions.append(Proceed())
-            case Heard(sender, Note(kind="bye"), _):
+                    actions += [tell for other in _hearers(state) for tell in state.flow.weights(other, weights)]
+                actions.append(m.Proceed())
+            case m.Heard(sender, Note(kind="bye"), _):
                 state.left.add(sender)
-            case Heard(sender, Note(kind="seen", round=count), _):
-                actions += [] if state.draining else state.windows.seen(sender, count)
-            case Heard(sender):
-                actions += state.windows.came(sender)
+            case m.Heard(sender, Note(kind="seen", round=count), _):
+                actions += [] if state.draining else state.flow.seen(sender, count)
+            case m.Heard(sender):
+                actions += state.flow.came(sender)
                 actions += self._include(state, event)
-            case Placed(place):
+            case m.Placed(place):
                 state.place = place
-                state.windows.keep(place.members)
+                state.flow.keep(place.members)
                 _retune(state)
-            case Leaving() | Draining():
+            case m.Leaving() | m.Draining():
                 for rest in state.local.flush():
                     self._tell_neighbours(state, rest, actions)
-                actions += state.windows.flush()
-                state.draining = isinstance(event, Draining)
+                actions += state.flow.flush()
+                state.draining = isinstance(event, m.Draining)
             case Ended():
-                pass  # updates of others still come
+                pass  # others' updates still come
         if state.draining:
             self._drain(state, actions)
         return actions
 
-    def _include(self, state: Exchange, heard: Heard) -> list[MethodAction]:
+    def _include(self, state: Gossiping, heard: m.Heard) -> list[m.MethodAction]:
         try:
             if heard.note.kind == "weights":
                 _mix(state, heard.sender, heard.payload, clipped=self.robust == "clip")
@@ -158,36 +146,34 @@ class Gossip(Method):
                 state.local.absorb(heard.payload)
                 state.included += 1
         except MalformedMessage as error:
-            return [Refuse(heard.sender, str(error))]  # it was seen all the same
+            return [m.Refuse(heard.sender, str(error))]  # it still counts as seen
         return []
 
-    def _tell_neighbours(self, state: Exchange, payload: bytes | None, actions: list[MethodAction]) -> None:
+    def _tell_neighbours(self, state: Gossiping, payload: bytes | None, actions: list[m.MethodAction]) -> None:
         if payload is not None and not state.draining:
-            actions += [tell for other in _hearers(state) for tell in state.windows.update(other, payload)]
+            actions += [tell for other in _hearers(state) for tell in state.flow.update(other, payload)]
 
-    def _drain(self, state: Exchange, actions: list[MethodAction]) -> None:
-        """A good-bye comes after all updates: whoever has everybody's has included everything that was sent to it."""
-        fresh = [other for other in state.place.others if other not in state.taken_leave]
-        actions += [Tell(other, Note("bye")) for other in fresh]
-        state.taken_leave.update(fresh)
+    def _drain(self, state: Gossiping, actions: list[m.MethodAction]) -> None:
+        """Say good-bye after all updates: a worker that has everyone's good-bye has included all that was sent to it."""
+        say_goodbye(state, actions)
         if state.left >= set(state.place.others):
-            actions.append(Finished())
+            actions.append(m.Finished())
 
-    def figures(self, state: Exchange) -> dict[str, float]:
-        return {"included": float(state.included), "merged": float(state.windows.merged)}
+    def figures(self, state: Gossiping) -> dict[str, float]:
+        return {"included": float(state.included), "merged": float(state.flow.merged)}
 
 
-def _hearers(state: Exchange) -> list[int]:
+def _hearers(state: Gossiping) -> list[int]:
     return state.place.graph(state.turns).outward(state.place.rank)
 
 
-def _retune(state: Exchange) -> None:
+def _retune(state: Gossiping) -> None:
     hearers = len(_hearers(state)) or min(1, len(state.place.others))
     state.local.retune(1 + hearers, STALENESS)
 
 
-def _mix(state: Exchange, sender: int, payload: bytes, clipped: bool) -> None:
-    """x <- x + W_ij (x_j - x), W the Metropolis-Hastings weights; of a directed graph, even ones."""
+def _mix(state: Gossiping, sender: int, payload: bytes, clipped: bool) -> None:
+    """Set x <- x + W_ij (x_j - x), W the Metropolis-Hastings weights; even ones for a directed graph."""
     own = state.local.shared
     if len(payload) != own.nbytes:
         raise MalformedMessage(f"weights of {len(payload)} bytes; this model has {own.nbytes}")
@@ -206,9 +192,9 @@ def _mix(state: Exchange, sender: int, payload: bytes, clipped: bool) -> None:
     state.local.shift(np.float32(share) * (theirs - own))
 
 
-def _clip(state: Exchange, sender: int, distance: float) -> float:
-    """By how much to shorten a move of this length: to the median of the neighbours' last ones. While fewer than half of
-    them are known, it cannot be told what is usual, and nobody moves."""
+def _clip(state: Gossiping, sender: int, distance: float) -> float:
+    """Return the factor that shortens a move of this length to the median of the neighbours' last ones; 0 while fewer
+    than half of these are known."""
     neighbours = state.place.neighbours(state.turns)
     state.distances[sender] = distance
     known = sorted(state.distances[other] for other in neighbours if other in state.distances)

@@ -1,13 +1,13 @@
-"""GossipGraD: one partner per step, 1, 2, 4 ... places on, and after log p steps everybody changes places.
+"""GossipGraD: one partner per step, 1, 2, 4 ... positions on in an order that is shuffled every log p steps.
 
-    in round r:  k = r mod log2 p;   x  <-  (x + x of the worker 2^k places before) / 2
+    in round r:  k = r mod log2 p;   x  <-  (x + x of the worker 2^k positions before) / 2
 
-One message per worker and step, however many there are: O(1) traffic, where all-reduce takes O(log p). After log p
-rounds everybody has indirectly heard everybody; then the places are dealt anew by lot, alike for all, so that over time
-everybody meets everybody directly. The mean is conserved: every x goes to one other, at weight 1/2.
+One message per worker and step, however many workers there are: O(1) traffic, where all-reduce takes O(log p). After
+log p rounds every x has reached every worker indirectly; then all workers shuffle the order alike, so that over time
+every two exchange directly. The mean is conserved: every x goes to one other worker, at weight 1/2.
 
-The paper also passes samples round a ring, so that workers see each other's data; here leases deal the samples anew in
-every pass, to everybody, which does the same. Weights travel; moments stay at home.
+The paper also passes samples round a ring, so that workers see each other's data; here leases assign the samples anew in
+every pass, with the same effect. Weights are exchanged, the optimizer's moments are not.
 Paper: Daily et al. 2018, "GossipGraD: scalable deep learning using gossip communication based asynchronous gradient
 descent".
 """
@@ -30,10 +30,10 @@ from taut.strategies.info import Completeness, StrategyInfo
 
 @dataclass(frozen=True)
 class GossipGraD(NeighbourRounds[Neighbourhood]):
-    """``--strategy gossipgrad``. It finds its partners itself, among all: the topology stays ``complete``.
+    """``--strategy gossipgrad``. It chooses partners among all workers: the topology stays ``complete``.
 
     Arguments:
-        seed: of the places.
+        seed: of the shuffled order.
 
     >>> partners((0, 1, 2, 3), round=0, rank=2, seed=0), partners((0, 1, 2, 3), round=1, rank=2, seed=0)
     ((3, 1), (0, 0))
@@ -65,8 +65,7 @@ class GossipGraD(NeighbourRounds[Neighbourhood]):
         return [partners(place.members, state.round, place.rank, self.seed)[side]]
 
     def send(self, state: Neighbourhood) -> list[MethodAction]:
-        receivers = [other for other in self.outward(state) if other not in state.left]
-        return [tell(state, other, state.local.x.tobytes()) for other in receivers]
+        return [tell(state, other, state.local.x.tobytes()) for other in self.receivers(state)]
 
     def merge(self, state: Neighbourhood, given: Stepped, heard: Sequence[Heard]) -> None:
         theirs = {one.sender: np.frombuffer(one.payload, np.float32) for one in heard}
@@ -74,18 +73,18 @@ class GossipGraD(NeighbourRounds[Neighbourhood]):
 
 
 def partners(members: tuple[int, ...], round: int, rank: int, seed: int) -> tuple[int, int]:
-    """Whom ``rank`` sends to in this round, and whom it hears."""
+    """Return the worker that ``rank`` sends to in this round, and the one that it hears."""
     hops = (len(members) - 1).bit_length()
-    places = dealt(members, round // hops, seed)
-    here, hop = places.index(rank), 1 << (round % hops)
-    return places[(here + hop) % len(places)], places[(here - hop) % len(places)]
+    order = shuffled(members, round // hops, seed)
+    here, hop = order.index(rank), 1 << (round % hops)
+    return order[(here + hop) % len(order)], order[(here - hop) % len(order)]
 
 
 @lru_cache(maxsize=16)
-def dealt(members: tuple[int, ...], deal: int, seed: int) -> tuple[int, ...]:
-    """The members in the order of their places; the first deal is by rank.
+def shuffled(members: tuple[int, ...], deal: int, seed: int) -> tuple[int, ...]:
+    """Return the members in shuffled order; the first order is by rank.
 
-    >>> dealt((0, 1, 2, 3), 0, 0), sorted(dealt((0, 1, 2, 3), 5, 0))
+    >>> shuffled((0, 1, 2, 3), 0, 0), sorted(shuffled((0, 1, 2, 3), 5, 0))
     ((0, 1, 2, 3), [0, 1, 2, 3])
     """
     return tuple(sorted(members, key=lambda rank: (hash_bits(seed, deal, rank) if deal else 0, rank)))

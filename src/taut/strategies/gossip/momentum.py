@@ -1,8 +1,7 @@
 """Two remedies for data that differs between workers: quasi-global momentum, and gradient tracking.
 
-Local momentum remembers a worker's own gradients, and where workers see different data that pulls their models apart.
-Both remedies change the gradient before the optimizer sees it (``Method.shape_gradient``), and look at what the mixing
-did afterwards.
+Local momentum accumulates a worker's own gradients; where workers see different data this pulls their models apart. Both
+remedies change the gradient before the optimizer sees it (``Method.shape_gradient``), and use the mixed weights after.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ class QuasiGlobalMomentum:
         gradient += np.float32(self.mu) * self.m
 
     def mixed(self, x: Vector, rate: float) -> None:
-        """The step and the mixing are over. A turn without a step (rate 0) says nothing of the direction."""
+        """Update the momentum after the step and the mixing. A turn without a step (rate 0) has no direction."""
         if rate > 0.0:
             self.m *= np.float32(self.mu)
             self.m += np.float32((1.0 - self.mu) / rate) * (self.x - x)
@@ -87,13 +86,13 @@ class GradientTracking:
         gradient[:] = self.y
 
     def restart(self) -> None:
-        """The members have changed: what the others' y held is given up, and the sums agree again."""
+        """Reset y to the own gradient, so that the sums agree again: the members have changed."""
         self.y[:] = self.gradient
 
 
 def check_optimizer(given: str, optimizer: str, settings: Mapping[str, Any]) -> None:
-    """``Misuse`` for an optimizer with a memory of its own, known by its parameter group's settings (``momentum`` above
-    0, or ``betas``): two memories would count every step twice, and (x_old - x_new) / rate would be no gradient.
+    """Raise ``Misuse`` for an optimizer with momentum, known by its parameter group's settings (``momentum`` above 0,
+    or ``betas``): two momenta would count every step twice, and (x_old - x_new) / rate would be no gradient.
 
     >>> check_optimizer("dpsgd:momentum=quasi-global", "SGD", {"lr": 0.1, "momentum": 0.9})
     Traceback (most recent call last):
@@ -111,6 +110,6 @@ its own; try SGD(momentum=0): the strategy adds the momentum
 
 
 def check_kind(method: Any) -> None:
-    """``Misuse`` for a momentum that there is not."""
+    """Raise ``Misuse`` for an unknown kind of momentum."""
     if method.momentum not in KINDS:
         raise Misuse(f"{method.name}: momentum={method.momentum}", f"one of {', '.join(KINDS)}")

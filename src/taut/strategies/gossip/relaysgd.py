@@ -1,12 +1,12 @@
-"""RelaySGD: models are summed along a tree, hop by hop, so that everybody gets everybody's, at equal weight.
+"""RelaySGD: models are summed along a tree, hop by hop, so that each worker gets all models, at equal weight.
 
     to neighbour j:  m_ij = x_i + sum of the m_ki of the round before, over neighbours k other than j;  c_ij = 1 + their c
     then             x_i <- (x_i + sum_j m_ji) / (1 + sum_j c_ji)
 
-with x_i after the local step. A tree has one way between any two, so every x is in the sum once, as old as it is far
-away. After as many rounds as the tree's diameter, x_i is the mean of all, uniform however badly the graph mixes; that is
-why it holds where workers see different data. Before that the counts say how many have been heard.
-Moments stay at home, and momentum helps. When the members change, the relays begin anew on the new tree.
+with x_i after the local step. A tree has one path between any two workers, so every x is in the sum once, as old as the
+path is long. After as many rounds as the tree's diameter, x_i is the mean of all, uniform however badly the graph mixes;
+this is why it works where workers see different data. Before that the counts say how many models are in the sum.
+The optimizer's moments are not exchanged; momentum helps. When the members change, sums start anew on the new tree.
 Paper: Vogels et al. 2021, "RelaySum for decentralized deep learning on heterogeneous data".
 """
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Relays(Neighbourhood):
-    """A worker's state. ``heard``: of each neighbour in the tree, the last sum and how many models are in it."""
+    """A worker's state. ``heard``: each tree neighbour's last sum, and the number of models in it."""
 
     tree: list[int] = field(default_factory=list)
     heard: dict[int, tuple[Vector, int]] = field(default_factory=dict)
@@ -51,7 +51,7 @@ class RelaySGD(NeighbourRounds[Relays]):
     info: ClassVar[StrategyInfo] = StrategyInfo(Completeness.NEIGHBOURS, (Variant(topologies=("tree",)),))
     paper: ClassVar[str] = "Vogels et al. 2021"
     returns: ClassVar[Literal["sum", "mix", "take"]] = "mix"
-    directed: ClassVar[bool] = True  # an edge is a channel, and those go both ways
+    directed: ClassVar[bool] = True  # channels go both ways, even over directed edges
 
     def start(self, place: MemberPlace, local: Local) -> Relays:
         return Relays(local, place, tree=tree_neighbours(place))
@@ -96,5 +96,5 @@ class RelaySGD(NeighbourRounds[Relays]):
 
 
 def tree_neighbours(place: MemberPlace) -> list[int]:
-    """Those next to this worker in a spanning tree that all members work out alike."""
+    """Return this worker's neighbours in a spanning tree that all members compute alike."""
     return place.shape.union(place.members).spanning_tree().neighbours(place.rank)

@@ -1,12 +1,12 @@
 """SGP: stochastic gradient push. Push-sum averaging on directed graphs, where doubly stochastic weights may not exist.
 
-    z_i = x_i / w_i                      what the model trains on
+    z_i = x_i / w_i                      the weights that the model trains with
     x_i <- x_i - rate g(z_i)             the local step
-    send (p x_i, p w_i) to each of those it sends to, keep as much; p = 1 / (1 + how many they are)
-    x_i, w_i <- the sum of what was kept and what came
+    send (p x_i, p w_i) to each receiver, keep as much; p = 1 / (1 + number of receivers)
+    x_i, w_i <- the sum of the kept share and the received ones
 
-The shares that a worker gives away sum to one, so the totals of x and of w are conserved, however late and in whatever
-order messages come, and z tends to the mean of all. The optimizer moves z, and x by as much. Moments stay at home.
+The shares of a worker sum to one, so the totals of x and of w are conserved, however late and in whatever order messages
+come, and z tends to the mean of all. The optimizer moves z, and x by as much. Its moments are not exchanged.
 Paper: Assran et al. 2019, "Stochastic gradient push for distributed deep learning"; Kempe, Dobra, Gehrke 2003.
 """
 
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from taut.topologies.graph import Graph
     from taut.topologies.shape import Shape
 
-LEAST_WEIGHT = 2.0**-20  # below, a step of the local optimizer would move z by a million times its size
+LEAST_WEIGHT = 2.0**-20  # below this, a step of the optimizer would move z by a million times its size
 LARGEST_WEIGHT = 2.0**31  # no run has so many workers, and each begins with 1
-LARGEST_CHECKED = 512  # workers: the check takes time that grows with their cube
+LARGEST_CHECKED = 512  # workers: the check's time grows with their cube
 
 
 @dataclass
@@ -47,7 +47,7 @@ class SGP(NeighbourRounds[PushSum]):
     """``--strategy sgp --topology exponential``; ``sgp:overlap=1`` hides the network behind a step.
 
     Arguments:
-        overlap: how many rounds late a message may come; it is folded in when it does. 0: synchronous.
+        overlap: how many rounds late a message may come; it is merged when it does. 0: synchronous.
 
     >>> SGP(overlap=1).overlap
     1
@@ -68,7 +68,7 @@ class SGP(NeighbourRounds[PushSum]):
 
     def send(self, state: PushSum) -> list[MethodAction]:
         state.x += state.local.x - debiased(state)
-        receivers = [other for other in self.outward(state) if other not in state.left]
+        receivers = self.receivers(state)
         share = 1.0 / (1 + len(receivers))
         state.x *= np.float32(share)
         state.w *= share
@@ -88,18 +88,18 @@ class SGP(NeighbourRounds[PushSum]):
         if state.w < LEAST_WEIGHT:
             raise RunFailed(
                 f"sgp: the push-sum weight of worker {state.place.rank} fell to {state.w:.3g}, so that its model is "
-                "noise; use a topology in which everybody hears about as many as it sends to, such as exponential"
+                "noise; use a topology in which each worker hears about as many as it sends to, such as exponential"
             )
         state.local.x[:] = debiased(state)
 
     def late(self, state: PushSum, heard: Sequence[Heard]) -> None:
-        if state.drift.then is not None:  # what it has moved by since comes into no round any more
+        if state.drift.then is not None:  # its steps since go into no round any more
             state.x += state.local.x - state.drift.then[0]
             state.drift.drop()
         self.merge(state, Stepped(0), heard)
 
     def restart(self, state: PushSum) -> None:
-        """What was under way is lost, in both columns; all weights are 1 again, so that nobody's stays small."""
+        """Set all weights to 1: messages under way are lost, in x and in w, and no weight may stay small."""
         state.w = 1.0
         state.x[:] = state.local.x
 
@@ -111,13 +111,13 @@ class SGP(NeighbourRounds[PushSum]):
 
 
 def debiased(state: PushSum) -> Vector:
-    """z = x / w."""
+    """Return z = x / w."""
     z: Vector = state.x / np.float32(state.w)
     return z
 
 
 def check_weights(shape: Shape, workers: int) -> None:
-    """``Misuse`` where weights would tend to next to nothing: known before the start if the wiring does not vary."""
+    """Raise ``Misuse`` if a worker's weight would tend to almost zero, for wirings that do not vary."""
     graph = shape.wire(range(workers))
     if shape.varies or len(degrees_of(graph)) == 1 or workers > LARGEST_CHECKED:
         return
@@ -127,12 +127,13 @@ def check_weights(shape: Shape, workers: int) -> None:
         raise Misuse(
             f"sgp on this {shape.name}: the weight of worker {rank} would tend to {weights[rank]:.3g}",
             f"weights of at least {LEAST_WEIGHT:.3g}",
-            "let everybody hear about as many as it sends to, as in --topology exponential",
+            "let each worker hear about as many as it sends to, as in --topology exponential",
         )
 
 
 def limit_weights(graph: Graph) -> dict[int, float]:
-    """What the weights tend to when shares are pushed along ``graph`` for long; they sum to the number of workers.
+    """Return the limits of the weights when shares are pushed along ``graph`` for long; they sum to the number of
+    workers.
 
     >>> from taut.topologies.graph import Graph
     >>> chain = Graph((0, 1), {(0, 1), (1, 0)}, directed=True)

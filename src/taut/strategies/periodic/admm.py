@@ -1,14 +1,14 @@
-"""Consensus ADMM: everybody minimizes its own loss, tied to a common z by a spring and a price.
+"""Consensus ADMM: each worker minimizes its own loss plus a penalty on the distance to a common z.
 
     x_i  ~  argmin f_i(x) + rho/2 |x - z + u_i|^2       by H steps of the user's optimizer
     z    <-  mean_i (x_i + u_i)                         by an all-reduce
-    u_i  <-  u_i + x_i - z                              the scaled dual: what i keeps paying for disagreeing
+    u_i  <-  u_i + x_i - z                              the scaled dual: the accumulated disagreement of i
 
 The second term reaches the optimizer as a gradient, rho (x - z + u), added to the loss's before its step. Exchanged:
-x + u. The x of the workers differ until the end, when all take z. The optimizer's moments stay at home; with momentum or
-Adam they contain the spring too. A worker that made no step since the last round abstains: its x was not minimized, so
-its dual must not go on growing. While a round is held up, the steps go on towards the z that there is; the dual grows by
-the x that was given. Two more vectors per worker (z and u).
+x + u. The x of the workers differ until the end, when all take z. The optimizer's moments are not exchanged; with
+momentum or Adam they contain the penalty too. A worker that made no step since the last round abstains: its x was not
+minimized, so its dual must not grow. While a round is held up, the steps go on towards the last z; the dual grows by the
+x that was contributed. Two more vectors per worker (z and u).
 Paper: Boyd et al. 2011, "Distributed Optimization and Statistical Learning via the Alternating Direction Method of
 Multipliers", section 7.1.
 """
@@ -45,7 +45,7 @@ class Tied(Period):
 class ADMM(Periodic):
     """``--strategy admm:rho=0.1,every=10``.
 
-    ``rho``: the stiffness of the spring, in units of the loss's curvature; ``every``: steps that make one minimization;
+    ``rho``: the weight of the penalty, in units of the loss's curvature; ``every``: steps of one minimization;
     ``schedule``: of the all-reduce.
 
     >>> import numpy as np
@@ -78,7 +78,7 @@ class ADMM(Periodic):
         return Tied(local, place, group, z=local.x.copy(), u=np.zeros_like(local.x))
 
     def shape_gradient(self, state: Tied, gradient: Vector, rate: float) -> None:
-        """gradient += rho (x - z + u)"""
+        """Add rho (x - z + u) to the gradient."""
         pull = state.local.x - state.z
         pull += state.u
         pull *= np.float32(self.rho)
@@ -95,7 +95,7 @@ class ADMM(Periodic):
         return self.begin(state, state.local.x + state.u, float(state.stepped), keeps=True)
 
     def conclude(self, state: Tied) -> None:
-        if state.trained or state.newcomers:  # else z is common already, and nothing is new
+        if state.trained or state.newcomers:  # else z has not changed
             state.group.mean(state.z)
         if state.stepped:
             state.u += state.local.x

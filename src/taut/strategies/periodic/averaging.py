@@ -1,9 +1,9 @@
-"""Local SGD: everybody trains alone for H steps, then all weights are averaged.
+"""Local SGD: each worker trains alone for H steps, then all weights are averaged.
 
     x_i  <-  sum_j n_j x_j / sum_j n_j        every H steps; n_j: the samples that j trained on since the last time
 
-With H = 1 and plain SGD that is synchronous training. Exchanged: the weights, by an all-reduce. The optimizer's moments
-(momentum, Adam's m and v) stay at home and are not touched: they go on from the mean.
+With H = 1 and plain SGD this is synchronous training. Exchanged: the weights, by an all-reduce. The optimizer's moments
+(momentum, Adam's m and v) are not exchanged, and go on from the mean.
 Papers: McDonald et al. 2010, "Distributed Training Strategies for the Structured Perceptron"; Stich 2018, "Local SGD
 Converges Fast and Communicates Little".
 """
@@ -32,14 +32,14 @@ class Averaging(Periodic):
 
     ``every``: local steps between two averages. ``weights``: ``samples`` weighs a worker by what it trained on since the
     last average; ``equal`` weighs all alike that trained at all. ``schedule``: of the all-reduce. ``robust``: ``median``,
-    ``trimmed`` or ``clip``, against workers whose weights are wrong: everybody then sends its weights to everybody, and
-    all count alike, whether they trained or not (robust_group.py).
+    ``trimmed`` or ``clip``, against workers whose weights are wrong: every worker then sends its weights to all, and all
+    count alike, whether they trained or not (robust_group.py).
 
-    A round that is held up (somebody has died, and nobody knows yet) holds up nobody's training: with d what a worker has
-    moved by since it contributed, x <- mean + d when the round is over.
+    A round that is held up (a worker has died, and this is not known yet) does not stop training: x <- mean + d when the
+    round is over, with d the worker's change since it contributed.
 
-    A worker that is out of data goes on joining rounds, but does not hold the mean back: it counts for nothing until it
-    trains again. When nobody has trained, all x are equal already and stay.
+    A worker that is out of data still joins rounds, but counts for nothing until it trains again. When no worker has
+    trained, all x are equal already and stay.
 
     >>> import numpy as np
     >>> from taut.testing.worlds.method_world import MethodWorld
@@ -82,7 +82,8 @@ class Averaging(Periodic):
         return self.begin(state, state.local.x, weight, keeps=True)
 
     def conclude(self, state: Period) -> None:
-        """One weight that is not finite spoils the mean of all. All have the same bits of it, and all go on without."""
+        """Take the mean, unless it is not finite, which one bad weight is enough for: all see the same bits, and go
+        on without."""
         if not (state.trained or state.newcomers):
             return
         if state.group.finite:

@@ -1,24 +1,23 @@
-"""DiLoCo: local training for H steps, then one step of Nesterov momentum along the mean of what everybody changed.
+"""DiLoCo: local training for H steps, then one step of Nesterov momentum along the mean change.
 
     D      =  theta - sum_i n_i x_i / sum_i n_i         the outer gradient; n_i: samples since the last round
     m      <- mu m + D
     theta  <- theta - eta (D + mu m)                    x_i <- theta
 
-theta is common; the inner optimizer (AdamW in the paper) and its moments stay at home, untouched. Exchanged: x, every H
-steps. Two more vectors per worker (theta and m). With eta = 1 and mu = 0 this is ``averaging``.
+theta is common; the inner optimizer (AdamW in the paper) and its moments are not exchanged. Exchanged: x, every H steps.
+Two more vectors per worker (theta and m). With eta = 1 and mu = 0 this is ``averaging``.
 
-**Streaming** (``fragments=k``): the vector is cut into k fragments that take turns, one every H / k steps, so each still
-comes up every H steps and the peak traffic is k times lower. With ``overlap=t`` the worker trains on while the average
+**Streaming** (``fragments=k``): the vector is cut into k fragments that take turns, one every H / k steps, so each is
+exchanged every H steps and the peak traffic is k times lower. With ``overlap=t`` the worker trains on while the average
 is under way and includes it t steps later: x <- a x + (1 - a) theta on that fragment, a being ``mixing``.
 
-**Delayed Nesterov** (``delayed=true``): nobody waits for anybody; see ``diloco_delayed.py``.
+**Delayed Nesterov** (``delayed=true``): no worker waits; see ``diloco_delayed.py``.
 
-**Held up**, a worker trains on, and x <- theta + d (or, streaming, a x_then + (1 - a) theta + d) when the round is over,
-d = x - x_then being what it has moved by since it should have been (``overlapped_round.py``). The outer step is of what
-was given.
+**Held up**, a worker trains on, and x <- theta + d (or, streaming, a x_then + (1 - a) theta + d) when the round is over;
+d = x - x_then: its steps since the round was held up (``overlapped_round.py``). The outer step is of the x contributed.
 
-theta and m become common in somebody's first round, not before: such a round is a plain average (theta <- mean, m <- 0)
-for all. That is so at the start of a run, and whenever somebody joined.
+theta and m become common in a worker's first round: for all members, a round with a newcomer is a plain average (theta
+<- mean, m <- 0). So is the first round of a run.
 Papers: Douillard et al. 2023, "DiLoCo"; Douillard et al. 2025, "Streaming DiLoCo with overlapping communication".
 """
 
@@ -45,7 +44,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Fragment:
-    """A part of the vector. ``common``: its theta is everybody's; ``samples``: trained on since its last round."""
+    """A part of the vector. ``common``: all workers have the same theta; ``samples``: trained on since its last round."""
 
     lo: int
     hi: int
@@ -65,7 +64,8 @@ class Outer(Period):
 
     @property
     def knows_turn(self) -> bool:
-        """Whose turn it is among the fragments goes by the number of the round; a newcomer learns it in its first."""
+        """Return whether this worker knows which fragment is next; a newcomer learns the round's number in its first
+        round."""
         return len(self.fragments) == 1 or self.rounds > 0
 
 
@@ -192,12 +192,12 @@ class DiLoCo(Periodic):
 
     def conclude(self, state: Outer) -> None:
         if not state.group.mean(state.scratch):
-            return  # everybody was listening for whose turn it is
+            return  # all members are newcomers, without a fragment
         fragment = state.fragments[(state.group.completed - 1) % self.fragments]
         part = slice(fragment.lo, fragment.hi)
         mean = state.scratch[: fragment.hi - fragment.lo]
         theta, momentum, x = state.theta[part], state.momentum[part], state.local.x[part]
-        if state.group.extra[2] > 0.0:  # somebody does not share this fragment's theta yet
+        if state.group.extra[2] > 0.0:  # some member has another theta for this fragment
             theta[:], momentum[:] = mean, 0.0
             fragment.common = True
         elif state.trained:
@@ -208,16 +208,16 @@ class DiLoCo(Periodic):
         else:
             x[:] = theta
         everybody = state.group.ending == state.group.contributors
-        # Who takes part for the first time has not counted before, so nobody may have.
+        # A newcomer has not counted earlier rounds, so the others start counting again, too.
         state.agreed = (0 if state.newcomers else state.agreed) + 1 if everybody else 0
 
     def agreed(self, state: Outer) -> bool:
-        """All fragments have come up since everybody stopped training."""
+        """Return whether all fragments have been averaged since every member stopped training."""
         return state.agreed >= self.fragments
 
 
 def nesterov(theta: Vector, momentum: Vector, gradient: Vector, rate: float, decay: float) -> None:
-    """m <- mu m + D; theta <- theta - eta (D + mu m), in place (``gradient`` too).
+    """Set m <- mu m + D; theta <- theta - eta (D + mu m), in place (``gradient`` too).
 
     >>> theta, momentum = np.float32([1.0]), np.float32([0.0])
     >>> nesterov(theta, momentum, np.float32([0.5]), rate=1.0, decay=0.5)

@@ -1,4 +1,4 @@
-"""Balancing, the coordinator's part of dynamic averaging: can those who strayed be brought back among themselves?"""
+"""The coordinator of dynamic averaging: average the workers that strayed, if their mean is close to the reference."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Adopt:
-    """These workers go on from this mean."""
+    """Let these workers go on from this mean."""
 
     ranks: tuple[int, ...]
     mean: Vector
@@ -23,19 +23,20 @@ class Adopt:
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """These shall bring their x, too."""
+    """Ask these workers for their x, too."""
 
     ranks: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Everybody:
-    """Balancing has failed, or would cost more than an average of all."""
+    """Average over all workers: balancing has failed, or would cost more."""
 
 
 @dataclass
 class DynamicCoordinator:
-    """``strays``: who wait for a verdict, and their x; ``asked``: those of whom we asked theirs.
+    """The coordinator's state. ``strays``: x of the workers that wait for a verdict; ``asked``: workers asked for
+    their x.
 
     >>> balance, reference = DynamicCoordinator(), np.zeros(1, np.float32)
     >>> balance.strays[0] = np.float32([3.0])
@@ -51,12 +52,12 @@ class DynamicCoordinator:
     random: random.Random = field(default_factory=lambda: random.Random(0))
 
     def keep(self, members: Sequence[int]) -> None:
-        """Forget who is gone."""
+        """Forget the workers that are gone."""
         self.strays = {rank: x for rank, x in self.strays.items() if rank in members}
         self.asked &= set(members)
 
     def verdict(self, reference: Vector, threshold: float, members: Sequence[int]) -> Adopt | Ask | Everybody | None:
-        """What to do about the strays. None: nothing yet, or nothing at all."""
+        """Return what to do about the strays; None if there is nothing to do yet."""
         if not self.strays or not self.asked <= self.strays.keys():
             return None
         ranks = tuple(sorted(self.strays))
@@ -76,7 +77,7 @@ class DynamicCoordinator:
 
 
 def within(x: Vector, reference: Vector, threshold: float) -> bool:
-    """|x - ref|^2 <= D. What is not finite is never within.
+    """Return whether |x - ref|^2 <= D; never if x is not finite.
 
     >>> within(np.float32([3, 4]), np.float32([0, 0]), 25.0), within(np.float32([3, 4]), np.float32([0, 0]), 24.9)
     (True, False)

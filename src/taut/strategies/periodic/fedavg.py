@@ -1,17 +1,16 @@
-"""Federated averaging: in each round, a few chosen workers train; everybody takes over their mean.
+"""Federated averaging: in each round, a few chosen workers train, and all workers take their mean.
 
     S_r: max(1, C p) workers drawn at random        x  <-  sum_{i in S_r} n_i x_i / sum_{i in S_r} n_i
 
-n_i: the samples that i trained on in this round. Who is not chosen waits for the mean, and its data with it: it neither
-trains in vain nor throws a step away. (Its leases are trained on when it is chosen; only the very first step of a run is
-made before anybody is chosen, and counts with its samples.) When none of the chosen had data, as towards the end of a
-run, everybody who has some is chosen for the next round. While a round is held up everybody trains, and comes to the next
-one with that. Exchanged: the weights. The optimizer's moments stay at home
-and go on from the mean; a client of the paper starts with fresh ones, which for its plain SGD is the same.
+n_i: the samples that i trained on in this round. A worker that is not chosen waits for the mean, and keeps its leases
+until it is chosen. (The very first step of a run is made before any worker is chosen, and counts with its samples.) When
+none of the chosen had data, as towards the end of a run, all workers with data are chosen for the next round. While a
+round is held up all workers train, and contribute this to the next round. Exchanged: the weights. The optimizer's moments
+are not exchanged and go on from the mean; a client of the paper starts with fresh ones, the same for its plain SGD.
 
-``robust``: the median, say, of what the chosen have, instead of their mean (``robust_group.py``). Who is chosen nobody
-claims: all draw it. So what somebody did who was not chosen (a round was held up) does not count yet: it stays on top of
-the mean until its turn.
+``robust``: the median, say, of the chosen workers' weights, instead of their mean (``robust_group.py``). All workers draw
+the chosen ones; none can claim to be chosen. So training by a worker that was not chosen (a round was held up) is not in
+the mean yet: the worker adds it to the mean until it is chosen.
 Paper: McMahan et al. 2017, "Communication-Efficient Learning of Deep Networks from Decentralized Data".
 """
 
@@ -36,13 +35,13 @@ if TYPE_CHECKING:
     from taut.strategies.api import Vector
     from taut.topologies.shape import Shape
 
-FEWEST = 3  # of whom a median can outvote one
+FEWEST = 3  # so many that a median can outvote one
 
 
 @dataclass
 class Client(Period):
-    """A worker's state. ``chosen``: how many rounds it was chosen for; ``idle_round``: nobody trained in the last one.
-    Where it is robust: ``common``, the last round's mean; ``gave``: steps and samples of the round under way."""
+    """A worker's state. ``chosen``: how many rounds it was chosen for; ``idle_round``: no worker trained in the last
+    round. If robust: ``common``, the last round's mean; ``gave``: steps and samples of the round under way."""
 
     chosen: int = 0
     idle_round: bool = False
@@ -54,10 +53,10 @@ class Client(Period):
 class FedAvg(Periodic):
     """``--strategy fedavg:fraction=0.5,steps=20``.
 
-    ``fraction``: of the workers that train in a round (C). ``steps``: that they train for. ``samples``: train until so
-    many were seen instead; E local epochs over n samples and p workers are ``samples = E n / p``. ``seed``: of the draw,
-    which everybody makes alike from it, the round's number and the members. ``robust``: ``median``, ``trimmed`` or
-    ``clip`` of the chosen, at least three: all of them count alike then, and everybody sends to everybody.
+    ``fraction``: of the workers that train in a round (C). ``steps``: local steps in a round. ``samples``: local samples
+    in a round, instead of ``steps``; E local epochs over n samples and p workers are ``samples = E n / p``. ``seed``: all
+    workers draw alike from it, the round's number and the members. ``robust``: ``median``, ``trimmed`` or ``clip`` of the
+    chosen, at least three: all of them count alike then, and every worker sends to every other.
 
     >>> import numpy as np
     >>> from taut.testing.worlds.method_world import MethodWorld
@@ -107,7 +106,7 @@ class FedAvg(Periodic):
         return Client(local, place, group, late=FinalModelForJoiners(by_majority=True), common=local.x.copy())
 
     def _voters(self, members: Collection[int], completed: int, says: Sequence[float]) -> Collection[int]:
-        """The chosen; all, when most say that nobody trained in the last round, or in the last round of all."""
+        """Return the chosen workers; all, in the last round or if most say that no worker trained in the last round."""
         _, ending, contributors = says[:OWN_NUMBERS]
         idle = says[OWN_NUMBERS + 2]
         everybody = 2 * idle > contributors or ending == contributors
@@ -117,7 +116,7 @@ class FedAvg(Periodic):
         return max(1, round_half_up(self.fraction * workers))
 
     def draw(self, members: tuple[int, ...], round: int) -> set[int]:
-        """Who trains in this round, the same everywhere.
+        """Return the workers that train in this round, the same everywhere.
 
         >>> sorted(FedAvg(fraction=0.5).draw((0, 1, 2, 3), round=7)) == sorted(FedAvg().draw((0, 1, 2, 3), round=7))
         True
@@ -145,7 +144,7 @@ class FedAvg(Periodic):
             state.group.mean(state.local.x)
 
     def _take(self, state: Client, group: RobustGroup, common: Vector) -> None:
-        """x <- the mean + what this worker did, if that is not in it though it should be in one to come."""
+        """Set x to the mean, plus this worker's changes if the mean should contain them and does not yet."""
         x, last = state.local.x, group.ending == group.contributors
         if not (state.trained or state.newcomers or last):
             return
@@ -158,7 +157,7 @@ class FedAvg(Periodic):
                 state.samples += state.gave[1]
 
     def spare(self, state: Client) -> bool:
-        """Who is not chosen waits for as long as the chosen train."""
+        """Return whether this worker was not chosen and waits while the chosen train."""
         return state.begun and state.lent
 
     def figures(self, state: Client) -> dict[str, float]:

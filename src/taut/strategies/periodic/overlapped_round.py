@@ -1,13 +1,13 @@
-"""Training on while a round is held up: somebody has died and nobody knows yet, or cannot be heard.
+"""Training on while a round is held up: a worker has died and this is not known yet, or it cannot be reached.
 
-A worker that has waited for its round for too long (``HeldUp``) takes up its vectors as they are, x_then, and trains on.
-When the round is over, at the worker's next turn,
+A worker that has waited for its round for too long (``HeldUp``) copies its vectors, x_then, and trains on. When the round
+is over, at the worker's next turn,
 
-    x  <-  what the round makes of x_then  +  (x - x_then)
+    x  <-  result of the round for x_then  +  (x - x_then)
 
-So the round is the same that it would have been, with the same numbers in it, and what the worker has moved by since is
-kept, once. Whatever the round conserves (the mean over the workers, say) is conserved again as soon as it is over; the
-steps meanwhile move it as steps always do. It takes one copy of the vectors, for as long as it lasts.
+So the round has the same result as without the delay, and the worker keeps its steps since, once. An invariant of the
+round (the mean over the workers, say) holds again as soon as it is over; the steps meanwhile change it as steps always
+do. This needs one copy of the vectors, for as long as the delay lasts.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def moved_aside(x: Vector, then: Vector) -> Iterator[None]:
-    """Within, x is what it was ``then``; afterwards what it had moved by is added to what was made of that.
+    """Set x to ``then`` within the block; afterwards add the difference to the block's result.
 
     >>> import numpy as np
     >>> x = np.float32([5.0])
@@ -40,8 +40,8 @@ def moved_aside(x: Vector, then: Vector) -> Iterator[None]:
 
 @dataclass
 class OverlappedRound:
-    """One worker's. ``then``: its vectors when the round was held up; None: none is. ``held_up`` counts rounds, ``steps``
-    those that were made meanwhile."""
+    """One worker's delayed round. ``then``: its vectors when the round was held up; None: no round is. ``held_up``
+    counts rounds, ``steps`` the steps made meanwhile."""
 
     then: Sequence[Vector] | None = None
     held_up: int = 0
@@ -52,21 +52,22 @@ class OverlappedRound:
         return self.then is not None
 
     def begin(self, then: Sequence[Vector]) -> None:
-        """The worker trains on; ``then`` are copies."""
+        """Start to train on; ``then`` are copies."""
         self.then = then
         self.held_up += 1
 
     def stepped(self) -> None:
-        """The worker made a step."""
+        """Count a step of the worker."""
         self.steps += self.under_way
 
     def drop(self) -> None:
-        """There is no round to wait for any more: x is as it is."""
+        """Forget the round and keep x as it is."""
         self.then = None
 
     @contextmanager
     def kept(self, *vectors: Vector) -> Iterator[None]:
-        """Within, the round ends: it sees the vectors as they were when it was held up, if it was."""
+        """Restore the vectors of a delayed round within the block, where the round ends, and add the steps since
+        afterwards."""
         then, self.then = self.then, None
         with ExitStack() as stack:
             for x, before in zip(vectors, then, strict=True) if then is not None else ():
@@ -74,7 +75,7 @@ class OverlappedRound:
             yield
 
     def figures(self) -> dict[str, float]:
-        """Nothing where no round was ever held up.
+        """Return the counts; empty if no round was ever held up.
 
         >>> OverlappedRound().figures(), OverlappedRound(held_up=1, steps=40).figures()
         ({}, {'held_up': 1.0, 'drifted': 40.0})

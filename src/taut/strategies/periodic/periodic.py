@@ -1,18 +1,18 @@
-"""Methods in rounds: train for a while, then average something with everybody, over and over.
+"""Base of the methods in rounds: train for some steps, then average a vector over all workers, again and again.
 
-What `averaging`, `fedavg`, `diloco` and `admm` have in common, and all of their waiting:
+Shared by `averaging`, `fedavg`, `diloco` and `admm`:
 
 - A worker trains until it is ``due``, joins the next round of the ``Group`` and waits for it. (A method may let it train
   on for ``overlap`` steps meanwhile.)
-- A worker without data joins at once, with next to no weight; the others come after their steps. So nobody waits for
-  more than one round, and a round in which nobody trained is the plain mean of all. (It lets one turn pass before, for
-  its next data may just be on the way, and what it has done by then would make a short contribution.)
-- A round may be held up: somebody has died, and nobody knows yet, or is cut off. Then the worker trains on
-  (``overlapped_round.py``); when the round is over, what it has moved by since is added to the outcome.
-- A worker that drains says so in its contribution. The first round in which all contributors drain is the last one:
-  everybody sees it, and ends with the same bits. Who comes still later is handed the model.
+- A worker without data joins at once, with almost no weight; the others join after their steps. So no worker waits for
+  more than one round, and a round in which no worker trained is the plain mean of all. (The worker lets one turn pass
+  before, since its next data may be on the way, and joining now would make for a short contribution.)
+- A round may be held up: a worker has died, and this is not known yet, or it is cut off. Then the others train on
+  (``overlapped_round.py``); when the round is over, each adds its steps since to the result.
+- The contribution of a draining worker says so. The first round in which all contributors drain is the last one: all see
+  this, and end with the same bits. Workers that join still later are given the model.
 
-Deaths and joins in mid-round are the ``Group``'s affair.
+The ``Group`` handles deaths and joins in mid-round.
 """
 
 from __future__ import annotations
@@ -23,70 +23,55 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from taut.core.events import Ended
 from taut.core.messages import Note
+from taut.strategies import api as m
 from taut.strategies.allreduce.final_model import KIND, FinalModelForJoiners
 from taut.strategies.allreduce.group import Group
-from taut.strategies.api import (
-    Draining,
-    Finished,
-    Heard,
-    HeldUp,
-    Leaving,
-    Local,
-    MemberPlace,
-    Method,
-    MethodAction,
-    MethodEvent,
-    Placed,
-    Proceed,
-    Stepped,
-    Tell,
-)
 from taut.strategies.periodic.overlapped_round import OverlappedRound
 
 if TYPE_CHECKING:
     from taut.strategies.api import Vector
 
-# The weight of who has not trained: far below the rounding of any weight of samples, yet enough to divide by.
+# The weight of a worker that has not trained: far below the rounding of any weight of samples, yet not zero.
 TOKEN = 2.0**-20
 
 
 @dataclass
 class Period:
-    """A worker's state. ``steps`` and ``samples``: since it joined its last round; ``moved``: steps since it joined the
-    round that is under way, up to when that was held up."""
+    """A worker's state. ``steps`` and ``samples``: since it joined its last round; ``moved``: steps since it joined
+    the round under way, until that round was held up."""
 
-    local: Local
-    place: MemberPlace
+    local: m.Local
+    place: m.MemberPlace
     group: Group
     steps: int = 0
     samples: int = 0
     moved: int = 0
-    turn: bool = False  # the worker waits for our answer, and x is ours
+    turn: bool = False  # the worker waits for an answer, and the method may change x
     idles: int = 0  # turns without data in a row
-    idle: bool = False  # in this turn it has no data, and none is to be expected
+    idle: bool = False  # no data in this turn, and none expected
     begun: bool = False  # a round is under way
-    lent: bool = False  # without a step of ours in it
+    lent: bool = False  # this worker contributed no step to it
     ended: bool = False
     draining: bool = False
     finished: bool = False
     rounds: int = 0
-    spoilt: int = 0  # whose sum was not finite
+    spoilt: int = 0  # rounds whose sum was not finite
     late: FinalModelForJoiners = field(default_factory=FinalModelForJoiners)
     drift: OverlappedRound = field(default_factory=OverlappedRound)
 
     @property
     def newcomers(self) -> bool:
-        """Whether the round that is done was somebody's first: what the others share from earlier ones, it does not."""
+        """Return whether the finished round was some worker's first, so that it lacks what the others share."""
         return self.group.extra[0] > 0.0
 
     @property
     def trained(self) -> bool:
-        """Whether any contributor to the round that is done had trained since its last one."""
+        """Return whether any contributor to the finished round had trained since its last one."""
         return self.group.extra[1] > 0.0
 
 
-class Periodic(Method):
-    """``due``, ``join`` and ``conclude`` make a method of it."""
+class Periodic(m.Method):
+    """A method in rounds; subclasses define ``due``, ``join`` and ``conclude``."""
 
     consensus: ClassVar[bool] = True
     turns_until_finished: ClassVar[bool] = True
@@ -94,32 +79,33 @@ class Periodic(Method):
 
     @abstractmethod
     def due(self, state: Any) -> bool:
-        """Whether a worker that has data is to join a round now."""
+        """Return whether a worker that has data is to join a round now."""
 
     def wants(self, state: Any) -> bool:
-        """Whether this worker is to join a round now."""
+        """Return whether this worker is to join a round now."""
         wants: bool = state.idle or self.due(state)
         return wants
 
-    def holds(self, state: Any, actions: list[MethodAction]) -> bool:
-        """Whether the worker has to wait although no round is under way, for something that ``actions`` may ask for."""
+    def holds(self, state: Any, actions: list[m.MethodAction]) -> bool:
+        """Return whether the worker must wait although no round is under way; ``actions`` may ask for what it waits
+        for."""
         return False
 
     @abstractmethod
-    def join(self, state: Any) -> list[Tell]:
+    def join(self, state: Any) -> list[m.Tell]:
         """Contribute to the next round, by ``begin``."""
 
     @abstractmethod
     def conclude(self, state: Any) -> None:
-        """The round is over: take what it brought. x is ours."""
+        """Apply the result of the finished round to x."""
 
     def waits(self, state: Any) -> bool:
-        """Whether a worker with data has to wait for the round under way before its next step, if that is not held up."""
+        """Return whether a worker with data must wait for the round under way before its next step, unless it is held
+        up."""
         return True
 
     def hold(self, state: Any) -> Vector:
-        """A copy of x for a worker that trains on. One that contributed x itself, which it was to leave as it is, lets go
-        of it."""
+        """Return a copy of x for a worker that trains on, and release x if it was contributed itself."""
         x: Vector = state.group.let_go()
         return x
 
@@ -130,7 +116,7 @@ class Periodic(Method):
         return int(state.rounds)
 
     def agreed(self, state: Any) -> bool:
-        """Whether the round that is over was the last one, as everybody can see."""
+        """Return whether the finished round was the last one, as all members can see."""
         ending: bool = state.group.ending == state.group.contributors
         return ending
 
@@ -138,47 +124,48 @@ class Periodic(Method):
         return {"rounds": float(state.rounds), **state.drift.figures()}
 
     def owing(self, state: Any) -> bool:
-        """What it did since its last round goes into the next one."""
+        """Return whether steps since the last round are still to go into the next one."""
         contributes = state.begun and not state.lent
         return bool(not state.finished and len(state.place.members) > 1 and (state.steps or contributes))
 
     def dispensable(self, state: Any) -> bool:
-        """Who has not trained since its last round only lends its presence to this one."""
+        """Return whether this worker contributed no steps to the round under way."""
         return bool(state.begun and state.lent and not state.drift.under_way)
 
     @property
     def summed_numbers(self) -> int:
         return 2
 
-    def begin(self, state: Period, values: Vector, weight: float, *extra: float, keeps: bool = False) -> list[Tell]:
-        """Join the next round with ``weight`` * ``values``. 0: this worker did not train, and counts for next to none."""
+    def begin(self, state: Period, values: Vector, weight: float, *extra: float, keeps: bool = False) -> list[m.Tell]:
+        """Join the next round with ``weight`` * ``values``. 0: this worker did not train, and counts for almost
+        nothing."""
         state.lent = not weight
         numbers = (float(state.rounds == 0), float(weight > 0.0), *extra)
         return state.group.begin(values, weight or TOKEN, state.draining, numbers, keeps=keeps)
 
-    def on(self, state: Any, event: MethodEvent, now: float) -> list[MethodAction]:
-        actions: list[MethodAction] = []
+    def on(self, state: Any, event: m.MethodEvent, now: float) -> list[m.MethodAction]:
+        actions: list[m.MethodAction] = []
         match event:
-            case Stepped(samples):
+            case m.Stepped(samples):
                 self._count(state, samples)
-            case Heard(sender, note, payload) if state.group.hears(note):
+            case m.Heard(sender, note, payload) if state.group.hears(note):
                 if not state.late.left:
                     actions += state.group.heard(sender, note, payload)
                     actions += state.group.refused()
-            case Heard(sender, Note(kind=kind), payload) if kind == KIND:
+            case m.Heard(sender, Note(kind=kind), payload) if kind == KIND:
                 if sender in state.place.members and not state.finished:
                     state.late.hear(payload, len(state.local.x), sender, state.draining, self._perhaps_late(state))
-            case Placed(place):
+            case m.Placed(place):
                 state.place = place
                 actions += state.group.placed(place) if state.late.stays() else state.group.testify(place)
-            case Ended() | Leaving():
+            case Ended() | m.Leaving():
                 state.ended = True
-            case Draining():
+            case m.Draining():
                 state.draining = True
-            case HeldUp() if state.turn and not (state.draining or state.drift.under_way) and self.held_up(state):
+            case m.HeldUp() if state.turn and not (state.draining or state.drift.under_way) and self.held_up(state):
                 state.drift.begin([self.hold(state)])
                 state.idle = False
-            case Heard() | HeldUp():
+            case m.Heard() | m.HeldUp():
                 pass
         self._go_on(state, actions)
         if state.finished:
@@ -186,11 +173,12 @@ class Periodic(Method):
         return actions
 
     def held_up(self, state: Any) -> bool:
-        """Whether what the worker waits for, in its turn, is somebody else's part in a round."""
+        """Return whether the worker waits, in its turn, for another worker's part in a round."""
         return bool(state.begun and not state.group.done)
 
     def _count(self, state: Any, samples: int) -> None:
-        """A turn begins. One without data is let pass: most likely data is on its way. The second one is idle."""
+        """Begin a turn. The first one without data is let pass, since data is probably on its way; the second is
+        idle."""
         state.turn = True
         state.idles = 0 if samples else state.idles + 1
         state.idle = state.idles > (0 if state.ended or state.draining else 1)
@@ -204,8 +192,8 @@ class Periodic(Method):
         """Return whether the last round may have been completed before this worker came, as far as it knows."""
         return not (state.rounds or state.group.founder)
 
-    def _go_on(self, state: Any, actions: list[MethodAction]) -> None:
-        """Whatever can be done in this turn."""
+    def _go_on(self, state: Any, actions: list[m.MethodAction]) -> None:
+        """Do all that can be done in this turn."""
         if state.draining and state.group.founder is False and self._perhaps_late(state):
             state.late.take(state.place)
         if state.late.handed is not None:
@@ -226,29 +214,29 @@ class Periodic(Method):
                 if self.holds(state, actions):
                     return
             state.turn = False
-            actions.append(Proceed())
+            actions.append(m.Proceed())
 
-    def _join(self, state: Any, actions: list[MethodAction]) -> None:
+    def _join(self, state: Any, actions: list[m.MethodAction]) -> None:
         state.begun, state.moved = True, 0
         state.late.began_with = state.place.members
         actions += self.join(state)
         state.steps = state.samples = 0
 
-    def _conclude(self, state: Any, actions: list[MethodAction]) -> None:
+    def _conclude(self, state: Any, actions: list[m.MethodAction]) -> None:
         state.begun = state.idle = False
         with state.drift.kept(state.local.x):
             self.conclude(state)
         state.rounds += 1
         if state.draining and self.agreed(state):
             state.finished = True
-            actions.append(Finished())
+            actions.append(m.Finished())
 
-    def _end_late(self, state: Any, actions: list[MethodAction]) -> None:
-        """The others have ended without us, and the model is here."""
+    def _end_late(self, state: Any, actions: list[m.MethodAction]) -> None:
+        """End with the model that was given to this worker, after the others have ended without it."""
         if state.turn:
             state.turn = False
-            actions.append(Proceed())
+            actions.append(m.Proceed())
         if state.draining and not state.finished:
             state.local.x[:] = state.late.handed
             state.finished = True
-            actions.append(Finished())
+            actions.append(m.Finished())

@@ -5,8 +5,8 @@ Only this end's clock is read, so nothing depends on the other's:
     round trip = the least of several;  rate = bytes of the last burst / (its time - the round trip)
 
 Bursts grow fourfold until one takes long enough to be measured, so that a slow link carries half a megabyte at most and a
-fast one is not judged by its start. What is measured is what a worker sees: through framing, encryption and both ends'
-queues, not the bare wire.
+fast one is not judged by its start. The figures are those that a worker sees: with framing, encryption and both ends'
+queues, not those of the bare wire.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from taut.core.messages import Note
 from taut.errors import MalformedMessage
 from taut.strategies.api import Tell
 
-FIRST_TRIPS = 2  # find the connection cold, and do not count
-TRIPS, TRIPS_S, LEAST_TRIPS = 50, 0.5, 8  # so many, or as many as there is time for: a busy machine delays most of them
+FIRST_TRIPS = 2  # not counted: the connection is cold
+TRIPS, TRIPS_S, LEAST_TRIPS = 50, 0.5, 8  # fewer if they take long: a busy machine delays most of them
 PIECE_NBYTES = 1 << 20
 FIRST_BURST_NBYTES, MOST_BURST_NBYTES = 64 << 10, 32 << 20
 ENOUGH_S, ENOUGH_TRIPS = 0.1, 4  # a burst this long is measured well, and is past TCP's slow start
-ALL_PAIRS = 8  # up to so many workers all links are measured; of more, those at distances 1, 2, 4, 8 ...
+ALL_PAIRS = 8  # up to so many workers all links are measured; beyond, those at distances 1, 2, 4, 8 ...
 PING, PONG, BULK, PULL = "ping", "pong", "bulk", "pull"
 
 
 @dataclass(frozen=True, slots=True)
 class LinkFigures:
-    """What one worker found out about its link to another: bytes per second to it (``out``) and from it (``back``)."""
+    """One worker's figures for its link to another: bytes per second to it (``out``) and from it (``back``)."""
 
     round_trip_s: float
     typical_trip_s: float
@@ -41,12 +41,12 @@ class LinkFigures:
 
 @lru_cache(maxsize=1)
 def _noise() -> bytes:
-    """Bytes that no compressing tunnel can shorten; the same in every run."""
+    """Return bytes that no compressing tunnel can shorten; the same in every run."""
     return random.Random(0).randbytes(PIECE_NBYTES)
 
 
 def burst(to: int, serial: int, version: int, nbytes: int) -> list[Tell]:
-    """So many bytes in pieces; the last one (``numbers`` = 0 left) is the one that is answered, or waited for.
+    """Return so many bytes in pieces; the last piece (``numbers`` = 0 left) is answered, or waited for.
 
     >>> [len(tell.payload) for tell in burst(1, 0, 0, 2_500_000)]
     [1048576, 1048576, 402848]
@@ -60,7 +60,7 @@ def burst(to: int, serial: int, version: int, nbytes: int) -> list[Tell]:
 
 
 def answer(sender: int, note: Note) -> list[Tell]:
-    """The other end's part: echo a ping and the end of a burst, send a burst when asked for one."""
+    """Answer as the other end: echo a ping and the end of a burst, send a burst when asked for one."""
     if note.kind == PING or (note.kind == BULK and _number(note) == 0):
         return [Tell(sender, Note(PONG, note.round, note.part))]
     if note.kind == PULL:
@@ -79,7 +79,8 @@ def _number(note: Note) -> float:
 
 @dataclass
 class Measurement:
-    """The state of the end that measures. Begin with ``ask``; then tell it what is ``heard`` until ``figures`` is set."""
+    """The state of the end that measures. Begin with ``ask``; then call ``heard`` with each answer until ``figures``
+    is set."""
 
     partner: int
     version: int
@@ -92,7 +93,7 @@ class Measurement:
     figures: LinkFigures | None = None
 
     def ask(self, now: float) -> list[Tell]:
-        """The next exchange begins."""
+        """Begin the next exchange."""
         self.serial += 1
         self.asked_s = now
         if self.leg == BULK:
@@ -101,12 +102,12 @@ class Measurement:
         return [Tell(self.partner, Note(self.leg, self.serial, self.version, numbers))]
 
     def awaits(self, sender: int, note: Note) -> bool:
-        """Whether this is (part of) the partner's answer to the exchange that is under way."""
+        """Return whether this is (part of) the partner's answer to the exchange under way."""
         kind = BULK if self.leg == PULL else PONG
         return (sender, note.kind, note.round) == (self.partner, kind, self.serial)
 
     def heard(self, note: Note, now: float) -> list[Tell]:
-        """The answer came, or part of it; what to send next."""
+        """Handle an answer, or part of it, and return the next messages."""
         if note.kind == BULK and _number(note) > 0:
             return []
         took_s = now - self.asked_s
@@ -129,18 +130,18 @@ class Measurement:
 
 
 def pairs(members: tuple[int, ...]) -> list[tuple[int, int]]:
-    """The links to measure, each as the one who measures it and the other end.
+    """Return the links to measure, each as the measuring worker and the other end.
 
     >>> pairs((0, 2, 5)), len(pairs(tuple(range(64))))
     ([(0, 2), (0, 5), (2, 5)], 352)
     """
     count = len(members)
     if count <= ALL_PAIRS:
-        return [(one, other) for place, one in enumerate(members) for other in members[place + 1 :]]
+        return [(one, other) for index, one in enumerate(members) for other in members[index + 1 :]]
     found = []
     distance = 1
     while 2 * distance <= count:
-        firsts = range(distance if 2 * distance == count else count)  # halfway round, both ends would name the link
+        firsts = range(distance if 2 * distance == count else count)  # at half of the ring, both ends would name the link
         found += [(members[first], members[(first + distance) % count]) for first in firsts]
         distance *= 2
     return found

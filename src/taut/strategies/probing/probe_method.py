@@ -1,13 +1,12 @@
-"""What ``taut probe`` runs in every worker: train alone for a while, then measure the links, one at a time.
+"""The method of ``taut probe``: each worker trains alone for some steps, then the links are measured, one at a time.
 
-No training strategy: nothing is exchanged but what is measured, so it is not in the list of those (``INTERNAL`` in
-``registry.py``). A worker makes ``steps`` steps, whose times it notes, then some more in which codecs are watched
-(``worker/codec_costs/shadow.py``), and says that it is ready. When all are, the lowest rank asks them in turn to measure
-their links (``link_measurement.py``), so that no two measurements share a wire. Then all train on until the run is
-drained.
+No training strategy: workers exchange only measurements, so it is not in the list of strategies (``INTERNAL`` in
+``registry.py``). A worker times ``steps`` steps, then watches codecs for some more (``worker/codec_costs/shadow.py``),
+and says that it is ready. When all are, the lowest rank asks them in turn to measure their links
+(``link_measurement.py``), so that no two measurements share a wire. Then all train on until the run is drained.
 
-When the members change, whoever was measuring begins that link again, everybody says again what it has, and the lowest
-rank that is left goes on from there. Messages carry the version of the members: those of an older one are dropped.
+When the members change, a measuring worker begins its link again, each worker says again what it has measured, and the
+lowest remaining rank goes on from there. Messages carry the version of the members; those of an older one are dropped.
 """
 
 from __future__ import annotations
@@ -21,38 +20,23 @@ import numpy as np
 from taut.core.events import Ended
 from taut.core.messages import Note
 from taut.errors import MalformedMessage, Misuse
-from taut.strategies.api import (
-    Draining,
-    Finished,
-    Heard,
-    Local,
-    MemberPlace,
-    Method,
-    MethodAction,
-    MethodEvent,
-    Placed,
-    Proceed,
-    Stepped,
-    Tell,
-    check_whole,
-)
+from taut.strategies import api as m
 from taut.strategies.probing.link_measurement import BULK, PING, PONG, PULL, Measurement, answer, pairs
 from taut.strategies.probing.probe_state import Probed, ProbeState
 
 MOST_TIMES = 25
 LEAST_CODEC_STEPS = 16
 MOST_TIMES_LONGER = 5
-IDLE_TURNS = 8  # in a row without data: this worker waits for what somebody who is ready may hold
+IDLE_TURNS = 8  # in a row without data: its next leases may be with a worker that is ready
 CODECS = "tether+threshold+dense"
-MOST_CODECS = 5  # whose figures, beside those of the links, fit into what a worker reports
+MOST_CODECS = 5  # so many fit into a worker's statistics, beside the links
 READY, MEASURE, OVER = "ready", "measure", "over"
 
 
 @dataclass(frozen=True)
-class Probing(Method):
-    """``steps`` at least are timed, and where they are short as many as ``seconds`` have (but not over 25 times as many);
-    ``codec_steps`` follow in which codecs are watched (0: they are not), fewer where that takes too long.
-    ``watch``: their names, joined by +.
+class Probing(m.Method):
+    """Times at least ``steps`` steps, and short ones for ``seconds`` (but not over 25 times as many); then watches codecs
+    for ``codec_steps`` (0: not at all), fewer if this takes too long. ``watch``: names of codecs, joined by +.
 
     >>> from taut.testing.checks.method_check import check_method
     >>> world = check_method(Probing(steps=2, codec_steps=0, seconds=0.0), seed=3, workers=3)
@@ -68,8 +52,8 @@ class Probing(Method):
     name: ClassVar[str] = "probe"
 
     def __post_init__(self) -> None:
-        check_whole(self, "steps", 1)
-        check_whole(self, "codec_steps", 0)
+        m.check_whole(self, "steps", 1)
+        m.check_whole(self, "codec_steps", 0)
         if not 1 <= len(set(self._watched)) == len(self._watched) <= MOST_CODECS or not all(self._watched):
             raise Misuse(f"probe: watch={self.watch}", f"one to {MOST_CODECS} names, joined by +", f"try {CODECS}")
 
@@ -77,37 +61,37 @@ class Probing(Method):
     def _watched(self) -> list[str]:
         return self.watch.split("+")
 
-    def start(self, place: MemberPlace, local: Local) -> ProbeState:
+    def start(self, place: m.MemberPlace, local: m.Local) -> ProbeState:
         return ProbeState(cast(Probed, local), place)
 
-    def on(self, state: ProbeState, event: MethodEvent, now: float) -> list[MethodAction]:
-        actions: list[MethodAction] = []
+    def on(self, state: ProbeState, event: m.MethodEvent, now: float) -> list[m.MethodAction]:
+        actions: list[m.MethodAction] = []
         match event:
-            case Stepped(samples):
+            case m.Stepped(samples):
                 state.held = True
                 self._stepped(state, samples, now)
                 if state.ready and not state.over:
                     self._tell_ready(state, state.place.others, actions)
-            case Heard(_, Note(kind="over", numbers=numbers)):
+            case m.Heard(_, Note(kind="over", numbers=numbers)):
                 state.over = True
                 state.complete = state.complete or numbers == [1.0]
-            case Heard():
+            case m.Heard():
                 self._hear(state, event, now, actions)
-            case Placed(place):
+            case m.Placed(place):
                 self._move(state, place, now, actions)
             case Ended():
                 state.ended = True
-            case Draining():
+            case m.Draining():
                 state.over = True
                 actions += self._tell_over(state)
-                actions.append(Finished())
+                actions.append(m.Finished())
         self._conduct(state, now, actions)
         if state.held and (state.over or not state.ready):
             state.held = False
-            actions.insert(0, Proceed()) if isinstance(event, Draining) else actions.append(Proceed())
+            actions.insert(0, m.Proceed()) if isinstance(event, m.Draining) else actions.append(m.Proceed())
         return actions
 
-    # ---------------------------------------------------------------------------------------------- the steps
+    # Steps.
 
     def _stepped(self, state: ProbeState, samples: int, now: float) -> None:
         if state.ready or state.over:
@@ -129,7 +113,7 @@ class Probing(Method):
         return made >= self.steps and (made >= MOST_TIMES * self.steps or sum(state.times.step_s) >= self.seconds)
 
     def _codecs_done(self, state: ProbeState, now: float) -> bool:
-        """All codecs follow the real steps, for so many of them, or until it has taken long enough."""
+        """Let all codecs follow the real steps, and return whether there were enough, or it took too long."""
         if self.codec_steps == 0:
             return True
         if not state.shadows:
@@ -147,15 +131,15 @@ class Probing(Method):
         state.codecs = {name: figures for name, figures in found.items() if figures is not None}
         return True
 
-    # ---------------------------------------------------------------------------------------------- the links
+    # Links.
 
-    def _tell_ready(self, state: ProbeState, whom: tuple[int, ...], actions: list[MethodAction]) -> None:
+    def _tell_ready(self, state: ProbeState, whom: tuple[int, ...], actions: list[m.MethodAction]) -> None:
         mine = set(state.links)
         state.done[state.place.rank] = mine
         ranks = np.array(sorted(mine), np.int32).tobytes()
-        actions += [Tell(other, Note(READY, 0, state.place.version), ranks) for other in whom]
+        actions += [m.Tell(other, Note(READY, 0, state.place.version), ranks) for other in whom]
 
-    def _hear(self, state: ProbeState, heard: Heard, now: float, actions: list[MethodAction]) -> None:
+    def _hear(self, state: ProbeState, heard: m.Heard, now: float, actions: list[m.MethodAction]) -> None:
         sender, note = heard.sender, heard.note
         if note.part > state.place.version:
             state.early.append(heard)
@@ -174,14 +158,14 @@ class Probing(Method):
         else:
             self._exchange(state, sender, note, now, actions)
 
-    def _measure(self, state: ProbeState, note: Note, now: float, actions: list[MethodAction]) -> None:
+    def _measure(self, state: ProbeState, note: Note, now: float, actions: list[m.MethodAction]) -> None:
         partner = note.numbers[0] if len(note.numbers) == 1 else -1
         if partner not in state.place.others:
-            raise MalformedMessage(f"measure the link to {note.numbers}, who is nobody")
+            raise MalformedMessage(f"measure the link to {note.numbers}, which is no member")
         state.measurement = Measurement(int(partner), state.place.version)
         actions += state.measurement.ask(now)
 
-    def _exchange(self, state: ProbeState, sender: int, note: Note, now: float, actions: list[MethodAction]) -> None:
+    def _exchange(self, state: ProbeState, sender: int, note: Note, now: float, actions: list[m.MethodAction]) -> None:
         measurement = state.measurement
         if measurement is None or not measurement.awaits(sender, note):
             actions += answer(sender, note)
@@ -193,7 +177,7 @@ class Probing(Method):
             conductor = state.place.members[0]
             self._tell_ready(state, (conductor,) if conductor != state.place.rank else (), actions)
 
-    def _move(self, state: ProbeState, place: MemberPlace, now: float, actions: list[MethodAction]) -> None:
+    def _move(self, state: ProbeState, place: m.MemberPlace, now: float, actions: list[m.MethodAction]) -> None:
         if place.version == state.place.version:
             return
         state.place, state.measurement, state.asked = place, None, None
@@ -204,8 +188,8 @@ class Probing(Method):
         for heard in early:
             self._hear(state, heard, now, actions)
 
-    def _conduct(self, state: ProbeState, now: float, actions: list[MethodAction]) -> None:
-        """The lowest rank asks for the next link when the last one asked is through with its own."""
+    def _conduct(self, state: ProbeState, now: float, actions: list[m.MethodAction]) -> None:
+        """Ask for the next link, at the lowest rank, when the last one has been measured."""
         place = state.place
         if state.over or place.rank != place.members[0] or not set(place.members) <= set(state.done):
             return
@@ -214,25 +198,24 @@ class Probing(Method):
                 continue
             task = one * (1 << 31) + other
             if state.asked == task:
-                return  # it is at it
+                return  # it is being measured
             state.asked = task
             note = Note(MEASURE, 0, place.version, [float(other)])
             if one == place.rank:
                 self._measure(state, note, now, actions)
             else:
-                actions.append(Tell(one, note))
+                actions.append(m.Tell(one, note))
             return
         state.over = state.complete = True
         actions += self._tell_over(state)
 
-    def _tell_over(self, state: ProbeState) -> list[Tell]:
-        """Nobody needs to wait any more: everything is measured (1), or the run is being ended before that."""
-        return [Tell(other, Note(OVER, 0, 0, [float(state.complete)])) for other in state.place.others]
-
-    # -------------------------------------------------------------------------------------------- the figures
+    def _tell_over(self, state: ProbeState) -> list[m.Tell]:
+        """Return messages that end the waiting: all links are measured (1), or the run ends before that."""
+        return [m.Tell(other, Note(OVER, 0, 0, [float(state.complete)])) for other in state.place.others]
 
     def figures(self, state: ProbeState) -> dict[str, float]:
-        """Short names and four digits: all of it must fit into the 1024 characters of ``Statistics.counted``."""
+        """Return the figures with short names and four digits: they must fit into the 1024 characters of
+        ``Statistics.counted``."""
         found = {"measured": float(state.complete), "size": float(len(state.local.x)), **state.times.figures()}
         for name, codec in state.codecs.items():
             found[f"encode.{name}"] = codec.encode_s_per_element

@@ -1,21 +1,20 @@
-"""A centre: one more vector, held by the workers themselves, that each of them exchanges with when it likes to.
+"""The center: one more vector, held by the workers themselves, that each of them exchanges with at its own pace.
 
-The vector is cut into shards, and shard s lives at member number s mod p. A worker *asks*: it sends its values of every
-shard to whoever holds it; the holder changes the centre and answers, at once, whatever it is doing (``concurrent``).
-Nobody waits for anybody's step. What shall happen to a shard is the method's affair: see ``Rule``.
+The vector is cut into shards, and shard s is held by member number s mod p. A worker *asks*: it sends its values of every
+shard to the holder; the holder changes the center and answers, at once, also while it trains (``concurrent``). No worker
+waits for another's step. The method defines how an exchange changes a shard: see ``Rule``.
 
-Everybody has a ``view`` of the whole centre: the truth where it holds the shard, elsewhere what it saw last. So when
+Each worker has a ``view`` of the whole center: current for shards that it holds, otherwise as of its last exchange. So
 
-- members come or go, shards move; a holder that lives hands the shard to its heir;
-- a holder died, its heir goes on from its own view: what others changed since then is lost, nothing else is;
-- two workers do not agree for a moment who holds a shard: whoever is asked answers from its view. Nobody is left waiting.
+- when members come or go, shards move: a living holder sends the shard to its successor;
+- when a holder died, its successor goes on from its own view: only others' changes since that view are lost;
+- while two workers disagree about a holder, the one that is asked answers from its view. No worker is left waiting.
 
-A worker whose answer does not come (its holder has died, or is cut off) trains on (``overlapped_round.py``): what it
-asked with stays as it is, and the answer is taken at its next turn, as of what x was then; what it moved by since is
-added.
+A worker whose answer does not come (its holder has died, or is cut off) trains on (``overlapped_round.py``): its question
+stays as it is, the answer is applied at its next turn, to x as it was then, and its steps since are added.
 
-At the end everybody says when it will ask no more. When all have, holders tell all others their shards, and a last round
-of a ``Group`` makes sure, even if holders die meanwhile, that all have the same bits.
+At the end each worker says that it will ask no more. When all have, holders send all others their shards, and a last
+round of a ``Group`` makes sure that all have the same bits, even if holders die meanwhile.
 """
 
 from __future__ import annotations
@@ -43,34 +42,35 @@ KINDS = ("ask", "answer", "shard", "will", "bye", "final", KIND)
 
 
 class Rule(Protocol):
-    """What an exchange does."""
+    """The effect of an exchange."""
 
     @abstractmethod
-    def serve(self, shard: int, centre: Vector, values: Vector, number: float) -> Vector:
-        """At the holder: somebody asked with ``values``. Change ``centre`` in place; what to answer (copied at once)."""
+    def serve(self, shard: int, center: Vector, values: Vector, number: float) -> Vector:
+        """Change ``center`` in place at the holder, for a question with ``values``, and return the answer (copied at
+        once)."""
 
     @abstractmethod
     def take(self, part: slice, answer: Vector, number: float) -> Vector:
-        """At the one who asked: change x, which is ours; what the centre is now, as far as we can tell."""
+        """Change x at the worker that asked, and return its new view of the center."""
 
 
 @dataclass
 class Center:
-    """One worker's end. ``rule``: what an exchange does; ``shards``: how many, the same everywhere."""
+    """One worker's side of the center. ``rule``: the effect of an exchange; ``shards``: their number, the same
+    everywhere."""
 
     local: Local
     place: MemberPlace
     rule: Rule
     view: Vector
     shards: int = SHARDS
-    round: int = 0  # how often we asked
-    number: float = 0.0  # goes with our question
-    missing: dict[int, int] = field(default_factory=dict)  # shards without an answer, and whom we asked
+    round: int = 0  # number of questions so far
+    number: float = 0.0  # sent with the question
+    missing: dict[int, int] = field(default_factory=dict)  # shards without an answer: the holder that was asked
     drift: OverlappedRound = field(default_factory=OverlappedRound)
-    training: bool = False  # x is the worker's own, though answers are missing
-    answers: dict[int, Vector] = field(default_factory=dict)  # that came meanwhile
-    # the end
-    left: bool = False  # this worker goes, and its shards are with the others
+    training: bool = False  # the worker trains on although answers are missing
+    answers: dict[int, Vector] = field(default_factory=dict)  # answers that came while it trained
+    left: bool = False  # this worker leaves, and the others have its shards
     draining: bool = False
     finished: bool = False
     told: dict[str, set[int]] = field(default_factory=lambda: {"bye": set(), "final": set()})
@@ -82,7 +82,7 @@ class Center:
         self.group = Group(self.place, len(self.view))
         self._size = max(1, -(-len(self.view) // self.shards))
         self.shards = -(-len(self.view) // self._size)  # none is empty
-        self._values: Vector = self.view  # what we asked with
+        self._values: Vector = self.view  # of the last question
 
     def part(self, shard: int) -> slice:
         return slice(shard * self._size, (shard + 1) * self._size)
@@ -94,15 +94,15 @@ class Center:
     def held(self) -> list[int]:
         return [shard for shard in range(self.shards) if self.holder(shard) == self.place.rank]
 
-    # ---------------------------------------------------------------------------------------------- exchanges
+    # Exchanges.
 
     @property
     def asking(self) -> bool:
-        """Whether the last exchange is not over."""
+        """Return whether the last exchange is not over."""
         return bool(self.missing or self.answers)
 
     def ask(self, values: Vector, number: float = 0.0) -> list[Tell]:
-        """Exchange ``values`` with the centre. Until nothing is ``missing`` leave them as they are, or ``let_go``.
+        """Exchange ``values`` with the center. Until nothing is ``missing`` leave them as they are, or ``let_go``.
 
         ``number`` goes with them, to ``Rule.serve``."""
         assert not self.asking, "the last answer is not complete"
@@ -125,14 +125,14 @@ class Center:
         return tells
 
     def let_go(self) -> None:
-        """The worker trains on without the answers that are missing."""
+        """Let the worker train on without the missing answers."""
         then = self.local.x.copy()
         if np.shares_memory(self._values, self.local.x):
             self._values = then
         self.drift.begin([then])
 
     def resume(self) -> None:
-        """x is ours again: take what came meanwhile."""
+        """Apply the answers that came while the worker trained."""
         self.training = False
         answers, self.answers = self.answers, {}
         for shard, answer in sorted(answers.items()):
@@ -144,9 +144,9 @@ class Center:
             return
         part, then = self.part(shard), self.drift.then
         with moved_aside(self.local.x[part], then[0][part]) if then is not None else nullcontext():
-            centre = self.rule.take(part, answer, self.number)
+            center = self.rule.take(part, answer, self.number)
         if self.holder(shard) != self.place.rank:
-            self.view[part] = centre
+            self.view[part] = center
 
     def _tell(
         self, to: int, kind: str, shards: Sequence[int], values: Vector, round: int = 0, number: float = 0.0
@@ -154,13 +154,13 @@ class Center:
         payload = b"".join(values[self.part(shard)].tobytes() for shard in shards)
         return Tell(to, Note(kind, round, numbers=[number, *map(float, shards)]), payload)
 
-    # ----------------------------------------------------------------------------------------------- messages
+    # Messages.
 
     def hears(self, note: Note) -> bool:
         return note.kind in KINDS or self.group.hears(note)
 
     def heard(self, sender: int, note: Note, payload: bytes) -> list[Tell]:
-        """A message for the centre. ``MalformedMessage`` if it makes no sense; nothing has changed then."""
+        """Handle a message for the center. Raise ``MalformedMessage`` without any change if it makes no sense."""
         if self.group.hears(note):
             return [] if self.late.left else self.group.heard(sender, note, payload)
         if note.kind == KIND:
@@ -169,7 +169,7 @@ class Center:
             return []
         parts = self._parts(note, payload)
         if note.kind == "ask":
-            return [] if self.left else [self._answer(sender, note, parts)]  # it asks the heir when it hears of it
+            return [] if self.left else [self._answer(sender, note, parts)]  # the sender will ask the successor
         for shard, values in parts:
             if note.kind == "answer":
                 self._take(shard, note.round, values)
@@ -181,7 +181,7 @@ class Center:
 
     def _take(self, shard: int, round: int, answer: Vector) -> None:
         if round != self.round or self.missing.pop(shard, None) is None:
-            return  # to a question that was asked again, elsewhere
+            return  # to an earlier question, or one that was asked again elsewhere
         self._include(shard, answer)
 
     def _answer(self, sender: int, note: Note, parts: list[tuple[int, Vector]]) -> Tell:
@@ -192,7 +192,7 @@ class Center:
         return Tell(sender, Note("answer", note.round, numbers=note.numbers), b"".join(answers))
 
     def _parts(self, note: Note, payload: bytes) -> list[tuple[int, Vector]]:
-        """The shards in a message."""
+        """Return the shards in a message."""
         parts: list[tuple[int, Vector]] = []
         offset = 0
         for number in note.numbers[1:]:
@@ -209,27 +209,27 @@ class Center:
         return parts
 
     def leave(self) -> list[Tell]:
-        """This worker goes: all get its shards as they are, for one of them will hold them."""
+        """Send this worker's shards to all others, one of which will hold them."""
         self.left = True
         return [self._tell(other, "will", self.held(), self.view) for other in self.place.others]
 
     def placed(self, place: MemberPlace) -> list[Tell]:
-        """The members changed: hand over what we no longer hold, and ask the heirs of the dead."""
+        """Note the new members: send shards to their new holders, and ask the successors of dead holders."""
         before, self.place = self.place, place
         tells = self.group.placed(place) if self.late.stays() else self.group.testify(place)
         moved: dict[int, list[int]] = {}
         for shard in range(self.shards):
-            heir = self.holder(shard)
-            if self.holder(shard, before) == place.rank != heir:
-                moved.setdefault(heir, []).append(shard)
-        tells += [self._tell(heir, "shard", shards, self.view) for heir, shards in moved.items()]
+            successor = self.holder(shard)
+            if self.holder(shard, before) == place.rank != successor:
+                moved.setdefault(successor, []).append(shard)
+        tells += [self._tell(successor, "shard", shards, self.view) for successor, shards in moved.items()]
         orphans = [shard for shard, holder in self.missing.items() if holder not in place.members]
         return tells + self._ask(orphans)
 
-    # ------------------------------------------------------------------------------------------------ the end
+    # The end.
 
     def close(self) -> list[Tell]:
-        """We drain: what is to be said now. Everybody must call it after every event; see ``finished``."""
+        """Return the messages of the end, while this worker drains. To be called after every event; see ``finished``."""
         if not self.draining or self.asking:
             return []
         others = set(self.place.others)
@@ -262,6 +262,6 @@ class Center:
 
 
 def check_shards(name: str, shards: int) -> None:
-    """``Misuse`` unless that many fit into a message's numbers."""
+    """Raise ``Misuse`` unless so many shards fit into a message's numbers."""
     if not isinstance(shards, int) or isinstance(shards, bool) or not 1 <= shards <= 60:
         raise Misuse(f"{name}: shards={shards}", "a whole number from 1 to 60", "16 serve any number of workers")

@@ -1,9 +1,9 @@
-"""Methods around a ``Center``: train for a while, exchange with the centre, go on; nobody waits for anybody's steps.
+"""Base of methods around a ``Center``: train for some steps, exchange with the center, go on; no worker waits for steps.
 
-What `easgd` and the delayed form of `diloco` have in common. A worker waits only for the answers to its own question,
-which the communication threads of the holders give at once. Where one does not come for long (its holder has died, and
-nobody knows yet), the worker trains on, and asks again when it is there. What it did after its last question is brought
-in when its data ends. The centre is the model that comes out.
+Shared by `easgd` and the delayed form of `diloco`. A worker waits only for the answers to its own question, which the
+communication threads of the holders give at once. If an answer does not come for long (its holder has died, and this is
+not known yet), the worker trains on, and asks again after the answer. Steps after its last question are exchanged when
+its data ends. The center is the final model.
 """
 
 from __future__ import annotations
@@ -13,21 +13,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from taut.core.events import Ended
-from taut.strategies.api import (
-    Draining,
-    Finished,
-    Heard,
-    HeldUp,
-    Leaving,
-    Local,
-    Method,
-    MethodAction,
-    MethodEvent,
-    Placed,
-    Proceed,
-    Stepped,
-    Tell,
-)
+from taut.strategies import api as m
 from taut.strategies.server.center import Center
 
 
@@ -35,8 +21,8 @@ from taut.strategies.server.center import Center
 class CenterState:
     """A worker's state. ``steps``: since its last exchange."""
 
-    local: Local
-    centre: Center
+    local: m.Local
+    center: Center
     steps: int = 0
     exchanges: int = 0
     turn: bool = False
@@ -45,8 +31,8 @@ class CenterState:
     finished: bool = False
 
 
-class CenterMethod(Method):
-    """``exchange`` makes a method of it; ``every`` is one of its parameters."""
+class CenterMethod(m.Method):
+    """A method around a center; subclasses define ``exchange`` and the parameter ``every``."""
 
     consensus: ClassVar[bool] = True
     concurrent: ClassVar[bool] = True
@@ -56,68 +42,69 @@ class CenterMethod(Method):
     every: int
 
     @abstractmethod
-    def exchange(self, state: Any) -> list[Tell]:
-        """Ask the centre."""
+    def exchange(self, state: Any) -> list[m.Tell]:
+        """Exchange this worker's vector with the center."""
 
     def owing(self, state: Any) -> bool:
-        """What it did since its last exchange goes into another one, then what it holds of the centre to the others."""
-        return bool(not state.finished and (state.steps or state.centre.asking or not state.centre.left))
+        """Return whether steps since the last exchange, or this worker's shards of the center, are not with the
+        others."""
+        return bool(not state.finished and (state.steps or state.center.asking or not state.center.left))
 
     def figures(self, state: Any) -> dict[str, float]:
-        return {"exchanges": float(state.exchanges), **state.centre.drift.figures()}
+        return {"exchanges": float(state.exchanges), **state.center.drift.figures()}
 
     def drifting(self, state: Any) -> bool:
-        return bool(state.centre.drift.under_way)
+        return bool(state.center.drift.under_way)
 
     def rounds_over(self, state: Any) -> int:
-        return int(state.exchanges - state.centre.asking)
+        return int(state.exchanges - state.center.asking)
 
-    def on(self, state: Any, event: MethodEvent, now: float) -> list[MethodAction]:
-        actions: list[MethodAction] = []
-        centre: Center = state.centre
+    def on(self, state: Any, event: m.MethodEvent, now: float) -> list[m.MethodAction]:
+        actions: list[m.MethodAction] = []
+        center: Center = state.center
         match event:
-            case Stepped(samples):
+            case m.Stepped(samples):
                 state.turn = True
                 state.steps += samples > 0
                 if samples:
-                    centre.drift.stepped()
-                centre.resume()
-            case Heard(sender, note, payload) if centre.hears(note):
-                actions += centre.heard(sender, note, payload)
-            case Placed(place):
-                actions += centre.placed(place)
-            case HeldUp() if state.turn and centre.missing and not (centre.drift.under_way or centre.draining):
-                centre.let_go()
-            case Ended() | Leaving():
-                state.ended, state.leaving = True, isinstance(event, Leaving)
-                centre.resume()
-            case Draining():
-                centre.draining = True
-                centre.resume()
-            case Heard() | HeldUp():
+                    center.drift.stepped()
+                center.resume()
+            case m.Heard(sender, note, payload) if center.hears(note):
+                actions += center.heard(sender, note, payload)
+            case m.Placed(place):
+                actions += center.placed(place)
+            case m.HeldUp() if state.turn and center.missing and not (center.drift.under_way or center.draining):
+                center.let_go()
+            case Ended() | m.Leaving():
+                state.ended, state.leaving = True, isinstance(event, m.Leaving)
+                center.resume()
+            case m.Draining():
+                center.draining = True
+                center.resume()
+            case m.Heard() | m.HeldUp():
                 pass
-        if not centre.asking:
-            centre.drift.drop()
+        if not center.asking:
+            center.drift.drop()
             if state.steps > 0 if state.ended else state.turn and state.steps >= self.every:
                 actions += self._exchange(state)
-            elif state.leaving and not (state.steps or centre.left):
-                actions += centre.leave()
-        actions += centre.close()
+            elif state.leaving and not (state.steps or center.left):
+                actions += center.leave()
+        actions += center.close()
         self._go_on(state, actions)
         return actions
 
-    def _go_on(self, state: Any, actions: list[MethodAction]) -> None:
-        centre: Center = state.centre
-        # While it drains, a worker has nothing to do but to wait for the end: it is not sent round in idle turns.
-        free = centre.finished or not centre.draining
-        if state.turn and free and (centre.drift.under_way or not centre.asking):
-            state.turn, centre.training = False, not state.ended
-            actions.append(Proceed())
-        if centre.finished and not state.finished:
+    def _go_on(self, state: Any, actions: list[m.MethodAction]) -> None:
+        center: Center = state.center
+        # A draining worker waits for the end here, without idle turns.
+        free = center.finished or not center.draining
+        if state.turn and free and (center.drift.under_way or not center.asking):
+            state.turn, center.training = False, not state.ended
+            actions.append(m.Proceed())
+        if center.finished and not state.finished:
             state.finished = True
-            actions.append(Finished())
+            actions.append(m.Finished())
 
-    def _exchange(self, state: Any) -> list[Tell]:
+    def _exchange(self, state: Any) -> list[m.Tell]:
         state.steps = 0
         state.exchanges += 1
         return self.exchange(state)

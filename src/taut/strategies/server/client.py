@@ -1,11 +1,11 @@
-"""A worker and its parameter servers: one push at a time is under way to each, and stays in mind until it was taken.
+"""A client of the parameter servers: at most one push is under way to each server, and is kept until it is confirmed.
 
-Where a server is slow to confirm, or cannot be heard, the worker trains on and pushes nothing meanwhile: base stays, and
-x - base grows into the next push, which is the sum. So what waits for a server is never more than one message.
+While a server has not confirmed a push, the worker trains on and pushes nothing more to it: base stays, and x - base, the
+sum of all steps since, is the next push. So never more than one message waits for a server.
 
-When members change, a push that is not confirmed is sent again, the same way, or, if the one that it was sent to is
-gone, to who holds the shard now. Pushes are numbered, and the weights of a shard go from hand to hand with the numbers of
-those that are in them; one that comes *again* waits until those weights are there. So each counts once.
+When members change, an unconfirmed push is sent again, to the same server or, if that is gone, to the present holder of
+the shard. Pushes are numbered, and the weights of a shard move together with the numbers of the pushes in them; a push
+that is sent *again* waits until these weights have come. So each push counts once.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from taut.strategies.server.server_state import Pulling, Pushed, ServerState
 from taut.strategies.server.shard import unpacked
 
 if TYPE_CHECKING:
-    Serve = Callable[[Pushed, int], list[MethodAction]]  # count this push of ours for the shard, which is our own
+    Serve = Callable[[Pushed, int], list[MethodAction]]  # add a push of our own to a shard that we hold
 
 
 def push(state: ServerState, steps: int, serve: Serve) -> list[MethodAction]:
-    """Push what ``steps`` steps or more have changed, wherever the last push was taken."""
+    """Push the change of each shard with at least ``steps`` steps, if its last push was confirmed."""
     actions: list[MethodAction] = []
     sent = False
     for shard, rank in enumerate(state.holders):
@@ -52,7 +52,7 @@ def _post(state: ServerState, shard: int, pushed: Pushed, serve: Serve) -> list[
 
 
 def push_again(state: ServerState, shard: int, serve: Serve) -> list[MethodAction]:
-    """Members changed: what is under way may have been passed on in vain."""
+    """Send an unconfirmed push again: members changed, and it may have been lost on its way."""
     before = state.pushing.pop(shard, None)
     if before is None:
         return []
@@ -63,14 +63,15 @@ def push_again(state: ServerState, shard: int, serve: Serve) -> list[MethodActio
 
 
 def push_own(state: ServerState, serve: Serve) -> list[MethodAction]:
-    """What came again, to this worker itself: as soon as the weights are there that it may be in, or are another's."""
+    """Send repeated pushes to this worker itself once the shard's weights, which may contain them, are here, or it
+    moved."""
     own = [shard for shard, pushed in state.pushing.items() if pushed.to == state.place.rank]
     ready = [shard for shard in own if shard not in state.shards or state.shards[shard].settled]
     return [action for shard in ready for action in push_again(state, shard, serve)]
 
 
 def confirmed(state: ServerState, shard: int, number: int) -> None:
-    """The push of that number is in the shard."""
+    """Forget the push of this number: the shard contains it."""
     pushed = state.pushing.get(shard)
     if pushed is not None and pushed.number == number:
         del state.pushing[shard]
@@ -81,7 +82,7 @@ def ask(state: ServerState) -> list[MethodAction]:
     actions: list[MethodAction] = []
     for shard, rank in enumerate(state.holders):
         if shard in state.pulling or shard in state.handed or state.blank(shard):
-            continue  # still under way: asking again would not make it faster
+            continue  # a pull is under way, or impossible
         pulling = state.pulling[shard] = Pulling(rank, state.base[state.part(shard)].copy())
         if rank == state.place.rank:
             held = state.shards[shard]
@@ -92,7 +93,7 @@ def ask(state: ServerState) -> list[MethodAction]:
 
 
 def answered(state: ServerState, event: Heard) -> None:
-    """A server's weights came."""
+    """Note the weights that a server sent."""
     shard = event.note.part
     w, table = unpacked(event.payload, state.nbytes(shard))
     pulling = state.pulling.get(shard)
@@ -101,7 +102,7 @@ def answered(state: ServerState, event: Heard) -> None:
 
 
 def include(state: ServerState) -> None:
-    """x <- the answer + what the answer does not contain; what was not pushed yet stays so."""
+    """Add the pulled weights to x: x <- the answer + what the answer does not contain; unpushed steps stay unpushed."""
     for shard in [shard for shard, pulling in state.pulling.items() if pulling.answer is not None]:
         pulling = state.pulling.pop(shard)
         assert pulling.answer is not None
@@ -116,8 +117,8 @@ def include(state: ServerState) -> None:
 
 @dataclass(frozen=True)
 class Push:
-    """A *push*, or one that was *passed* on: whose it is, its number, the version of the members that it was sent in, and
-    whether it was sent before."""
+    """A *push*, or one that was *passed* on: its origin and number, the version of the members that it was sent in,
+    and whether it was sent before."""
 
     origin: int
     number: int
@@ -126,7 +127,7 @@ class Push:
 
 
 def read_push(state: ServerState, event: Heard) -> Push:
-    """``MalformedMessage`` where it is none."""
+    """Return the push in a message. Raise ``MalformedMessage`` if it is none."""
     note, passed = event.note, event.note.kind == "passed"
     if len(note.numbers) != 4 + passed or not all(0 <= number < 2**53 for number in note.numbers):
         raise MalformedMessage(f"{note.kind!r} with the numbers {note.numbers}")
@@ -137,7 +138,7 @@ def read_push(state: ServerState, event: Heard) -> Push:
 
 
 def pass_on(state: ServerState, event: Heard, push: Push) -> Tell:
-    """To whom this worker knows to hold the shard."""
+    """Return the push for the worker that holds the shard, as far as this one knows."""
     note, version = event.note, float(state.place.version)
     numbers = [note.numbers[0], float(push.number), version, float(push.again), float(push.origin)]
     return Tell(state.holders[note.part], Note("passed", note.round, note.part, numbers), event.payload)

@@ -1,13 +1,13 @@
-"""Elastic averaging: workers train on their own, tied by a spring to a centre that follows their mean.
+"""Elastic averaging: workers train on their own, and are pulled towards a center that follows their mean.
 
     e  =  a (x_i - c)        x_i <- x_i - e        c <- c + e        every tau steps of worker i, whenever it gets there
 
-So sum_i x_i + c changes by the local steps alone. The spring lets workers explore more than averaging does; nobody
-waits for others. The centre is sharded over the members (``center.py``) and is the model that comes out. Exchanged: x one
-way, c the other. The optimizer's moments stay at home and are not touched. One more vector per worker (the view of c).
+So sum_i x_i + c changes by the local steps alone. Workers explore more than with averaging, and none waits for others.
+The center is sharded over the members (``center.py``) and is the final model. Exchanged: x one way, c the other; the
+optimizer's moments are not exchanged. One more vector per worker (the view of c).
 
 **EAMSGD** is this with Nesterov momentum d in the local steps: ``momentum=d`` adds it to a plain SGD (v <- d v + g, step
-with g + d v); a script whose optimizer has momentum already is EAMSGD as it stands, and must not set it.
+with g + d v); a script whose optimizer has momentum already runs EAMSGD without it, and must not set it.
 Paper: Zhang, Choromanska, LeCun 2015, "Deep learning with Elastic Averaging SGD".
 """
 
@@ -29,25 +29,25 @@ from taut.strategies.server.center_method import CenterMethod, CenterState
 if TYPE_CHECKING:
     from taut.strategies.api import Vector
 
-STIFFNESS = 0.9  # of all springs together, as the paper's experiments have it
+STIFFNESS = 0.9  # the sum of all a, as in the paper's experiments
 
 
 @dataclass
 class Spring:
-    """The exchange. Holder and worker compute the same e from the same floats, so the sum is conserved."""
+    """The exchange rule. Holder and worker compute the same e from the same floats, so the sum is conserved."""
 
     local: Local
 
-    def serve(self, shard: int, centre: Vector, values: Vector, number: float) -> Vector:
-        """c <- c + a (x - c); the answer is c as it was."""
+    def serve(self, shard: int, center: Vector, values: Vector, number: float) -> Vector:
+        """Set c <- c + a (x - c), and return the old c."""
         if not 0.0 < number < 1.0:
             raise MalformedMessage(f"a spring of {number}")
-        before = centre.copy()
-        centre += np.float32(number) * (values - centre)
+        before = center.copy()
+        center += np.float32(number) * (values - center)
         return before
 
     def take(self, part: slice, answer: Vector, number: float) -> Vector:
-        """x <- x - a (x - c)"""
+        """Set x <- x - a (x - c), and return the new c."""
         x = self.local.x[part]
         e = np.float32(number) * (x - answer)
         x -= e
@@ -56,7 +56,7 @@ class Spring:
 
 @dataclass
 class Elastic(CenterState):
-    """A worker's state; ``velocity`` only where momentum is asked for."""
+    """A worker's state; ``velocity``: only with ``momentum``."""
 
     velocity: Vector | None = None
 
@@ -66,7 +66,7 @@ class EASGD(CenterMethod):
     """``--strategy easgd:every=10``.
 
     ``every``: tau. ``alpha``: a; 0 means 0.9 / p, p being the number of workers at the moment. ``momentum``: for EAMSGD.
-    ``shards``: the centre is cut into.
+    ``shards``: of the center.
 
     >>> import numpy as np
     >>> from taut.testing.worlds.method_world import MethodWorld
@@ -93,7 +93,7 @@ class EASGD(CenterMethod):
         if not isinstance(self.momentum, int | float) or not 0.0 <= self.momentum < 1.0:
             raise Misuse(f"easgd: momentum={self.momentum}", "a number from 0 up to, not including, 1", "try 0.9")
         check_shards(self.name, self.shards)
-        # Only then: it costs a copy of the gradients. Set here, for it goes by the parameters.
+        # Only with momentum, since it costs a copy of the gradients.
         object.__setattr__(self, "shapes_gradient", self.momentum > 0.0)
 
     def check_optimizer(self, optimizer: str, settings: Mapping[str, Any]) -> None:
@@ -101,15 +101,15 @@ class EASGD(CenterMethod):
             check_optimizer(f"easgd:momentum={self.momentum}", optimizer, settings)
 
     def start(self, place: MemberPlace, local: Local) -> Elastic:
-        centre = Center(local, place, Spring(local), local.x.copy(), self.shards)
-        return Elastic(local, centre, velocity=np.zeros_like(local.x) if self.momentum else None)
+        center = Center(local, place, Spring(local), local.x.copy(), self.shards)
+        return Elastic(local, center, velocity=np.zeros_like(local.x) if self.momentum else None)
 
     def exchange(self, state: Elastic) -> list[Tell]:
-        alpha = self.alpha or STIFFNESS / len(state.centre.place.members)
-        return state.centre.ask(state.local.x, alpha)
+        alpha = self.alpha or STIFFNESS / len(state.center.place.members)
+        return state.center.ask(state.local.x, alpha)
 
     def shape_gradient(self, state: Elastic, gradient: Vector, rate: float) -> None:
-        """v <- d v + g; g <- g + d v"""
+        """Add Nesterov momentum: v <- d v + g; g <- g + d v."""
         assert state.velocity is not None
         state.velocity *= np.float32(self.momentum)
         state.velocity += gradient

@@ -1,18 +1,18 @@
-"""Parameter server, Downpour: workers push what their optimizer changed and pull the server's weights, at their own pace.
+"""Parameter server, Downpour: workers push their optimizer's changes and pull the server's weights, at their own pace.
 
     server   w <- w + scale remedy(d_i)  for every push; see ``staleness.py``
     worker   every ``push`` steps: push d_i = x - (x at its last push)
-             every ``pull`` steps: x <- w + what it has not pushed yet
+             every ``pull`` steps: x <- w + its unpushed changes
 
-Nobody waits: a pull is answered while the worker trains on, and included at the end of a step; where a push is not
-confirmed, the next ones are added up (``client.py``). The weights are cut into ``shards``, held by the first
-workers beside their training (their communication thread serves them).
+No worker waits: a pull is answered while the worker trains on, and included at the end of a step; until a push is
+confirmed, later changes are summed (``client.py``). The weights are cut into ``shards``, held by the first workers beside
+their training (their communication threads serve them).
 
-When a server leaves in order, all hear of it, and its shards go to those entitled to them next, with every push that is
-in them; what still comes to it is passed on, and what does not is sent again (``shard_moves.py``). When one dies, its
-heir begins with its own copy (``on_death=elect``: what others had pushed since it last pulled is lost) or, where it has
-not pulled yet, with a borrowed one (``shard_copy.py``); or all stop and save their models (``on_death=stop``). At the
-end each server, when all have told it that they ended, sends its weights to all: replicas end with the same bits.
+When a server leaves in order, all hear of it, and its shards move to the next entitled workers, with every push that is
+in them; pushes that still come to it are passed on, lost ones are sent again (``shard_moves.py``). When one dies, its
+successor begins with its own copy (``on_death=elect``: others' pushes since its last pull are lost) or, if it has not
+pulled yet, with a borrowed one (``shard_copy.py``); or all stop and save their models (``on_death=stop``). At the end
+each server, when all have told it that they ended, sends its weights to all: replicas end with the same bits.
 Paper: Dean et al. 2012, "Large Scale Distributed Deep Networks" (Downpour SGD).
 """
 
@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
@@ -27,22 +28,7 @@ import numpy as np
 from taut.core.events import Ended
 from taut.core.messages import Note
 from taut.errors import MalformedMessage, Misuse
-from taut.strategies.api import (
-    Draining,
-    Finished,
-    Heard,
-    Leaving,
-    Local,
-    MemberPlace,
-    Method,
-    MethodAction,
-    MethodEvent,
-    Placed,
-    Proceed,
-    Stepped,
-    Tell,
-    check_whole,
-)
+from taut.strategies import api as m
 from taut.strategies.info import Completeness, StrategyInfo
 from taut.strategies.server import client
 from taut.strategies.server import shard_copy as lending
@@ -54,8 +40,8 @@ from taut.strategies.server.staleness import KINDS, Remedy
 
 
 @dataclass(frozen=True)
-class Server(Method):
-    """``--strategy server:shards=2,push=4,pull=4,staleness=rate``. ``scale``: of what is pushed; 1 is the paper's, under
+class Server(m.Method):
+    """``--strategy server:shards=2,push=4,pull=4,staleness=rate``. ``scale``: factor for pushes; 1 is the paper's, with
     which p workers move the weights p times as fast, and late pushes act as momentum on top. The default, 0, takes
     1/sqrt(p), the tether's gain. ``lambda0``: of the dc kinds, 0 for the paper's.
 
@@ -82,7 +68,7 @@ class Server(Method):
 
     def __post_init__(self) -> None:
         for name in ("shards", "push", "pull"):
-            check_whole(self, name, 1)
+            m.check_whole(self, name, 1)
         if self.staleness not in KINDS:
             raise Misuse(f"server: staleness={self.staleness}", "one of " + ", ".join(KINDS))
         for name in ("scale", "lambda0"):
@@ -91,51 +77,51 @@ class Server(Method):
         if self.on_death not in ("elect", "stop"):
             raise Misuse(f"server: on_death={self.on_death}", "elect or stop")
 
-    def start(self, place: MemberPlace, local: Local) -> ServerState:
+    def start(self, place: m.MemberPlace, local: m.Local) -> ServerState:
         holders = [holder(shard, self.shards, place.members) for shard in range(self.shards)]
         each = range(self.shards)
         ending = ServerEnding(self.shards, place)
         state = ServerState(
             local, place, local.x.copy(), holders, ending, [0 for _ in each], [0 for _ in each], [{} for _ in each]
         )
-        if place.rank != place.members[0]:  # else nobody was here to begin with the x of
+        if place.rank != place.members[0]:  # the first worker has no donor
             state.fresh.update(each)
         for shard, rank in enumerate(holders):
             if rank == place.rank:
                 state.shards[shard] = self._open(state, shard)
         return state
 
-    def on(self, state: ServerState, event: MethodEvent, now: float) -> list[MethodAction]:
-        actions: list[MethodAction] = moves.greet(state) + lending.borrow(state)
+    def on(self, state: ServerState, event: m.MethodEvent, now: float) -> list[m.MethodAction]:
+        actions: list[m.MethodAction] = moves.greet(state) + lending.borrow(state)
         match event:
-            case Stepped(samples, rate):
+            case m.Stepped(samples, rate):
                 self._stepped(state, samples, rate, actions)
-                actions.append(Proceed())
-            case Heard():
+                actions.append(m.Proceed())
+            case m.Heard():
                 self._heard(state, event, actions)
-            case Placed(place):
+            case m.Placed(place):
                 state.place = place
                 state.left |= state.going.difference(place.members)
                 state.going.intersection_update(place.members)
                 self._move(state, actions, placed=True)
                 actions += state.ending.placed(place, state.shards)
-            case Leaving():
+            case m.Leaving():
                 client.include(state)
-                actions += client.push(state, 1, lambda pushed, shard: self._take_own(state, pushed, shard))
+                actions += client.push(state, 1, partial(self._take_own, state))
                 state.leaving = True
                 state.going.add(state.place.rank)
                 self._move(state, actions)
-            case Draining() if not state.draining:
+            case m.Draining() if not state.draining:
                 client.include(state)
                 state.draining = True
-            case Ended() | Draining():
+            case Ended() | m.Draining():
                 pass
         if state.leaving or state.draining:
             self._end(state, actions)
         return actions
 
     def owing(self, state: ServerState) -> bool:
-        """What it pushed is not confirmed yet, or what it held not taken."""
+        """Return whether a push is not confirmed yet, or a shard not taken over."""
         return bool(state.pushing or any(state.unpushed) or state.handed)
 
     def figures(self, state: ServerState) -> dict[str, float]:
@@ -147,23 +133,23 @@ class Server(Method):
             "staleness": float(np.mean(served)) if served else 0.0,
         }
 
-    # ------------------------------------------------------------------------------------------- the worker
+    # The worker.
 
-    def _stepped(self, state: ServerState, samples: int, rate: float, actions: list[MethodAction]) -> None:
+    def _stepped(self, state: ServerState, samples: int, rate: float, actions: list[m.MethodAction]) -> None:
         if samples:
             state.steps += 1
             state.unpushed = [steps + 1 for steps in state.unpushed]
             state.rate = rate
         client.include(state)
         if samples:
-            actions += client.push(state, self.push, lambda pushed, shard: self._take_own(state, pushed, shard))
+            actions += client.push(state, self.push, partial(self._take_own, state))
         if samples and state.steps % self.pull == 0:
             actions += client.ask(state)
 
-    # ------------------------------------------------------------------------------------------- the server
+    # The server.
 
     def _open(self, state: ServerState, shard: int) -> Shard:
-        """Hold a shard from now on, beginning with what this worker knows of it. What is on its way is not in it."""
+        """Hold a shard from now on, beginning with this worker's copy, which lacks the pushes under way."""
         w, table = lending.copy_of(state, shard)
         others = set(state.place.others)
         opened = w.copy() if others else None
@@ -171,33 +157,33 @@ class Server(Method):
         remedy, number = Remedy(self.staleness, self.lambda0), (state.place.rank << 20) + state.elections % (1 << 20)
         return Shard(w, remedy, {} if blank else table, opened, others, blank=blank, openings={number})
 
-    def _take_own(self, state: ServerState, pushed: Pushed, shard: int) -> list[MethodAction]:
+    def _take_own(self, state: ServerState, pushed: Pushed, shard: int) -> list[m.MethodAction]:
         return self._take(state, shard, (state.place.rank, pushed.number), pushed.note, pushed.payload)
 
     def _take(
         self, state: ServerState, shard: int, name: tuple[int, int], note: Note, payload: bytes
-    ) -> list[MethodAction]:
-        """Count a push, by its origin and number, unless it is in the weights already; and say so to its origin."""
+    ) -> list[m.MethodAction]:
+        """Count a push, by its origin and number, unless it is in the weights already; confirm it to its origin."""
         (origin, number), held = name, state.shards[shard]
-        if number > held.taken.get(origin, 0) and not state.ending.closed(shard):  # else all have the last weights
+        if number > held.taken.get(origin, 0) and not state.ending.closed(shard):  # after that all have the last weights
             workers = len(state.place.members)
             scale = self.scale or 1.0 / math.sqrt(workers)
             change = np.frombuffer(payload, np.float32)
             held.push(origin, change, workers, max(1, note.round), note.numbers[0], scale)
             held.taken[origin] = number
         if origin != state.place.rank:
-            return [Tell(origin, Note("got", number, shard))]
+            return [m.Tell(origin, Note("got", number, shard))]
         client.confirmed(state, shard, number)
         return []
 
-    def _heard(self, state: ServerState, event: Heard, actions: list[MethodAction]) -> None:
+    def _heard(self, state: ServerState, event: m.Heard, actions: list[m.MethodAction]) -> None:
         self._hear(state, event, actions)
         came = event.note.kind in (moves.HAND, lending.LENT)
         if state.early and (came or any(held.settled for held in state.shards.values())):
-            self._hear_early(state, actions)  # perhaps it was this that they were waiting for
+            self._hear_early(state, actions)  # they may have waited for this
         self._push_own(state, actions)
 
-    def _hear(self, state: ServerState, event: Heard, actions: list[MethodAction]) -> None:
+    def _hear(self, state: ServerState, event: m.Heard, actions: list[m.MethodAction]) -> None:
         note, sender, shard = event.note, event.sender, event.note.part
         if shard >= self.shards:
             raise MalformedMessage(f"{note.kind!r} for shard {shard} of {self.shards}")
@@ -219,23 +205,23 @@ class Server(Method):
             state.going.update({sender} & set(state.place.members))
             self._move(state, actions)
         elif shard not in state.shards:
-            state.keep_early(event, sender)  # its sender knows who holds it, and this worker will
+            state.keep_early(event, sender)  # the sender knows the new holder, as this worker will
         else:
             self._asked(state, event, actions)
 
-    def _asked(self, state: ServerState, event: Heard, actions: list[MethodAction]) -> None:
+    def _asked(self, state: ServerState, event: m.Heard, actions: list[m.MethodAction]) -> None:
         note, sender, held = event.note, event.sender, state.shards[event.note.part]
         if held.blank and note.kind in ("pull", "end"):
             state.keep_early(event, sender)
         elif note.kind == "pull":
-            actions.append(Tell(sender, Note("weights", 0, note.part), held.pull(sender)))
+            actions.append(m.Tell(sender, Note("weights", 0, note.part), held.pull(sender)))
         elif note.kind == "end":
             held.spoke(sender)
             actions += state.ending.ended(note.part, sender, event.payload, held)
         elif note.kind == "yours":
             held.spoke(sender)
 
-    def _pushed(self, state: ServerState, event: Heard, actions: list[MethodAction]) -> None:
+    def _pushed(self, state: ServerState, event: m.Heard, actions: list[m.MethodAction]) -> None:
         push, held = client.read_push(state, event), state.shards.get(event.note.part)
         if held is None and push.version <= state.place.version:
             actions.append(client.pass_on(state, event, push))
@@ -243,46 +229,46 @@ class Server(Method):
         if held is not None and event.note.kind == "push":
             held.spoke(event.sender)
         if held is None or held.blank or (push.again and held.opened is not None):
-            # Of members that this worker has not been told of yet; or it may be in the weights that are to come.
+            # This worker does not know the members yet; or the push may be in the weights that are to come.
             state.keep_early(event, push.origin)
         else:
             name = (push.origin, push.number)
             actions += self._take(state, event.note.part, name, event.note, event.payload)
 
-    # ------------------------------------------------------------------------------- who comes, goes, and ends
+    # Changes of members, and the end.
 
-    def _move(self, state: ServerState, actions: list[MethodAction], placed: bool = False) -> None:
-        """Somebody goes, or (``placed``) came or is gone."""
+    def _move(self, state: ServerState, actions: list[m.MethodAction], placed: bool = False) -> None:
+        """Move shards after *going*, or (``placed``) after a change of members."""
         actions += moves.say_going(state)
         for shard in range(self.shards):
-            actions += moves.move(state, shard, self.on_death, lambda shard: self._open(state, shard))
+            actions += moves.move(state, shard, self.on_death, partial(self._open, state))
             if placed:
-                actions += client.push_again(state, shard, lambda each, shard: self._take_own(state, each, shard))
+                actions += client.push_again(state, shard, partial(self._take_own, state))
         for held in state.shards.values():
             held.keep(state.place.members)
         actions += lending.borrow(state)
         self._hear_early(state, actions)
         self._push_own(state, actions)
 
-    def _push_own(self, state: ServerState, actions: list[MethodAction]) -> None:
-        actions += client.push_own(state, lambda pushed, shard: self._take_own(state, pushed, shard))
+    def _push_own(self, state: ServerState, actions: list[m.MethodAction]) -> None:
+        actions += client.push_own(state, partial(self._take_own, state))
 
-    def _hear_early(self, state: ServerState, actions: list[MethodAction]) -> None:
+    def _hear_early(self, state: ServerState, actions: list[m.MethodAction]) -> None:
         early, state.early = state.early, {}
         for event in early.values():
             if event.sender in state.place.members:
                 self._hear(state, event, actions)
 
-    def _end(self, state: ServerState, actions: list[MethodAction]) -> None:
-        """This worker trains no more: what is left is pushed as soon as the push before was taken."""
-        actions += client.push(state, 1, lambda pushed, shard: self._take_own(state, pushed, shard))
+    def _end(self, state: ServerState, actions: list[m.MethodAction]) -> None:
+        """Push the rest as soon as the push before was confirmed: this worker trains no more."""
+        actions += client.push(state, 1, partial(self._take_own, state))
         if state.draining:
             busy = {s for s in range(self.shards) if state.unpushed[s] or state.blank(s)} | state.pushing.keys()
             quiet = set(range(self.shards)) - busy
             actions += state.ending.tell(state.holders, state.shards, quiet)
             if state.ending.complete and not state.finished:
                 self._take_finals(state)
-                actions.append(Finished())
+                actions.append(m.Finished())
 
     def _take_finals(self, state: ServerState) -> None:
         state.finished = True

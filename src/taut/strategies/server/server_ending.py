@@ -1,8 +1,8 @@
 """The end of a run with parameter servers: all say *end* to every server, and get its last weights, *final*, from it.
 
 A worker says *end* when all its pushes were confirmed, so when a server has heard it from all members, every push is in
-its weights. Should it die then, some may have its last weights already and others not: who has them sends them along with
-its *end* to the server that follows, which takes them over. So whatever happens, all end with the same bits.
+its weights. Should the server die then, some workers may have its last weights already: they send them along with their
+*end* to the next server, which takes them over. So all end with the same bits.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ from taut.strategies.server.shard import Shard
 
 @dataclass
 class ServerEnding:
-    """One worker's part, as a client and as a server. ``finals``: the last weights, per shard, once they are known;
-    ``told``: to whom *end* was said, per shard; ``ends``: who said it to this server, and who was answered."""
+    """One worker's part, as a client and as a server. ``finals``: the last weights, by shard; ``told``: the server
+    that this worker said *end* to, by shard; ``ends``: the workers that said *end* to this server; ``answered``:
+    those that got *final*."""
 
     shards: int
     place: MemberPlace
@@ -31,16 +32,16 @@ class ServerEnding:
     answered: dict[int, set[int]] = field(default_factory=dict)
 
     def closed(self, shard: int) -> bool:
-        """This server's weights are final."""
+        """Return whether this server's weights are final."""
         return bool(self.answered.get(shard))
 
     @property
     def complete(self) -> bool:
-        """All last weights are here."""
+        """Return whether all last weights are here."""
         return len(self.finals) == self.shards
 
     def tell(self, holders: list[int], held: dict[int, Shard], quiet: Collection[int]) -> list[Tell]:
-        """This worker has ended: say so to every server that does not know. ``quiet``: shards with all its pushes."""
+        """Say *end* to every server that does not know. ``quiet``: shards that contain all pushes of this worker."""
         tells: list[Tell] = []
         for shard, rank in enumerate(holders):
             if self.told.get(shard) == rank or shard not in quiet:
@@ -54,7 +55,7 @@ class ServerEnding:
         return tells
 
     def ended(self, shard: int, sender: int, known: bytes, held: Shard) -> list[Tell]:
-        """To this server: ``sender`` pushes no more, and has the last weights already if ``known``."""
+        """Handle *end* at this server: ``sender`` pushes no more. ``known``: the last weights, if it has them."""
         if known:
             if len(known) != held.w.nbytes:
                 raise MalformedMessage(f"{len(known)} bytes for shard {shard} of {held.w.nbytes}")
@@ -64,12 +65,12 @@ class ServerEnding:
         return self._answer(shard, held)
 
     def placed(self, place: MemberPlace, held: dict[int, Shard]) -> list[Tell]:
-        """Others are here: perhaps nobody is missing any more."""
+        """Note the new members, and answer if no *end* is missing any more."""
         self.place = place
         return [tell for shard, each in held.items() if self.ends.get(shard) for tell in self._answer(shard, each)]
 
     def _answer(self, shard: int, held: Shard) -> list[Tell]:
-        """Once all have ended, everybody gets the weights; who comes later gets the same."""
+        """Send the weights to all workers once all have ended; later ones get the same weights."""
         ends, answered = self.ends[shard], self.answered.setdefault(shard, set())
         if not answered and not ends >= set(self.place.members):
             return []
@@ -81,6 +82,6 @@ class ServerEnding:
         return [Tell(rank, Note("final", 0, shard), last) for rank in sorted(fresh) if rank != self.place.rank]
 
     def final(self, shard: int, sender: int, payload: bytes) -> None:
-        """From a server: its last weights."""
+        """Note a server's last weights."""
         if self.told.get(shard) == sender:
             self.finals.setdefault(shard, payload)

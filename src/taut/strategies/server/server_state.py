@@ -1,4 +1,4 @@
-"""What one worker keeps in a run with parameter servers (``server.py``): as a client, and for shards that it holds."""
+"""One worker's state in a run with parameter servers (``server.py``): as a client, and for the shards that it holds."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from taut.strategies.server.shard import Shard, Table, bounds, holder
 if TYPE_CHECKING:
     from taut.strategies.api import Vector
 
-EARLY = 4  # messages of each kind about a shard that a worker may have sent too early, for itself and for each other
+EARLY = 4  # early messages of each kind, sender, origin and shard that are kept
 
 
 @dataclass
 class Pulling:
-    """A pull of one shard that is under way. ``mark``: the worker's x as of the last push before it, so that the
-    difference to x is what the answer does not contain. ``answer``: what came, and whose pushes are in it."""
+    """A pull of one shard that is under way. ``mark``: x as of the last push before it; the answer does not contain x
+    - mark. ``answer``: the weights that came; ``table``: the pushes in them."""
 
     asked: int
     mark: Vector
@@ -31,7 +31,7 @@ class Pulling:
 
 @dataclass(frozen=True)
 class Pushed:
-    """A push that nobody has confirmed yet: to whom it was sent."""
+    """An unconfirmed push to worker ``to``."""
 
     to: int
     note: Note
@@ -48,9 +48,9 @@ class Pushed:
 
 @dataclass
 class ServerState:
-    """A worker's state. ``base``: x as of the last push, shard by shard; ``unpushed``: steps since then. ``holders``: who
-    holds which shard; ``shards``: those that this worker holds itself; ``going``: members who have said that they leave,
-    and hold nothing."""
+    """A worker's state. ``base``: x as of the last push, shard by shard; ``unpushed``: steps since then. ``holders``:
+    the holder of each shard; ``shards``: those that this worker holds; ``going``: members that said *going* and hold
+    none."""
 
     local: Local
     place: MemberPlace
@@ -59,16 +59,16 @@ class ServerState:
     ending: ServerEnding
     unpushed: list[int]
     numbers: list[int]  # of the last push, by shard
-    known: list[Table]  # by shard: whose pushes are in the weights that this worker last pulled
+    known: list[Table]  # by shard: the pushes in the weights that this worker last pulled
     fresh: set[int] = field(default_factory=set)  # shards that this worker, a newcomer, has not pulled yet
     shards: dict[int, Shard] = field(default_factory=dict)
-    handed: dict[int, tuple[int, Shard]] = field(default_factory=dict)  # to whom, and nobody has said yet that it is kept
+    handed: dict[int, tuple[int, Shard]] = field(default_factory=dict)  # (receiver, shard): not *kept* yet
     pushing: dict[int, Pushed] = field(default_factory=dict)
     pulling: dict[int, Pulling] = field(default_factory=dict)
     early: dict[tuple[int, str, int, int], Heard] = field(default_factory=dict)
     going: set[int] = field(default_factory=set)
-    left: set[int] = field(default_factory=set)  # who said so, and is gone
-    told: set[int] = field(default_factory=set)  # that this worker leaves
+    left: set[int] = field(default_factory=set)  # workers that said *going*, and are gone
+    told: set[int] = field(default_factory=set)  # workers that were told *going*
     steps: int = 0
     rate: float = 0.0
     greeted: bool = False
@@ -80,25 +80,26 @@ class ServerState:
     elections: int = 0
 
     def part(self, shard: int) -> slice:
-        """Its elements of x."""
+        """Return the elements of a shard."""
         return bounds(shard, len(self.holders), len(self.local.x))
 
     def nbytes(self, shard: int) -> int:
         return int(self.base[self.part(shard)].nbytes)
 
     def entitled(self, shard: int, members: Collection[int]) -> int:
-        """Who is to hold a shard: nobody who leaves, unless all do."""
+        """Return the worker that is to hold a shard; no leaving one, unless all leave."""
         staying = [rank for rank in sorted(members) if rank not in self.going]
         return holder(shard, len(self.holders), staying or sorted(members))
 
     def blank(self, shard: int) -> bool:
-        """This worker is to hold it, and has nothing of it yet."""
+        """Return whether this worker is to hold the shard, and has no weights for it yet."""
         return shard in self.shards and self.shards[shard].blank
 
     def keep_early(self, event: Heard, origin: int) -> None:
-        """For when this worker has been told what the sender knows. Of each kind only the last is of any use."""
+        """Keep a message until this worker has heard what its sender knows. The last of each kind replaces the
+        others."""
         self.early[(event.sender, event.note.kind, event.note.part, origin)] = event
         most = EARLY * len(self.holders) * (1 + len(self.place.members))
         if sum(key[0] == event.sender for key in self.early) > most:
             del self.early[(event.sender, event.note.kind, event.note.part, origin)]
-            raise MalformedMessage(f"more than {most} messages for members that nobody knows of")
+            raise MalformedMessage(f"more than {most} messages for unknown members")

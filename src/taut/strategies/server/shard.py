@@ -1,4 +1,4 @@
-"""One server's part of the weights: what workers push is added, once; what they pull is a copy."""
+"""One server's part of the weights: each push is added once; a pull gets a copy."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from taut.strategies.server.staleness import Lateness, Remedy
 if TYPE_CHECKING:
     from taut.strategies.api import Vector
 
-Table = dict[int, int]  # of each worker: the number of its last push that is in the weights
+Table = dict[int, int]  # by worker: number of its last push in the weights
 ENTRY_NBYTES = 16
 MOST_ENTRIES = 1 << 16
 
 
 def bounds(shard: int, shards: int, size: int) -> slice:
-    """The elements of a shard.
+    """Return the elements of a shard.
 
     >>> [bounds(shard, 3, 10) for shard in range(3)]
     [slice(0, 3, None), slice(3, 6, None), slice(6, 10, None)]
@@ -29,9 +29,9 @@ def bounds(shard: int, shards: int, size: int) -> slice:
 
 
 def holder(shard: int, shards: int, members: Sequence[int]) -> int:
-    """Who holds it: of the workers whose rank is ``shard`` modulo ``shards``, the lowest that is there; if none is, the
-    lowest of all. So at the start the first workers hold one each; when one goes, only its shard moves; and a newcomer,
-    whose rank is higher, takes nothing from anybody who is entitled to it.
+    """Return the holder of a shard: the lowest member with rank ``shard`` modulo ``shards``; if there is none, the lowest
+    of all. So at the start the first workers hold one each; when one goes, only its shard moves; and a newcomer, whose
+    rank is higher, takes no shard from an entitled worker.
 
     >>> holder(1, 2, (0, 1, 2, 3)), holder(1, 2, (0, 2, 3)), holder(1, 2, (0, 2))
     (1, 3, 0)
@@ -40,7 +40,7 @@ def holder(shard: int, shards: int, members: Sequence[int]) -> int:
 
 
 def packed(w: Vector, table: Table) -> bytes:
-    """Weights, and whose pushes are in them, for ``unpacked``.
+    """Return weights, and the pushes in them, as bytes for ``unpacked``.
 
     >>> unpacked(packed(np.float32([1, 2]), {3: 7}), 8)
     (array([1., 2.], dtype=float32), {3: 7})
@@ -49,10 +49,10 @@ def packed(w: Vector, table: Table) -> bytes:
 
 
 def unpacked(payload: bytes, nbytes: int) -> tuple[Vector, Table]:
-    """``nbytes``: of the weights. ``MalformedMessage`` for what is no such thing."""
+    """Return weights of ``nbytes``, and the pushes in them. Raise ``MalformedMessage`` for any other payload."""
     entries, rest = divmod(len(payload) - nbytes, ENTRY_NBYTES)
     if rest or not 0 <= entries <= MOST_ENTRIES:
-        raise MalformedMessage(f"{len(payload)} bytes for a shard of {nbytes}, and whose pushes are in it")
+        raise MalformedMessage(f"{len(payload)} bytes for a shard of {nbytes} and the numbers of its pushes")
     w: Vector = np.frombuffer(payload[:nbytes], np.float32)
     table = np.frombuffer(payload[nbytes:], "<i8").reshape(entries, 2)
     if (table < 0).any():
@@ -62,12 +62,12 @@ def unpacked(payload: bytes, nbytes: int) -> tuple[Vector, Table]:
 
 @dataclass
 class Shard:
-    """``version`` counts pushes, ``own`` those of each worker; ``seen`` is both at each worker's last pull, and ``then``
-    the weights that it got (kept only where they are needed). ``taken``: the last push of each, by its sender's count.
+    """The weights of a shard. ``version`` counts pushes, ``own`` those of each worker; ``seen`` is both at each worker's
+    last pull, and ``then`` the weights that it got (if the remedy needs them). ``taken``: each worker's last push.
 
-    A shard that its former holder may still hand over is ``opened`` with what its new one knows of it, and counts pushes
-    at once (``adopt``). ``silent``: those who may yet hand it over, for they have not spoken to this holder since: who
-    speaks to it has done so before.
+    A shard that its previous holder may still hand over is ``opened`` with the new holder's copy, and counts pushes at
+    once (``adopt``). ``silent``: workers that may yet hand it over, since none of their messages has come; a hand-over
+    comes before all other messages.
 
     >>> shard = Shard(np.float32([3]), Remedy(), opened=np.float32([3]), silent={1, 2})
     >>> shard.push(2, np.float32([1]), 2); shard.adopt(np.float32([7]), None, {1: 5}); shard.w.tolist()
@@ -84,16 +84,16 @@ class Shard:
     seen: dict[int, tuple[int, int]] = field(default_factory=dict)
     then: dict[int, Vector] = field(default_factory=dict)
     staleness: float = 0.0  # of the pushes, smoothed
-    blank: bool = False  # nothing of it is known yet (``shard_copy.py``); ``w`` means nothing, and nothing is counted
-    openings: set[int] = field(default_factory=set)  # by whom, and which of its own: whose counts are in it
-    lender: int | None = None  # who was asked for a copy
-    without: set[int] = field(default_factory=set)  # who has not pulled it either
-    spare: tuple[Vector, Table] | None = None  # the copy of the first of those, if it came before this worker
+    blank: bool = False  # without weights yet (``shard_copy.py``): no push is counted
+    openings: set[int] = field(default_factory=set)  # (rank, count) of each opening whose pushes are in it
+    lender: int | None = None  # the worker that was asked for a copy
+    without: set[int] = field(default_factory=set)  # workers that have not pulled it either
+    spare: tuple[Vector, Table] | None = None  # the copy of the first of those with a lower rank
 
     def push(
         self, worker: int, change: Vector, workers: int, steps: int = 1, rate: float = 0.0, scale: float = 1.0
     ) -> None:
-        """Add a worker's change, with what is to be done about its lateness."""
+        """Add a worker's change, corrected for its staleness."""
         version, own = self.seen.get(worker, (0, 0))
         others = (self.version - version) - (self.own.get(worker, 0) - own)
         late = Lateness(others, workers, steps, rate, self.then.get(worker))
@@ -103,16 +103,17 @@ class Shard:
         self.staleness += 0.05 * (late.staleness - self.staleness)
 
     def pull(self, worker: int) -> bytes:
-        """The weights as they are now, and whose pushes are in them."""
+        """Return the present weights and the pushes in them."""
         self.seen[worker] = (self.version, self.own.get(worker, 0))
         if self.remedy.compensates:
             self.then[worker] = self.w.copy()
         return packed(self.w, self.taken)
 
     def adopt(self, w: Vector, opened: Vector | None, table: Table, openings: frozenset[int] = frozenset()) -> None:
-        """A former holder hands it over: w <- its w + what was counted here. If that one had no more than what it had
-        ``opened`` the shard with, and counted since, neither has this one now; if this one has more, that is added. What
-        was counted after ``openings`` that are in it already came by another, who died before it could say so."""
+        """Take over the shard from a previous holder: w <- its w + the pushes counted here. If that holder only had
+        what it had ``opened`` the shard with, and pushes since, so has this one now; if this one has more, the pushes
+        are added. Pushes counted after ``openings`` that are in it already came by another holder, which died before
+        it could say so."""
         if opened is not None and self.openings.intersection(openings):
             return
         self.openings.update(openings)
@@ -128,7 +129,7 @@ class Shard:
         self._has(table)
 
     def lent(self, w: Vector, table: Table) -> None:
-        """It begins with another worker's copy, until its former holder hands it over, if one does."""
+        """Begin with another worker's copy, until a previous holder hands over the shard, if one does."""
         self.w, self.opened, self.blank = w.copy(), w.copy() if self.silent else None, False
         self.spare = None
         self._has(table)
@@ -138,17 +139,18 @@ class Shard:
 
     @property
     def settled(self) -> bool:
-        """Nobody will hand it over any more: what is not in it now is in no other weights either."""
+        """Return whether no holder will hand it over any more, so that a push that is not in it now is in no weights."""
         return self.opened is None and not self.blank
 
     def spoke(self, *workers: int) -> None:
-        """They will not hand it over any more."""
+        """Note that these workers will not hand it over any more."""
         self.silent.difference_update(workers)
         if not self.silent:
             self.opened = None
 
     def keep(self, members: Iterable[int]) -> None:
-        """Forget who is gone, but not what it pushed: that may still come, a second time, from one that passes it on."""
+        """Forget the workers that are gone, but not the numbers of their pushes, which may come again from a worker
+        that passes them on."""
         for rank in (set(self.own) | set(self.seen)).difference(members):
             self.own.pop(rank, None), self.seen.pop(rank, None), self.then.pop(rank, None)
         self.spoke(*self.silent.difference(members))

@@ -1,10 +1,10 @@
 """A newcomer that is to hold a shard, and has not pulled it yet, borrows a copy from another worker first.
 
-    newcomer, to one other after another: *lend*;   answer: *lent* (its copy, whose pushes are in it, has it pulled it)
+    newcomer, to one other after another: *lend*;   answer: *lent* (its copy, the pushes in it, whether it has pulled it)
 
-What a newcomer began with is its donor's x, in which there are steps that the donor has yet to push, and of which nobody
-can say whose pushes are in it: weights that begin with it would count those twice. So until it has a copy, or is handed
-the shard, it counts nothing (the shard is ``blank``): pushes and pulls wait, and whoever sent them trains on.
+A newcomer begins with its donor's x, which contains steps that the donor has yet to push, and an unknown set of pushes:
+weights that begin with it would count those twice. So until the newcomer has a copy, or is handed the shard, the shard is
+``blank``: pushes and pulls wait, and their senders train on.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ LEND, LENT = KINDS = ("lend", "lent")
 
 
 def copy_of(state: ServerState, shard: int) -> tuple[np.ndarray[tuple[int], np.dtype[np.float32]], Table]:
-    """What this worker knows of the weights, and whose pushes are in it: of its own, all but the one under way."""
+    """Return this worker's copy of the weights, and the pushes in it: all of its own except the one under way."""
     w = state.base[state.part(shard)].copy()
     own = state.numbers[shard]
     if shard in state.pushing:
@@ -33,8 +33,8 @@ def copy_of(state: ServerState, shard: int) -> tuple[np.ndarray[tuple[int], np.d
 
 
 def borrow(state: ServerState) -> list[MethodAction]:
-    """Ask for a copy of each shard that is blank, one worker after the other, until one has pulled it. If nobody has, the
-    copy of the one that came first is nearest to what all began with."""
+    """Ask for a copy of each blank shard, one worker after the other, until one has pulled it. If none has, take the
+    copy of the first worker, which is nearest to the initial weights."""
     actions: list[MethodAction] = []
     for shard, held in state.shards.items():
         if not held.blank or held.lender in state.place.others:
@@ -49,7 +49,7 @@ def borrow(state: ServerState) -> list[MethodAction]:
 
 
 def heard(state: ServerState, event: Heard) -> list[MethodAction]:
-    """One of ``KINDS`` came."""
+    """Handle a message of ``KINDS``."""
     shard, nbytes, held = event.note.part, state.nbytes(event.note.part), state.shards.get(event.note.part)
     if event.note.kind == LEND:
         return [Tell(event.sender, Note(LENT, int(shard in state.fresh), shard), packed(*copy_of(state, shard)))]

@@ -1,17 +1,17 @@
-"""Shards of parameter servers move: to a newcomer that is entitled to them, from one that leaves in order, from the dead.
+"""Shards of parameter servers move: to an entitled newcomer, away from a leaving worker, away from a dead one.
 
-    leaver, to all: *going* (it holds nothing any more)
-    holder, to the next one: *hand* (weights, and what is in them);   answer: *kept*, or *back* (it is not mine)
-    others, to the next one: *yours* (I have nothing to hand over)
+    leaving worker, to all: *going* (it holds no shard any more)
+    holder, to the next holder: *hand* (weights, and the pushes in them);   answer: *kept*, or *back* (not mine)
+    others, to the next holder: *yours* (nothing to hand over)
 
-All count those who leave out when they see who is entitled to a shard. Not all know of it at once; so who is sent a push
-and does not hold the shard passes it on to whom it knows to. The new holder does not wait: it opens the shard with what
-it knows, counts what is pushed, and when the weights come
+Leaving workers are entitled to no shard. Not all workers hear of a change at once; so a worker that gets a push and does
+not hold the shard passes it on to the holder that it knows. The new holder does not wait: it opens the shard with its own
+copy, counts pushes, and when the weights come
 
-    w  <-  what was handed over + what was counted here since          (``Shard.adopt``)
+    w  <-  the weights handed over + the pushes counted here since          (``Shard.adopt``)
 
-A push takes one way only while the one that it was sent to is there, and the giver stays until the shard is kept: so
-every push counts once, whoever leaves, and whatever the others had under way.
+A push goes to one receiver only as long as that is a member, and the giver stays until the shard is kept: so every push
+counts once, whichever workers leave and whatever is under way.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from taut.strategies.server.shard import Shard, packed, unpacked
 
 HAND, KEPT, BACK = KINDS = ("hand", "kept", "back")
 NOBODY = -1
-MOST_OPENINGS = 32  # that go along with a shard: of moments in which it moved, and moved again
+MOST_OPENINGS = 32  # sent with a shard that moved several times
 
 
 def greet(state: ServerState) -> list[MethodAction]:
-    """Once, at the start: a server may not know whether it is the first to hold its shard."""
+    """Tell each holder *yours*, once, at the start: it may not know whether it is the first to hold its shard."""
     if state.greeted:
         return []
     state.greeted = True
@@ -40,14 +40,14 @@ def greet(state: ServerState) -> list[MethodAction]:
 
 
 def say_going(state: ServerState) -> list[MethodAction]:
-    """To all who have not been told that this worker leaves, if it does."""
+    """Tell *going* to all workers that have not been told, if this worker leaves."""
     fresh = [other for other in state.place.others if state.leaving and other not in state.told]
     state.told.update(fresh)
     return [Tell(other, Note("going")) for other in fresh]
 
 
 def move(state: ServerState, shard: int, on_death: str, open_: Callable[[int], Shard]) -> list[MethodAction]:
-    """The shard to whoever is entitled to it now; and to another one, if who was to get it is gone."""
+    """Move the shard to the worker that is entitled to it now; if its receiver is gone, to another."""
     place, before = state.place, state.holders[shard]
     now = state.holders[shard] = state.entitled(shard, place.members)
     actions: list[MethodAction] = []
@@ -80,7 +80,7 @@ def _hand(state: ServerState, shard: int, held: Shard) -> Tell:
 
 
 def handed(state: ServerState, event: Heard) -> list[MethodAction]:
-    """One of ``KINDS`` came."""
+    """Handle a message of ``KINDS``."""
     shard, given = event.note.part, state.handed.get(event.note.part)
     if event.note.kind == HAND:
         return _handed(state, event)
@@ -88,9 +88,9 @@ def handed(state: ServerState, event: Heard) -> list[MethodAction]:
         if event.note.kind == KEPT:
             del state.handed[shard]
         elif state.holders[shard] != event.sender or event.note.round < state.place.version:
-            return [_hand(state, shard, given[1])]  # to another; or that one will see that it is its own by now
+            return [_hand(state, shard, given[1])]  # to another; or again, since it knows by now
         else:
-            state.handed[shard] = (NOBODY, given[1])  # until we know who else there is
+            state.handed[shard] = (NOBODY, given[1])  # until this worker knows the next holder
     return []
 
 
@@ -106,7 +106,7 @@ def _handed(state: ServerState, event: Heard) -> list[MethodAction]:
     opened = np.frombuffer(event.payload[:start], np.float32) if start else None
     held = state.shards.get(shard)
     if held is None and not state.leaving and version >= state.place.version:
-        state.keep_early(event, event.sender)  # its sender knows of somebody who goes or is gone, and this worker will
+        state.keep_early(event, event.sender)  # the sender knows of a change that this worker will hear of
         return []
     if held is not None and not state.ending.closed(shard):
         held.adopt(w, opened, table, frozenset(map(int, openings)))

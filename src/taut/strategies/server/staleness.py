@@ -1,4 +1,4 @@
-"""What a server does about a change that was computed on weights that are no longer its own.
+"""Remedies for stale pushes: changes that were computed on weights that the server has changed since.
 
     none   w += d
     rate   w += d / (1 + s)                     s: staleness; Zhang et al. 2016, Jiang et al. 2017
@@ -8,8 +8,8 @@
 
 d is the change that a worker's optimizer made since its last push, w_then the weights that it last pulled. Zheng's
 form corrects a gradient, g + lambda g g (w - w_then); with d = -rate g it becomes the one above, and in the adaptive form
-the rate cancels. s counts the pushes of others since the worker's pull, divided by the number of workers: rounds, so to
-say, so that a worker whose neighbours each pushed once is as good as one round late, however many they are.
+the rate cancels. s counts the pushes of others since the worker's pull, divided by the number of workers, as in rounds:
+after one push of each other worker it is about 1, however many they are.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ TINY = 1e-7
 
 @dataclass(frozen=True)
 class Lateness:
-    """What is known of a push: ``others`` pushed so often since its worker's pull; it holds ``steps`` local steps at
+    """The facts about a push: ``others`` pushed so often since its worker's pull; it holds ``steps`` local steps at
     learning rate ``rate``; ``then`` are the weights of that pull (kept for the dc kinds only)."""
 
     others: int
@@ -46,7 +46,7 @@ class Lateness:
 
 @dataclass
 class Remedy:
-    """``kind`` as above. ``lambda0`` 0: the paper's. ``mean_square`` is of the changes, for the adaptive form.
+    """A remedy of ``kind``, as above. ``lambda0`` 0: the paper's. ``mean_square``: of the changes, for the adaptive form.
 
     >>> change = np.array([0.5, -1.0], np.float32)
     >>> Remedy("rate").apply(change, np.zeros(2, np.float32), Lateness(others=3, workers=3)).tolist()
@@ -63,11 +63,11 @@ class Remedy:
 
     @property
     def compensates(self) -> bool:
-        """Whether the weights of each worker's last pull are needed."""
+        """Return whether the weights of each worker's last pull are needed."""
         return self.kind in LAMBDA
 
     def apply(self, change: Vector, now: Vector, late: Lateness) -> Vector:
-        """What to add to the weights ``now`` for a worker's ``change``."""
+        """Return the vector to add to the weights ``now`` for a worker's ``change``."""
         if self.kind == "rate":
             return change * np.float32(1.0 / (1.0 + late.staleness))
         if self.kind == "agn":
@@ -85,6 +85,6 @@ class Remedy:
         elif late.rate > 0.0:
             weight = lambda0 / np.float32(late.rate * max(1, late.steps))
         else:
-            return change  # without a learning rate (an idle turn) there is no gradient to speak of
+            return change  # without a learning rate (an idle turn) there is no gradient
         compensated: Vector = change - weight * square * (now - late.then)
         return compensated

@@ -1,1 +1,1 @@
-"""Asynchronous training over a spanning tree: every update crosses every edge once, merged on its way."""
+"""The relay: async over a sparse topology. Each update crosses each edge of a spanning tree once, merged on its way."""

@@ -1,16 +1,16 @@
-"""Messages that cross the edges of a relay's trees: who has taken them, and how they get around a worker that is gone.
+"""Acknowledged messages over the edges of a relay's trees, and the way around a worker that is gone.
 
-A message belongs to a tree (its ``key``), and is for its receiver and all behind that one as seen from ``via``: the
-neighbour in that tree from which it comes, or in whose place. *got* says that it was taken. A worker that leaves says
-*going* when it takes nothing more; what it has not confirmed by then it never took, so that goes around it, to its other
-neighbours in the tree, in its place:
+A message belongs to a tree (its ``key``). It is for its receiver and all workers behind the receiver as seen from
+``via``: the neighbour in that tree from which it comes, or on whose behalf it is sent. *got* acknowledges it. A leaving
+worker says *going* when it takes no more messages. Those that it has not acknowledged by then it never took, so they are
+sent around it, to its other neighbours in the tree, on its behalf:
 
     a - R - b      a to b, via R: for b and all behind b
         |
         c          a to c, via R: for c and all behind c
 
-So does what was never sent to one that died; of what was under way to it, nobody knows whether it was passed on. *tree*
-goes before the first message of a tree, with its members: who hears of changes late may never have been in that tree.
+Messages that were never sent to a worker before it died go around it, too; whether those under way were passed on is
+unknown. *tree*, with the members, goes before the first message of a tree: the receiver may never have known that tree.
 """
 
 from __future__ import annotations
@@ -43,22 +43,20 @@ class EdgeMessage:
 
 @dataclass
 class EdgeMessages:
-    """One worker's. ``trees``: by key, the present one last; ``told``: the members of others that were spoken of."""
+    """One worker's messages. ``trees``: by key, the current one last; ``told``: members of trees that others use."""
 
     place: MemberPlace
     trees: dict[int, SpanningTree] = field(default_factory=dict)
     told: dict[int, tuple[int, ...]] = field(default_factory=dict)
-    under_way: dict[int, list[EdgeMessage]] = field(default_factory=dict)  # by receiver, and not confirmed
-    going: set[int] = field(default_factory=set)  # these take nothing more
+    under_way: dict[int, list[EdgeMessage]] = field(default_factory=dict)  # by receiver, unacknowledged
+    going: set[int] = field(default_factory=set)  # workers that take no more messages
     taken: dict[int, dict[int, int]] = field(default_factory=dict)  # by sender and tree: the last message
-    highest: int = 0  # rank that was ever a member
-    _sent: dict[int, int] = field(default_factory=dict)  # by receiver: how many
-    _introduced: set[tuple[int, int]] = field(default_factory=set)  # receivers, and trees that they were told of
-
-    # ----------------------------------------------------------------------------------------------- this worker's
+    highest: int = 0  # highest rank that was ever a member
+    _sent: dict[int, int] = field(default_factory=dict)  # by receiver: number of messages
+    _introduced: set[tuple[int, int]] = field(default_factory=set)  # (receiver, tree) pairs for which *tree* was sent
 
     def root(self, tree: SpanningTree) -> None:
-        """The members changed, and this is the tree of those who are here now."""
+        """Make ``tree`` the current tree: the members changed."""
         self.trees.pop(tree.key, None)
         self.trees[tree.key] = tree
         self.highest = max(self.highest, *tree.members)
@@ -67,30 +65,30 @@ class EdgeMessages:
             self._introduced = {pair for pair in self._introduced if pair[1] != key}
 
     def placed(self, place: MemberPlace) -> None:
-        """Of what was under way to the dead, nobody knows more."""
+        """Note the new members. Forget the messages under way to dead workers: whether they arrived is unknown."""
         self.place = place
         self.under_way = {to: all_ for to, all_ in self.under_way.items() if to in place.members}
 
-    def send(self, to: int, crossing: EdgeMessage) -> list[Tell]:
-        """To ``to``, or around it where it is gone."""
+    def send(self, to: int, message: EdgeMessage) -> list[Tell]:
+        """Send the message to ``to``, or around it if it is gone."""
         if to not in self.place.members or to in self.going:
-            tree = self.trees.get(crossing.key)
-            onward = [each for each in tree.lists.get(to, ()) if each != crossing.via] if tree is not None else []
-            around = replace(crossing, via=to)
+            tree = self.trees.get(message.key)
+            onward = [each for each in tree.lists.get(to, ()) if each != message.via] if tree is not None else []
+            around = replace(message, via=to)
             return [tell for each in onward for tell in self.send(each, around)]
         tells: list[Tell] = []
-        if (to, crossing.key) not in self._introduced:
-            self._introduced.add((to, crossing.key))
-            members = np.array(self.trees[crossing.key].members, "<u4").tobytes()
-            tells.append(Tell(to, Note("tree", crossing.key), members))
+        if (to, message.key) not in self._introduced:
+            self._introduced.add((to, message.key))
+            members = np.array(self.trees[message.key].members, "<u4").tobytes()
+            tells.append(Tell(to, Note("tree", message.key), members))
         self._sent[to] = number = self._sent.get(to, 0) + 1
-        self.under_way.setdefault(to, []).append(replace(crossing, number=number))
-        note = Note("update", crossing.key, crossing.count, [number, crossing.via])
-        tells.append(Tell(to, note, bind(crossing.payloads)))
+        self.under_way.setdefault(to, []).append(replace(message, number=number))
+        note = Note("update", message.key, message.count, [number, message.via])
+        tells.append(Tell(to, note, bind(message.payloads)))
         return tells
 
     def confirmed(self, sender: int, key: int) -> EdgeMessage | None:
-        """``sender`` has taken the oldest message of this tree: which."""
+        """Remove and return the oldest message of this tree, which ``sender`` has acknowledged."""
         waiting = self.under_way.get(sender, [])
         found = next((each for each in waiting if each.key == key), None)
         if found is not None:
@@ -98,26 +96,24 @@ class EdgeMessages:
         return found
 
     def goes(self, rank: int) -> list[Tell]:
-        """This worker takes nothing more."""
+        """Send the unacknowledged messages around ``rank``, which takes no more."""
         self.going.add(rank)
-        return [tell for crossing in self.under_way.pop(rank, []) for tell in self.send(rank, crossing)]
+        return [tell for message in self.under_way.pop(rank, []) for tell in self.send(rank, message)]
 
     @property
     def owed(self) -> bool:
-        """Something is under way to somebody, and not confirmed."""
+        """Return whether any message is unacknowledged."""
         return any(self.under_way.values())
 
     @property
     def astray(self) -> bool:
-        """Something is under way that belongs to another tree than the present one, or goes around somebody."""
+        """Return whether a message is under way that belongs to an earlier tree, or goes around a worker."""
         present = next(reversed(self.trees))
         every = (each for waiting in self.under_way.values() for each in waiting)
         return any(each.key != present or each.via != self.place.rank for each in every)
 
-    # --------------------------------------------------------------------------------------------------- others'
-
     def introduce(self, event: Heard) -> None:
-        """A tree that its sender uses. ``MalformedMessage`` where it is none with the two of us."""
+        """Note the members of a tree that the sender uses. Raise ``MalformedMessage`` unless both of us are in it."""
         nbytes = len(event.payload)
         if nbytes % 4 or nbytes > 4 * MAX_WORKERS:
             raise MalformedMessage(f"a tree of {nbytes} bytes")
@@ -130,7 +126,7 @@ class EdgeMessages:
             del self.told[key]
 
     def tree(self, key: int) -> SpanningTree | None:
-        """None where this worker does not know it, or not yet all of its members."""
+        """Return the tree; None while this worker does not know it, or not all of its members."""
         if key not in self.trees and key in self.told and self.told[key][-1] <= self.highest:
             present = next(reversed(self.trees))
             self.trees[key] = plant(replace(self.place, members=self.told[key]))
@@ -138,10 +134,10 @@ class EdgeMessages:
         return self.trees.get(key)
 
     def take(self, event: Heard, tree: SpanningTree) -> int:
-        """A message of this tree is taken: the neighbour in whose place it comes."""
+        """Note a message of this tree as taken. Return the neighbour on whose behalf it comes."""
         number, via = _numbers(event.note.numbers)
         if via not in tree.neighbours:
-            raise MalformedMessage(f"an update in the place of worker {via}, which is no neighbour in the tree")
+            raise MalformedMessage(f"an update on behalf of worker {via}, which is no neighbour in the tree")
         last = self.taken.setdefault(event.sender, {})
         last.pop(tree.key, None)
         last[tree.key] = number

@@ -1,13 +1,14 @@
-"""The end of a relayed run: all has come when *final* came over every edge; then the sums are compared, and mended.
+"""The end of a relayed run: drain until *final* has come over every edge, then compare the sums b and repair them.
 
-1. Who drains tells *final* over an edge once it came over all its others (leaves first) and nothing waits there.
-2. When it came over all edges, no update is missing. Digests of b go up to the root, the lowest rank, merged on the way.
-3. The root's verdict goes down. All alike: the run is over. Not so (a relay died with updates that some lack, somebody
-   joined in mid-run, the codec rounds): b of one worker goes to all, along the tree: of the lowest rank, unless a worker
-   had been told that it is over before the members changed; then that one's, for its model may be out already.
+1. A draining worker sends *final* over an edge once it has received *final* over all its other edges (leaves begin) and
+   no update waits to cross this one.
+2. With *final* from all edges, no update is missing. Digests of b go up to the root, the lowest rank, merged on the way.
+3. The root's verdict goes down. If all are equal, the run is over. If not (a relay died with updates that some lack, a
+   worker joined in mid-run, the codec rounds), one worker's b goes to all along the tree: that of the lowest rank, unless
+   some worker had finished before the members changed; then that worker's, since its model may have been used already.
 
-When members change on the way, it starts again on the new tree. *again* asks a neighbour to repeat what it said about
-the end on this edge, for it may have known the new members earlier.
+When members change, all this starts again on the new tree. *again* asks a neighbour to repeat its messages about the end
+over this edge, since it may have sent them before this worker knew the new members.
 """
 
 from __future__ import annotations
@@ -27,39 +28,40 @@ if TYPE_CHECKING:
     from taut.strategies.api import Vector
 
 ENDING_KINDS = ("final", "report", "verdict", "state", "again")
-ALIKE = 0  # a verdict; others are 1 + the rank whose b all take
+ALIKE = 0  # a verdict; any other is 1 + the rank whose b all take
 
 
 class Relayed(Local, Protocol):
-    """What a relay sees of its worker: its codec, whose payloads add."""
+    """A relay's view of its worker: its codec, whose payloads add."""
 
     def check(self, payload: bytes) -> None:
-        """``MalformedMessage`` unless ``absorb`` and ``merge`` could take it."""
+        """Raise ``MalformedMessage`` unless ``absorb`` and ``merge`` can take the payload."""
 
     def merge(self, payloads: Sequence[bytes]) -> bytes:
-        """One payload that does what these do."""
+        """Return one payload with the effect of all of these."""
 
     def flush(self) -> list[bytes]:
-        """The run is over: what is still worth sending."""
+        """Return the last payloads that are worth sending, at the end of the run."""
 
     def retune(self, workers: int, staleness: float) -> None:
-        """How many there are, and how late updates come, in steps."""
+        """Adapt the codec to the number of workers and to the staleness of updates, in steps."""
 
     @property
     def shared(self) -> Vector:
-        """b, the sum of all updates."""
+        """Return b, the sum of all updates."""
 
     def adopt(self, shared: Vector) -> None:
-        """Take these shared weights for one's own."""
+        """Take these shared weights as the worker's own."""
 
 
 class RelayEnding:
-    """One worker's part. ``drained``: no update is missing; ``settled``: this worker's b is the run's (it stays so)."""
+    """One worker's part in the end. ``drained``: no update is missing; ``agreed``: this worker's b is the run's (for
+    good)."""
 
     def __init__(self, tree: SpanningTree, local: Relayed) -> None:
         self.local = local
-        self.settled = False
-        self.news = False  # it has just been settled, or asked to settle again
+        self.agreed = False
+        self.news = False  # it has just agreed, anew after a change of members
         self.repaired = 0
         self.restart(tree)
 
@@ -94,7 +96,8 @@ class RelayEnding:
         return []
 
     def go_on(self, idle: Sequence[int], include: Callable[[], None]) -> list[Tell]:
-        """What can be said now. ``idle``: edges over which nothing waits; ``include`` brings b up to date."""
+        """Return the messages that can be sent now. ``idle``: edges over which nothing waits; ``include`` brings b up
+        to date."""
         tells: list[Tell] = []
         for other in idle:
             if self.finals >= set(self.tree.neighbours) - {other}:
@@ -116,11 +119,11 @@ class RelayEnding:
             tells.append(tell)
 
     def _compare(self, tells: list[Tell]) -> None:
-        """Report one digest for all that are behind this worker, empty if they differ; at the root, judge."""
+        """Report one digest for all workers behind this one, empty if they differ; at the root, decide the verdict."""
         digests = {_digest(self.local)} | {digest for digest, _ in self.reports.values()}
         digest = digests.pop() if len(digests) == 1 else b""
         sources = [source for _, source in self.reports.values() if source]
-        if self.settled:
+        if self.agreed:
             sources.append(1 + self.tree.rank)
         source = min(sources, default=0)
         if self.tree.parent is not None:
@@ -132,29 +135,29 @@ class RelayEnding:
         for child in self.tree.children:
             self._say(child, "verdict", tells, verdict)
         if verdict == ALIKE:
-            self._settle()
+            self._agree()
         elif verdict == 1 + self.tree.rank:
             payload = self.local.shared.tobytes()
             for other in self.tree.neighbours:
                 self._say(other, "state", tells, 0, payload)
-            self._settle()
+            self._agree()
 
     def _adopt(self, sender: int, payload: bytes) -> list[Tell]:
         if len(payload) != self.local.shared.nbytes:
             raise MalformedMessage(f"weights of {len(payload)} bytes; this model has {self.local.shared.nbytes}")
         tells: list[Tell] = []
         if self.verdict is None:
-            return tells  # it can only come after the verdict; this one is of nobody that we know
+            return tells  # a state comes only after a verdict: this one is unasked for
         for other in self.tree.neighbours:
             if other != sender:
                 self._say(other, "state", tells, 0, payload)
         self.local.adopt(np.frombuffer(payload, np.float32))
         self.repaired += 1
-        self._settle()
+        self._agree()
         return tells
 
-    def _settle(self) -> None:
-        self.over = self.settled = self.news = True
+    def _agree(self) -> None:
+        self.over = self.agreed = self.news = True
 
 
 def _digest(local: Relayed) -> bytes:

@@ -26,7 +26,7 @@ class SpanningTree:
     neighbours: tuple[int, ...]
     parent: int | None  # towards the root, which is the lowest rank
     distance: float  # edges to another member, on average
-    lists: Mapping[int, Sequence[int]] = field(default_factory=dict, compare=False, repr=False)  # everybody's neighbours
+    lists: Mapping[int, Sequence[int]] = field(default_factory=dict, compare=False, repr=False)  # by member: neighbours
 
     @property
     def root(self) -> int:
@@ -38,7 +38,7 @@ class SpanningTree:
 
 
 def plant(place: MemberPlace) -> SpanningTree:
-    """Breadth first from the lowest rank; of shapes that vary, over the edges of all rounds together."""
+    """Return the tree: breadth first from the lowest rank, over the edges of all rounds if the shape varies."""
     lists = place.shape.union(place.members).spanning_tree().neighbour_lists
     distances = {place.rank: 0}
     parent: dict[int, int] = {}
@@ -61,7 +61,8 @@ def plant(place: MemberPlace) -> SpanningTree:
 
 
 def tree_key(members: Sequence[int]) -> int:
-    """
+    """Return a number that tells trees with different members apart.
+
     >>> tree_key((0, 1, 2)) == tree_key((0, 1, 3))
     False
     """
@@ -69,7 +70,7 @@ def tree_key(members: Sequence[int]) -> int:
 
 
 def towards(place: MemberPlace, goals: Collection[int]) -> int | None:
-    """The neighbour in the tree behind which, or who, is the nearest of ``goals``; None if none of them is a member.
+    """Return the neighbour in the tree that leads to the nearest of ``goals``; None if none of them is a member.
 
     >>> from taut.topologies.registry import parse
     >>> towards(MemberPlace(2, (0, 1, 2, 3, 4), parse("line")), {0, 4}), towards(MemberPlace(1, (0, 1, 2),

@@ -1,14 +1,14 @@
-"""A relay that comes back: which of its last messages did arrive?
+"""Find out, after a relay rejoins, which of its unacknowledged messages had arrived.
 
-What a worker that was given up had sent and nobody had confirmed may have been taken, or not; to publish it again would
-count it twice, to forget it would lose it. Who was to take it knows the last message that it took (``Crossings.taken``),
-and nothing came after the worker was given up. So the worker, under its next rank, asks:
+A message that an evicted worker had sent without an acknowledgement may have been taken, or not. To publish it again
+could count it twice; to forget it could lose it. Its receiver knows the last message that it took
+(``EdgeMessages.taken``), and took none after the eviction. So the worker, under its new rank, asks:
 
-    took? (former rank, receiver, tree, number)        taken | missed | unknown (neither that receiver, nor ever was)
+    took? (previous rank, receiver, tree, number)      taken | missed | unknown (never was that receiver)
 
-*taken* ends the doubt, *missed* has it published, once. Where the receiver is gone, too, everybody is asked, for it may
-have come back under another rank, and so is whoever comes later. What nobody can tell when the run ends is published
-then: it counts once at least, twice if that receiver had passed it on before it died.
+After *taken* the message is dropped, after *missed* it is published. If the receiver is gone, too, all workers are asked,
+now and when they join, for the receiver may have rejoined under another rank. A message that is still open when the run
+ends is published then: it counts at least once, and twice if the receiver had passed it on before it died.
 """
 
 from __future__ import annotations
@@ -22,89 +22,90 @@ from taut.strategies.api import Heard, Tell
 from taut.strategies.tree.edge_messages import EdgeMessage
 
 TOOK, TAKEN, MISSED, UNKNOWN = KINDS = ("took?", "taken", "missed", "unknown")
-MOST_FORMER = 16  # places that one worker had before
+MOST_PREVIOUS = 16  # previous ranks of one worker
 Taken = dict[int, dict[int, int]]
 
 
 @dataclass
 class UnacknowledgedEdge:
-    """Worker ``rank`` sent ``crossing`` to ``hop``, and was given up before that was confirmed."""
+    """A message that worker ``rank`` sent to ``receiver``, and that was unacknowledged when ``rank`` was evicted."""
 
     rank: int
-    hop: int
-    crossing: EdgeMessage
+    receiver: int
+    message: EdgeMessage
     asked: set[int] = field(default_factory=set)
     awaited: set[int] = field(default_factory=set)
 
     @property
     def name(self) -> tuple[int, int, int, int]:
-        return self.rank, self.hop, self.crossing.number, self.crossing.key
+        return self.rank, self.receiver, self.message.number, self.message.key
 
 
 @dataclass(frozen=True)
 class Unsent:
-    """What worker ``rank``, when it was given up, had not got across: ``waiting`` was never sent, ``doubtful`` was, and
-    not confirmed. ``taken``: what it had taken itself; ``former``: the same of its places before."""
+    """Updates that had not crossed the edge when worker ``rank`` was evicted: ``waiting`` were never sent,
+    ``doubtful`` were sent and not acknowledged. ``taken``: messages that it had taken itself; ``previous``: the same
+    for its earlier ranks."""
 
     rank: int
     waiting: list[bytes]
     doubtful: list[UnacknowledgedEdge]
     taken: Taken
-    former: dict[int, Taken]
+    previous: dict[int, Taken]
 
 
 @dataclass
 class UnacknowledgedMessages:
-    """One worker's. ``former``: what it had taken at its places before, by rank."""
+    """One worker's open messages. ``previous``: the messages that it had taken under its earlier ranks, by rank."""
 
     open: list[UnacknowledgedEdge] = field(default_factory=list)
-    former: dict[int, Taken] = field(default_factory=dict)
+    previous: dict[int, Taken] = field(default_factory=dict)
 
     def bring(self, unsent: Unsent) -> None:
-        """From a former place."""
-        self.open += [UnacknowledgedEdge(each.rank, each.hop, each.crossing) for each in unsent.doubtful]
-        self.former |= unsent.former | {unsent.rank: unsent.taken}
-        for rank in list(self.former)[:-MOST_FORMER]:
-            del self.former[rank]
+        """Add the messages from an earlier rank."""
+        self.open += [UnacknowledgedEdge(each.rank, each.receiver, each.message) for each in unsent.doubtful]
+        self.previous |= unsent.previous | {unsent.rank: unsent.taken}
+        for rank in list(self.previous)[:-MOST_PREVIOUS]:
+            del self.previous[rank]
 
     def ask(self, others: Iterable[int]) -> list[Tell]:
-        """Who has not been asked yet, and might know."""
+        """Ask the workers that may know and have not been asked."""
         tells, others = [], set(others)
-        for doubt in self.open:
-            doubt.awaited &= others
-            for other in sorted(({doubt.hop} & others or others) - doubt.asked):
-                doubt.asked.add(other)
-                doubt.awaited.add(other)
-                numbers = [float(doubt.rank), float(doubt.hop), float(doubt.crossing.number)]
-                tells.append(Tell(other, Note(TOOK, doubt.crossing.key, 0, numbers)))
+        for edge in self.open:
+            edge.awaited &= others
+            for other in sorted(({edge.receiver} & others or others) - edge.asked):
+                edge.asked.add(other)
+                edge.awaited.add(other)
+                numbers = [float(edge.rank), float(edge.receiver), float(edge.message.number)]
+                tells.append(Tell(other, Note(TOOK, edge.message.key, 0, numbers)))
         return tells
 
     def answer(self, event: Heard, rank: int, taken: Taken) -> Tell:
-        """Another worker's question. ``rank`` and ``taken``: of this place."""
-        asker, hop, number = _numbers(event.note)
-        known = taken if hop == rank else self.former.get(hop)
+        """Answer another worker's question. ``rank`` and ``taken`` are those of the present rank."""
+        asker, receiver, number = _numbers(event.note)
+        known = taken if receiver == rank else self.previous.get(receiver)
         kind = UNKNOWN
         if known is not None:
             kind = TAKEN if known.get(asker, {}).get(event.note.round, 0) >= number else MISSED
         return Tell(event.sender, Note(kind, event.note.round, 0, event.note.numbers))
 
     def answered(self, event: Heard) -> EdgeMessage | None:
-        """An answer to ours: what is to be published."""
+        """Handle an answer to our question. Return the message if it is to be published."""
         name = (*_numbers(event.note), event.note.round)
-        doubt = next((one for one in self.open if one.name == name and event.sender in one.awaited), None)
-        if doubt is None:
+        edge = next((one for one in self.open if one.name == name and event.sender in one.awaited), None)
+        if edge is None:
             return None
-        doubt.awaited.discard(event.sender)
+        edge.awaited.discard(event.sender)
         if event.note.kind == UNKNOWN:
             return None
-        self.open.remove(doubt)
-        return doubt.crossing if event.note.kind == MISSED else None
+        self.open.remove(edge)
+        return edge.message if event.note.kind == MISSED else None
 
     def end(self) -> list[EdgeMessage]:
-        """The run ends: what nobody is left to tell."""
-        over = [doubt for doubt in self.open if not doubt.awaited]
-        self.open = [doubt for doubt in self.open if doubt.awaited]
-        return [doubt.crossing for doubt in over]
+        """Give up, and return, the messages of which no worker is left to tell: the run ends."""
+        over = [edge for edge in self.open if not edge.awaited]
+        self.open = [edge for edge in self.open if edge.awaited]
+        return [edge.message for edge in over]
 
 
 def _numbers(note: Note) -> tuple[int, int, int]:

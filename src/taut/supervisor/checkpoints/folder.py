@@ -49,6 +49,7 @@ class Launch(msgspec.Struct, frozen=True):
     start: str | None = None
     threads: int | None = None
     preload: list[str] = []
+    engine: str = "local"
 
 
 class Manifest(msgspec.Struct, frozen=True):

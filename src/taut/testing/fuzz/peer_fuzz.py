@@ -48,7 +48,7 @@ from taut.testing.worlds.method_world import MethodWorld
 from taut.transport.framing import encode, payload_count
 from taut.transport.memory import MemoryNetwork
 from taut.worker.comm.comm_thread import CommThread
-from taut.worker.comm.phase_protocol import Protocol
+from taut.worker.comm.phase_protocols import Protocol
 
 COURIER = "courier"  # beside the strategies: a worker's end of the network
 HONEST, LIAR = 3, 3  # workers 0, 1, 2, and the rank of the one that lies
@@ -163,7 +163,7 @@ def _fuzz_courier(count: int, choose: random.Random, lies: Lies) -> None:
     for _ in range(count):
         what = choose.random()
         if what < 0.05:
-            node.carry_out()
+            node.work(None)
             node.stages.advance(protocol())
             node.handover.enter(node.stage.phase)
         elif what < 0.3:

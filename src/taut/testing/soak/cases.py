@@ -14,8 +14,7 @@ from taut.strategies.compatibility import combine
 from taut.strategies.phases import parse_schedule
 from taut.strategies.registry import REGISTRY
 from taut.testing.fault_plan import FaultPlan
-from taut.testing.soak.laws import broken_laws
-from taut.testing.soak.tally import TALLY
+from taut.testing.soak.laws import TALLY, broken_laws
 
 if TYPE_CHECKING:
     from taut.simulator.trace import Trace
@@ -79,7 +78,7 @@ class Checked:
 
 
 def case_of(seed: int) -> Case:
-    """Strategies take turns; all else is drawn. To a run in phases somebody comes in any case.
+    """Return the case of a seed: strategies take turns, all else is drawn. A run in phases has a newcomer in any case.
 
     >>> case_of(3) == case_of(3), case_of(3).strategy == case_of(4).strategy
     (True, False)
@@ -104,7 +103,7 @@ def case_of(seed: int) -> Case:
 
 
 def check_case(case: Case, trace: Trace | None = None) -> Checked:
-    """Run it, and see which laws it broke."""
+    """Run the case, and return the laws that it broke."""
     from taut.testing.faults.faulty_run import run_with_faults
 
     samples = STEPS * BATCH * case.workers // EPOCHS
@@ -130,10 +129,10 @@ def check_case(case: Case, trace: Trace | None = None) -> Checked:
 
 
 def _momentum(strategy: str) -> float:
-    """Where all make the same steps, a newcomer must be given that, too."""
+    """Return a momentum where all make the same steps: a newcomer must be given its buffer, too."""
     return 0.9 if any(choice.name == "sync" for choice in parse_schedule(strategy).choices) else 0.0
 
 
 def check_seed(seed: int) -> Checked:
-    """The seed's case."""
+    """Run the seed's case."""
     return check_case(case_of(seed))

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 # The weights themselves are kept apart; the rest is made anew by ``start``, or told by ``retune`` and the roster.
 _NEVER = ("w", "b", "r", "kernels", "grid", "words", "workers", "local", "place", "members")
+_RENAMED = {"centre": "center"}  # fields under the names that earlier checkpoints have
 
 
 def remembered(
@@ -62,7 +63,8 @@ def recall(
     """Put back into ``state`` what was remembered; fields that it does not have any more are passed over. ``w``: the
     weights, to whose device tensors go. ``only``: as for ``remembered``."""
     w = getattr(state, "w", w)
-    for name, folded in kept.items():
+    for written, folded in kept.items():
+        name = _RENAMED.get(written, written)
         within = _within(name, only)
         if not hasattr(state, name) or within == ():
             continue

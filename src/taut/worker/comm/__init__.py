@@ -1,9 +1,5 @@
-"""A worker's end of the cluster: the communication thread.
+"""The communication thread: dispatcher.py is its loop, comm_thread.py the thread and its API for the training thread.
 
-node.py, courier.py            who does its work, and the work itself
-facts.py, commands.py          what it has learnt for the training thread, and what that one asks of it
-supervisor_link.py             its talk with the supervisor
-stage.py, stages.py, early.py  the strategies' protocols, a stage for each phase
-handover.py, transfer.py       states from donors to newcomers
-backlog.py, refusals.py        what waits for the training thread, and what was refused
+phase_protocols.py routes each message to the protocol of its phase, supervisor_client.py speaks with the supervisor,
+run_status.py holds for the training thread what the supervisor said.
 """

@@ -11,6 +11,8 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
 
 from taut.core.clock import Clock
 from taut.core.events import (
@@ -32,9 +34,8 @@ from taut.core.messages import (
 from taut.errors import SupervisorLost
 from taut.strategies.delivery.channels import ChannelsState
 from taut.transport.transport import Transport
-from taut.worker.comm.commands import Advance, Command, Grant, PostIn, Say
 from taut.worker.comm.dispatcher import TICK_S, Dispatcher
-from taut.worker.comm.phase_protocol import PhaseProtocol, Protocol
+from taut.worker.comm.phase_protocols import PhaseProtocol, Protocol
 from taut.worker.comm.run_status import RunStatus
 from taut.worker.model.snapshot import Snapshot
 
@@ -95,19 +96,19 @@ class CommThread(Dispatcher):
         """This worker was given up: carry out what was asked for (what was published is in the log then), and close. The
         present phase's stage, as it is left."""
         with self._transport_lock:
-            self.carry_out()
+            self.work(None)
         self.close()
         return self.stage
 
     def say(self, message: Message, payloads: Sequence[bytes] = ()) -> None:
         """To the supervisor."""
-        self._command(Say(message, payloads))
+        self._command(partial(self.supervisor.say, message, payloads))
 
     def publish(self, payload: bytes | None, positions: dict[int, int]) -> None:
         """One iteration is over: here is its update, and everything up to ``positions`` has been included."""
         if positions:
-            self._commands.append(Taken(positions))
-        self._commands.append(Published(payload))
+            self._commands.append(partial(self.stages.tell, Taken(positions)))
+        self._commands.append(partial(self.stages.tell, Published(payload)))
 
     def pump(self, receive: bool) -> None:
         """Do the communication thread's work in this one, now: send what was published, and take in what came if asked
@@ -127,28 +128,37 @@ class CommThread(Dispatcher):
 
     def ticked(self, clock: int) -> None:
         """So many iterations are over, where the strategy bounds the delay."""
-        self._command(Ticked(clock))
+        self._command(partial(self.stages.tell, Ticked(clock)))
 
     def advance(self, protocol: Protocol) -> None:
         """The phase is over for this worker: from now on it runs ``protocol``. Returns when that is so."""
         phase = self.stage.phase
-        self._command(Advance(protocol))
+        self._command(partial(self._advance, protocol))
         self.wait(lambda _: self.stage.phase > phase, _nothing, needs_supervisor=False)
 
+    def _advance(self, protocol: Protocol) -> None:
+        self.stages.advance(protocol)
+        self.handover.enter(self.stage.phase)
+
     def taken(self, positions: dict[int, int]) -> None:
-        self._command(Taken(positions))
+        """Tell the strategy that everything up to ``positions`` has been included."""
+        self._command(partial(self.stages.tell, Taken(positions)))
 
     def end(self) -> None:
-        self._command(Ended())
+        """Tell the strategy that this worker will publish no more."""
+        self._command(partial(self.stages.tell, Ended()))
 
     def synced(self, stage: PhaseProtocol, have: dict[int, int], tail: Sequence[Include]) -> None:
         """The state in this stage's phase is here. The run may have gone on to another meanwhile."""
-        self._command(PostIn(stage, Synced(have, list(tail))))
+        self._command(partial(self.stages.tell, Synced(have, list(tail)), stage))
 
     def grant(self, state: Snapshot, have: dict[int, int]) -> None:
         """The snapshot that ``snapshot_wanted`` asked for. It holds everything that ``take`` has returned."""
         self.handover.wanted = False
-        self._command(Grant(self.complement(state), have))
+        self._command(partial(self._grant, self.complement(state), have))
+
+    def _grant(self, state: Snapshot, have: dict[int, int]) -> None:
+        self.handover.grant(replace(state, tail=tuple(self.stage.state.tail(have))), have)
 
     def take(self) -> list[Include]:
         """What has arrived and is to be included, in the order to include it."""
@@ -156,7 +166,7 @@ class CommThread(Dispatcher):
 
     def post(self, tell: Tell, stage: PhaseProtocol | None = None) -> None:
         """Send a method's message to another worker, reliably and in order. From any thread."""
-        self._commands.append(PostIn(stage or self.stage, tell))
+        self._commands.append(partial(self.stages.tell, tell, stage or self.stage))
         if threading.current_thread() is not self._thread:
             self.transport.wake()
 
@@ -169,7 +179,7 @@ class CommThread(Dispatcher):
         for member in neighbours:
             self.transport.admit(member)
             self.stages.members[member.rank] = 0
-            self._commands.append(PeerJoined(member.rank))
+            self._commands.append(partial(self.stages.tell, PeerJoined(member.rank)))
 
     def settled(self) -> bool:
         """Everybody left has received all that was published."""
@@ -243,7 +253,7 @@ class CommThread(Dispatcher):
         stage = self.stages.present
         return len(stage.mail) if stage is not None else 0
 
-    def _command(self, command: Command) -> None:
+    def _command(self, command: Callable[[], None]) -> None:
         self._commands.append(command)
         if self.clock.now() - self._pumped_s >= TICK_S:  # else it goes with the next pump, very soon
             self.transport.wake()

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -38,10 +37,8 @@ from taut.strategies.api import MemberPlace
 from taut.topologies.shape import Shape
 from taut.transport.framing import decode, encode, nbytes
 from taut.transport.transport import Transport
-from taut.worker.comm.commands import Advance, Command, Grant, PostIn, Say
 from taut.worker.comm.election import ElectionDriver
-from taut.worker.comm.phase_protocol import PhaseProtocol, Protocol
-from taut.worker.comm.phase_protocols import PhaseProtocols
+from taut.worker.comm.phase_protocols import PhaseProtocol, PhaseProtocols, Protocol
 from taut.worker.comm.rejections import Rejections
 from taut.worker.comm.run_status import RunStatus
 from taut.worker.comm.state_transfer import StateTransfer
@@ -75,7 +72,7 @@ class Dispatcher:
         self.rank = -1
         self.workers = 1  # in the run, this one included
         self.bytes_sent = 0
-        self._commands: deque[Command] = deque()
+        self._commands: deque[Callable[[], None]] = deque()  # what the training thread asks for
         self._ticked_s = float("-inf")
 
     def assemble(self) -> None:
@@ -111,44 +108,20 @@ class Dispatcher:
         return self.stages.stage
 
     def work(self, timeout_s: float | None) -> None:
-        """Take in what came (``None``: not now), carry out what was asked for, and see what time it is."""
+        """Take in what came (``None``: not now), carry out what the training thread asked for, and do what is due."""
         if timeout_s is not None:
             for sender, frames in self.transport.receive(timeout_s):
-                self._on_frames(sender, frames)
-        self.carry_out()
+                try:
+                    if sender == SUPERVISOR:
+                        self._on_supervisor(*decode(frames, SupervisorMessage))
+                    elif self.stages.present is not None:
+                        self._on_peer(sender, *decode(frames, PeerMessage))
+                except MalformedMessage as error:
+                    self.refusals.add(sender, str(error))
+        while self._commands:
+            self._commands.popleft()()
         self.supervisor.send()
         self._on_time(self.clock.now())
-
-    def carry_out(self) -> None:
-        """What was asked for."""
-        while self._commands:
-            self._on_command(self._commands.popleft())
-
-    def _on_command(self, command: Command) -> None:
-        match command:
-            case Say(message, payloads):
-                self.supervisor.say(message, payloads)
-            case Grant(state, have):
-                tail = tuple(self.stage.state.tail(have))
-                self.handover.grant(replace(state, tail=tail), have)
-            case PostIn(stage, event):
-                self.stages.tell(event, stage)
-            case Advance(protocol):
-                self.stages.advance(protocol)
-                self.handover.enter(self.stage.phase)
-            case event:
-                self.stages.tell(event)
-
-    def _on_frames(self, sender: int, frames: list[bytes]) -> None:
-        try:
-            if sender == SUPERVISOR:
-                message, payloads = decode(frames, SupervisorMessage)
-                self._on_supervisor(message, payloads)
-            elif self.stages.present is not None:
-                message, payloads = decode(frames, PeerMessage)
-                self._on_peer(sender, message, payloads)
-        except MalformedMessage as error:
-            self.refusals.add(sender, str(error))
 
     def _on_supervisor(self, message: Any, payloads: list[bytes]) -> None:
         self.supervisor.heard(message, self.clock.now())

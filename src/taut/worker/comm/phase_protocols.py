@@ -1,13 +1,18 @@
-"""The stages of a run's phases at one worker: messages and events go to the one they belong to, and its actions are done.
+"""What the communication thread runs in each phase of a run: a stream and channels beside it, or a method's channels.
 
-Belongs to the communication thread; the training thread takes what arrived, and reads the figures.
+Messages and events go to the phase that they belong to, and its actions are carried out. All of it belongs to the
+communication thread; the training thread takes what arrived, and reads the figures.
 """
 
 from __future__ import annotations
 
 import math
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import msgspec
 
 from taut.core.clock import Clock
 from taut.core.events import (
@@ -24,20 +29,149 @@ from taut.core.events import (
     PeerJoined,
     Refused,
     Send,
+    Tell,
+    Tick,
 )
-from taut.core.messages import Parcel, Updates
+from taut.core.messages import Parcel, Receipt, Report, Updates
 from taut.errors import MalformedMessage
-from taut.worker.comm.backlog import Backlog
-from taut.worker.comm.early_messages import EarlyMessages
-from taut.worker.comm.phase_protocol import PhaseProtocol, Protocol, Tagged
+from taut.strategies.allreduce.final_average import LANE
+from taut.strategies.broadcast.broadcast import Broadcast
+from taut.strategies.broadcast.state import BroadcastState
+from taut.strategies.delivery.channels import Channels, ChannelsState
+from taut.transport.framing import nbytes
 from taut.worker.comm.rejections import Rejections
 from taut.worker.comm.run_status import RunStatus
 
+Protocol = Broadcast | Channels
+Tagged = Updates | Report | Parcel | Receipt
 SendTo = Callable[[int, Tagged, Sequence[bytes | memoryview]], bool]
+OVERHEAD_NBYTES = 512  # of a message that waits, beside its payload
+MOST_EARLY = 4096
+FOR_BOTH = (PeerJoined, PeerGone, PeerAhead, Tick)  # events that concern a stream and the channels beside it
+
+
+class Backlog:
+    """Bytes of each sender that wait for the training thread; beyond a limit nothing more is taken from that sender.
+
+    A message that is dropped so was not received: its sender keeps it, and sends it again. So a sender that keeps to its
+    window never meets the limit, one that is much faster than this worker is slowed down, and one that floods it cannot
+    use up its memory. ``came`` is called by the thread that communicates, ``taken`` by the one that trains: no count has
+    two writers.
+
+    >>> backlog = Backlog(limit_nbytes=2000)
+    >>> backlog.came(1, 1500); backlog.full(1), backlog.full(2)
+    (True, False)
+    >>> backlog.taken(1, 1500); backlog.full(1)
+    False
+    """
+
+    def __init__(self, limit_nbytes: int) -> None:
+        self.limit_nbytes = limit_nbytes
+        self._came: Counter[int] = Counter()
+        self._taken: Counter[int] = Counter()
+
+    def came(self, sender: int, nbytes: int) -> None:
+        self._came[sender] += nbytes + OVERHEAD_NBYTES
+
+    def taken(self, sender: int, nbytes: int) -> None:
+        self._taken[sender] += nbytes + OVERHEAD_NBYTES
+
+    def full(self, sender: int) -> bool:
+        """Return whether so much of this sender waits that no more can be taken."""
+        return self._came[sender] - self._taken[sender] > self.limit_nbytes
+
+
+class EarlyMessages:
+    """Messages of the next phase, until this worker comes to it. A message that does not fit into ``limit_nbytes``, or is
+    one too many, is dropped: it is sent again."""
+
+    def __init__(self, limit_nbytes: int) -> None:
+        self._limit_nbytes = limit_nbytes
+        self._waiting: list[tuple[int, Tagged, list[bytes]]] = []
+        self._nbytes = 0
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def keep(self, sender: int, message: Tagged, payloads: list[bytes], phase: int) -> None:
+        """Keep a message. ``phase``: the present one; nobody is more than one ahead of it."""
+        if message.phase > phase + 1:
+            raise MalformedMessage(f"a message of phase {message.phase}, in phase {phase}")
+        if len(self._waiting) < MOST_EARLY and self._nbytes < self._limit_nbytes:
+            self._nbytes += nbytes(payloads)
+            self._waiting.append((sender, message, payloads))
+
+    def take(self) -> list[tuple[int, Tagged, list[bytes]]]:
+        """Return all messages, in order: their phase has come."""
+        taken, self._waiting, self._nbytes = self._waiting, [], 0
+        return taken
+
+
+class PhaseProtocol:
+    """The protocol of phase number ``phase``, and its state. A method's messages wait in ``mail`` and (those of the
+    average at the end of the phase) ``settling_mail``, or go to ``on_deliver`` at once, in the communication thread."""
+
+    def __init__(self, phase: int, protocol: Protocol, rank: int, synced: bool, limit_nbytes: int) -> None:
+        self.phase, self.protocol = phase, protocol
+        self.state: BroadcastState | ChannelsState = protocol.start(rank, synced)
+        self.mail: deque[Heard] = deque()
+        self.backlog = Backlog(limit_nbytes)  # of mail
+        self.settling_mail: deque[Heard] = deque()  # some begin that average before others have drained
+        self.on_deliver: Callable[[Heard], None] | None = None
+        # The channels beside a stream; None where all there is are channels.
+        self._beside = None if isinstance(protocol, Channels) else Channels(limit_nbytes=limit_nbytes)
+        self._beside_state = ChannelsState(rank, synced=True)
+        run: Any = protocol.on
+        self.on: Callable[[Event, float], list[Action]] = partial(run, self.state) if self._beside is None else self._on
+
+    @property
+    def bounded(self) -> bool:
+        return isinstance(self.protocol, Broadcast) and self.protocol.bounded
+
+    def pace(self) -> tuple[float, int] | None:
+        """Return how far clocks may go, and the largest that is known, where the delay is bounded."""
+        if isinstance(self.protocol, Broadcast) and self.protocol.bounded and isinstance(self.state, BroadcastState):
+            return self.protocol.horizon(self.state), self.state.fastest()
+        return None
+
+    def _on(self, event: Event, now: float) -> list[Action]:
+        """Tell the stream, the channels beside it, or both."""
+        channels, protocol = self._beside, self.protocol
+        assert channels is not None and isinstance(protocol, Broadcast) and isinstance(self.state, BroadcastState)
+        kind = type(event)
+        if kind in FOR_BOTH:
+            return protocol.on(self.state, event, now) + channels.on(self._beside_state, event, now)
+        if kind is Tell or (isinstance(event, Arrived | Blocked) and isinstance(event.message, Parcel | Receipt)):
+            return channels.on(self._beside_state, event, now)
+        return protocol.on(self.state, event, now)
+
+    def deliver(self, heard: Heard) -> None:
+        """Hand a method's message over, or let it wait for the training thread."""
+        if heard.note.part != LANE and self.on_deliver is not None:
+            self.on_deliver(heard)
+            return
+        self.backlog.came(heard.sender, len(heard.payload))
+        (self.settling_mail if heard.note.part == LANE else self.mail).append(heard)
+
+    def take_mail(self) -> Heard:
+        """Return the next of ``mail``, for the training thread."""
+        return self._taken(self.mail.popleft())
+
+    def take_settling_mail(self) -> Heard:
+        """Return the next of ``settling_mail``, for the training thread."""
+        return self._taken(self.settling_mail.popleft())
+
+    def _taken(self, heard: Heard) -> Heard:
+        self.backlog.taken(heard.sender, len(heard.payload))
+        return heard
+
+    def settled(self) -> bool:
+        """Return whether all that are left have received everything of ours."""
+        return self.state.settled() and self._beside_state.settled()
 
 
 class PhaseProtocols:
-    """``send`` is to another worker; False: there is no room just now."""
+    """The present phase and the one before. ``send`` is to another worker; False: there is no room just now."""
 
     def __init__(self, facts: RunStatus, clock: Clock, send: SendTo, limit_nbytes: int, refusals: Rejections) -> None:
         self._facts, self._clock, self._send, self._limit_nbytes = facts, clock, send, limit_nbytes
@@ -60,19 +194,19 @@ class PhaseProtocols:
         return self.present
 
     def begin(self, protocol: Protocol, rank: int, synced: bool, phase: int = 0) -> None:
-        """As worker ``rank``, in the run's present ``phase``; anew where that is another one before this worker has the
-        state. ``synced``: it has it already."""
+        """Start as worker ``rank`` in the run's present ``phase``; start again where the run has gone on to another phase
+        before this worker has the state. ``synced``: it has the state already."""
         self._rank = rank
         self.former = None
         self._enter(PhaseProtocol(phase, protocol, rank, synced, self._limit_nbytes))
 
     def advance(self, protocol: Protocol) -> None:
-        """To the next phase."""
+        """Go to the next phase."""
         self.former = self.stage
         self._enter(PhaseProtocol(self.stage.phase + 1, protocol, self._rank, True, self._limit_nbytes))
 
     def _enter(self, stage: PhaseProtocol) -> None:
-        """With all who are in the run by then, or have been."""
+        """Tell the phase of all that are in the run by then, or have been."""
         self.arrivals.clear()
         self._backlog = Backlog(self._limit_nbytes)
         self._facts.note(drained=False)
@@ -90,8 +224,8 @@ class PhaseProtocols:
         self._facts.note()
 
     def met(self, rank: int, first_phase: int) -> None:
-        """Worker ``rank`` is in the run, from ``first_phase`` on: a later one than it was told before, where that came to
-        its end before this worker had a state."""
+        """Take note that worker ``rank`` takes part from phase ``first_phase``. Called again with a later phase if the
+        earlier one ended before that worker had a state."""
         before = self.members.get(rank)
         if before is not None and first_phase <= before:
             return
@@ -104,13 +238,13 @@ class PhaseProtocols:
                 self.tell(PeerJoined(rank), stage)
 
     def lost(self, rank: int) -> None:
-        """It is gone, in whichever phase it was."""
+        """Take note that worker ``rank`` is gone, in whichever phase it was."""
         self.members.pop(rank, None)
         self.gone.add(rank)
         self.tell_all(PeerGone(rank))
 
     def take(self) -> list[Include]:
-        """What has arrived and is to be included, in the order to include it. For the training thread."""
+        """Return the updates that have arrived, in the order to include them. For the training thread."""
         taken: list[Include] = []
         while self.arrivals:
             item = self.arrivals.popleft()
@@ -119,7 +253,7 @@ class PhaseProtocols:
         return taken
 
     def arrived(self, sender: int, message: Tagged, payloads: list[bytes]) -> None:
-        """For the phase that it belongs to: the present one, the one before, or one that is still to come here."""
+        """Take a message for the phase that it belongs to: the present one, the one before, or the next one."""
         stage, former = self.stage, self.former
         if message.phase > stage.phase:
             behind = not self._facts.started or self.members.get(sender, 0) >= message.phase
@@ -133,15 +267,17 @@ class PhaseProtocols:
             self.tell(Arrived(sender, message, payloads), former)
 
     def tell_all(self, event: Event) -> None:
-        """Also the phase before: it goes on until everybody is through with it."""
+        """Tell the present phase, and the one before, which goes on until everybody is through with it."""
         if self.former is not None:
             self.tell(event, self.former)
         self.tell(event)
 
     def tell(self, event: Event, stage: PhaseProtocol | None = None) -> None:
-        """The present phase, or this one."""
+        """Tell ``stage``, or the present phase, that ``event`` happened, and carry out the answer."""
         stage = stage or self.stage
-        self._do(stage.on(event, self._clock.now()), stage)
+        actions = stage.on(event, self._clock.now())
+        if actions:
+            self._carry_out(actions, stage)
         if stage is not self.present:
             return
         self.staleness = stage.state.staleness
@@ -150,12 +286,13 @@ class PhaseProtocols:
             self.horizon, self.fastest = pace
             self._facts.note()
 
-    def _do(self, actions: list[Action], stage: PhaseProtocol) -> None:
+    def _carry_out(self, actions: list[Action], stage: PhaseProtocol) -> None:
         blocked: set[int] = set()
         for action in actions:
             match action:
                 case Send(to, message, payloads):
-                    if to in blocked or self._send(to, stage.tag(message), payloads):
+                    tagged = msgspec.structs.replace(message, phase=stage.phase) if stage.phase else message
+                    if to in blocked or self._send(to, tagged, payloads):
                         continue
                     if isinstance(message, Updates | Parcel):
                         blocked.add(to)

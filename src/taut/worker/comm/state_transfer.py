@@ -1,10 +1,11 @@
-"""A state from a donor to a newcomer, as the communication thread sees to it at either end; state_chunks.py has the
-rules."""
+"""Handing a state from a donor to a newcomer, in chunks that the newcomer asks for one by one, by the communication
+threads of both. ``Donation`` and ``Fetch`` are pure: time is a number."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
 import msgspec
 
@@ -13,18 +14,100 @@ from taut.errors import MalformedMessage
 from taut.strategies.broadcast.state import BroadcastState
 from taut.strategies.delivery.channels import ChannelsState
 from taut.worker.comm.run_status import RunStatus
-from taut.worker.comm.state_chunks import Donation, Fetch
 from taut.worker.model.snapshot import Snapshot, pack
 
+CHUNK_NBYTES = 4 << 20
+# Before asking again, doubled each time up to the longest: a donor that was cut off is asked soon after it is back. An
+# answered request starts anew.
+PATIENCE_S, LONGEST_S = 1.0, 16.0
 MOST_SNAPSHOTS = 16  # that one worker may ask for
 
 Links = BroadcastState | ChannelsState
 Send = Callable[[int, StateRequest | StateChunk, Sequence[bytes]], object]
 
 
+@dataclass
+class Donation:
+    """The donor's side: the workers that wait for a snapshot, and the snapshots that are being read."""
+
+    waiting: set[int] = field(default_factory=set)
+    granted: dict[int, tuple[bytes, dict[int, int]]] = field(default_factory=dict)
+
+    def request(self, sender: int, message: StateRequest) -> tuple[StateChunk, bytes] | None:
+        """Return the chunk asked for; None if there must be a snapshot first (``waiting`` says so)."""
+        if sender not in self.granted:
+            if message.offset == 0:
+                self.waiting.add(sender)
+            return None
+        data, have = self.granted[sender]
+        if message.offset > len(data):
+            return None
+        return StateChunk(message.offset, len(data), have), data[message.offset : message.offset + CHUNK_NBYTES]
+
+    def grant(self, data: bytes, have: dict[int, int]) -> list[tuple[int, StateChunk, bytes]]:
+        """Give a new snapshot to all workers that waited for one; return the first chunk for each."""
+        ready = sorted(self.waiting)
+        self.waiting.clear()
+        for rank in ready:
+            self.granted[rank] = (data, have)
+        return [(rank, StateChunk(0, len(data), have), data[:CHUNK_NBYTES]) for rank in ready]
+
+    def forget(self, rank: int) -> None:
+        """Drop what is kept for worker ``rank``: it has the state, or is gone."""
+        self.waiting.discard(rank)
+        self.granted.pop(rank, None)
+
+
+@dataclass
+class Fetch:
+    """The newcomer's side: what has come of the state, and when to ask again."""
+
+    donor: int
+    limit_nbytes: int
+    buffer: bytearray = field(default_factory=bytearray)
+    offset: int = 0
+    total: int | None = None
+    have: dict[int, int] = field(default_factory=dict)
+    asked_s: float = float("-inf")
+    patience_s: float = PATIENCE_S
+
+    @property
+    def complete(self) -> bool:
+        return self.total is not None and self.offset == self.total
+
+    def due(self, now: float) -> StateRequest | None:
+        """Return the request to send now, if one is due."""
+        if self.complete or now - self.asked_s < self.patience_s:
+            return None
+        if self.asked_s > float("-inf"):
+            self.patience_s = min(LONGEST_S, 2 * self.patience_s)
+        self.asked_s = now
+        return StateRequest(self.offset)
+
+    def arrived(self, sender: int, message: StateChunk, payloads: Sequence[bytes]) -> None:
+        """Take a chunk. One that does not fit is left alone: it will be asked for again."""
+        if sender != self.donor or message.offset != self.offset or message.total > self.limit_nbytes:
+            return
+        if self.total is not None and (message.total != self.total or message.have != self.have):
+            self.buffer, self.offset, self.total = bytearray(), 0, None  # the donor made a new snapshot
+            return
+        if self.offset + len(payloads[0]) > message.total:
+            return
+        if self.total is None:
+            self.buffer = bytearray(message.total)  # the only copy of the state in memory
+        self.total, self.have = message.total, message.have
+        self.buffer[self.offset : self.offset + len(payloads[0])] = payloads[0]
+        self.offset += len(payloads[0])
+        self.asked_s, self.patience_s = float("-inf"), PATIENCE_S
+
+    def data(self) -> memoryview:
+        return memoryview(self.buffer)
+
+
 class StateTransfer:
-    """``send`` is to another worker. ``wanted``: the training thread is to make a snapshot. ``phase``: this worker's; a
-    state is of one phase, and who asks for a later one is answered when this worker is there."""
+    """One worker's part, as donor and as newcomer. ``send`` is to another worker. ``wanted``: the training thread is to
+    make a snapshot. ``phase``: this worker's; a state is of one phase, and a request for that of a later one is answered
+    when this worker is there. ``fetches``: the newcomer asks for the state; else the strategy gives it."""
 
     def __init__(self, facts: RunStatus, send: Send, limit_nbytes: int) -> None:
         self._facts, self._send, self._limit_nbytes = facts, send, limit_nbytes
@@ -33,14 +116,14 @@ class StateTransfer:
         self._ahead: dict[int, StateRequest] = {}
         self._donation = Donation()
         self._asked: Counter[int] = Counter()  # snapshots, per worker
-        self.fetches = True  # else the strategy sees to the state
+        self.fetches = True
         self._fetch: Fetch | None = None
         self._fetched = False
 
     # ------------------------------------------------------------------------------------------------ giving
 
     def asked(self, sender: int, request: StateRequest) -> None:
-        """For the state, or for more of it."""
+        """Answer a request for the state, or for more of it."""
         if request.phase > self.phase:
             self._ahead[sender] = request
         if request.phase != self.phase:
@@ -54,7 +137,7 @@ class StateTransfer:
             self._facts.note()
 
     def _count(self, sender: int, request: StateRequest) -> None:
-        """A snapshot costs the training thread time, and a newcomer needs one, or another where its donor died."""
+        """Count the snapshots that ``sender`` asks for: each costs the training thread time, and a newcomer needs few."""
         donation = self._donation
         if request.offset == 0 and sender not in donation.granted and sender not in donation.waiting:
             self._asked[sender] += 1
@@ -62,7 +145,7 @@ class StateTransfer:
                 raise MalformedMessage(f"the state was asked for {self._asked[sender]} times")
 
     def grant(self, state: Snapshot, have: dict[int, int]) -> None:
-        """A snapshot was made, which contains the updates ``have``."""
+        """Give a new snapshot, which contains the updates ``have``, to those that wait for one."""
         for rank, chunk, payload in self._donation.grant(pack(state), have):
             self._give(rank, chunk, payload)
 
@@ -70,7 +153,7 @@ class StateTransfer:
         self._send(to, msgspec.structs.replace(chunk, phase=self.phase), [payload])
 
     def enter(self, phase: int) -> None:
-        """This worker is in another phase: what it gave and took of a state in the one before is void."""
+        """Go to another phase: what was given and taken of a state in the one before is void."""
         self.phase, self.wanted, self._donation = phase, False, Donation()
         self._fetch, self._fetched = None, False
         ahead, self._ahead = self._ahead, {}
@@ -78,20 +161,20 @@ class StateTransfer:
             self.asked(sender, request)
 
     def forget(self, rank: int) -> None:
-        """It has the state, or is gone."""
+        """Drop what is kept for worker ``rank``: it has the state, or is gone."""
         self._ahead.pop(rank, None)
         self._donation.forget(rank)
 
     # ------------------------------------------------------------------------------------------------ taking
 
     def arrived(self, sender: int, chunk: StateChunk, payloads: Sequence[bytes], protocol: Links, now: float) -> None:
-        """A part of the state: ask for the next."""
+        """Take a part of the state, and ask for the next."""
         if self._fetch is not None and chunk.phase == self.phase:
             self._fetch.arrived(sender, chunk, payloads)
             self.go_on(protocol, now)
 
     def go_on(self, protocol: Links, now: float) -> None:
-        """With taking over the donor's state, if there is one to take and every neighbour holds for us."""
+        """Go on fetching the donor's state, if there is a donor and every neighbour holds its updates for this worker."""
         donor = self._facts.donor
         if self._fetched or not self.fetches or donor is None or donor < 0:
             return

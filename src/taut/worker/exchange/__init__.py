@@ -1,10 +1,5 @@
-"""How a worker exchanges with the others, in the training thread.
+"""The training thread's side of a strategy: base.py is the contract.
 
-talk.py                                  what every way has in common
-streaming.py, fragments.py               streams of updates
-rounds.py, local_vector.py, moments.py   a method's rounds, over weights
-gradient_rounds.py, gradient_buckets.py  the same over gradients; torch_group.py: by torch.distributed
-handing.py                               a newcomer is given the state between two rounds
-distillation.py                          predictions instead of weights
-waits.py                                 how long it takes, as a rule
+stream.py exchanges a stream's updates, rounds.py a method's vectors, gradients.py gradients during backward, and
+torch_distributed.py leaves the sum to gloo or nccl. newcomer_state.py gives a newcomer the state between two rounds.
 """

@@ -14,7 +14,7 @@ Around a turn it sees to it that all replicas make the same step:
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 from taut.errors import Misuse, Stopping
@@ -23,10 +23,11 @@ from taut.strategies.allreduce.round_agreement import NEW
 from taut.strategies.allreduce.sync import Sync
 from taut.strategies.allreduce.sync_state import SyncState
 from taut.strategies.local import Wish
-from taut.worker.comm.run_status import RunStatus
 from taut.worker.exchange.buckets import GradientBuckets
 from taut.worker.exchange.newcomer_state import NewcomerState
+from taut.worker.exchange.round_driver import FORWARD_SHARE, GradientDriver
 from taut.worker.exchange.rounds import RoundExchange
+from taut.worker.exchange.turns import Turn
 from taut.worker.model.hyperparameters import Hyperparameters
 from taut.worker.model.optimizers import members_of
 from taut.worker.model.vector_views import Gradients
@@ -40,23 +41,24 @@ if TYPE_CHECKING:
     from taut.worker.time_split import Stopwatch
 
 log = logging.getLogger(__name__)
-FORWARD_SHARE = 1 / 3  # of a step's computing: backward takes about twice as long
 
 
 class GradientExchange(RoundExchange):
     """Drives ``Sync``. The optimizer is known from ``attach`` on, before ``start``."""
 
     method: Sync
+    method_state: SyncState
     local: Gradients
-    _state: SyncState
+    driver: GradientDriver
     exchanges_gradients = True
 
     _optimizer: torch.optim.Optimizer
     _buckets: GradientBuckets | None = None
-    _gathered = 0  # samples whose gradients wait for more micro-batches
-    _micro_batches = 0
-    _turn_samples = 0  # of the turn that is being taken
     _computed = 0  # elements whose gradients are there, in this backward
+
+    def __init__(self, method: Sync, replica: Replica, node: CommThread, shape: Shape, watch: Stopwatch) -> None:
+        super().__init__(method, replica, node, shape, watch)
+        self.driver = GradientDriver(method, self)
 
     def attach(self, optimizer: torch.optim.Optimizer) -> None:
         super().attach(optimizer)
@@ -93,15 +95,15 @@ class GradientExchange(RoundExchange):
 
     @property
     def gathering(self) -> bool:  # type: ignore[override]
-        return self._gathered > 0
+        return self.driver.gathered > 0
 
     def start(self) -> None:
         self.local.since = NEW if self.lacks_state else 0
         super().start()
         self._handing.start()
         self._say_if_dense()
-        if self.method.launches and len(self._state.lanes) > 1:
-            bounds = [(lane.first, lane.last) for lane in self._state.lanes]
+        if self.method.launches and len(self.method_state.lanes) > 1:
+            bounds = [(lane.first, lane.last) for lane in self.method_state.lanes]
             self._buckets = GradientBuckets(self.replica.arena.parameters, bounds, self._launch)
 
     def _say_if_dense(self) -> None:
@@ -119,23 +121,22 @@ class GradientExchange(RoundExchange):
 
     def catch_up(self) -> None:
         super().catch_up()
-        if self._state is not None and self.method.takes_newcomers:
+        if self.method_state is not None and self.method.takes_newcomers:
             self._handing.serve(self._optimizer)
 
     # ---------------------------------------------------------------------------------------------- one step
 
     def prepare(self, samples: int, rate: float, clip_norm: float | None) -> tuple[float, bool]:
         """With ``every`` micro-batches per step, their gradients add up, each weighted by its samples."""
-        self._state.clip_norm = clip_norm or 0.0
-        weight, due = 1.0, True
-        if self.method.every > 1:
-            self._gathered += samples
-            self._micro_batches += 1
-            weight, due = float(samples), self._micro_batches == self.method.every
-            self.local.scale = 1.0 / self._gathered
+        self.method_state.clip_norm = clip_norm or 0.0
+        if self.method.every == 1:
+            self._arm(samples)
+            return 1.0, True
+        due, gathered = self.driver.gather(samples), self.driver.gathered
+        self.local.scale = 1.0 / gathered
         if due:
-            self._arm(self._gathered or samples)
-        return weight, due
+            self._arm(gathered)
+        return float(samples), due
 
     def arm(self, samples: int, rate: float) -> None:
         if len(self._all) == 1:  # of several optimizers, nobody knows yet whose step comes
@@ -149,36 +150,37 @@ class GradientExchange(RoundExchange):
             self._buckets.arm()
 
     def _launch(self, bucket: int) -> None:
-        lane = self._state.lanes[bucket]
+        lane = self.method_state.lanes[bucket]
         if lane.launched:
             return  # in a backward that the user gave up: it cannot be taken back
         self._computed += lane.hi - lane.lo
         self.watch.reached(FORWARD_SHARE + (1.0 - FORWARD_SHARE) * self._computed / self.replica.arena.size)
         self.local.fetch(lane.first, lane.last)
         self._sent_as.update((number, self._written(number)) for number in range(lane.first, lane.last))
-        with self._lock:
-            self._do(self.method.launch(self._state, bucket, self._samples, self._first_rate))
+        self.carry_out(lambda: self.method.launch(self.method_state, bucket, self._samples, self._first_rate))
 
     def before_step(self, samples: int, rate: float, members: Collection[int]) -> None:
-        if self.finished:
+        if self.driver.finished:
             raise Stopping  # it came when all was over
         self.watch.reached(1.0)
         self.watch.charge("compute")
-        self._gradient_turn(self._gathered or samples, members)
+        self.run(self._gradient_turn(self.driver.gathered or samples, members))
         self._step_others(members)
 
     def exchange(self, samples: int, rate: float) -> None:
-        while self.method.owed(self._state):
-            self._idle_turn()
+        self.run(self.driver.make_up())
         self.replica.update_sketch()
 
-    def _gradient_turn(self, samples: int, members: Collection[int]) -> None:
+    def turn(self, samples: int) -> Turn:
+        """Average the gradients with those of the others."""
+        return self.driver.turn(samples, self._first_rate)
+
+    def _gradient_turn(self, samples: int, members: Collection[int]) -> Turn:
         if self._buckets is not None:
             self._buckets.disarm()
             self._check_unchanged()
         self._wish(members)
-        self._turn(samples, self._first_rate)
-        self._gathered = self._micro_batches = 0
+        yield from self.turn(samples)
         self.local.scale = 1.0
         self._clip()
         for wish, settings in zip(self.local.wishes, self._settings, strict=True):
@@ -198,13 +200,13 @@ class GradientExchange(RoundExchange):
 
     def _clip(self) -> None:
         """The mean gradient, and everywhere alike."""
-        if self._state.clip_norm:
+        if self.method_state.clip_norm:
             import torch
 
             shares = [self.local.wishes[owner].share for owner in self.local.owners]
             exchanged = [each for each, share in zip(self.replica.arena.parameters, shares, strict=True) if share]
-            torch.nn.utils.clip_grad_norm_(exchanged, self._state.clip_norm)
-        self._state.clip_norm = 0.0
+            torch.nn.utils.clip_grad_norm_(exchanged, self.method_state.clip_norm)
+        self.method_state.clip_norm = 0.0
 
     def _written(self, number: int) -> int:
         """How often this gradient has been written to."""
@@ -221,50 +223,37 @@ class GradientExchange(RoundExchange):
                 "use loss.backward() there, or worker.step(loss, clip_norm=...)",
             )
 
-    def _turn(self, samples: int, rate: float) -> None:
-        if self.finished:
-            return
-        self._turn_samples = samples
-        super()._turn(samples, rate)
-
-    def _fetch(self) -> None:
-        for lane in self._state.lanes:
+    def fetch(self, samples: int) -> None:
+        for lane in self.method_state.lanes:
             if not lane.launched:
                 self.local.fetch(lane.first, lane.last)
         coder = self.local.coder
-        if coder is not None and isinstance(self._state.lanes[0].machine, CompressedGroup):
+        if coder is not None and isinstance(self.method_state.lanes[0].machine, CompressedGroup):
             self.watch.charge("merge")
-            coder.prepare(self.local.x, self._turn_samples)
+            coder.prepare(self.local.x, samples)
 
-    # --------------------------------------------------------------------------------------------- idle turns
+    # --------------------------------------------------------------------------------------------- own turns
 
-    def _idle_turn(self) -> None:
-        """A turn without data. Gradients that the user's loop has gathered so far are laid aside for as long."""
-        parameters = self.replica.arena.parameters
+    def own_turn(self, samples: int) -> Turn:
+        """Take a turn, and make the optimizer's step if any worker had data. Without samples, the gradients that the
+        script's loop has gathered so far are laid aside meanwhile."""
+        parameters, driver = self.replica.arena.parameters, self.driver
         aside = [parameter.grad for parameter in parameters]
-        gathered = self._gathered, self._micro_batches, self.local.scale
-        self._gathered = 0
-        self._clear()
-        self._own_turn(0)
-        for parameter, gradient in zip(parameters, aside, strict=True):
-            parameter.grad = gradient
-        self._gathered, self._micro_batches, self.local.scale = gathered
-
-    def _own_turn(self, samples: int) -> None:
-        """A turn, and the optimizer's step, if anybody had data, on our own account."""
-        self._gradient_turn(samples, self._all if samples else ())
-        if self._state.rate is not None:
+        gathered = driver.gathered, driver.micro_batches, self.local.scale
+        if not samples:
+            self._clear()
+        yield from self._gradient_turn(samples, self._all if samples else ())
+        if self.method_state.rate is not None:
             self._step_others(())
             self.watch.charge("merge")
-
-    def _breathe(self, until: Callable[[RunStatus], bool]) -> None:
-        if self._state.rate is None:  # nobody has data
-            super()._breathe(until)
+        if not samples:
+            for parameter, gradient in zip(parameters, aside, strict=True):
+                parameter.grad = gradient
+            driver.gathered, driver.micro_batches, self.local.scale = gathered
 
     def finish(self) -> None:
-        if self._gathered:  # fewer micro-batches than a step asks for
-            self._own_turn(self._gathered)
-        self._clear()
+        if not self.driver.gathered:
+            self._clear()
         super().finish()
         self._clear()
         self.abandon()

@@ -43,7 +43,7 @@ class NewcomerState:
         if not talk.method.bare(talk.method_state):
             return
         self._starting, began_s = True, talk.node.clock.now()
-        talk.node.wait(lambda _: not talk.method.bare(talk.method_state), talk.catch_up, needs_supervisor=False)
+        talk.run(talk.driver.await_state())
         self._starting = False
         log.info("the run's state was here after %.2f s", talk.node.clock.now() - began_s)
 

@@ -1,49 +1,209 @@
-"""Talking by streams: after every few steps, include what arrived and send what the codec has to say."""
+"""Streams in the runtime: the turns of ``stream_driver.py`` with a communication thread and a codec."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from typing import Protocol
 
 from taut.errors import MalformedMessage
 from taut.worker.comm.comm_thread import CommThread
 from taut.worker.comm.run_status import RunStatus
-from taut.worker.exchange.base import Exchange
+from taut.worker.exchange.base import Exchange, run_turn
 from taut.worker.exchange.residual_handoff import ResidualHandoffDriver
-from taut.worker.exchange.stream_turns import StreamTurns
+from taut.worker.exchange.stream_driver import ALONE_STEPS_PER_TURN, StreamDriver
+from taut.worker.exchange.turns import Turn
 from taut.worker.model.replica import Replica
+from taut.worker.model.snapshot import Snapshot
 from taut.worker.time_split import Stopwatch
 
-RETUNE_STEPS = 64
-MUCH_SHARE = 0.06  # of the thread's time: where exchanging after each step takes more than this,
-EXCHANGE_SHARE = 0.02  # it is done so seldom that it takes this
-MOST_STEPS_PER_TURN = 8
-ALONE_STEPS_PER_TURN = 8  # of a worker that has nobody to tell: fixed, not measured, so that its run repeats itself
+
+class Updating(Protocol):
+    """What makes and includes updates: a ``Replica``, or a framework-free ``taut.Worker``."""
+
+    def emit(self) -> bytes | None: ...
+    def absorb(self, payload: bytes, sender: int, checked: object = None) -> None: ...
+    def state(self) -> Snapshot: ...
+
+
+class CommStream:
+    """The ``StreamIO`` of ``worker`` on ``node``. ``have``: the updates that were included, by origin. All of it belongs
+    to the training thread."""
+
+    talks = True
+
+    def __init__(self, worker: Updating, node: CommThread, watch: Stopwatch | None = None) -> None:
+        self.worker, self.node = worker, node
+        self.watch = watch or Stopwatch()
+        self.worked_s = (
+            self.watch.thread_s
+        )  # this thread's own time: how busy the machine is must not change what is sent
+        self.have: dict[int, int] = {}
+        self.published = self.included = 0
+
+    @property
+    def bounded(self) -> bool:
+        return self.node.bounded
+
+    @property
+    def horizon(self) -> float:
+        return self.node.stages.horizon
+
+    @property
+    def fastest(self) -> int:
+        return self.node.stages.fastest
+
+    @property
+    def stopping(self) -> bool:
+        return self.node.facts.stopping
+
+    @property
+    def over(self) -> bool:
+        return self.node.facts.over(self.node.stage.phase)
+
+    @property
+    def drained(self) -> bool:
+        return self.node.facts.drained
+
+    @property
+    def settled(self) -> bool:
+        return self.node.settled()
+
+    def steps_alone(self) -> int | None:
+        return None
+
+    def retuned(self) -> None:
+        pass
+
+    def take_in(self) -> None:
+        self.node.pump(receive=True)
+        self.watch.charge("send")
+
+    def include(self) -> dict[int, int]:
+        positions: dict[int, int] = {}
+        for item in self.node.take():
+            try:
+                if item.payload:  # else it was refused when it came
+                    self.worker.absorb(item.payload, item.origin, item.checked)
+            except MalformedMessage as error:
+                # Every worker refuses the same bytes, so replicas still agree without them.
+                self.node.refusals.add(item.origin, str(error))
+            positions[item.origin] = item.hi
+            self.included += 1
+        self.have.update(positions)
+        return positions
+
+    def emit(self) -> bytes | None:
+        self.watch.charge("merge")
+        return self.worker.emit()
+
+    def flush(self) -> Iterable[bytes]:
+        return ()
+
+    def publish(self, payload: bytes | None, positions: dict[int, int]) -> None:
+        self.watch.charge("encode")
+        if payload is not None:
+            self.published += 1
+        self.node.publish(payload, positions)
+        self.node.pump(receive=False)
+        self._serve()
+        self.watch.charge("send")
+
+    def confirm(self, positions: dict[int, int]) -> None:
+        if positions:
+            self.node.taken(positions)
+        self._serve()
+
+    def _serve(self) -> None:
+        """Give the state to a newcomer that asked for it. Everything received is included first (see ``Broadcast``)."""
+        if self.node.snapshot_wanted:
+            self.node.taken(self.include())
+            self.node.grant(self.worker.state(), {**self.have, self.node.rank: self.published})
+
+    def tick(self, clock: int) -> None:
+        self.node.ticked(clock)
+        self.node.pump(receive=False)  # another worker may be waiting for it
+
+    def hand_off(self, idle: Callable[[], None]) -> Turn:
+        yield from ()
+
+    def end(self) -> None:
+        self.watch.charge("compute")
+        self.node.end()
+
+
+class ReplicaStream(CommStream):
+    """The same for a torch model, whose codec is tuned, and may keep a residual."""
+
+    worker: Replica
+
+    def __init__(self, replica: Replica, node: CommThread, watch: Stopwatch) -> None:
+        super().__init__(replica, node, watch)
+        self.handoff = ResidualHandoffDriver(node, replica.inherit)
+
+    @property
+    def talks(self) -> bool:  # type: ignore[override]
+        return self.worker.talks
+
+    def steps_alone(self) -> int | None:
+        if self.node.workers > 1:
+            return None
+        # Where a residual holds back what is not sent, every step counts.
+        return 1 if self.worker.codec_state.r is not None else ALONE_STEPS_PER_TURN
+
+    def retuned(self) -> None:
+        self.worker.retune(self.node.workers, self.node.stages.staleness)
+        self.worker.update_sketch()
+
+    def include(self) -> dict[int, int]:
+        mail = self.node.stage.mail
+        while mail:
+            item = mail.popleft()
+            try:
+                if not self.handoff.heard(item):
+                    raise MalformedMessage(f"{item.note.kind!r} is no message of a stream's")
+            except MalformedMessage as error:
+                self.node.refusals.add(item.sender, str(error))
+        return super().include()
+
+    def flush(self) -> Iterable[bytes]:
+        self.watch.charge("merge")
+        return self.worker.flush()
+
+    def hand_off(self, idle: Callable[[], None]) -> Turn:
+        return self.handoff.hand_on(self.worker.bequest(), (), idle)
 
 
 class StreamExchange(Exchange):
-    """Drives ``replica`` on ``node``, whose strategy is a ``Broadcast``. Nobody waits, unless the strategy bounds the
-    delay: then this worker has a clock, and after each step waits until the strategy's horizon reaches it."""
+    """A stream of updates between ``replica`` and the others."""
 
     def __init__(self, replica: Replica, node: CommThread, watch: Stopwatch) -> None:
         self.replica, self.node, self.watch = replica, node, watch
-        self.participant = StreamTurns(replica, node, watch)
-        self.bequest = ResidualHandoffDriver(node, replica.inherit)
-        self.clock = 0
-        self._steps = 0
-        self._steps_per_turn = 1
-        self._exchange_s = 0.0  # of this thread, spent on exchanges since the last retune
-        self._retuned_s = watch.thread_s()
+        self.io = ReplicaStream(replica, node, watch)
+        self.driver = StreamDriver(self.io)
 
     def start(self) -> None:
-        self._retuned_s = self.watch.thread_s()
-        self._rest()
-        self._hold()
+        run_turn(self.driver.start(), self.node, self.watch)
+
+    def exchange(self, samples: int, rate: float) -> None:
+        run_turn(self.driver.exchange(), self.node, self.watch)
+
+    def idle(self) -> None:
+        self.driver.rest()
+
+    def wait(self, until: Callable[[RunStatus], bool], again: Callable[[], None]) -> None:
+        run_turn(self.driver.wait(lambda: until(self.node.facts)), self.node, None, again)
+
+    def finish(self) -> None:
+        run_turn(self.driver.finish(), self.node, self.watch)
+
+    def leave(self) -> None:
+        run_turn(self.driver.leave(), self.node, self.watch)
 
     def joined(self, have: dict[int, int]) -> None:
-        self.participant.have.update(have)
+        self.io.have.update(have)
 
     def have(self) -> dict[int, int]:
-        return {**self.participant.have, self.node.rank: self.participant.published}
+        return {**self.io.have, self.node.rank: self.io.published}
 
     @property
     def exact(self) -> bool:
@@ -54,116 +214,20 @@ class StreamExchange(Exchange):
 
     @property
     def sent(self) -> int:  # type: ignore[override]
-        return self.participant.published
+        return self.io.published
 
     @property
     def included(self) -> int:  # type: ignore[override]
-        return self.participant.included
+        return self.io.included
 
     @property
     def staleness(self) -> float:  # type: ignore[override]
-        return float(self.node.stages.staleness * self._steps_per_turn)
+        return float(self.node.stages.staleness * self.driver.steps_per_turn)
 
     def kept(self) -> dict[str, int]:
-        return {"steps": self._steps, "steps_per_turn": self._steps_per_turn, "workers": self.node.workers}
+        driver = self.driver
+        return {"steps": driver.steps, "steps_per_turn": driver.steps_per_turn, "workers": self.node.workers}
 
     def restore(self, kept: Mapping[str, int]) -> None:
         if kept["workers"] == self.node.workers:
-            self._steps, self._steps_per_turn = kept["steps"], kept["steps_per_turn"]
-
-    def idle(self) -> None:
-        self._inherit()
-        self.participant.idle()
-        self._rest()
-
-    def wait(self, until: Callable[[RunStatus], bool], again: Callable[[], None]) -> None:
-        self.node.wait(until, self.idle, again)
-        self._hold()
-
-    def _rest(self) -> None:
-        """Where the delay is bounded, a worker without data counts as level with the fastest: what it waits for may be
-        in the hands of somebody who waits for its clock."""
-        if self.node.bounded and self.node.stages.fastest > self.clock:
-            self.clock = self.node.stages.fastest
-            self.node.ticked(self.clock)
-
-    def _hold(self) -> None:
-        """Wait until the strategy lets this worker go on."""
-
-        def may_go(facts: RunStatus) -> bool:
-            return self.clock <= self.node.stages.horizon or facts.stopping
-
-        if not may_go(self.node.facts):
-            self.node.wait(may_go, self.participant.idle, needs_supervisor=False)
-            self.watch.charge("wait")
-
-    def exchange(self, samples: int, rate: float) -> None:
-        if self._steps % RETUNE_STEPS == 0:
-            self._retune()
-        self._steps += 1
-        if self._steps % self._steps_per_turn:
-            return
-        begun_s = self.watch.thread_s()
-        self._inherit()
-        if self.replica.talks:
-            self.participant.turn()
-        else:
-            self.participant.idle()
-        self._exchange_s += self.watch.thread_s() - begun_s
-        if self.node.bounded:
-            self.clock += 1
-            self.node.ticked(self.clock)
-            self.node.pump(receive=False)  # somebody may be waiting for it
-            self._hold()
-
-    def _retune(self) -> None:
-        """Tell the codec how many there are and how late updates come (in exchanges). Where steps are so short that
-        exchanging after each would cost more than ``EXCHANGE_SHARE`` of the time, exchange after every second, fourth or
-        eighth: the slack absorbs the wait, and as an element sends one sign per exchange at most, nothing piles up."""
-        now_s = self.watch.thread_s()  # this thread's own time: how busy the machine is must not change what is sent
-        cost_s = self._exchange_s * self._steps_per_turn  # as if after each step
-        share = cost_s / max(now_s - self._retuned_s - self._exchange_s, 1e-9)
-        self._retuned_s, self._exchange_s = now_s, 0.0
-        self._steps_per_turn = 1
-        if self.node.workers == 1 and self.replica.talks and not self.node.bounded:
-            # Where a residual holds back what is not sent, every step counts.
-            self._steps_per_turn = 1 if self.replica.codec_state.r is not None else ALONE_STEPS_PER_TURN
-            share = 0.0
-        may_skip = self.replica.talks and not self.node.bounded  # where clocks are compared, each step is told
-        wanted = min(MOST_STEPS_PER_TURN, share / EXCHANGE_SHARE) if may_skip and share > MUCH_SHARE else 1
-        while self._steps_per_turn < wanted:
-            self._steps_per_turn *= 2
-        self.replica.retune(self.node.workers, self.node.stages.staleness)
-        self.replica.update_sketch()
-
-    def finish(self) -> None:
-        phase = self.node.stage.phase
-        self.node.wait(lambda facts: facts.over(phase), self.idle)
-        self.watch.charge("wait")
-        self._flush()
-        self.participant.drain()
-
-    def leave(self) -> None:
-        self._flush()
-        self.bequest.hand_on(self.replica.bequest(), (), self.idle)
-        self.node.end()
-        self.node.wait(lambda _: self.node.settled(), self.idle)
-
-    def _inherit(self) -> None:
-        mail = self.node.stage.mail
-        while mail:
-            item = mail.popleft()
-            try:
-                if not self.bequest.heard(item):
-                    raise MalformedMessage(f"{item.note.kind!r} is no message of a stream's")
-            except MalformedMessage as error:
-                self.node.refusals.add(item.sender, str(error))
-
-    def _flush(self) -> None:
-        positions = self.participant.merge()
-        self.watch.charge("merge")
-        for payload in self.replica.flush() if self.replica.talks else []:
-            self.participant.hand_over(payload, positions)
-            positions = {}
-        if positions:
-            self.node.taken(positions)
+            self.driver.steps, self.driver.steps_per_turn = kept["steps"], kept["steps_per_turn"]

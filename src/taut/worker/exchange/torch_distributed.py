@@ -15,6 +15,7 @@ from taut.core.messages import Note
 from taut.errors import Misuse, PeerLost
 from taut.strategies.allreduce.group import OWN_NUMBERS
 from taut.worker.exchange.gradients import GradientExchange
+from taut.worker.exchange.turns import Turn
 
 if TYPE_CHECKING:
     import torch
@@ -32,9 +33,9 @@ class TorchDistributedExchange(GradientExchange):
 
     def start(self) -> None:
         super().start()
-        place = self._state.lanes[0].machine.place
+        place = self.method_state.lanes[0].machine.place
         self._members = place.members
-        extra = self._state.head_length + len(self.local.present)
+        extra = self.method_state.head_length + len(self.local.present)
         self._buffer = self._new_buffer(self.replica.arena.size + OWN_NUMBERS + extra)
         if place.rank == self._members[0]:
             store = self._open_store()
@@ -100,7 +101,7 @@ class TorchDistributedExchange(GradientExchange):
         if (
             self._members
             and roster is not None
-            and not self.finished
+            and not self.driver.finished
             and self.node.place(self.shape, self.stage.phase).members != self._members
         ):
             raise self._lost("the members changed")
@@ -114,10 +115,13 @@ class TorchDistributedExchange(GradientExchange):
 
     # -------------------------------------------------------------------------------------------------- a turn
 
-    def _turn(self, samples: int, rate: float) -> None:
-        self.sent += 1
+    def turn(self, samples: int) -> Turn:
+        yield from ()
+        if self.driver.finished:
+            return
+        self.driver.turns += 1
         self.catch_up()
-        numbers = [samples, self._state.draining, 1.0, *self._state.head(samples), *self._fill(samples)]
+        numbers = [samples, self.method_state.draining, 1.0, *self.method_state.head(samples), *self._fill(samples)]
         size = self.replica.arena.size
         self._buffer[size:] = self._buffer.new_tensor(numbers)
         self.watch.charge("merge")
@@ -127,11 +131,12 @@ class TorchDistributedExchange(GradientExchange):
         except RuntimeError as error:
             raise self._lost(str(error).splitlines()[0]) from error
         self.watch.charge("wait")
-        length = self._state.head_length
-        self._state.agree(extra[:length], total)
-        self._state.rounds += 1
+        length = self.method_state.head_length
+        self.method_state.agree(extra[:length], total)
+        self.method_state.rounds += 1
         self._put_back(total, extra[length:])
-        self.finished = self.finished or ending == contributors
+        self.driver.finished = self.driver.finished or ending == contributors
+        self.driver.gathered = self.driver.micro_batches = 0
         self.watch.charge("merge")
 
     def _parts(self) -> list[tuple[torch.nn.Parameter, torch.Tensor]]:

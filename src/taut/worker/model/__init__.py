@@ -1,1 +1,1 @@
-"""The model of a worker: its flat parameter vector, its replica, its snapshots."""
+"""The model of a worker: its flat parameters, its replica, its optimizers, its snapshots."""

@@ -14,13 +14,13 @@ from taut.errors import MalformedMessage, NonFiniteUpdate
 from taut.worker.model.flat_params import FlatParams
 from taut.worker.model.fragments import ENCODE_SHARE, fragment, fragments, least_fragments
 from taut.worker.model.snapshot import Snapshot
-from taut.worker.standalone.worker import Vector, Worker
+from taut.worker.standalone.worker import Vector
 from taut.worker.time_split import Stopwatch
 
 SKETCH_S = 5.0
 
 
-class Replica(Worker):
+class Replica:
     """``emit`` scans one fragment of the arena per step, in turn; the slack absorbs the wait. How many fragments there
     are follows from measurement: as few as keep encoding within ``ENCODE_SHARE`` of a step."""
 
@@ -100,12 +100,6 @@ class Replica(Worker):
     def restore(self, kept: Mapping[str, int]) -> None:
         least = 1 if self.codec.whole else least_fragments(self.arena.size)
         self._turn, self.fragments = kept["turn"], max(kept["fragments"], least)
-
-    def iterate(self) -> Vector | None:
-        raise AssertionError("the user's loop iterates; emit() is called after it")
-
-    def include(self, update: Vector, sender: int) -> None:
-        raise AssertionError("updates arrive as payloads; see absorb()")
 
     def emit(self) -> bytes | None:
         begun = self.thread_s()

@@ -1,4 +1,4 @@
-"""Running a topology of framework-free workers in this process: a thread each, over the in-memory transport."""
+"""Framework-free workers in one process: a thread each, over the in-memory transport."""
 
 from __future__ import annotations
 
@@ -11,11 +11,13 @@ from taut.strategies.broadcast.asynchronous import Asynchronous
 from taut.topologies.user_topology import Topology
 from taut.transport.memory import MemoryNetwork
 from taut.worker.comm.comm_thread import CommThread
-from taut.worker.exchange.stream_turns import StreamTurns
+from taut.worker.exchange.base import run_turn
+from taut.worker.exchange.stream import CommStream
+from taut.worker.exchange.stream_driver import StreamDriver
 from taut.worker.standalone.worker import Worker
 
 
-def run(topology: Topology[Worker], iterations: int) -> list[StreamTurns]:
+def run(topology: Topology[Worker], iterations: int) -> list[CommStream]:
     """Run ``iterations`` of every worker, each at its own pace, then drain.
 
     What a worker publishes goes to its neighbours, and no further. The first error of any worker is raised here.
@@ -27,31 +29,33 @@ def run(topology: Topology[Worker], iterations: int) -> list[StreamTurns]:
     ranks = range(len(topology.workers))
     transports = [network.transport(rank) for rank in ranks]
     members = [Member(rank, transports[rank].address, "") for rank in ranks]
-    participants, errors = [], []
+    streams: list[CommStream] = []
+    errors: list[BaseException] = []
     for rank in ranks:
         node = CommThread(transports[rank], lambda _: Asynchronous(merge))
         node.seat(rank, [members[other] for other in topology.neighbours(rank)])
-        participants.append(StreamTurns(topology.workers[rank], node))
+        streams.append(CommStream(topology.workers[rank], node))
 
-    def work(participant: StreamTurns) -> None:
+    def work(stream: CommStream) -> None:
+        driver = StreamDriver(stream)
         try:
             for _ in range(iterations):
-                participant.turn()
-            participant.drain()
+                run_turn(driver.turn(), stream.node, stream.watch)
+            run_turn(driver.drain(), stream.node, stream.watch)
         except BaseException as error:
             errors.append(error)
-            for other in participants:  # nobody waits for the one that failed
+            for other in streams:  # no worker waits for the one that failed
                 other.node.facts.fail(error)
 
-    threads = [threading.Thread(target=work, args=(participant,)) for participant in participants]
-    for participant in participants:
-        participant.node.start()
+    threads = [threading.Thread(target=work, args=(stream,)) for stream in streams]
+    for stream in streams:
+        stream.node.start()
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    for participant in participants:
-        participant.node.close()
+    for stream in streams:
+        stream.node.close()
     if errors:
         raise errors[0]
-    return participants
+    return streams

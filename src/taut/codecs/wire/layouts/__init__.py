@@ -1,17 +1,7 @@
-"""Bodies that compressors write: how long they must be, whether they are right, and what they stand for.
+"""Layouts of the bodies that compressors write: how long a body must be, whether it is valid, which values it stands for.
 
-    form.py       the contract: dense forms give values piece by piece, sparse ones give entries
-    levels.py     whole numbers of a few bits, times a scale per block          int8, qsgd, terngrad
-    halves.py     16-bit floats                                                 fp16, bf16
-    eighths.py    8-bit floats, times a scale per block                         fp8
-    votes.py      one bit per element, times one number                         sign
-    columns.py    one bit per element, two numbers per column                   onebit
-    sparse.py     rising indices and their values                               topk, dgc
-    seeded.py     values at places that follow from a seed                      randomk
-    lowrank.py    two thin matrices per matrix                                  powersgd
-    cosines.py    the largest cosine coefficients per chunk                     demo
-
-``FORMS`` maps the kind on the wire to its form.
+base.py is the contract: a dense layout gives values piece by piece, a sparse one gives entries. ``FORMS`` maps the kind
+on the wire to its layout.
 """
 
 from taut.codecs.wire.layouts.base import DenseLayout, Layout, SparseLayout
