@@ -1,4 +1,4 @@
-"""What ``taut codecs`` measures codecs on: updates that are made up, from checkpoints, or those that a script makes.
+"""Measurements of ``taut codecs`` on updates that are made up, from checkpoints, or those that a script makes.
 
 With ``--measure`` the costs on made-up updates are kept for ``taut simulate`` and ``taut advise``."""
 
@@ -105,8 +105,8 @@ def on_script(
 
 
 def keep(specs: Sequence[str], elements: int | None, progress: Progress) -> tuple[str, list[Listed], Path]:
-    """Measure codecs, and write their costs to the user's file. Return what they were measured on, the figures, and the
-    file."""
+    """Measure codecs, and write their costs to the user's file. Return a description of the updates, the figures, and
+    the file."""
     wrong = [word for word in specs if ":" in word]
     if wrong:
         raise Misuse(f"--measure with {wrong[0]}", "codecs without settings", "their bits follow from the settings")

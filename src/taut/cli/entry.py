@@ -1,4 +1,4 @@
-"""Where the ``taut`` command begins. The rest is imported inside, so that Ctrl-C is quiet from the first moment."""
+"""The beginning of the ``taut`` command. The rest is imported inside, so that Ctrl-C is quiet from the first moment."""
 
 from __future__ import annotations
 

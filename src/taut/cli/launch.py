@@ -95,7 +95,7 @@ def conduct(supervisor: Supervisor, engine: Engine | None, display: Display, log
 
 
 def _compiling_text(engine: Engine | None) -> str:
-    """Return what is said while the engine compiles kernels; an empty text when it does not."""
+    """Return the text to show while the engine compiles kernels; an empty text when it does not."""
     if engine is None or not engine.compiling:
         return ""
     from taut.codecs.registry import compiling_text  # with NumPy: commands that start nothing do without it
@@ -179,7 +179,7 @@ def say_how_to_join(supervisor: Supervisor, display: Display, machines: str = "e
 
 
 def script_of(given: Path, module: bool) -> Path:
-    """Return what engines take for the script, checked; a ``module`` is written as ``-m NAME``."""
+    """Check the script, and return it as engines take it; a ``module`` is written as ``-m NAME``."""
     script = Path(MODULE + str(given)) if module else given
     check_script(script)
     return script

@@ -68,7 +68,7 @@ class Machines:
         return Scenario(links=links, speeds=speeds, faults=faults, costs=self.known_costs().costs, **given)
 
     def known_costs(self) -> Known:
-        """Return what exchanging costs, and the source: the named file, a measurement here, or taut's own figures."""
+        """Return the costs of exchanging, and their source: the named file, a measurement here, or taut's own figures."""
         from taut.config import costs_file
         from taut.simulator.models.cost_file import Known, known_costs
         from taut.simulator.models.costs import Costs

@@ -1,4 +1,4 @@
-"""What the environment tells a worker process: its launcher's settings, another launcher, the cores, the user's cache."""
+"""The environment of a process: its launcher's settings, another launcher, the cores, the user's cache."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def cores() -> int:
 
 @dataclass(frozen=True)
 class WorkerEnvironment:
-    """What a launcher tells the worker process it starts. The token comes as text or as its file's path."""
+    """The settings that a launcher gives the worker process it starts. The token comes as text or as its file's path."""
 
     supervisor: str
     token: str | None = field(default=None, repr=False)
@@ -120,10 +120,10 @@ def worker_environment(environ: Mapping[str, str] | None = None) -> WorkerEnviro
             "set TAUT_TOKEN_FILE to the file that `taut supervisor` named, or TAUT_TOKEN to its text",
         )
     return WorkerEnvironment(
-        supervisor=supervisor,
-        token=token,
-        token_file=token_file,
-        bind=environ.get("TAUT_BIND") or "127.0.0.1",
-        advertise=environ.get("TAUT_ADVERTISE") or None,
+        supervisor,
+        token,
+        token_file,
+        environ.get("TAUT_BIND") or "127.0.0.1",
+        environ.get("TAUT_ADVERTISE") or None,
         announces=environ.get("TAUT_ANNOUNCES") == "1",
     )

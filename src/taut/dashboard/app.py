@@ -164,7 +164,7 @@ class App:
 
 @dataclass
 class _Slots:
-    """How many may watch at once."""
+    """Streams that may be open at once."""
 
     most: int
     taken: int = 0

@@ -1,4 +1,4 @@
-"""What the API answers, as JSON with fixed fields. Numbers that a worker told and that are not finite become null."""
+"""The answers of the API, as JSON with fixed fields. Numbers that a worker told and that are not finite become null."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Point(Struct, frozen=True):
 
 
 class RunLine(Struct, frozen=True):
-    """``GET /api/run``. ``source``: who told it, the supervisor itself or the run's store; ``secret_for``: what needs the
+    """``GET /api/run``. ``source``: the supervisor itself or the run's store; ``secret_for``: the requests that need the
     dashboard's secret here."""
 
     run: str
@@ -102,13 +102,13 @@ class Look(Struct, frozen=True):
 
 
 class Drain(Struct, frozen=True, forbid_unknown_fields=True):
-    """What ``POST /api/workers/{rank}/drain`` takes; ``expel``: at once, what it has not sent is lost."""
+    """The body of ``POST /api/workers/{rank}/drain``; ``expel``: at once, unsent updates are lost."""
 
     expel: bool = False
 
 
 class Done(Struct, frozen=True):
-    """What it answers: the supervisor's words."""
+    """The answer to ``Drain``: the supervisor's words."""
 
     said: str
 

@@ -1,4 +1,4 @@
-"""Where the dashboard looks, and where its orders go: a supervisor in this process, or the store of a run that is over or
+"""The sources of the dashboard: a supervisor in this process, or the store of a run that is over or
 whose supervisor is in another process. It only ever reads snapshots: nothing waits for it."""
 
 from __future__ import annotations

@@ -66,7 +66,7 @@ def topology(
 
 @dataclass(frozen=True)
 class Report:
-    """What there is to say about a shape over some workers."""
+    """The properties of a shape over some workers."""
 
     shape: Shape
     graphs: list[Graph]  # one, or one for each round

@@ -33,7 +33,7 @@ SCRIPT = Path(__file__).parents[1] / "jobs" / "timed_digits.py"
 
 @dataclass(frozen=True)
 class DemoFaults:
-    """What happens to workers: ``slow`` is slowed down, ``killed`` is killed after ``kill_after_s``."""
+    """The faults of a training: worker ``slow`` is slowed down, ``killed`` is killed after ``kill_after_s``."""
 
     seconds: float
     slow: int
@@ -41,7 +41,7 @@ class DemoFaults:
     kill_after_s: float
 
     def describe(self, settings: Settings) -> str:
-        """Say what happens, in one sentence."""
+        """Describe the faults in one sentence."""
         slow = f"worker {self.slow} works at 1/{SLOW_TIMES:g} of its speed"
         kill = f"is killed after {self.kill_after_s:g} s"
         fate = f"{slow} and {kill}" if self.slow == self.killed else f"{slow}, worker {self.killed} {kill}"
@@ -132,7 +132,7 @@ class ThreeRuns:
         return self.trainings[0].last.loss
 
     def words(self) -> list[str]:
-        """Return what was seen, in two sentences."""
+        """Describe the results in two sentences."""
         return sentences(self.trainings[0], self.trainings[1:], self.target)
 
     def show(self) -> None:

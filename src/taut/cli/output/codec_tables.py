@@ -71,7 +71,7 @@ def rate(bits_per_s: float | None) -> str:
 
 
 def stated_table(rows: Sequence[Listed], wide: bool = True) -> Table:
-    """Return a table of what codecs say of themselves; ``wide``: in more than 80 columns."""
+    """Return a table of the properties that codecs state; ``wide``: in more than 80 columns."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column("codec", overflow="fold", max_width=24)
     table.add_column("does", overflow="fold", ratio=3)
@@ -95,7 +95,7 @@ STATED_LEGEND = (
 
 
 def measured_table(rows: Sequence[Listed]) -> Table:
-    """Return a table of what was measured."""
+    """Return a table of the measured figures."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column("codec", overflow="fold", max_width=24)
     for heading in ("bits", "vs dense", "error", "encode", "decode", "pays below"):
@@ -154,7 +154,7 @@ def parameters(codec: Codec) -> dict[str, str]:
 
 
 def about_parameters(kind: type[Any]) -> str:
-    """Return what the class says of its parameters, without its example."""
+    """Return the class's text about its parameters, without its example."""
     return " ".join(inspect.cleandoc(kind.__doc__ or "").partition(">>>")[0].replace("``", "").split())
 
 

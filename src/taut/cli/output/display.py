@@ -1,4 +1,4 @@
-"""What a run shows while it goes and when it ended: a live table on a terminal, plain lines elsewhere."""
+"""The display of a run while it goes and when it ended: a live table on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -193,7 +193,7 @@ def show_outcome(console: Console, run: str, outcome: Outcome) -> None:
 
 
 def exchange_text(together: Statistics) -> str:
-    """Return what the workers exchanged, in words."""
+    """Describe the bytes and the lateness of the exchange in words."""
     words = [f"sent {size(together.bytes_sent)}"]
     factor = compression(together)
     words += [] if factor is None else [f"a dense ring all-reduce would send {times(factor)} as much"]
@@ -213,7 +213,7 @@ def replicas_text(outcome: Outcome) -> str:
 
 
 def finish_text(outcome: Outcome) -> str:
-    """Say which model came out, and its score."""
+    """Describe the chosen model and its score."""
     which = {
         "average": f"the average of {len(outcome.validation.replicas) if outcome.validation else 'all'} replicas",
         "best": f"the best replica, worker {outcome.writer}'s",

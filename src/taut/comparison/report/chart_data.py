@@ -1,4 +1,4 @@
-"""What charts are drawn from: the runs by configuration, with the names and the looks that these have in all charts."""
+"""The data of charts: the runs by configuration, with the name and the look of each configuration in all charts."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ def table_page(made: Comparison, told: list[str]) -> str:
 
 
 def remarks(made: Comparison) -> list[str]:
-    """Return what a reader must know about the measurement."""
+    """Return the remarks about the measurement that a reader needs."""
     most, here = max((record.workers for record in made.records), default=0), cores()
     told = []
     if not made.job.simulated and most > here:

@@ -1,4 +1,4 @@
-"""What the runs show, in words. A difference that is smaller than the spread between seeds is said to be that.
+"""The findings in words. A difference that is smaller than the spread between seeds is called that.
 
 The rule: of two configurations, each with its mean and its spread over seeds (greatest less smallest), the better mean is
 better only where the means differ by more than the larger of the two spreads.

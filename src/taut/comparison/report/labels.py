@@ -1,4 +1,4 @@
-"""What configurations are called, and figures as people read them."""
+"""Names of configurations, and figures as people read them."""
 
 from __future__ import annotations
 

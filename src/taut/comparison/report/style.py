@@ -1,4 +1,4 @@
-"""How charts are drawn: colours that everybody can tell apart, labels at the lines, one picture for paper and screen.
+"""The style of charts: colours that everybody can tell apart, labels at the lines, one picture for paper and screen.
 
 A chart is made as PNG for files and as SVG for the page. In the SVG, text and axes take the page's text colour, so that
 they are readable on a dark page too.
@@ -52,7 +52,7 @@ class Chart:
 
 @dataclass(frozen=True)
 class Look:
-    """How one configuration is drawn, in all charts alike."""
+    """The look of one configuration, the same in all charts."""
 
     color: str
     marker: str

@@ -74,7 +74,7 @@ class Comparison:
 
     @cached_property
     def findings(self) -> list[str]:
-        """Return what the runs show, in words."""
+        """Return the findings in words."""
         return findings(self.summary, self.records, self.target)
 
     def write(self) -> Path:
@@ -142,8 +142,8 @@ def conduct(
     runner: Runner | None = None,
     command: str = "",
 ) -> Comparison:
-    """Make what is missing of the matrix. A run that fails is kept as failed, and the others go on; it is tried again the
-    next time. Ctrl-C raises ``Interrupted``."""
+    """Make the missing runs of the matrix. A run that fails is kept as failed, and the others go on; it is tried again
+    the next time. Ctrl-C raises ``Interrupted``."""
     if target is not None:
         check_target(target)  # before hours of runs, not after them
     matrix = fitting(job, matrix) if job.simulated else matrix

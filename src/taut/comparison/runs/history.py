@@ -1,4 +1,4 @@
-"""How a run went: what all workers together had done, on one even grid of times."""
+"""The history of a run: the progress of all workers together, on one even grid of times."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SMOOTHED = 5  # moments: a step's loss is that of one batch, and jumps
 
 @dataclass(frozen=True)
 class Reading:
-    """What one worker had done by ``time_s``."""
+    """The progress of one worker by ``time_s``."""
 
     time_s: float
     rank: int
@@ -23,7 +23,7 @@ class Reading:
 
 @dataclass(frozen=True)
 class Moment:
-    """What all workers together had done by ``time_s``; the loss is the mean of their latest."""
+    """The progress of all workers together by ``time_s``; the loss is the mean of their latest."""
 
     time_s: float
     samples: float

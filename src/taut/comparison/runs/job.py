@@ -1,4 +1,4 @@
-"""What is run in every cell: a script, really or in virtual time; and the key under which a cell's result is kept."""
+"""The job that every cell runs: a script, really or in virtual time; and the key under which a cell's result is kept."""
 
 from __future__ import annotations
 

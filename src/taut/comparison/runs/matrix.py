@@ -1,4 +1,4 @@
-"""Which runs a comparison makes: all strategies, topologies, codecs, numbers of workers and seeds that go together."""
+"""The runs of a comparison: all strategies, topologies, codecs, numbers of workers and seeds that go together."""
 
 from __future__ import annotations
 

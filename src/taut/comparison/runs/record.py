@@ -1,4 +1,4 @@
-"""What is kept of one run, real or simulated: the same figures for both, as one JSON file."""
+"""The record of one run, real or simulated: the same figures for both, as one JSON file."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def failed(job: Job, cell: Cell, error: str) -> RunRecord:
 
 
 def of_cell(job: Job, cell: Cell) -> dict[str, Any]:
-    """Return what is known of a run before it is made."""
+    """Return the fields that are known of a run before it is made."""
     return {
         "key": job.key(cell),
         "strategy": cell.strategy,

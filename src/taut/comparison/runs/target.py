@@ -1,4 +1,4 @@
-"""When a run reached the quality that was asked for."""
+"""The target of a comparison: a quality, and the time when a run reached it."""
 
 from __future__ import annotations
 
