@@ -12,8 +12,8 @@ INTERRUPTED = 130
 
 
 class EarlyInterrupt:
-    """Within it, Ctrl-C ends the process with exit code 130; after it, Ctrl-C is what it was before. Where that is not
-    Python's own (a shell's background job ignores it), nothing is changed.
+    """A block in which Ctrl-C ends the process with exit code 130; after the block, Ctrl-C does what it did before. A
+    handler that is not Python's own (a shell's background job ignores Ctrl-C) is left alone.
 
     >>> with EarlyInterrupt():
     ...     import decimal

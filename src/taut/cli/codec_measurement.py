@@ -64,7 +64,8 @@ def on_checkpoints(specs: Sequence[str], paths: Sequence[Path], most: int, progr
 
 
 class Watching:
-    """All codecs on copies of a script's weights, which follow them. The later half of ``steps`` counts."""
+    """A measurement of all codecs on copies of a script's weights, which follow the script. The later half of ``steps``
+    counts."""
 
     def __init__(self, specs: Sequence[str], steps: int, most: int, progress: Progress) -> None:
         self.specs, self.steps, self.most, self.progress = specs, steps, most, progress

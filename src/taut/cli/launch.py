@@ -29,7 +29,7 @@ GRACE_S = 10.0  # for workers to end by themselves after a failed run
 
 
 class Interrupts:
-    """Counts Ctrl-C and SIGTERM instead of being interrupted by them. ``last``: which it was."""
+    """Counts Ctrl-C and SIGTERM instead of being interrupted by them. ``last``: the name of the last one."""
 
     def __init__(self) -> None:
         self.count, self.last = 0, ""

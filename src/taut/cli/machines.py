@@ -18,7 +18,7 @@ machine_flag = partial(typer.Option, rich_help_panel="Machines and network")
 
 @dataclass(frozen=True)
 class Machines:
-    """The machines and the network that a simulation is of, as flags describe them."""
+    """The machines and the network of a simulation, as flags describe them."""
 
     link: Annotated[
         list[str] | None,

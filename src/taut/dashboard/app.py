@@ -35,7 +35,7 @@ _RANK = 2**31 - 1
 
 
 class App:
-    """``hosts``: the names of this server; ``secret_for_all``: looking needs the secret too."""
+    """The application. ``hosts``: the names of this server; ``secret_for_all``: reading needs the secret, too."""
 
     def __init__(
         self,

@@ -10,7 +10,7 @@ State = Literal["waiting", "training", "draining", "saving", "finished", "failed
 
 
 class Point(Struct, frozen=True):
-    """All workers together, over the time since the point before: for the curves."""
+    """A point of the curves: all workers together, over the time since the point before."""
 
     time_s: float  # since the run began
     samples_per_s: float
@@ -49,8 +49,8 @@ class RunLine(Struct, frozen=True):
 
 
 class WorkerLine(Struct, frozen=True):
-    """One worker. ``suspicion``: -log10 of the chance that it is only late; null, as is ``refused``, where the store
-    does not tell."""
+    """One worker. ``suspicion``: -log10 of the chance that the worker is only late; null, as is ``refused``, where the
+    store does not have it."""
 
     rank: int
     host: str

@@ -39,8 +39,8 @@ _LOG = logging.getLogger("taut.dashboard")
 
 @dataclass(frozen=True)
 class Listening:
-    """A socket that listens; nobody is answered yet. ``loopback``: only this machine reaches it. ``hosts``: by which
-    names it may be asked for."""
+    """A socket that listens; no request is answered yet. ``loopback``: only this machine reaches it. ``hosts``: the names
+    by which it may be asked for."""
 
     socket: socket.socket
     url: str
@@ -151,7 +151,7 @@ class Dashboard:
 
 
 class _Server(uvicorn.Server):
-    """Says when it serves."""
+    """A server that sets ``began`` when it serves."""
 
     began: threading.Event
 

@@ -33,8 +33,8 @@ class Source(Protocol):
 
 
 class SupervisorSource:
-    """The supervisor in this process. Its view is a record that it leaves behind ten times a second: reading it takes no
-    lock, and its loop does not know that it is read."""
+    """The supervisor in this process. The supervisor leaves its view behind as a record ten times a second: reading the
+    record takes no lock."""
 
     def __init__(self, supervisor: Supervisor, secret_for_all: bool) -> None:
         self._supervisor, self._secret_for_all = supervisor, secret_for_all
@@ -48,7 +48,7 @@ class SupervisorSource:
 
 
 class StoreSource:
-    """Follows the store of the run in ``run_dir``. ``history``: its curves up to now, from the statistics."""
+    """Follows the store of the run in ``run_dir``. ``history``: the run's curves up to now, from the statistics."""
 
     def __init__(self, run_dir: Path, secret_for_all: bool) -> None:
         self._tail, self._secret_for_all = StoreFollower(run_dir), secret_for_all

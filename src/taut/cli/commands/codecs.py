@@ -26,7 +26,8 @@ CHECKPOINT = ".safetensors"
 
 
 class CodecsCommand(TyperCommand):
-    """Everything after a script is the script's; after a codec, flags may follow. ``--script`` is as good as none."""
+    """The parser of ``taut codecs``: words after a script belong to the script; after a codec, flags may follow.
+    ``--script`` may be left out."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if "--script" in args[: _script_at(args)]:

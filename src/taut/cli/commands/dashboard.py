@@ -33,7 +33,8 @@ _PLACE = re.compile(r"(\S+:)?\d{1,5}")
 
 
 class WithDashboard(TyperCommand):
-    """``--dashboard`` needs no value: what follows it is one only if it can be. (``taut run --dashboard train.py``)"""
+    """A command whose ``--dashboard`` needs no value: the next word is taken as one only if it can be an address. (``taut
+    run --dashboard train.py``)"""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         values = [one for one in self.params if isinstance(one, TyperOption) and not one.is_flag]

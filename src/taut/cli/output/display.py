@@ -104,7 +104,7 @@ def fitting(rows: Sequence[WorkerRow], room: int) -> list[WorkerRow]:
 class Display:
     """Shows views on ``console``: a table that is redrawn on a terminal, a line every few seconds elsewhere.
 
-    Messages (``note``) appear above the table, each once. With ``quiet`` only ``note`` is heard.
+    Messages (``note``) appear above the table, each once. With ``quiet`` nothing else appears.
     """
 
     def __init__(self, console: Console, quiet: bool = False) -> None:

@@ -37,8 +37,9 @@ class Watcher:
 
 @dataclass(frozen=True)
 class Comparison:
-    """``records``: the runs that were made, in the matrix's order; ``missing``: how many were not, as it was interrupted.
-    ``table`` has a row for each run, ``summary`` one for each configuration."""
+    """The runs and what they show. ``records``: the runs that were made, in the matrix's order; ``missing``: how many
+    were not, since the comparison was interrupted. ``table`` has a row for each run, ``summary`` one for each
+    configuration."""
 
     folder: Path
     job: Job
@@ -124,7 +125,7 @@ def default_folder(job: Job) -> Path:
 
 
 class Interrupted(KeyboardInterrupt):
-    """Ctrl-C. ``comparison`` is what there was by then; the run under way is not part of it."""
+    """Ctrl-C. ``comparison`` has the runs that were finished by then."""
 
     def __init__(self, comparison: Comparison) -> None:
         super().__init__()
