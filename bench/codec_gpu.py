@@ -34,13 +34,13 @@ from taut.codecs.algorithms.int8 import Int8
 from taut.codecs.algorithms.onebit import OneBit
 from taut.codecs.algorithms.topk import TopK
 from taut.codecs.compressor import Compressor, Memory
-from taut.codecs.kernels import torch_feedback, torch_ops
+from taut.codecs.kernels import torch_ops
 from taut.codecs.kernels.triton import blocks as block_kernels
 from taut.codecs.kernels.triton import kernels
-from taut.codecs.kernels.triton import sparse as sparse_kernels
+from taut.codecs.kernels.triton import launch as sparse_kernels
 from taut.codecs.kernels.triton.blocks import launch_levels8, launch_onebit
 from taut.codecs.kernels.triton.buffers import scratch
-from taut.codecs.kernels.triton.sparse import Tile, launch_words, room_for
+from taut.codecs.kernels.triton.launch import Tile, launch_words, room_for
 from taut.codecs.kernels.triton.topk import launch_topk
 from taut.codecs.wire.sign_list import room_for_words
 
@@ -117,10 +117,10 @@ def in_operations(compressor: Compressor) -> Callable[[Vectors], Any]:
     """What error feedback does elsewhere, in torch operations."""
 
     def run(v: Vectors) -> Any:
-        torch_feedback.grow(v.r, v.w, v.b, SHARE)
+        torch_ops.grow(v.r, v.w, v.b, SHARE)
         piece = compressor.compress(v.r, 0, Memory(v.size))
         assert piece is not None
-        torch_feedback.take(*v.all, piece.q, piece.places)
+        torch_ops.take(*v.all, piece.q, piece.indices)
         return piece.body
 
     return run

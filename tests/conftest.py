@@ -6,6 +6,7 @@ import os
 import sys
 
 import hypothesis
+import pytest
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
@@ -17,6 +18,11 @@ if not glob.glob("/dev/nvidia[0-9]*"):  # Triton decides when it is imported: wi
 hypothesis.settings.register_profile("taut", deadline=None, derandomize=True)
 hypothesis.settings.register_profile("hunt", deadline=None, max_examples=300)
 hypothesis.settings.load_profile("taut")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests with processes come first: they take long and wait, and the others fill the time that is left."""
+    items.sort(key=lambda item: (item.path.parent.name != "integration", "_integration" not in item.path.name))
 
 
 def pytest_collection_finish() -> None:

@@ -45,7 +45,7 @@ from typing import Any
 
 from taut.errors import Misuse
 from taut.quantities import LINK_EXAMPLE, parse_link
-from taut.specs import did_you_mean, parse_interval, parse_place
+from taut.specs import did_you_mean, parse_address, parse_interval
 
 LOG_LEVELS = ("debug", "info", "warning", "error")
 FILE_NAME = "taut.toml"
@@ -159,7 +159,7 @@ def _interval(given: object, blame: str) -> str:
 
 
 def _place(given: object, blame: str) -> str:
-    host, port = parse_place(given, blame)
+    host, port = parse_address(given, blame)
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 

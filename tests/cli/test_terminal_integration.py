@@ -258,7 +258,7 @@ TRIED = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("columns", [80, 140])
+@pytest.mark.parametrize("columns", [80, pytest.param(140, marks=pytest.mark.long)])
 def test_commands_that_try_things_out_show_whole_tables(tmp_path: Path, columns: int) -> None:
     words = json.dumps([words for words, _ in TRIED])
     with Terminal([*taut_command(SEVERAL), words], columns=columns, cwd=tmp_path) as terminal:
@@ -269,7 +269,7 @@ def test_commands_that_try_things_out_show_whole_tables(tmp_path: Path, columns:
         assert "…" not in said, said
 
 
-@pytest.mark.parametrize("columns", [80, 140])
+@pytest.mark.parametrize("columns", [80, pytest.param(140, marks=pytest.mark.long)])
 def test_ctrl_c_twice_ends_the_demo(tmp_path: Path, columns: int) -> None:
     with taut(tmp_path, "demo", columns=columns) as terminal:
         terminal.wait_for("training starts with")

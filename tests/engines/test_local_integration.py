@@ -15,6 +15,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from forked_zygotes import ForkedEngine
 
 from taut.engines.base import Exit
 from taut.engines.local import LocalEngine
@@ -90,7 +91,7 @@ def test_a_full_disk_does_not_end_a_script_that_prints(tmp_path: Path, start: st
     (tmp_path / "worker-0.log").symlink_to("/dev/full")
     (tmp_path / "worker-1.log").mkdir()  # it cannot even be opened
     script, done = written(tmp_path, PRINT), tmp_path / "done"
-    with running(LocalEngine(script, [str(done)], 2, {}, log_dir=tmp_path, start=start)) as engine:
+    with running(ForkedEngine(script, [str(done)], 2, {}, log_dir=tmp_path, start=start)) as engine:
         assert [each.reason for each in exits(engine)] == ["finished", "finished"]
     assert done.read_text() == "trained to its end"
     assert "worker-1.log cannot be written" in (tmp_path / "zygote.log").read_text()
@@ -141,7 +142,7 @@ FAIL = """
 
 @pytest.mark.parametrize("start", ["zygote", "spawn"])
 def test_how_a_worker_ended_is_told(tmp_path: Path, start: str) -> None:
-    engine = LocalEngine(written(tmp_path, FAIL), [str(tmp_path)], 4, {}, log_dir=tmp_path, start=start)
+    engine = ForkedEngine(written(tmp_path, FAIL), [str(tmp_path)], 4, {}, log_dir=tmp_path, start=start)
     with running(engine):
         ended = {each.code: each for each in exits(engine)}
     reasons = {1: "exit code 1", 7: "exit code 7", -9: "killed by SIGKILL", 0: "finished"}
@@ -164,7 +165,7 @@ WAIT = """
 @pytest.mark.parametrize(("start", "how"), [("zygote", "TERM"), ("spawn", "TERM"), ("spawn", "KILL")])
 def test_terminate_asks_and_kill_ends(tmp_path: Path, start: str, how: str) -> None:
     args = ["stubborn"] if how == "KILL" else []
-    engine = LocalEngine(written(tmp_path, WAIT), args, 2, {}, log_dir=tmp_path, start=start)
+    engine = ForkedEngine(written(tmp_path, WAIT), args, 2, {}, log_dir=tmp_path, start=start)
     with running(engine):
         until_started(engine, 2)
         engine.terminate() if how == "TERM" else engine.kill()
@@ -182,8 +183,10 @@ def test_closing_leaves_no_process_behind(tmp_path: Path, start: str) -> None:
 
 def test_closing_at_once_ends_a_zygote_that_still_imports(tmp_path: Path) -> None:
     engine = LocalEngine(written(tmp_path, WAIT), ["stubborn"], 2, {}, log_dir=tmp_path)
+    before = psutil.Process().children(recursive=True)
     with running(engine):
-        children = [child.pid for child in psutil.Process().children(recursive=True)]
+        children = [child.pid for child in psutil.Process().children(recursive=True) if child not in before]
+    assert children
     until_gone(children)
 
 
@@ -250,7 +253,7 @@ def test_a_preloaded_module_that_starts_threads_falls_back_to_fresh_processes(tm
 
 
 def test_a_missing_preload_is_noted_and_the_script_runs(tmp_path: Path) -> None:
-    engine = LocalEngine(written(tmp_path, "print('ran')"), [], 1, {}, log_dir=tmp_path, preload=["no_such_module"])
+    engine = ForkedEngine(written(tmp_path, "print('ran')"), [], 1, {}, log_dir=tmp_path, preload=["no_such_module"])
     with running(engine):
         assert [each.clean for each in exits(engine)] == [True]
     assert engine.logs[0].read_text() == "ran\n"
@@ -284,7 +287,7 @@ LEFT_OPEN = """
 
 @pytest.mark.parametrize("start", ["zygote", "spawn"])
 def test_what_a_script_left_open_is_written_although_the_process_ends_at_once(tmp_path: Path, start: str) -> None:
-    engine = LocalEngine(written(tmp_path, LEFT_OPEN), [str(tmp_path)], 1, {}, log_dir=tmp_path, start=start)
+    engine = ForkedEngine(written(tmp_path, LEFT_OPEN), [str(tmp_path)], 1, {}, log_dir=tmp_path, start=start)
     with running(engine):
         (ended,) = exits(engine)
     assert ended.code == 3
@@ -308,7 +311,7 @@ NOT_TAKEN = """
 @pytest.mark.parametrize("start", ["zygote", "spawn"])
 def test_an_error_of_taut_is_one_line_with_the_place_in_the_script(tmp_path: Path, start: str) -> None:
     script = written(tmp_path, NOT_TAKEN)
-    engine = LocalEngine(script, [], 1, {}, log_dir=tmp_path, start=start)
+    engine = ForkedEngine(script, [], 1, {}, log_dir=tmp_path, start=start)
     with running(engine):
         (ended,) = exits(engine)
     assert ended.code == 2

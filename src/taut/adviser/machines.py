@@ -27,17 +27,17 @@ def speeds_of(probe: Probe) -> Speeds:
     mean_s = [worker.mean_step_s for worker in probe.workers]
     middle_s = median(mean_s)
     sigma = median(worker.spread for worker in probe.workers)
-    factors = {place: one_s / middle_s for place, one_s in enumerate(mean_s)}
+    factors = {worker: one_s / middle_s for worker, one_s in enumerate(mean_s)}
     return Speeds(
         step_s=middle_s,
         draw=f"lognormal:{sigma:.3g}" if sigma >= STEADY else "constant",
-        stragglers={place: factor for place, factor in factors.items() if abs(factor - 1.0) > STEADY},
+        stragglers={worker: factor for worker, factor in factors.items() if abs(factor - 1.0) > STEADY},
     )
 
 
 def costs_of(probe: Probe, given: Costs | None = None) -> Costs:
-    """What the probe measured of codecs, the middle worker's; the rest as ``given``, or as taut has it. What a codec
-    takes for an update however small is too little for a probe to see."""
+    """Return the costs of codecs as the probe measured them, the middle worker's; the others as ``given``, or as taut
+    has them. A probe cannot see the fixed cost of an update."""
     given = Costs() if given is None else given
     codecs: dict[str, CodecCost] = dict(given.codecs)
     for name in {name for worker in probe.workers for name in worker.codecs}:
@@ -51,27 +51,27 @@ def costs_of(probe: Probe, given: Costs | None = None) -> Costs:
 
 
 def links_of(probe: Probe, message_s: float = 0.0) -> Links:
-    """A cable for every worker, as fast as the fastest it was seen to carry; pairs that are slower than both their cables
-    have a line of their own between them. ``message_s``: what handling a message takes at each end, which the simulator
-    counts by itself and which is in every measured round trip.
+    """Return a cable for every worker, as fast as the fastest transfer that was seen on it; a pair that is slower than
+    both its cables has a line of its own between them. ``message_s``: the time to handle a message at each end, which the
+    simulator counts by itself and which is in every measured round trip.
 
         one way = round trip / 2 - 2 * message_s;  each of the two cables has half of it
     """
-    places = {worker.rank: place for place, worker in enumerate(probe.workers)}
-    measured = [link for link in probe.links if link.one in places and link.other in places]
+    index_of = {worker.rank: index for index, worker in enumerate(probe.workers)}
+    measured = [link for link in probe.links if link.one in index_of and link.other in index_of]
     if not measured:
         return Links()
-    bits = {(places[link.one], places[link.other]): 8.0 * WIRE * link.bytes_per_s for link in measured}
+    bits = {(index_of[link.one], index_of[link.other]): 8.0 * WIRE * link.bytes_per_s for link in measured}
     ways_s = {pair: _one_way_s(link, message_s) for pair, link in zip(bits, measured, strict=True)}
     cables = _ends(bits, max)
-    delays_s = {place: way_s / 2.0 for place, way_s in _ends(ways_s, min).items()}
+    delays_s = {worker: way_s / 2.0 for worker, way_s in _ends(ways_s, min).items()}
     usual = Link(median(cables.values()), median(delays_s.values()))
     return Links(
         default=usual,
         of_worker={
-            place: Link(cables[place], delays_s[place])
-            for place in sorted(cables)
-            if abs(cables[place] / usual.bits_per_s - 1.0) > ALIKE or delays_s[place] != usual.latency_s
+            worker: Link(cables[worker], delays_s[worker])
+            for worker in sorted(cables)
+            if abs(cables[worker] / usual.bits_per_s - 1.0) > ALIKE or delays_s[worker] != usual.latency_s
         },
         of_pair=_between(bits, ways_s, cables, delays_s),
     )
@@ -82,12 +82,12 @@ def _one_way_s(link: LinkProbe, message_s: float) -> float:
 
 
 def _ends(of_pair: Mapping[tuple[int, int], float], choose: Callable[[list[float]], float]) -> dict[int, float]:
-    """For every worker, the most or the least of its pairs' figures."""
+    """Return for every worker the most or the least of its pairs' figures."""
     found: dict[int, list[float]] = {}
     for pair, value in of_pair.items():
-        for place in pair:
-            found.setdefault(place, []).append(value)
-    return {place: choose(values) for place, values in found.items()}
+        for worker in pair:
+            found.setdefault(worker, []).append(value)
+    return {worker: choose(values) for worker, values in found.items()}
 
 
 def _between(

@@ -12,7 +12,7 @@ from taut.supervisor.view import WorkerRow
 
 
 def counted(text: str) -> dict[str, float]:
-    """``Statistics.counted`` as figures by name; a word that is none (cut off at the end) is left out.
+    """Read ``Statistics.counted`` as figures by name; a word that is none (cut off at the end) is left out.
 
     >>> counted("measured=1 step=0.02 trip.3=0.0004 ou")
     {'measured': 1.0, 'step': 0.02, 'trip.3': 0.0004}
@@ -28,14 +28,15 @@ def counted(text: str) -> dict[str, float]:
 
 
 def is_measured(statistics: Statistics) -> bool:
-    """This worker's part of the probe is over."""
+    """Return whether this worker's part of the probe is over."""
     return counted(statistics.counted).get("measured") == 1.0
 
 
 def probe_from(
     rows: Mapping[int, WorkerRow], *, script: str, args: Sequence[str], local: bool, gone: Mapping[int, str]
 ) -> Probe:
-    """The record of a probe run that has ended. ``RunFailed`` where no worker came as far as to time its steps."""
+    """Return the record of a probe run that has ended. Raise ``RunFailed`` where no worker made enough steps to time
+    them."""
     from taut import __version__
 
     figures = {rank: counted(row.statistics.counted) for rank, row in sorted(rows.items()) if rank not in gone}

@@ -1,4 +1,4 @@
-"""What the simulator says of a candidate on the machines that were probed.
+"""Predictions: a candidate, simulated on the machines that were probed.
 
     samples/s = samples of all / the longest worker's time
     efficiency = samples/s / samples/s of workers that never talk, in as many steps
@@ -53,14 +53,15 @@ class Prediction:
 
     @property
     def bytes_per_s(self) -> float:
-        """Sent by one worker."""
+        """Return the bytes per second that one worker sends."""
         return self.figures.bytes_per_step / self.figures.step_s if self.figures.step_s > 0.0 else 0.0
 
 
 def scenario(
     probe: Probe, candidate: Candidate, workers: int, steps: int | None = None, costs: Costs | None = None
 ) -> Scenario:
-    """A short run of this candidate on the machines that were probed. ``costs``: of what the probe did not see."""
+    """Return a short run of this candidate on the machines that were probed. ``costs``: of codecs that the probe did
+    not see."""
     costs = costs_of(probe, costs)
     batches = sorted(worker.batch for worker in probe.workers)
     return Scenario(
@@ -79,7 +80,7 @@ def scenario(
 
 
 def figures_of(simulated: Simulated) -> Figures:
-    """The figures of all workers together."""
+    """Return the figures of all workers together."""
     rows = list(simulated.workers.values())
     longest_s = max((row.wall_s for row in rows), default=0.0)
     total_s = sum(row.wall_s for row in rows) or 1.0
@@ -104,8 +105,8 @@ def predict(
     cache: Cache | None = None,
     progress: Callable[[Candidate], None] | None = None,
 ) -> tuple[list[Prediction], dict[str, str]]:
-    """The candidates in their order, and those that the simulator cannot run, with its reasons. ``progress`` is told
-    before each; what is in ``cache`` is not simulated again."""
+    """Return the predictions in the order of the candidates, and the candidates that the simulator cannot run, with
+    its reasons. ``progress`` is called before each; a scenario in ``cache`` is not simulated again."""
     cache = cache if cache is not None else Cache(None)
     found: list[tuple[Candidate, Figures]] = []
     refused: dict[str, str] = {}
@@ -130,8 +131,8 @@ def predict(
 
 
 def too_much(probe: Probe, candidate: Candidate, workers: int, costs: Costs | None = None) -> str:
-    """Why it is not worth simulating (empty if it is): what it sends in a step takes its link longer than ``HOPELESS``
-    steps. Of strategies that send without waiting only: they would drown, and the simulator in their messages."""
+    """Return why the candidate is not worth simulating (empty if it is): its link needs longer than ``HOPELESS`` steps
+    for the bytes of one step. Only of strategies that flood: they would drown, and the simulator in their messages."""
     if not candidate.resolved.strategy.kind.info.floods or not probe.links:
         return ""
     cost = costs_of(probe, costs).codec(candidate.resolved.codec)
@@ -144,9 +145,9 @@ def too_much(probe: Probe, candidate: Candidate, workers: int, costs: Costs | No
 
 
 def outdone(probe: Probe, candidate: Candidate, before: Sequence[Candidate], costs: Costs | None = None) -> str:
-    """Why its codec makes it slower for certain (empty if it may be faster): another one, with which the same strategy
-    was simulated and which is preferred to it, says no more and takes no longer. ``dense`` is always simulated: it is
-    what others are held against."""
+    """Return why the candidate's codec makes it slower for certain (empty if it may be faster): a codec that is
+    preferred to it, with which the same strategy was simulated, sends no more and takes no longer. ``dense`` is always
+    simulated: the others are held against it."""
     known, name = costs_of(probe, costs), candidate.resolved.codec
     if name == "dense":
         return ""
@@ -163,7 +164,7 @@ def outdone(probe: Probe, candidate: Candidate, before: Sequence[Candidate], cos
 
 
 def _work(cost: CodecCost, parameters: int) -> tuple[float, float, float]:
-    """What one update takes: bytes, seconds to make it, seconds to include it."""
+    """Return what one update takes: bytes, seconds to make it, seconds to include it."""
     nbytes = cost.nbytes(parameters)
     return nbytes, cost.encode_s(parameters), cost.absorb_s(nbytes)
 
@@ -194,7 +195,7 @@ class Cache:
         return self._known.get(self._key(run))
 
     def keep(self, run: Scenario, figures: Figures) -> None:
-        """Written at once, so that an interrupted command resumes here."""
+        """Write the figures at once, so that an interrupted command resumes here."""
         self._known[self._key(run)] = figures
         if self.path is None:
             return
@@ -209,7 +210,7 @@ class Cache:
 
 
 def code_digest() -> str:
-    """Of the source that decides a prediction."""
+    """Return a digest of the source that decides a prediction."""
     import taut
 
     root = Path(taut.__file__).parent

@@ -51,7 +51,7 @@ def _last(seldom_allowed: bool) -> Completeness:
 
 
 def rank(predictions: Sequence[Prediction]) -> Advice:
-    """``predictions`` in the order of the list of candidates; at least one of them shares something."""
+    """Return ``predictions`` in the order of the list of candidates; at least one of them shares something."""
     every_step = [one for one in predictions if one.candidate.completeness <= Completeness.NEIGHBOURS]
     best = max(one.efficiency for one in every_step)
     seldom_allowed = best < HALF
@@ -65,7 +65,7 @@ def rank(predictions: Sequence[Prediction]) -> Advice:
 
 
 def _once(ordered: Sequence[Prediction]) -> list[Prediction]:
-    """The first of every strategy."""
+    """Return the first candidate of every strategy."""
     first: dict[str, Prediction] = {}
     for one in ordered:
         first.setdefault(one.candidate.resolved.strategy.name, one)

@@ -15,7 +15,7 @@ BUSY = 0.1  # a share of the time that is worth a word
 
 
 def quantity(value: float, unit: str) -> str:
-    """With three digits and a prefix.
+    """Return the value with three digits and a prefix.
 
     >>> quantity(102_400_000, "B"), quantity(0.0123, "s"), quantity(0, "B")
     ('102 MB', '12.3 ms', '0 B')
@@ -27,7 +27,8 @@ def quantity(value: float, unit: str) -> str:
 
 
 def percent(share: float) -> str:
-    """
+    """Return a share in percent.
+
     >>> percent(0.944), percent(0.004)
     ('94%', '0.4%')
     """
@@ -35,7 +36,7 @@ def percent(share: float) -> str:
 
 
 def machine_facts(probe: Probe) -> list[str]:
-    """What the machines and the model are like, before anything is compared."""
+    """Return sentences about the machines and the model, before anything is compared."""
     middle_s = median(worker.mean_step_s for worker in probe.workers)
     batch = median(worker.batch for worker in probe.workers)
     facts = [f"a step of {batch:g} samples takes {quantity(middle_s, 's')}; the dense update is {_dense(probe)}"]
@@ -56,7 +57,7 @@ def machine_facts(probe: Probe) -> list[str]:
 
 
 def why_not(prediction: Prediction, probe: Probe, workers: int) -> str:
-    """Why something more complete was not recommended: what it would wait for."""
+    """Return why something more complete was not recommended: what it would wait for."""
     figures, name = prediction.figures, prediction.candidate.name
     waits = f"{name} would wait {percent(figures.wait_share)} of the time"
     if prediction.candidate.completeness is Completeness.UNBOUNDED:  # nobody waits, but for what is under way at the end
@@ -76,7 +77,7 @@ def why_not(prediction: Prediction, probe: Probe, workers: int) -> str:
 
 
 def why(prediction: Prediction, probe: Probe) -> str:
-    """What the recommended one does with the time and the links."""
+    """Return a sentence on how the recommended candidate uses the time and the links."""
     figures = prediction.figures
     dense_nbytes = 4.0 * probe.parameters
     text = f"{prediction.candidate.name} sends {quantity(figures.bytes_per_step, 'B')} per step and worker"
@@ -89,7 +90,7 @@ def why(prediction: Prediction, probe: Probe) -> str:
 
 
 def quality(prediction: Prediction, workers: int, batch: int) -> list[str]:
-    """What is at stake beside speed."""
+    """Return sentences on what is at stake beside speed."""
     candidate, figures = prediction.candidate, prediction.figures
     words = {
         Completeness.SYNCHRONOUS: f"replicas are equal after every step, which is one of {workers * batch} samples: "
@@ -116,7 +117,7 @@ def quality(prediction: Prediction, workers: int, batch: int) -> list[str]:
 
 
 def compression(advice: Advice) -> list[str]:
-    """Whether it pays to compress: what the recommended one gains by it, or would."""
+    """Return a sentence on whether it pays to compress: what the recommended candidate gains by it, or would gain."""
     chosen = advice.recommended
     sharing = [one for one in advice.known if one.candidate.completeness <= Completeness.NEIGHBOURS]
     plain = [one for one in sharing if _is_dense(one) and one.candidate.strategy == chosen.candidate.strategy]
@@ -145,7 +146,8 @@ def _is_dense(prediction: Prediction) -> bool:
 
 
 def reasons(advice: Advice, probe: Probe, workers: int) -> list[str]:
-    """The facts, why nothing more complete was taken, and what the recommended one does."""
+    """Return the figures of the machines, why nothing more complete was taken, and what the recommended candidate
+    does."""
     chosen = advice.recommended
     found = machine_facts(probe)
     classes = range(Completeness.SYNCHRONOUS, chosen.candidate.completeness)

@@ -1,4 +1,4 @@
-"""What ``taut probe`` measured: one typed record, one JSON file, read back or refused whole."""
+"""The record of what ``taut probe`` measured: typed, in one JSON file, read back or refused whole."""
 
 from __future__ import annotations
 
@@ -41,7 +41,8 @@ class WorkerProbe(Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def mean_step_s(self) -> float:
-        """The mean of a step, as the adviser simulates and tells it: of a lognormal, median * exp(spread^2 / 2)."""
+        """Return the mean of a step, as the adviser simulates and tells it: of a lognormal, median * exp(spread^2 /
+        2)."""
         return self.step_s * math.exp(self.spread**2 / 2.0)
 
 
@@ -58,7 +59,7 @@ class LinkProbe(Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def bytes_per_s(self) -> float:
-        """Of the slower direction, which decides for everything that waits for both."""
+        """Return the speed of the slower direction, which decides for everything that waits for both."""
         return min(self.out_bytes_per_s, self.back_bytes_per_s)
 
 
@@ -87,7 +88,7 @@ def write_probe(path: Path, probe: Probe) -> None:
 
 
 def read_probe(path: Path) -> Probe:
-    """``Misuse`` for a file that is none, is broken, or is of another version."""
+    """Read a probe; raise ``Misuse`` for a file that is none, is broken, or is of another version."""
     try:
         data = path.read_bytes()
     except OSError as error:
@@ -108,7 +109,7 @@ class _Versioned(Struct, frozen=True):
 
 
 def check(probe: Probe, path: Path) -> None:
-    """What the types do not say: every rank once, and links between different workers."""
+    """Check what the types do not say: every rank once, and links between different workers."""
     ranks = [worker.rank for worker in probe.workers]
     if len(set(ranks)) != len(ranks):
         raise Misuse(f"--probe {path}: ranks {ranks}", "each worker once", "run `taut probe` again")

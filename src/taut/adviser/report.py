@@ -30,7 +30,7 @@ class Report:
     costs_from: str = ""
 
     def warnings(self) -> list[str]:
-        """What the reader must know about the predictions themselves."""
+        """Return remarks about the predictions themselves."""
         found = []
         if self.probe.local and self.workers != len(self.probe.workers):
             found.append(
@@ -42,7 +42,7 @@ class Report:
         return found + self._left_out()
 
     def _left_out(self) -> list[str]:
-        """Which candidates, reason by reason."""
+        """Return the candidates that were not simulated, reason by reason."""
         names: dict[str, list[str]] = {}
         for name, reason in self.refused.items():
             names.setdefault(reason, []).append(name)
@@ -52,7 +52,7 @@ class Report:
         ]
 
     def command(self, prediction: Prediction) -> str:
-        """What to type: here, or, for a probe between machines, where the supervisor is to be."""
+        """Return the command to type: here, or, for a probe between machines, on the machine of the supervisor."""
         words = command(prediction, self.workers, self.script, self.args)
         if self.probe.local:
             return shlex.join(words)
@@ -61,7 +61,7 @@ class Report:
         return f"taut supervisor {flags}    # and on each machine: taut worker --join ADDRESS {script}"
 
     def record(self, top: int) -> dict[str, Any]:
-        """For JSON."""
+        """Return the report, for JSON."""
         batch = self.probe.workers[0].batch
         return {
             "workers": self.workers,
@@ -95,7 +95,7 @@ class Report:
 
 
 def prediction_record(prediction: Prediction) -> dict[str, Any]:
-    """One prediction, for JSON."""
+    """Return one prediction, for JSON."""
     candidate, figures = prediction.candidate, prediction.figures
     return {
         "name": candidate.name,

@@ -32,12 +32,12 @@ class Verified:
 
 
 def command(prediction: Prediction, workers: int, script: Path, args: Sequence[str]) -> list[str]:
-    """What to type, as words."""
+    """Return the command to type, as words."""
     return ["taut", "run", "--workers", str(workers), *prediction.candidate.flags(), str(script), *args]
 
 
 def verify(prediction: Prediction, workers: int, script: Path, args: Sequence[str], seconds: float) -> Verified:
-    """Run it for ``seconds`` (or to its end, if that comes first), then drain it, as Ctrl-C would."""
+    """Run the candidate for ``seconds`` (or to its end, if that comes first), then drain the run, as Ctrl-C would."""
     with tempfile.TemporaryDirectory(prefix="taut-advise-") as folder:
         words = command(prediction, workers, script, args)[2:]
         full = [sys.executable, "-m", "taut.cli.main", "run", "--json", "--runs-dir", folder, *words]

@@ -1,15 +1,14 @@
 """All-reduce, pure: a schedule makes a program, and ``Reduction`` executes it over messages. See docs/collectives.md.
 
 schedule.py is the contract of a schedule; ring.py, tree.py, halving_doubling.py, torus.py and gather.py are one each.
-plan.py cuts a program into segments with their dependencies, reduction.py executes the plan, mean.py weighs by samples.
+plan.py cuts a program into segments with their dependencies, reduction.py executes the plan and weighs by samples.
 """
 
 from __future__ import annotations
 
 from taut.collectives.gather import Gather
 from taut.collectives.halving_doubling import HalvingDoubling
-from taut.collectives.mean import mean, weigh
-from taut.collectives.reduction import SEGMENT_ELEMENTS, Piece, Reduction
+from taut.collectives.reduction import SEGMENT_ELEMENTS, Piece, Reduction, mean, weigh
 from taut.collectives.ring import Ring
 from taut.collectives.schedule import Program, Receive, Schedule, Send
 from taut.collectives.torus import Torus
@@ -21,7 +20,7 @@ REGISTRY: dict[str, Schedule] = {each.name: each for each in (Ring(), HalvingDou
 
 
 def named(name: str) -> Schedule:
-    """The schedule called ``name``, with its defaults.
+    """Return the schedule called ``name``, with its defaults.
 
     >>> named("torus")
     Torus(rows=None)
@@ -33,9 +32,9 @@ def named(name: str) -> Schedule:
 
 
 def best(p: int, nbytes: int, latency_s: float, seconds_per_byte: float) -> Schedule:
-    """The cheapest schedule that sums, by its cost formula; of equals, the first of the registry.
+    """Return the cheapest schedule that sums, by its cost formula; of equals, the first of the registry.
 
-    ``nbytes``: per place; ``latency_s``, ``seconds_per_byte``: of the network between any two places.
+    ``nbytes``: per position; ``latency_s``, ``seconds_per_byte``: of the network between any two positions.
 
     >>> fast, slow = 8 / 1e9, 8 / 1e8
     >>> best(8, 10**8, 1e-4, fast).name, best(12, 10**8, 1e-4, slow).name, best(5, 1000, 1e-2, fast).name

@@ -11,13 +11,13 @@ from taut.collectives.schedule import Program, Schedule, assemble, check
 
 @dataclass(frozen=True)
 class Gather(Schedule):
-    """Everybody sends its contribution to everybody. The buffer has one slot per place; the own one is filled before.
+    """Everybody sends its contribution to everybody. The buffer has one slot per position; the own one is filled before.
 
         cost = a + (p-1) n b
 
-    No contribution depends on another, so all leave at once and latency counts once; place i starts with i + 1, so that
-    not all send to the same one. Summing the slots, 0 first, is the caller's, and gives the same bits everywhere. With
-    contributions compressed to n/c bytes it sends fewer than a ring does for the dense ones only if c > p/2.
+    No contribution depends on another, so all leave at once and latency counts once; position i starts with i + 1, so
+    that not all send to the same one. Summing the slots, 0 first, is the caller's, and gives the same bits everywhere.
+    With contributions compressed to n/c bytes it sends fewer than a ring does for the dense ones only if c > p/2.
 
     The machine moves elements of any type here: take a buffer of bytes for coded payloads.
 
@@ -30,23 +30,24 @@ class Gather(Schedule):
     name = "gather"
     sums = False
 
-    def program(self, p: int, place: int, length: int) -> Program:
-        check(p, place, length)
-        return self.unequal([length] * p, place)
+    def program(self, p: int, position: int, length: int) -> Program:
+        check(p, position, length)
+        return self.unequal([length] * p, position)
 
-    def unequal(self, lengths: Sequence[int], place: int) -> Program:
-        """The same for contributions of ``lengths`` elements, which all must know (gather them first, one number each).
+    def unequal(self, lengths: Sequence[int], position: int) -> Program:
+        """Return the program for contributions of ``lengths`` elements, which all must know (gather them first, one
+        number each).
 
         >>> Gather().unequal([3, 0, 4], 1).rounds[0][0], Gather().unequal([3, 0, 4], 1).length
         ((), 7)
         """
         p = len(lengths)
-        check(p, place, min(lengths, default=0))
+        check(p, position, min(lengths, default=0))
         ends = [0, *accumulate(lengths)]
         if p == 1:
             return Program((), ends[-1])
-        sends = [((place + step) % p, ends[place], ends[place + 1]) for step in range(1, p)]
-        others = [(place - step) % p for step in range(1, p)]
+        sends = [((position + step) % p, ends[position], ends[position + 1]) for step in range(1, p)]
+        others = [(position - step) % p for step in range(1, p)]
         return assemble(ends[-1], [(sends, [(frm, ends[frm], ends[frm + 1], False) for frm in others])])
 
     def rounds(self, p: int) -> int:
@@ -56,9 +57,9 @@ class Gather(Schedule):
     def cost(self, p: int, nbytes: int, latency_s: float, seconds_per_byte: float) -> float:
         return self.rounds(p) * latency_s + (p - 1) * nbytes * seconds_per_byte
 
-    def bytes_sent(self, p: int, place: int, nbytes: int) -> int:
-        """The contribution, to each of the p - 1 others."""
-        check(p, place, nbytes)
+    def bytes_sent(self, p: int, position: int, nbytes: int) -> int:
+        """Return the contribution, to each of the p - 1 others."""
+        check(p, position, nbytes)
         return (p - 1) * nbytes
 
     def buffer_length(self, p: int, length: int) -> int:

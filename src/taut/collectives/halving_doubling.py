@@ -12,9 +12,9 @@ from taut.collectives.schedule import ELEMENT_NBYTES, Program, Round, Schedule, 
 class HalvingDoubling(Schedule):
     """As few bytes as the ring, with the latency of a tree, where p is a power of two.
 
-    Let q be the power of two at or below p. The places from q on first send their vector to place - q, which adds it, and
-    get the sum from there at the end. The first q places exchange halves of the vector at distance q/2, quarters at q/4,
-    ... until each holds the sum of one chunk; then the same exchanges in reverse hand the sums out.
+    Let q be the power of two at or below p. The positions from q on first send their vector to position - q, which adds
+    it, and get the sum from there at the end. The first q positions exchange halves of the vector at distance q/2,
+    quarters at q/4, ... until each holds the sum of one chunk; then the same exchanges in reverse hand the sums out.
 
         cost = 2 log2(q) a + 2(q-1)/q n b, and 2(a + n b) more where p > q
 
@@ -29,17 +29,17 @@ class HalvingDoubling(Schedule):
 
     name = "halving-doubling"
 
-    def program(self, p: int, place: int, length: int) -> Program:
-        check(p, place, length)
+    def program(self, p: int, position: int, length: int) -> Program:
+        check(p, position, length)
         q = core(p)
-        extra = place - q if place >= q else place + q if place + q < p else None
+        extra = position - q if position >= q else position + q if position + q < p else None
         fold: Round = ([], [])
         unfold: Round = ([], [])
         if extra is not None:
-            down, up = (fold, unfold) if place >= q else (unfold, fold)
+            down, up = (fold, unfold) if position >= q else (unfold, fold)
             down[0].append((extra, 0, length))
-            up[1].append((extra, 0, length, place < q))
-        inner = list(_exchanges(q, place, length)) if place < q else [([], [])] * self.rounds(q)
+            up[1].append((extra, 0, length, position < q))
+        inner = list(_exchanges(q, position, length)) if position < q else [([], [])] * self.rounds(q)
         return assemble(length, inner if q == p else [fold, *inner, unfold])
 
     def rounds(self, p: int) -> int:
@@ -51,24 +51,24 @@ class HalvingDoubling(Schedule):
         whole = 2 * (q - 1) / q + (2 if p > q else 0)  # how many times the vector crosses the busiest link
         return self.rounds(p) * latency_s + whole * nbytes * seconds_per_byte
 
-    def bytes_sent(self, p: int, place: int, nbytes: int) -> int:
-        """n for a folded place. For the others: all but the own chunk, then the blocks of 1, 2, 4, ... chunks around it;
-        and n more for one that has a place folded into it."""
-        check(p, place, nbytes)
+    def bytes_sent(self, p: int, position: int, nbytes: int) -> int:
+        """Return n for a folded position. For the others: all but the own chunk, then the blocks of 1, 2, 4, ...
+        chunks around it; and n more for one that has a position folded into it."""
+        check(p, position, nbytes)
         q = core(p)
-        if place >= q:
+        if position >= q:
             return nbytes
         length = nbytes // ELEMENT_NBYTES
-        own = _block(q, place, 1, length)
+        own = _block(q, position, 1, length)
         sent = length - (own[1] - own[0])
         for distance in _distances(q):
-            lo, hi = _block(q, place, distance, length)
+            lo, hi = _block(q, position, distance, length)
             sent += hi - lo
-        return ELEMENT_NBYTES * sent + (nbytes if place + q < p else 0)
+        return ELEMENT_NBYTES * sent + (nbytes if position + q < p else 0)
 
 
 def core(p: int) -> int:
-    """The power of two at or below ``p``.
+    """Return the power of two at or below ``p``.
 
     >>> [core(p) for p in (1, 2, 3, 4, 17)]
     [1, 2, 2, 4, 16]
@@ -81,16 +81,16 @@ def _distances(q: int) -> list[int]:
     return [q >> k for k in range(1, q.bit_length())]  # q/2, q/4, ... 1
 
 
-def _block(q: int, place: int, size: int, length: int) -> tuple[int, int]:
-    """The elements of the block of ``size`` (a power of two) chunks in which ``place`` lies."""
-    first = place - place % size
+def _block(q: int, position: int, size: int, length: int) -> tuple[int, int]:
+    """Return the elements of the block of ``size`` (a power of two) chunks in which ``position`` lies."""
+    first = position - position % size
     return first * length // q, (first + size) * length // q
 
 
-def _exchanges(q: int, place: int, length: int) -> Iterator[Round]:
+def _exchanges(q: int, position: int, length: int) -> Iterator[Round]:
     for distance in _distances(q):
-        other = place ^ distance
-        yield [(other, *_block(q, other, distance, length))], [(other, *_block(q, place, distance, length), True)]
+        other = position ^ distance
+        yield [(other, *_block(q, other, distance, length))], [(other, *_block(q, position, distance, length), True)]
     for distance in reversed(_distances(q)):
-        other = place ^ distance
-        yield [(other, *_block(q, place, distance, length))], [(other, *_block(q, other, distance, length), False)]
+        other = position ^ distance
+        yield [(other, *_block(q, position, distance, length))], [(other, *_block(q, other, distance, length), False)]

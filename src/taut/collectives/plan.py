@@ -17,7 +17,7 @@ from taut.collectives.schedule import Program, Receive, Send
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One segment of one message. ``segment`` counts the segments between two places within a round."""
+    """One segment of one message. ``segment`` counts the segments between two positions within a round."""
 
     sends: bool
     peer: int
@@ -43,7 +43,7 @@ class Plan:
 
 
 def segments(lo: int, hi: int, segment_elements: int) -> Iterator[tuple[int, int]]:
-    """``lo..hi``, cut at the multiples of ``segment_elements``.
+    """Return ``lo..hi``, cut at the multiples of ``segment_elements``.
 
     >>> list(segments(3, 10, 4))
     [(3, 4), (4, 8), (8, 10)]
@@ -56,7 +56,7 @@ def segments(lo: int, hi: int, segment_elements: int) -> Iterator[tuple[int, int
 
 @lru_cache(maxsize=256)  # a training run asks for the same few again and again, once per bucket and step
 def plan(program: Program, segment_elements: int) -> Plan:
-    """Cut ``program`` and find its dependencies.
+    """Cut ``program`` into segments and find their dependencies.
 
     The buffer falls into atoms between neighbouring cuts. Per atom the last receive (its writer) and the sends since then
     (its readers) are kept: a send waits for the writers of its atoms, a receive for their writers and readers.

@@ -13,12 +13,13 @@ from taut.collectives.plan import Plan, Step, plan
 from taut.collectives.schedule import Program
 from taut.errors import MalformedMessage, Misuse
 
+Vector = npt.NDArray[np.float32]
 SEGMENT_ELEMENTS = 1 << 18  # 1 MiB of float32: long enough for the wire, short enough to overlap adding with sending
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """``data`` (bytes-like, read-only) is for the place ``to``; the rest tells it what this is."""
+    """``data`` (bytes-like, read-only) is for the position ``to``; the rest tells it what this is."""
 
     to: int
     round: int
@@ -29,8 +30,8 @@ class Piece:
 class Reduction:
     """One all-reduce of ``buffer`` (float32 vector that the caller hands over until ``done``).
 
-    ``program``: this place's part; ``segment_elements``: the longest piece, the same at all places. The buffer may be
-    filled until ``begin``, or is filled piecemeal by ``fill(lo, hi)``, each part when it is first needed, so that the
+    ``program``: this position's part; ``segment_elements``: the longest piece, the same at all positions. The buffer may
+    be filled until ``begin``, or is filled piecemeal by ``fill(lo, hi)``, each part when it is first needed, so that the
     wire need not wait for the rest. It is then worked on in place, and pieces are views into it. When ``done`` it holds
     the sum, but the transport may still be sending views of it: read it at once, write to it when the transport has taken
     over the last piece. Nothing is ``done`` before ``begin``.
@@ -72,7 +73,7 @@ class Reduction:
         self._block_elements = segment_elements
 
     def begin(self) -> list[Piece]:
-        """The buffer is filled: what to send first. A second call gives nothing."""
+        """Return what to send first, once the buffer is filled. A second call returns nothing."""
         if self._begun:
             return []
         self._begun = True
@@ -81,19 +82,19 @@ class Reduction:
         return self._advance([number for number, waits in enumerate(self._waits) if not waits])
 
     def arrived(self, frm: int, round: int, segment: int, data: bytes | memoryview) -> list[Piece]:
-        """A piece from the place ``frm``: what may be sent because of it.
+        """Take a piece from the position ``frm``, and return what may be sent because of it.
 
         It may come in any order, before ``begin`` too, and more than once. One that is too early is held, not copied:
         leave ``data`` as it is. ``MalformedMessage`` for what the program does not expect; nothing has changed then.
         """
         number = self._plan.receives.get((frm, round, segment))
         if number is None:
-            raise MalformedMessage(f"segment {segment} of round {round} from place {frm}: none is expected")
+            raise MalformedMessage(f"segment {segment} of round {round} from position {frm}: none is expected")
         step = self._plan.steps[number]
         nbytes, expected = memoryview(data).nbytes, (step.hi - step.lo) * self.buffer.itemsize
         if nbytes != expected:
             raise MalformedMessage(
-                f"segment {segment} of round {round} from place {frm} has {nbytes} bytes, expected {expected}"
+                f"segment {segment} of round {round} from position {frm} has {nbytes} bytes, expected {expected}"
             )
         if self._seen[number]:
             return []
@@ -153,3 +154,35 @@ def _check(buffer: npt.NDArray[Any], parts: Plan, length: int | None) -> None:
         raise Misuse(f"a buffer of {len(buffer)} elements", f"{expected}, the length that the program is for")
     if parts.sums and buffer.dtype != np.float32:
         raise Misuse(f"a buffer of {buffer.dtype}", "float32 where something is summed", "gather moves any type")
+
+
+def weigh(values: Vector, samples: int, out: Vector) -> None:
+    """Write samples * ``values`` and, as the last element, ``samples`` to ``out``, which is one longer.
+
+    mean = sum_i s_i x_i / sum_i s_i, where x_i is the mean over the s_i samples of position i. The sum of all samples
+    must stay at or below 2^24, up to which a float32 counts exactly.
+    """
+    if len(out) != len(values) + 1:
+        raise Misuse(f"room for {len(out)} elements", f"{len(values) + 1}: the values and their weight")
+    np.multiply(values, np.float32(samples), out=out[:-1])
+    out[-1] = samples
+
+
+def mean(total: Vector, out: Vector) -> int:
+    """Divide the sum of what ``weigh`` wrote by its weight, into ``out``; return the number of samples. Zeros for none.
+
+    ``total`` is only read, since the transport may still be sending it.
+
+    >>> total, part, out = np.zeros(3, np.float32), np.zeros(3, np.float32), np.zeros(2, np.float32)
+    >>> for values, samples in (([1, 1], 3), ([5, 9], 1)):
+    ...     weigh(np.float32(values), samples, part)
+    ...     total += part
+    >>> mean(total, out), out.tolist()
+    (4, [2.0, 3.0])
+    """
+    samples = int(total[-1])
+    if samples:
+        np.divide(total[:-1], total[-1], out=out)
+    else:
+        out[:] = 0.0
+    return samples

@@ -12,8 +12,8 @@ from taut.collectives.schedule import ELEMENT_NBYTES, Program, Round, Schedule, 
 class Ring(Schedule):
     """The fewest bytes that are possible, over two neighbours only; latency grows with p.
 
-    The vector is cut into p chunks. For p - 1 rounds every place sends a chunk to the next place, which adds its own;
-    then place i holds the sum of chunk i + 1. For another p - 1 rounds the sums go round and replace.
+    The vector is cut into p chunks. For p - 1 rounds every position sends a chunk to the next position, which adds its
+    own; then position i holds the sum of chunk i + 1. For another p - 1 rounds the sums go round and replace.
 
         cost = 2(p-1) a + 2(p-1)/p n b
 
@@ -26,9 +26,11 @@ class Ring(Schedule):
 
     name = "ring"
 
-    def program(self, p: int, place: int, length: int) -> Program:
-        check(p, place, length)
-        return assemble(length, [*reduce_scatter(range(p), place, 0, length), *all_gather(range(p), place, 0, length)])
+    def program(self, p: int, position: int, length: int) -> Program:
+        check(p, position, length)
+        return assemble(
+            length, [*reduce_scatter(range(p), position, 0, length), *all_gather(range(p), position, 0, length)]
+        )
 
     def rounds(self, p: int) -> int:
         check(p)
@@ -37,14 +39,16 @@ class Ring(Schedule):
     def cost(self, p: int, nbytes: int, latency_s: float, seconds_per_byte: float) -> float:
         return self.rounds(p) * latency_s + 2 * (p - 1) / p * nbytes * seconds_per_byte
 
-    def bytes_sent(self, p: int, place: int, nbytes: int) -> int:
-        """2n less two chunks: the one it sums itself is not sent on the first way round, the next not on the second."""
-        check(p, place, nbytes)
-        return ring_bytes(p, place, nbytes)
+    def bytes_sent(self, p: int, position: int, nbytes: int) -> int:
+        """Return 2n less two chunks: the one it sums itself is not sent on the first way round, the next not on the
+        second."""
+        check(p, position, nbytes)
+        return ring_bytes(p, position, nbytes)
 
 
 def reduce_scatter(members: Sequence[int], at: int, lo: int, hi: int) -> Iterator[Round]:
-    """Rounds after which member number ``at`` of the ring ``members`` holds the sum of chunk ``at`` + 1 of ``lo..hi``."""
+    """Return rounds after which member number ``at`` of the ring ``members`` holds the sum of chunk ``at`` + 1 of
+    ``lo..hi``."""
     p = len(members)
     after, before = members[(at + 1) % p], members[at - 1]
     for step in range(p - 1):
@@ -52,7 +56,7 @@ def reduce_scatter(members: Sequence[int], at: int, lo: int, hi: int) -> Iterato
 
 
 def all_gather(members: Sequence[int], at: int, lo: int, hi: int) -> Iterator[Round]:
-    """Rounds that hand on what ``reduce_scatter`` left, so that all members hold all of ``lo..hi``."""
+    """Return rounds that hand on the sums of ``reduce_scatter``, so that all members hold all of ``lo..hi``."""
     p = len(members)
     after, before = members[(at + 1) % p], members[at - 1]
     for step in range(p - 1):
@@ -71,7 +75,7 @@ def dense_ring_nbytes(p: int, parameters: int) -> int:
 
 
 def ring_bytes(p: int, at: int, nbytes: int) -> int:
-    """Bytes that member ``at`` of a ring of ``p`` sends to all-reduce ``nbytes``.
+    """Return the bytes that member ``at`` of a ring of ``p`` sends to all-reduce ``nbytes``.
 
     >>> ring_bytes(4, 0, 400)
     600

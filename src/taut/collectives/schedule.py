@@ -1,11 +1,11 @@
-"""What an all-reduce schedule is: for every place of a group, who sends which range to whom in which round.
+"""The contract of an all-reduce schedule: for every position of a group, which range it sends to which other, by round.
 
 The rules of a program, which ``Reduction`` executes:
 
 - A send of round r carries the buffer as the receives of all rounds before r, and none of round r, have left it.
 - Receives that overlap are applied in the order of their rounds; within a round, in the order in which they stand.
 - A receive that replaces brings what is finished: the sum of all contributions, or another's own slot of the buffer.
-  So every sum is computed once and then copied, and all places end with the same bits.
+  So every sum is computed once and then copied, and all positions end with the same bits.
 - Messages of no elements are left out, on both sides.
 """
 
@@ -23,7 +23,7 @@ ELEMENT_NBYTES = 4  # sums are of float32
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """Elements ``lo..hi`` (``hi`` not included) go to the place ``to`` of the group, 0..p-1."""
+    """Elements ``lo..hi`` (``hi`` not included) go to the position ``to`` of the group, 0..p-1."""
 
     round: int
     to: int
@@ -33,7 +33,7 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class Receive:
-    """Elements ``lo..hi`` come from the place ``frm``: ``add`` them to the buffer, or else replace it."""
+    """Elements ``lo..hi`` come from the position ``frm``: ``add`` them to the buffer, or else replace it."""
 
     round: int
     frm: int
@@ -44,8 +44,8 @@ class Receive:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """One place's part of a collective: per round its sends and its receives. ``length``: elements of the buffer that it
-    is for; None where a hand-written program leaves that open."""
+    """One position's part of a collective: per round its sends and its receives. ``length``: elements of the buffer that
+    it is for; None where a hand-written program leaves that open."""
 
     rounds: tuple[tuple[tuple[Send, ...], tuple[Receive, ...]], ...]
     length: int | None = None
@@ -61,24 +61,24 @@ class Schedule(ABC):
     sums: ClassVar[bool] = True
 
     @abstractmethod
-    def program(self, p: int, place: int, length: int) -> Program:
-        """The part of ``place`` in a group of ``p``, each with a contribution of ``length`` elements."""
+    def program(self, p: int, position: int, length: int) -> Program:
+        """Return the part of ``position`` in a group of ``p``, each with a contribution of ``length`` elements."""
 
     @abstractmethod
     def rounds(self, p: int) -> int:
-        """How many messages follow one another: what multiplies the latency."""
+        """Return how many messages follow one another: the factor of the latency."""
 
     @abstractmethod
     def cost(self, p: int, nbytes: int, latency_s: float, seconds_per_byte: float) -> float:
-        """Seconds that it takes for ``nbytes`` per place, if a message takes latency_s + nbytes * seconds_per_byte, and a
-        place sends one and receives one at a time. Adding is not counted."""
+        """Return the seconds for ``nbytes`` per position, if a message takes latency_s + nbytes * seconds_per_byte,
+        and a position sends one and receives one at a time. Adding is not counted."""
 
     @abstractmethod
-    def bytes_sent(self, p: int, place: int, nbytes: int) -> int:
-        """What ``place`` sends, to the byte, for a contribution of ``nbytes`` (float32: a multiple of 4)."""
+    def bytes_sent(self, p: int, position: int, nbytes: int) -> int:
+        """Return what ``position`` sends, to the byte, for a contribution of ``nbytes`` (float32: a multiple of 4)."""
 
     def buffer_length(self, p: int, length: int) -> int:
-        """Elements of the buffer for contributions of ``length`` elements."""
+        """Return the elements of the buffer for contributions of ``length`` elements."""
         check(p)
         return length
 
@@ -90,7 +90,7 @@ Round = tuple[list[Outgoing], list[Incoming]]
 
 
 def assemble(length: int, rounds: Iterable[Round]) -> Program:
-    """Number the rounds, leave out empty messages.
+    """Assign numbers to the rounds and leave out empty messages.
 
     >>> assemble(5, [([(1, 0, 5)], []), ([(1, 3, 3)], [(1, 0, 5, False)])]).rounds[1]
     ((), (Receive(round=1, frm=1, lo=0, hi=5, add=False),))
@@ -108,7 +108,7 @@ def assemble(length: int, rounds: Iterable[Round]) -> Program:
 
 
 def chunk(lo: int, hi: int, parts: int, which: int) -> tuple[int, int]:
-    """Part ``which`` (modulo ``parts``) of ``lo..hi`` cut into ``parts``, equal to within one element.
+    """Return part ``which`` (modulo ``parts``) of ``lo..hi`` cut into ``parts``, equal to within one element.
 
     >>> [chunk(0, 10, 4, which) for which in range(4)]
     [(0, 2), (2, 5), (5, 7), (7, 10)]
@@ -118,11 +118,11 @@ def chunk(lo: int, hi: int, parts: int, which: int) -> tuple[int, int]:
     return lo + which * size // parts, lo + (which + 1) * size // parts
 
 
-def check(p: int, place: int = 0, length: int = 0) -> None:
-    """``Misuse`` for a group, a place or a length that cannot be."""
+def check(p: int, position: int = 0, length: int = 0) -> None:
+    """Raise ``Misuse`` for a group, a position or a length that cannot be."""
     if p < 1:
         raise Misuse(f"a group of {p}", "at least one worker")
-    if not 0 <= place < p:
-        raise Misuse(f"place {place} in a group of {p}", f"0 to {p - 1}")
+    if not 0 <= position < p:
+        raise Misuse(f"position {position} in a group of {p}", f"0 to {p - 1}")
     if length < 0:
         raise Misuse(f"a buffer of {length}", "0 or more")

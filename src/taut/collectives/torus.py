@@ -1,4 +1,4 @@
-"""2-D torus all-reduce: rings along the rows, and, for each place's share of them, rings along the columns."""
+"""2-D torus all-reduce: rings along the rows, and, for each position's share of them, rings along the columns."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from taut.errors import Misuse
 class Torus(Schedule):
     """The ring's bytes at far fewer rounds, over four neighbours.
 
-    The p places stand in X rows of Y, place i in row i // Y and column i % Y. Each row sums its chunks as a ring does,
-    which leaves every place one chunk of Y; that chunk is all-reduced by a ring along the column; then the row hands out.
+    The p positions stand in X rows of Y, position i in row i // Y and column i % Y. Each row sums its chunks as a ring
+    does, which leaves every position one chunk of Y; that chunk is all-reduced by a ring along the column; then the row
+    hands out.
 
         cost = (2(X-1) + 2(Y-1)) a + 2(p-1)/p n b
 
@@ -32,7 +33,7 @@ class Torus(Schedule):
     name = "torus"
 
     def shape(self, p: int) -> tuple[int, int]:
-        """Rows and columns for ``p`` places."""
+        """Return rows and columns for ``p`` positions."""
         check(p)
         if self.rows is None:
             rows = next(rows for rows in range(math.isqrt(p), 0, -1) if p % rows == 0)
@@ -43,10 +44,10 @@ class Torus(Schedule):
             rows = self.rows
         return rows, p // rows
 
-    def program(self, p: int, place: int, length: int) -> Program:
+    def program(self, p: int, position: int, length: int) -> Program:
         columns = self.shape(p)[1]
-        check(p, place, length)
-        row, column = divmod(place, columns)
+        check(p, position, length)
+        row, column = divmod(position, columns)
         along = range(row * columns, (row + 1) * columns)
         across = range(column, p, columns)
         mine = chunk(0, length, columns, column + 1)  # what the row's reduce-scatter leaves here
@@ -67,10 +68,11 @@ class Torus(Schedule):
     def cost(self, p: int, nbytes: int, latency_s: float, seconds_per_byte: float) -> float:
         return self.rounds(p) * latency_s + 2 * (p - 1) / p * nbytes * seconds_per_byte
 
-    def bytes_sent(self, p: int, place: int, nbytes: int) -> int:
-        """A ring's in the row for n bytes, and a ring's in the column for the chunk that the row left here."""
-        check(p, place, nbytes)
+    def bytes_sent(self, p: int, position: int, nbytes: int) -> int:
+        """Return a ring's bytes in the row for n bytes, and a ring's in the column for the chunk that the row left
+        here."""
+        check(p, position, nbytes)
         rows, columns = self.shape(p)
-        row, column = divmod(place, columns)
+        row, column = divmod(position, columns)
         lo, hi = chunk(0, nbytes // ELEMENT_NBYTES, columns, column + 1)
         return ring_bytes(columns, column, nbytes) + ring_bytes(rows, row, ELEMENT_NBYTES * (hi - lo))

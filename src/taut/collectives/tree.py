@@ -1,4 +1,4 @@
-"""Tree all-reduce: whole vectors up a binomial tree to place 0, the sum down again."""
+"""Tree all-reduce: whole vectors up a binomial tree to position 0, the sum down again."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from taut.collectives.schedule import Program, Round, Schedule, assemble, check
 class Tree(Schedule):
     """Simple, and few messages in all, 2(p-1); but the root receives the whole vector ceil(log2 p) times.
 
-    In round k of the way up, places with lowest set bit 2^k send all they have summed to place - 2^k; the way down is the
-    mirror.
+    In round k of the way up, positions with lowest set bit 2^k send all they have summed to position - 2^k; the way down
+    is the mirror.
 
         cost = 2 ceil(log2 p) (a + n b)
 
@@ -27,13 +27,13 @@ class Tree(Schedule):
 
     name = "tree"
 
-    def program(self, p: int, place: int, length: int) -> Program:
-        check(p, place, length)
+    def program(self, p: int, position: int, length: int) -> Program:
+        check(p, position, length)
         up: list[Round] = []
         down: list[Round] = []
         for bit in (1 << k for k in range(levels(p))):
-            children = [place + bit] if _is_parent(p, place, bit) else []
-            parents = [place - bit] if place % (2 * bit) == bit else []
+            children = [position + bit] if _is_parent(p, position, bit) else []
+            parents = [position - bit] if position % (2 * bit) == bit else []
             up.append(([(to, 0, length) for to in parents], [(frm, 0, length, True) for frm in children]))
             down.append(([(to, 0, length) for to in children], [(frm, 0, length, False) for frm in parents]))
         return assemble(length, [*up, *reversed(down)])
@@ -45,15 +45,15 @@ class Tree(Schedule):
     def cost(self, p: int, nbytes: int, latency_s: float, seconds_per_byte: float) -> float:
         return self.rounds(p) * (latency_s + nbytes * seconds_per_byte)
 
-    def bytes_sent(self, p: int, place: int, nbytes: int) -> int:
-        """n up, unless it is the root, and n down to every child."""
-        check(p, place, nbytes)
-        children = sum(_is_parent(p, place, 1 << k) for k in range(levels(p)))
-        return nbytes * (children + (place > 0))
+    def bytes_sent(self, p: int, position: int, nbytes: int) -> int:
+        """Return n up, unless it is the root, and n down to every child."""
+        check(p, position, nbytes)
+        children = sum(_is_parent(p, position, 1 << k) for k in range(levels(p)))
+        return nbytes * (children + (position > 0))
 
 
 def levels(p: int) -> int:
-    """ceil(log2 p).
+    """Return ceil(log2 p).
 
     >>> [levels(p) for p in (1, 2, 3, 4, 5)]
     [0, 1, 2, 2, 3]
@@ -61,6 +61,6 @@ def levels(p: int) -> int:
     return (p - 1).bit_length()
 
 
-def _is_parent(p: int, place: int, bit: int) -> bool:
-    """Has ``place`` a child at distance ``bit``?"""
-    return place % (2 * bit) == 0 and place + bit < p
+def _is_parent(p: int, position: int, bit: int) -> bool:
+    """Return whether ``position`` has a child at distance ``bit``."""
+    return position % (2 * bit) == 0 and position + bit < p

@@ -32,18 +32,19 @@ _OURS = str(Path(__file__).resolve().parents[1]) + os.sep
 
 
 def command(script: str, args: Sequence[str], *, alone: bool = False) -> list[str]:
-    """The command line of a fresh process that is that script; ``alone``: no engine looks after it."""
+    """Return the command line of a fresh process that is that script; ``alone``: no engine looks after it."""
     entry = "alone" if alone else "main"
     return [sys.executable, "-c", f"{_FIRST}from taut.engines.script import {entry}\n{entry}()", script, *args]
 
 
 def main() -> NoReturn:
-    """``python -c "..." SCRIPT ARGS``: be that script."""
+    """Be the script of ``python -c "..." SCRIPT ARGS``."""
     leave(run_script(sys.argv[1], sys.argv[2:]))
 
 
 def alone() -> NoReturn:
-    """The same, for ``taut worker``: SIGTERM is Ctrl-C, so that a worker whose machine is taken away leaves in order."""
+    """Be the script of ``taut worker``: SIGTERM is Ctrl-C, so that a worker whose machine is taken away leaves in
+    order."""
     own = os.getpid()
 
     def asked_to_end(number: int, frame: FrameType | None) -> None:
@@ -57,7 +58,7 @@ def alone() -> NoReturn:
 
 
 def run_script(script: str, args: Sequence[str]) -> int:
-    """Run ``script`` as the main module; its exit code, with what it raised already told on standard error."""
+    """Run ``script`` as the main module and return its exit code; an exception is told on standard error."""
     sys.stdout, sys.stderr = _losing(sys.stdout), _losing(sys.stderr)
     try:
         with script_end():
@@ -162,14 +163,14 @@ def _tell(error: BaseException) -> None:
 
 
 def _of_the_script(trace: TracebackType | None) -> TracebackType | None:
-    """The traceback without the frames of this file and of runpy: the user's script is where it starts."""
+    """Return the traceback without the frames of this file and of runpy: it starts in the user's script."""
     while trace is not None and trace.tb_frame.f_code.co_filename in (__file__, "<frozen runpy>", runpy.__file__):
         trace = trace.tb_next
     return trace
 
 
 def _where(script: str, trace: TracebackType | None) -> str:
-    """The last line of the user's own, as ``train.py, line 12: ``; not of taut or of another package."""
+    """Return the last line of the user's own code, as ``train.py, line 12: ``; not of taut or of another package."""
     found, folder = "", (os.getcwd() if module_of(script) else str(Path(script).absolute().parent)) + os.sep
     while trace is not None:
         name = trace.tb_frame.f_code.co_filename

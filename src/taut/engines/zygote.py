@@ -41,7 +41,7 @@ PRELOADED = (
 
 @dataclass(frozen=True)
 class Plan:
-    """What to start: ``logs[k]`` is where worker k's output goes, one worker for each."""
+    """The processes to start, one for each of ``logs``: worker k's output goes to ``logs[k]``."""
 
     script: str
     args: list[str]
@@ -56,7 +56,7 @@ class Plan:
 
 
 def main() -> None:
-    """The zygote process: read the plan, start the workers, tell what becomes of them."""
+    """Be the zygote process: read the plan, start the workers, tell what becomes of them."""
     # Standard output belongs to the launcher alone: what an import prints must not get between its lines.
     report = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
@@ -71,7 +71,7 @@ def main() -> None:
 
 
 def _preload(plan: Plan) -> bool:
-    """Import what every worker will need; True where forking is still safe afterwards."""
+    """Import what every worker will need; return True where forking is still safe afterwards."""
     gc.disable()  # imports make much and drop little: collecting between them doubles their time
     for name in (*PRELOADED, *plan.preload):
         try:
@@ -106,7 +106,7 @@ def _fork_all(plan: Plan, report: TextIO) -> dict[int, Callable[[], int]]:
 
 
 def _become_worker(plan: Plan, log: str, zygote: int) -> NoReturn:
-    """In the fork: be what ``python SCRIPT ARGS`` would have been."""
+    """Be, in the fork, what ``python SCRIPT ARGS`` would have been."""
     die_with_parent(zygote)
     with open(os.devnull, "rb") as nothing:
         os.dup2(nothing.fileno(), 0)

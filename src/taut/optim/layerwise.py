@@ -1,4 +1,4 @@
-"""What LARS and LAMB share: each tensor's step is scaled by the norm of its own weights."""
+"""The common base of LARS and LAMB: each tensor's step is scaled by the norm of its own weights."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Layerwise(Optimizer, ABC):
     def step(self, closure: Callable[[], float]) -> float: ...
 
     def step(self, closure: Callable[[], float] | None = None) -> float | None:
-        """One update of every parameter that has a gradient; ``closure`` computes the loss anew, with gradients."""
+        """Update every parameter that has a gradient; ``closure`` computes the loss anew, with gradients."""
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -55,7 +55,7 @@ class Layerwise(Optimizer, ABC):
         """Move ``w`` in place by one step along the gradient ``g``."""
 
     def _check(self, group: dict[str, Any]) -> None:
-        """Refuse what cannot work; ``group`` is complete."""
+        """Refuse settings that cannot work; ``group`` is complete."""
         for name in ("lr", "weight_decay"):
             self._expect(group, name, at_least=0.0)
         if group["adapt"] not in (None, True, False):
@@ -68,18 +68,19 @@ class Layerwise(Optimizer, ABC):
 
 
 def adapted(w: Tensor, group: dict[str, Any]) -> bool:
-    """Whether ``w`` gets a rate of its own, and weight decay."""
+    """Return whether ``w`` gets a rate of its own, and weight decay."""
     return w.ndim > 1 if group["adapt"] is None else bool(group["adapt"])
 
 
 def norm(x: Tensor) -> Tensor:
-    """The length of ``x``, on its device; in float32 at least: a norm can be over 65504, where float16 ends."""
+    """Return the length of ``x``, on its device; in float32 at least: a norm can be over 65504, where float16 ends."""
     length: Tensor = torch.linalg.vector_norm(x, dtype=torch.promote_types(x.dtype, torch.float32))
     return length
 
 
 def ratio(top: Tensor, bottom: Tensor, w_norm: Tensor) -> Tensor:
-    """top / bottom; 1 where that says nothing (no weights yet, or nothing to divide by). Stays on the device.
+    """Return top / bottom, or 1 where that says nothing (no weights yet, or nothing to divide by). It stays on the
+    device.
 
     >>> one, zero = torch.tensor(1.0), torch.tensor(0.0)
     >>> ratio(one, one * 4, one).item(), ratio(zero, one, zero).item(), ratio(one, zero, one).item()

@@ -73,7 +73,7 @@ class _Tally:
         self.layer.momentum = 1.0  # after each call the running statistics are those of the batch
 
     def add(self, layer: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
-        """A forward hook: torch has just put the batch's statistics into the layer."""
+        """Add the batch's statistics, which torch has just put into the layer (a forward hook)."""
         mean, variance = self.layer.running_mean, self.layer.running_var
         assert mean is not None
         assert variance is not None
@@ -104,7 +104,7 @@ class _Tally:
 
 @contextmanager
 def _only_norms_train(model: nn.Module, tallies: list[_Tally]) -> Iterator[None]:
-    """Norm layers in training mode, counted; all else in evaluation mode; everything put back at the end."""
+    """Put norm layers into training mode and everything else into evaluation mode; put everything back at the end."""
     modes = [(module, module.training) for module in model.modules()]
     hooks = [tally.layer.register_forward_hook(tally.add) for tally in tallies]
     try:
@@ -142,7 +142,7 @@ def _statistics(layer: _BatchNorm) -> Iterator[tuple[str, Tensor]]:
 
 
 def _device(model: nn.Module) -> torch.device:
-    """Where inputs go: to the first parameter, or the statistics of a model that has none."""
+    """Return the device of the first parameter, or of a model without parameters its statistics': inputs go there."""
     for tensor in (*model.parameters(), *model.buffers()):
         return tensor.device
     raise AssertionError("a layer that tracks statistics has buffers")

@@ -8,7 +8,7 @@ from taut.errors import Misuse
 
 
 def linear_scaling(base_lr: float, batch_size: int, reference: int = 256) -> float:
-    """The rate for SGD with a larger batch, to be reached by a warm-up.
+    """Return the rate for SGD with a larger batch, to be reached by a warm-up.
 
         lr = base_lr * batch_size / reference
 
@@ -25,7 +25,7 @@ def linear_scaling(base_lr: float, batch_size: int, reference: int = 256) -> flo
 
 
 def sqrt_scaling(base_lr: float, batch_size: int, reference: int = 256) -> float:
-    """The rate for Adam, LAMB and their like with a larger batch: their steps do not grow with the gradient.
+    """Return the rate for Adam, LAMB and their like with a larger batch: their steps do not grow with the gradient.
 
         lr = base_lr * sqrt(batch_size / reference)
 

@@ -62,7 +62,7 @@ class Warmup(LRScheduler):
 
     @property
     def finished(self) -> bool:
-        """Whether the full rate is reached."""
+        """Return whether the full rate is reached."""
         return bool(self.last_epoch >= self.steps)
 
     def step(self, epoch: int | None = None) -> None:
@@ -72,7 +72,7 @@ class Warmup(LRScheduler):
             self._last_lr = self.after.get_last_lr()
 
     def get_lr(self) -> list[float | Tensor]:
-        """The rates of this step, from those in the groups. Use ``get_last_lr`` to look at them."""
+        """Return the rates of this step, from those in the groups. Use ``get_last_lr`` to look at them."""
         found = [group["lr"] for group in self.optimizer.param_groups]
         if self.last_epoch > self.steps:
             return found
@@ -86,7 +86,7 @@ class Warmup(LRScheduler):
         ]
 
     def _get_closed_form_lr(self) -> list[float | Tensor]:
-        """torch asks for this where a SequentialLR hands over to the warm-up: whatever came before does not count."""
+        """Return the first rates, for a SequentialLR that hands over to the warm-up: the steps before do not count."""
         factors = self._factors(min(self.last_epoch, self.steps))
         return [target * f for target, f in zip(self.targets, factors, strict=True)]
 
@@ -95,12 +95,12 @@ class Warmup(LRScheduler):
         return [1.0 - (1.0 - share) * left for share in self.shares]  # exactly 1 at the end
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything but the optimizer; the state of ``after`` is in it."""
+        """Return everything but the optimizer; the state of ``after`` is in it."""
         state = {key: value for key, value in super().state_dict().items() if key != "after"}
         return {**state, "after": self.after.state_dict() if self.after is not None else None}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on from ``state_dict``, given to a warm-up that was made with the same kind of ``after``."""
+        """Go on from ``state_dict``, of a warm-up that was made with the same kind of ``after``."""
         inner = state_dict["after"]
         if (inner is None) != (self.after is None):
             had, has = ("no" if each is None else "an" for each in (inner, self.after))
@@ -129,7 +129,7 @@ def _steps(steps: int | None, epochs: float | None, steps_per_epoch: int | None)
 
 
 def _shares(targets: list[float], steps: int, workers: int | None, start: float | None) -> list[float]:
-    """What part of its full rate each group begins with."""
+    """Return the part of its full rate that each group begins with."""
     if workers is not None and start is not None:
         raise Misuse(f"Warmup(workers={workers}, start={start})", "one of the two")
     if workers is not None:

@@ -67,7 +67,7 @@ def _panel(panel: Any, at: Points, graph: Graph, union: Graph) -> None:
     from matplotlib.patches import Circle
 
     style = {"facecolor": NODE, "edgecolor": "white", "linewidth": 1.5, "zorder": 3}
-    discs = {rank: panel.add_patch(Circle(place, RADIUS, **style)) for rank, place in at.items()}
+    discs = {rank: panel.add_patch(Circle(point, RADIUS, **style)) for rank, point in at.items()}
     if len(at) <= MOST_LABELLED:
         for rank, (x, y) in at.items():
             panel.text(x, y, str(rank), ha="center", va="center", color=TEXT, fontsize=10, zorder=4)

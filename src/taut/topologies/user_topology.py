@@ -28,7 +28,7 @@ class Topology(Generic[W]):
 
     @classmethod
     def complete(cls, workers: Iterable[W]) -> Topology[W]:
-        """Everybody wired to everybody.
+        """Return a topology in which all workers are wired to each other.
 
         >>> Topology.complete("abc").neighbours(0)
         [1, 2]
@@ -37,7 +37,7 @@ class Topology(Generic[W]):
 
     @classmethod
     def shaped(cls, spec: str, workers: Iterable[W]) -> Topology[W]:
-        """Wired in a named shape, as on the command line.
+        """Return a topology wired in a named shape, as on the command line.
 
         >>> Topology.shaped("torus:2x3", "abcdef").neighbours(0)
         [1, 2, 3]
@@ -59,12 +59,12 @@ class Topology(Generic[W]):
         return topology
 
     def worker(self, worker: W) -> int:
-        """Attach a worker; its rank."""
+        """Attach a worker and return its rank."""
         self.workers.append(worker)
         return len(self.workers) - 1
 
     def channel(self, a: int, b: int) -> None:
-        """Wire two attached workers: what one publishes, the other includes."""
+        """Wire two attached workers: each includes the updates that the other publishes."""
         for rank in (a, b):
             if not 0 <= rank < len(self.workers):
                 raise Misuse(f"a channel to worker {rank}", f"a rank below {len(self.workers)}", "attach it first")
@@ -73,7 +73,7 @@ class Topology(Generic[W]):
         self.channels.add((min(a, b), max(a, b)))
 
     def wiring(self) -> Graph:
-        """The graph, as named shapes give it: with mixing weights, diameter, spanning trees and repair."""
+        """Return the graph, as named shapes give it: with mixing weights, diameter, spanning trees and repair."""
         size = len(self.workers), len(self.channels)  # both only grow
         if self._graph is None or self._graph[0] != size:
             self._graph = size, Graph(tuple(range(len(self.workers))), frozenset(self.channels))
@@ -83,12 +83,12 @@ class Topology(Generic[W]):
         return self.wiring().neighbours(rank)
 
     def is_complete(self) -> bool:
-        """Every update reaches every worker directly, so after a drain all replicas agree."""
+        """Return whether every update reaches every worker directly, so that all replicas agree after a drain."""
         n = len(self.workers)
         return len(self.channels) == n * (n - 1) // 2
 
     def check(self) -> None:
-        """``Misuse`` for a graph that falls apart."""
+        """Raise ``Misuse`` for a graph that falls apart."""
         if not self.workers:
             raise Misuse("a topology without workers", "at least one", "attach them with Topology.worker(...)")
         self.wiring().check_connected()

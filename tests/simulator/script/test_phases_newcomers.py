@@ -10,8 +10,7 @@ from taut.simulator.models.links import Link, Links
 from taut.simulator.models.rng import Rng
 from taut.simulator.result import Simulated
 from taut.testing import FaultPlan, run_with_faults
-from taut.testing.soak.laws import broken_laws
-from taut.testing.soak.tally import TALLY
+from taut.testing.soak.laws import TALLY, broken_laws
 from taut.worker.admission import JoinHandshake
 
 JOB = Path(broken_laws.__code__.co_filename).with_name("job.py")

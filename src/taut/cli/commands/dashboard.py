@@ -22,7 +22,7 @@ from taut.cli.output.display import Display
 from taut.cli.run_folder import find_run
 from taut.config import Settings
 from taut.errors import Misuse
-from taut.specs import parse_place
+from taut.specs import parse_address
 
 if TYPE_CHECKING:
     from taut.dashboard.server import Listening
@@ -134,7 +134,7 @@ def _listen(place: str, advertise: str | None, flag: str = FLAG) -> Listening:
         raise Misuse(f"{flag} without {' and '.join(missing)}", "starlette and uvicorn", remedy)
     from taut.dashboard.server import listen
 
-    host, port = parse_place(place, flag)
+    host, port = parse_address(place, flag)
     return listen(host, port, advertise)
 
 

@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 
 from taut.errors import Misuse
+from taut.specs import check_share, check_whole
 from taut.strategies.allreduce.robust_mean import check_robust, clip, median, trimmed
-from taut.strategies.api import Heard, Local, MemberPlace, MethodAction, Stepped, check_share, check_whole
+from taut.strategies.api import Heard, Local, MemberPlace, MethodAction, Stepped
 from taut.strategies.gossip.momentum import GradientTracking, QuasiGlobalMomentum, check_kind, check_optimizer
 from taut.strategies.gossip.neighbour_rounds import Neighbourhood, NeighbourRounds, check_length, tell_all
 from taut.strategies.info import ADVISED, Completeness, StrategyInfo, Variant
@@ -148,7 +149,7 @@ class DPSGD(NeighbourRounds[Mixing]):
         if self.mixing == "uniform" and len(degrees_of(graph)) > 1:
             raise Misuse(
                 f"dpsgd: mixing=uniform on {shape.name} of {workers} workers",
-                "equally many neighbours for everybody",
+                "equally many neighbours for all workers",
                 "try --strategy sgp" if graph.directed else "try dpsgd:mixing=metropolis",
             )
 

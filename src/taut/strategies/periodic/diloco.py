@@ -29,11 +29,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from taut.errors import Misuse
+from taut.specs import check_share, check_whole
 from taut.strategies.allreduce.final_model import FinalModelForJoiners
 from taut.strategies.allreduce.group import Group
 from taut.strategies.allreduce.robust_group import RobustGroup
 from taut.strategies.allreduce.robust_mean import check_robust
-from taut.strategies.api import Local, MemberPlace, MethodAction, MethodEvent, Tell, check_share, check_whole
+from taut.strategies.api import Local, MemberPlace, MethodAction, MethodEvent, Tell
 from taut.strategies.info import Completeness, StrategyInfo, Variant
 from taut.strategies.periodic.periodic import Period, Periodic
 from taut.strategies.server.diloco_delayed import Delayed, Pushing
@@ -119,7 +120,7 @@ class DiLoCo(Periodic):
             raise Misuse(
                 "diloco: delayed with fragments or overlap",
                 "one of the two forms",
-                "delayed=true waits for nobody anyway",
+                "delayed=true never waits anyway",
             )
         check_robust(self.name, self.robust)
         if self.robust != "none" and (self.delayed or self.fragments > 1):
@@ -207,9 +208,9 @@ class DiLoCo(Periodic):
             x += np.float32(1.0 - self.mixing) * theta
         else:
             x[:] = theta
-        everybody = state.group.ending == state.group.contributors
+        all_drain = state.group.ending == state.group.contributors
         # A newcomer has not counted earlier rounds, so the others start counting again, too.
-        state.agreed = (0 if state.newcomers else state.agreed) + 1 if everybody else 0
+        state.agreed = (0 if state.newcomers else state.agreed) + 1 if all_drain else 0
 
     def agreed(self, state: Outer) -> bool:
         """Return whether all fragments have been averaged since every member stopped training."""

@@ -1,7 +1,7 @@
-"""What a supervisor must not forget: ranks, leases, and how far the run is, as bytes for its store. Pure.
+"""Snapshots of a supervisor's state: ranks, leases, and the run's progress, as bytes for its store. Pure.
 
-No secret is among it. A connection's name is one (who knows it can speak for the worker), so only its hash is kept: a
-worker that speaks again over the same connection is known by that.
+They hold no secret. A connection's name is one (with it, another process could speak for the worker), so only its hash is
+kept, by which a worker on the same connection is recognized.
 """
 
 from __future__ import annotations
@@ -22,11 +22,15 @@ from taut.supervisor.faults.reconcile import replay
 from taut.supervisor.run.admission import Ledger
 from taut.supervisor.run.cluster import Cluster
 from taut.supervisor.run.plan import RunPlan
-from taut.supervisor.run.workers import Worker, name_hash
+from taut.supervisor.run.workers import WorkerEntry, name_hash
 from taut.supervisor.view import WorkerState
 
 VERSION = 3
-UNKNOWN = 1 << 20  # rosters and leases that may have followed the last one that was kept, where the disk failed
+UNKNOWN = 1 << 20  # rosters and leases that may have followed the snapshot, if the disk failed
+
+
+# Fields of a worker that a snapshot has under the same names.
+_SAME = ["rank", "state", "donor", "statistics", "phase", "drain_told", "expelled", "reason", "may_return", "first_phase"]
 
 
 class WorkerSnapshot(msgspec.Struct, frozen=True, array_like=True):
@@ -45,7 +49,7 @@ class WorkerSnapshot(msgspec.Struct, frozen=True, array_like=True):
     expelled: bool
     reason: str
     may_return: bool
-    rhythm: list[int]  # of its heartbeats
+    rhythm: list[int]  # intervals of its heartbeats
     first_phase: int = 0
 
 
@@ -60,7 +64,7 @@ class LeaseSnapshot(msgspec.Struct, frozen=True, array_like=True):
 
 
 class SupervisorSnapshot(msgspec.Struct, frozen=True, array_like=True):
-    """``trained_s``: since the start of training; None before it."""
+    """A supervisor's state. ``trained_s``: since the start of training; None before it."""
 
     version: int
     term: int
@@ -75,18 +79,18 @@ class SupervisorSnapshot(msgspec.Struct, frozen=True, array_like=True):
     phase: int
     drain: str | None
     view: int = 0
-    told: list[tuple[int, int, list[int]]] = []  # memberships that may be in force
+    told: list[tuple[int, int, list[int]]] = []  # live memberships
 
 
 def outline(cluster: Cluster) -> tuple[object, ...]:
-    """What decides whether all must be kept at once, before anybody is told of what has changed: who is in the run and
-    has its state, whether it has started, in which phase it is, and whether it is being drained."""
+    """Return the facts whose change needs a snapshot at once, before any worker is told: the version of the roster,
+    whether the run has started, its phase, and why it is drained."""
     ledger = cluster.ledger
     return cluster.members.version, ledger.started_s is None, ledger.phase, cluster.ending.reason
 
 
 def keep(cluster: Cluster, now: float) -> bytes:
-    """The run as of now."""
+    """Return the run's snapshot as bytes."""
     members, leases, ledger = cluster.members, cluster.leases, cluster.ledger
     kept = SupervisorSnapshot(
         VERSION,
@@ -110,7 +114,7 @@ def keep(cluster: Cluster, now: float) -> bytes:
         ledger.phase,
         cluster.ending.reason,
         members.view,
-        [(each.first, each.last, sorted(each.members)) for each in cluster.roll.agreement.told],
+        [(each.first, each.last, sorted(each.members)) for each in cluster.admission.memberships.told],
     )
     return msgspec.msgpack.encode(kept)
 
@@ -118,8 +122,8 @@ def keep(cluster: Cluster, now: float) -> bytes:
 def recall(
     plan: RunPlan, data: bytes, term: int, now: float, ahead: Sequence[bytes] = (), away_s: float = 0.0
 ) -> Cluster:
-    """The run as it was kept, and what was written down after that (``ahead``), for a supervisor in its life ``term``;
-    ``away_s``: since ``data`` were kept. Nobody has spoken yet."""
+    """Return the run from a snapshot and the entries after it (``ahead``), for a supervisor of ``term``; ``away_s``:
+    since the snapshot. No worker has spoken yet."""
     try:
         kept = msgspec.msgpack.decode(data, type=SupervisorSnapshot)
     except msgspec.DecodeError as error:
@@ -128,9 +132,9 @@ def recall(
         raise StorageFailed(f"the run was kept in form {kept.version}; this version of taut reads {VERSION}")
     cluster = Cluster(plan, now, term)
     members = cluster.members
-    # Workers may have heard of later versions than the one that was kept, and pass over what is not later than those.
+    # Workers may know later versions than the snapshot's, and ignore rosters that are not later than those.
     members.model, members.version, members.view = kept.model, kept.roster + UNKNOWN, kept.view
-    cluster.roll.agreement.told.extend(
+    cluster.admission.memberships.told.extend(
         AnnouncedMembership(first, last, frozenset(ranks)) for first, last, ranks in kept.told
     )
     for each in kept.workers:
@@ -141,53 +145,33 @@ def recall(
     _recall_ledger(cluster.ledger, kept, now - away_s)
     cluster.ending.reason = kept.drain
     cluster.recovering = True
-    cluster.roll.awaited.update(worker.rank for worker in members.live())
+    cluster.admission.awaited.update(worker.rank for worker in members.live())
     return cluster
 
 
-def _kept(worker: Worker) -> WorkerSnapshot:
+def _kept(worker: WorkerEntry) -> WorkerSnapshot:
     hello = worker.hello
     return WorkerSnapshot(
-        worker.rank,
-        worker.name_hash or name_hash(worker.connection),
-        hello.address,
-        hello.public_key,
-        hello.host,
-        hello.pid,
-        hello.version,
-        worker.state,
-        worker.donor,
-        worker.statistics,
-        worker.phase,
-        worker.drain_told,
-        worker.expelled,
-        worker.reason,
-        worker.may_return,
-        worker.detector.kept(),
-        worker.first_phase,
+        name_hash=worker.name_hash or name_hash(worker.connection),
+        address=hello.address,
+        public_key=hello.public_key,
+        host=hello.host,
+        pid=hello.pid,
+        protocol=hello.version,
+        rhythm=worker.detector.kept(),
+        **{name: getattr(worker, name) for name in _SAME},
     )
 
 
-def _recalled(kept: WorkerSnapshot, model: list[TensorSpec], now: float) -> Worker:
+def _recalled(kept: WorkerSnapshot, model: list[TensorSpec], now: float) -> WorkerEntry:
     hello = Hello(kept.protocol, model, kept.address, kept.public_key, kept.host, kept.pid)
-    # After the verdict workers wait for the model to be saved: they will say where they stand, and all is judged anew.
-    state: WorkerState = "done" if kept.state in ("drained", "finished") else kept.state
-    return Worker(
-        kept.rank,
-        b"",
-        hello,
-        Detector.restored(now, kept.rhythm),
-        state,
-        kept.donor,
-        kept.statistics,
-        phase=kept.phase,
-        first_phase=kept.first_phase,
-        drain_told=kept.drain_told,
-        expelled=kept.expelled,
-        reason=kept.reason,
-        may_return=kept.may_return,
-        name_hash=kept.name_hash,
+    same = {name: getattr(kept, name) for name in _SAME}
+    worker = WorkerEntry(
+        connection=b"", hello=hello, detector=Detector.restored(now, kept.rhythm), name_hash=kept.name_hash, **same
     )
+    # After the verdict workers wait for the model to be saved: they will send their state, and get a new verdict.
+    worker.state = "done" if kept.state in ("drained", "finished") else kept.state
+    return worker
 
 
 def _recall_leases(leases: Leases, kept: LeaseSnapshot, ahead: Sequence[bytes]) -> None:
@@ -199,7 +183,7 @@ def _recall_leases(leases: Leases, kept: LeaseSnapshot, ahead: Sequence[bytes]) 
     for entries in ahead:
         for entry in unpack(entries):
             replay(entry, leases)
-    leases.log.clear()  # it is written down
+    leases.log.clear()  # it is in the store already
     leases.issued += UNKNOWN
 
 

@@ -1,4 +1,4 @@
-"""What a seed of the soak stands for: a strategy with what goes with it, a cluster, and a plan of faults."""
+"""The case of each seed of the soak: a strategy with topology and codec, a cluster, and a plan of faults."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ from taut.strategies.compatibility import combine
 from taut.strategies.phases import parse_schedule
 from taut.strategies.registry import REGISTRY
 from taut.testing.fault_plan import FaultPlan
-from taut.testing.soak.laws import broken_laws
-from taut.testing.soak.tally import TALLY
+from taut.testing.soak.laws import TALLY, broken_laws
 
 if TYPE_CHECKING:
     from taut.simulator.trace import Trace
@@ -29,7 +28,7 @@ def _short(name: str) -> str:
 
 JOB = Path(__file__).with_name("job.py")
 STEP_S = 0.1
-LONG_STEP_S = 2.0  # in one of so many runs, which then last till somebody who was given up is back
+LONG_STEP_S = 2.0  # in one of so many runs, which then last until a worker that was evicted is back
 LONG_STEPS_OF = 6
 STEPS = 16  # of each worker, about
 BATCH = 4
@@ -70,7 +69,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Checked:
-    """How it went. ``broken``: laws, or what was raised."""
+    """The result of a case. ``broken``: laws, or the exception."""
 
     case: Case
     broken: tuple[str, ...]
@@ -79,7 +78,7 @@ class Checked:
 
 
 def case_of(seed: int) -> Case:
-    """Strategies take turns; all else is drawn. To a run in phases somebody comes in any case.
+    """Return the case of a seed: strategies take turns, all else is drawn. A run in phases has a newcomer in any case.
 
     >>> case_of(3) == case_of(3), case_of(3).strategy == case_of(4).strategy
     (True, False)
@@ -104,7 +103,7 @@ def case_of(seed: int) -> Case:
 
 
 def check_case(case: Case, trace: Trace | None = None) -> Checked:
-    """Run it, and see which laws it broke."""
+    """Run the case, and return the laws that it broke."""
     from taut.testing.faults.faulty_run import run_with_faults
 
     samples = STEPS * BATCH * case.workers // EPOCHS
@@ -130,10 +129,10 @@ def check_case(case: Case, trace: Trace | None = None) -> Checked:
 
 
 def _momentum(strategy: str) -> float:
-    """Where all make the same steps, a newcomer must be given that, too."""
+    """Return a momentum where all make the same steps: a newcomer must be given its buffer, too."""
     return 0.9 if any(choice.name == "sync" for choice in parse_schedule(strategy).choices) else 0.0
 
 
 def check_seed(seed: int) -> Checked:
-    """The seed's case."""
+    """Run the seed's case."""
     return check_case(case_of(seed))

@@ -31,7 +31,7 @@ PLANS = 1_000
 
 @dataclass
 class Tallied:
-    """What came out so far."""
+    """The results so far."""
 
     checked: int = 0
     cpu_s: float = 0.0
@@ -47,7 +47,7 @@ class Tallied:
 
 
 def replay_command(seed: int) -> str:
-    """What runs this plan again, exactly.
+    """Return the command that runs this plan again, exactly.
 
     >>> replay_command(17)
     'python -m taut.testing.soak.soak --seed 17 --trace soak-17.json'
@@ -56,13 +56,13 @@ def replay_command(seed: int) -> str:
 
 
 def told(one: Checked) -> str:
-    """A plan that broke a law, for people."""
+    """Return a text about a plan that broke a law."""
     broken = "".join(f"\n  broken: {law}" for law in one.broken)
     return f"seed {one.case.seed}: {one.case}{broken}\n  again:  {replay_command(one.case.seed)}"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command; its exit code."""
+    """Run the command and return its exit code."""
     given = _parse(arguments)
     console = Console(stderr=True)
     try:
@@ -119,15 +119,15 @@ def _soak(seeds: range, jobs: int, console: Console) -> int:
 
 
 def _checked(seeds: range, jobs: int) -> Iterator[Checked]:
-    """In as many processes: a fresh one each, since torch and threads do not survive a fork."""
+    """Check the seeds in as many processes: a fresh one each, since torch and threads do not survive a fork."""
     with multiprocessing.get_context("spawn").Pool(min(jobs, len(seeds)), _settle_in) as pool:
         yield from pool.imap_unordered(check_seed, seeds, chunksize=2)
 
 
 def _settle_in() -> None:
-    """Ctrl-C is the parent's; what a lost worker saves goes to a folder that is thrown away."""
+    """Leave Ctrl-C to the parent, and have lost workers save to a folder that is thrown away."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    logging.getLogger("taut").setLevel(logging.ERROR)  # who was given up and is back says so
+    logging.getLogger("taut").setLevel(logging.ERROR)  # workers that are back after an eviction say so
     os.chdir(tempfile.gettempdir())
 
 

@@ -1,4 +1,4 @@
-"""Exponential graphs: everybody reaches 1, 2, 4, 8 ... seats ahead, at once or in turn."""
+"""Exponential graphs: everybody reaches 1, 2, 4, 8 ... positions ahead, at once or in turn."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from taut.topologies.shape import Shape, from_positions
 
 
 def hops(workers: int) -> list[int]:
-    """1, 2, 4 ... below the number of workers.
+    """Return 1, 2, 4 ... below the number of workers.
 
     >>> hops(1), hops(2), hops(6), hops(8)
     ([], [1], [1, 2, 4], [1, 2, 4])
@@ -22,7 +22,7 @@ def hops(workers: int) -> list[int]:
 
 @dataclass(frozen=True)
 class Exponential(Shape):
-    """Seat s sends to the seats s + 1, s + 2, s + 4 ... (mod n): ceil(log2 n) neighbours, and a spectral gap that
+    """Position s sends to the positions s + 1, s + 2, s + 4 ... (mod n): ceil(log2 n) neighbours, and a spectral gap that
     falls with 1 / log n only.
 
     Everybody sends to and hears from equally many, so uniform weights are doubly stochastic, for any n. Strongly
@@ -43,16 +43,16 @@ class Exponential(Shape):
 
     def wire(self, members: Sequence[int], round: int = 0) -> Graph:
         workers = len(set(members))
-        edges = [(seat, (seat + hop) % workers) for seat in range(workers) for hop in hops(workers)]
+        edges = [(position, (position + hop) % workers) for position in range(workers) for hop in hops(workers)]
         return from_positions(members, edges, self.directed)
 
 
 @dataclass(frozen=True)
 class OnePeer(Shape):
-    """In round k, seat s sends to seat s + 2^(k mod ceil(log2 n)) (mod n), and to nobody else.
+    """In round k, position s sends to position s + 2^(k mod ceil(log2 n)) (mod n), and to nobody else.
 
     One message per worker and round. With weights 1/2 and n a power of two, ceil(log2 n) rounds give everybody the
-    exact mean: after rounds with hops 1, 2, 4 ... a worker holds the mean of the last 2, 4, 8 ... seats (Ying et al.,
+    exact mean: after rounds with hops 1, 2, 4 ... a worker holds the mean of the last 2, 4, 8 ... positions (Ying et al.,
     2021). For other n the mean is approached.
 
     >>> [OnePeer().wire(range(8), round).outward(0) for round in range(4)]
@@ -68,7 +68,9 @@ class OnePeer(Shape):
         workers = len(set(members))
         ahead = hops(workers)
         hop = ahead[round % len(ahead)] if ahead else 0
-        return from_positions(members, [(seat, (seat + hop) % workers) for seat in range(workers)], directed=True)
+        return from_positions(
+            members, [(position, (position + hop) % workers) for position in range(workers)], directed=True
+        )
 
     def union(self, members: Sequence[int]) -> Graph:
         return Exponential().wire(members)

@@ -1,4 +1,4 @@
-"""The hypercube: two seats are wired where their numbers differ in one bit."""
+"""The hypercube: two positions are wired where their numbers differ in one bit."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from taut.topologies.shape import Shape, from_positions
 class Hypercube(Shape):
     """log2(n) neighbours each, log2(n) steps to anyone.
 
-    It must start with a power of two. When workers have left, the seats 0 to n - 1 of the next larger cube are wired
-    (an incomplete hypercube; Katseff, 1988). That is connected: clearing the highest bit of a seat leads along an edge
-    to a lower one, which is taken, and so down to seat 0.
+    It must start with a power of two. When workers have left, the positions 0 to n - 1 of the next larger cube are wired
+    (an incomplete hypercube; Katseff, 1988). That is connected: clearing the highest bit of a position leads along an
+    edge to a lower one, which is taken, and so down to position 0.
 
     >>> Hypercube().wire(range(8)).neighbours(5)
     [1, 4, 7]

@@ -19,15 +19,15 @@ LEAST = 1 / 8  # of the budget: no matching is given up, so that the union over 
 STEPS, INNER = 64, 12
 QUANTA = 1 << 20
 MOST_EDGES = 4096  # beyond, all are used alike: the search would take seconds
-# at[rank][colour]: the neighbour at the other end of rank's edge of that colour
-Colours = dict[int, dict[int, int]]
+# at[rank][color]: the neighbour at the other end of rank's edge of that color
+Colors = dict[int, dict[int, int]]
 
 
 @dataclass(frozen=True)
 class Matcha(Shape):
     """Time-varying matchings (Wang et al., "MATCHA: a matching-based link sampling for decentralized training", 2019).
 
-    The base graph's edges are coloured, at most one more colour than the highest degree, so that the edges of a colour
+    The base graph's edges are colored, at most one more color than the highest degree, so that the edges of a color
     are a matching: all of them can be used at once without a worker talking to two. In each round matching j is used
     with probability p_j, independently, drawn from (seed, round, j) alike by everybody. The p_j make the algebraic
     connectivity of the expected graph large,
@@ -86,7 +86,7 @@ class Matcha(Shape):
 
 @lru_cache(maxsize=16)
 def plan(graph: Graph, budget: float) -> tuple[tuple[frozenset[Edge], ...], tuple[float, ...]]:
-    """The matchings and how often each is used. Kept, since every round asks for it.
+    """Return the matchings, and how often each is used. Cached, since every round asks for it.
 
     >>> plan(Ring().wire(range(4)), 0.5)[1]
     (0.5, 0.5)
@@ -96,70 +96,72 @@ def plan(graph: Graph, budget: float) -> tuple[tuple[frozenset[Edge], ...], tupl
 
 
 def matchings(graph: Graph) -> tuple[frozenset[Edge], ...]:
-    """The colours of Misra and Gries' edge colouring ("A constructive proof of Vizing's theorem", 1992).
+    """Return the edges in as few matchings as can be found quickly: at most one more than the highest degree, by Misra
+    and Gries' edge coloring ("A constructive proof of Vizing's theorem", 1992).
 
-    Edges are coloured one by one; where two ends have no free colour in common, a fan of edges around one end hands its
-    colours on, after a path of two alternating colours was swapped. Sorted throughout, so it is the same everywhere.
+    Edges are colored one by one; where two ends have no free color in common, a fan of edges around one end hands its
+    colors on, after a path of two alternating colors was swapped. Sorted throughout, so it is the same everywhere.
 
     >>> [sorted(each) for each in matchings(Graph((0, 1, 2, 3), {(0, 1), (1, 2), (2, 3), (3, 0)}))]
     [[(0, 1), (2, 3)], [(0, 3), (1, 2)]]
     """
-    at: Colours = {rank: {} for rank in graph.members}
+    at: Colors = {rank: {} for rank in graph.members}
     enough = 1 + max(map(graph.degree, graph.members), default=0)
     for u, v in sorted(graph.edges):
-        common = next((colour for colour in range(enough) if colour not in at[u] and colour not in at[v]), None)
+        common = next((color for color in range(enough) if color not in at[u] and color not in at[v]), None)
         if common is None:
             _make_room(at, u, v)
         else:
             at[u][common], at[v][common] = v, u
     found: dict[int, set[Edge]] = {}
     for rank, ends in at.items():
-        for colour, other in ends.items():
-            found.setdefault(colour, set()).add((min(rank, other), max(rank, other)))
-    return tuple(frozenset(found[colour]) for colour in sorted(found))
+        for color, other in ends.items():
+            found.setdefault(color, set()).add((min(rank, other), max(rank, other)))
+    return tuple(frozenset(found[color]) for color in sorted(found))
 
 
-def _free(at: Colours, rank: int) -> int:
-    return next(colour for colour in count() if colour not in at[rank])
+def _free(at: Colors, rank: int) -> int:
+    return next(color for color in count() if color not in at[rank])
 
 
-def _make_room(at: Colours, u: int, v: int) -> None:
-    """Colour the edge u - v where no colour is free at both ends, by changing those of others."""
+def _make_room(at: Colors, u: int, v: int) -> None:
+    """Color the edge u - v where no color is free at both ends, by changing the colors of other edges."""
     fan = _fan(at, u, v)
     c, d = _free(at, u), _free(at, fan[-1])
     if c != d:
         _swap(at, u, c, d)
-    colour_of = {other: colour for colour, other in at[u].items()}
+    colour_of = {other: color for color, other in at[u].items()}
     for end, w in enumerate(fan):  # the first at which d is free; up to it the fan is still one after the swap
         if d not in at[w]:
             break
         follows = end + 1 < len(fan) and colour_of[fan[end + 1]] not in at[w]
         assert follows, "Misra and Gries: a prefix of the fan ends where d is free"
     for before, after in pairwise(fan[: end + 1]):
-        colour = colour_of[after]
-        del at[after][colour]
-        at[u][colour], at[before][colour] = before, u
+        color = colour_of[after]
+        del at[after][color]
+        at[u][color], at[before][color] = before, u
     at[u][d], at[fan[end]][d] = fan[end], u
 
 
-def _fan(at: Colours, u: int, v: int) -> list[int]:
-    """Neighbours of u, beginning with v: the colour of u's edge to each is free at the one before. As long as can be."""
+def _fan(at: Colors, u: int, v: int) -> list[int]:
+    """Return neighbors of u, beginning with v, as many as possible: the color of u's edge to each is free at the
+    neighbor before."""
     fan, left = [v], dict(sorted(at[u].items()))
     while True:
-        following = next((colour for colour in left if colour not in at[fan[-1]]), None)
+        following = next((color for color in left if color not in at[fan[-1]]), None)
         if following is None:
             return fan
         fan.append(left.pop(following))
 
 
-def _swap(at: Colours, u: int, c: int, d: int) -> None:
-    """The path from u whose edges are d, c, d, c ... becomes c, d, c, d ..."""
-    path, colour, rank = [u], d, u
-    while colour in at[rank]:
-        rank = at[rank][colour]
+def _swap(at: Colors, u: int, c: int, d: int) -> None:
+    """Turn the path from u whose edges are d, c, d, c ... into c, d, c, d ..."""
+    path, color, rank = [u], d, u
+    while color in at[rank]:
+        rank = at[rank][color]
         path.append(rank)
-        colour = c if colour == d else d
-    edges = [(a, b, d if place % 2 == 0 else c) for place, (a, b) in enumerate(pairwise(path))]
+        color = c if color == d else d
+    edges = [(a, b, d if index % 2 == 0 else c) for index, (a, b) in enumerate(pairwise(path))]
     for a, b, old in edges:
         del at[a][old], at[b][old]
     for a, b, old in edges:
@@ -168,7 +170,7 @@ def _swap(at: Colours, u: int, c: int, d: int) -> None:
 
 
 def probabilities(graph: Graph, matchings: Sequence[frozenset[Edge]], budget: float) -> tuple[float, ...]:
-    """p_j that make lambda_2(sum p_j L_j) large, with sum p_j <= budget x matchings and budget/8 <= p_j <= 1.
+    """Return the p_j that make lambda_2(sum p_j L_j) large, with sum p_j <= budget x matchings and budget/8 <= p_j <= 1.
 
     Projected ascent: with v the eigenvector of lambda_2, the slope along p_j is the sum of (v_a - v_b)^2 over the edges
     (a, b) of matching j. v is followed by a few power iterations per step. Plain additions and products in a fixed
@@ -183,9 +185,9 @@ def probabilities(graph: Graph, matchings: Sequence[frozenset[Edge]], budget: fl
     share = [budget] * number
     if number < 2 or budget == 1.0 or len(graph.edges) > MOST_EDGES:
         return tuple(share)
-    place = {rank: index for index, rank in enumerate(graph.members)}
-    pairs = [[(place[a], place[b]) for a, b in sorted(matching)] for matching in matchings]
-    size = len(place)
+    index_of = {rank: index for index, rank in enumerate(graph.members)}
+    pairs = [[(index_of[a], index_of[b]) for a, b in sorted(matching)] for matching in matchings]
+    size = len(index_of)
     v = _unit([math.cos(math.pi * (index + 0.5) / size) for index in range(size)])
     total = [0.0] * number
     for step in range(STEPS):
@@ -204,7 +206,7 @@ def probabilities(graph: Graph, matchings: Sequence[frozenset[Edge]], budget: fl
 
 
 def _connectivity(size: int, pairs: list[list[tuple[int, int]]], share: list[float]) -> float:
-    """lambda_2, from above: v'Lv for a v that was followed for long."""
+    """Return an upper bound of lambda_2: v'Lv for a v after many power iterations."""
     v = _unit([hash_unit(index) for index in range(size)])
     for _ in range(STEPS // 2):
         v = _follow(v, pairs, share)
@@ -212,7 +214,8 @@ def _connectivity(size: int, pairs: list[list[tuple[int, int]]], share: list[flo
 
 
 def _follow(v: list[float], pairs: list[list[tuple[int, int]]], share: list[float]) -> list[float]:
-    """Some power iterations of bound - L towards the eigenvector of L = sum p_j L_j of the smallest eigenvalue but 0."""
+    """Return v after some power iterations of bound - L, towards the eigenvector of L = sum p_j L_j of the smallest
+    eigenvalue but 0."""
     bound = 2.0 * sum(share)  # a worker has one edge of each matching at most, so no eigenvalue is above
     for _ in range(INNER):
         new = [bound * x for x in v]
@@ -226,7 +229,7 @@ def _follow(v: list[float], pairs: list[list[tuple[int, int]]], share: list[floa
 
 
 def _unit(v: list[float]) -> list[float]:
-    """Without its mean (the eigenvector of eigenvalue 0), and of length 1."""
+    """Return v without its mean (the eigenvector of eigenvalue 0), with length 1."""
     mean = sum(v) / len(v)
     centred = [x - mean for x in v]
     length = math.sqrt(sum(x * x for x in centred))
@@ -234,7 +237,8 @@ def _unit(v: list[float]) -> list[float]:
 
 
 def _project(wanted: list[float], budget: float) -> list[float]:
-    """The nearest p with budget/8 <= p_j <= 1 whose sum is the budget: all are lowered by the same, then clipped."""
+    """Return the nearest p with budget/8 <= p_j <= 1 whose sum is the budget: all are lowered by the same, then
+    clipped."""
     least, target = LEAST * budget, budget * len(wanted)
     low, high = min(wanted) - 1.0, max(wanted)
     for _ in range(50):

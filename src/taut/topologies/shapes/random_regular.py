@@ -19,7 +19,7 @@ ATTEMPTS = 200
 class RandomRegular(Shape):
     """Rings through all workers, each in an order drawn by lot; of an odd degree, one pairing more.
 
-    For ring k the members stand in the order of hash_bits(seed, k, rank). A pair that is neighbours already trades places
+    For ring k the members stand in the order of hash_bits(seed, k, rank). A pair that is neighbours already is exchanged
     with the next ones. Since the first ring goes through everybody the graph is connected, and since a rank's lot does
     not depend on the others, a leaver's neighbours in a ring mostly just close the gap (Law and Siu, "Distributed
     construction of random expander networks", 2003; sums of random rings are as good as uniform random regular graphs:
@@ -64,7 +64,7 @@ class RandomRegular(Shape):
 
 
 def regular(ranks: list[int], degree: int, seed: int) -> set[Edge]:
-    """The edges, lower rank first. Exactly regular where n x degree is even."""
+    """Return the edges, lower rank first. The graph is exactly regular where n x degree is even."""
     most = len(ranks) - 1
     if 2 * degree > most:
         return _pairs(ranks) - _sparse(ranks, most - degree, seed)
@@ -72,11 +72,12 @@ def regular(ranks: list[int], degree: int, seed: int) -> set[Edge]:
 
 
 def _pairs(ranks: list[int]) -> set[Edge]:
-    return {(a, b) for place, a in enumerate(ranks) for b in ranks[place + 1 :]}
+    return {(a, b) for index, a in enumerate(ranks) for b in ranks[index + 1 :]}
 
 
 def _sparse(ranks: list[int], degree: int, seed: int) -> set[Edge]:
-    """At most half of all neighbours. The best of several draws, the first that is regular: nearly always the first."""
+    """Return the edges for at most half of all neighbours: the best of several draws. Nearly always the first is
+    regular."""
     best: set[Edge] = set()
     for attempt in range(ATTEMPTS):
         edges = _draw(ranks, degree, seed, attempt)
@@ -101,14 +102,15 @@ def _draw(ranks: list[int], degree: int, seed: int, attempt: int) -> set[Edge]:
 
 
 def _avoid(order: list[int], taken: set[Edge], closed: bool) -> None:
-    """Trade places, in place, until no two that are to be wired are so already; a few may be left at the end.
+    """Exchange elements of ``order``, in place, until no two that are to be wired are wired already; a few may be left at
+    the end.
 
     ``closed``: everybody is wired to the next; otherwise the first to the second, the third to the fourth and so on.
     """
-    for place in range(1, len(order), 1 if closed else 2):
-        before = order[place - 1]
-        for other in range(place, len(order)):
+    for index in range(1, len(order), 1 if closed else 2):
+        before = order[index - 1]
+        for other in range(index, len(order)):
             after = order[other]
             if (min(before, after), max(before, after)) not in taken:
-                order[place], order[other] = after, order[place]
+                order[index], order[other] = after, order[index]
                 break

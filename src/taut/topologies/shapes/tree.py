@@ -13,10 +13,10 @@ from taut.topologies.shape import Shape, from_positions
 
 @dataclass(frozen=True)
 class Tree(Shape):
-    """A balanced tree, filled level by level like a heap: seat s hangs from seat (s - 1) // branching.
+    """A balanced tree, filled level by level like a heap: position s hangs from position (s - 1) // branching.
 
     n - 1 edges, the fewest that connect; a step up or down is on the way of many, so it mixes slowly but relays cheaply.
-    It is a tree for any members, since each seat but the first has one edge to a lower seat.
+    It is a tree for any members, since each position but the first has one edge to a lower position.
 
     Arguments:
         branching: how many hang from each.
@@ -33,4 +33,6 @@ class Tree(Shape):
             raise Misuse(f"tree: branching={self.branching}", "a whole number from 1", "2 makes a binary tree")
 
     def wire(self, members: Sequence[int], round: int = 0) -> Graph:
-        return from_positions(members, [((seat - 1) // self.branching, seat) for seat in range(1, len(set(members)))])
+        return from_positions(
+            members, [((position - 1) // self.branching, position) for position in range(1, len(set(members)))]
+        )
