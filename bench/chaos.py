@@ -25,7 +25,7 @@ from typing import Any
 
 from processes import JOBS
 from report import arguments, report, row
-from taut.supervisor.storage.store_reader import RunRecord, load_run
+from taut.supervisor.storage.store_reader import StoredRun, load_run
 
 WORKERS = 6
 STEP_S = 0.05
@@ -71,7 +71,7 @@ class Room:
         job = [str(JOBS / "churn.py"), "--gate", str(self.folder / "gate"), "--step", str(STEP_S)]
         self.workers.append(self.start("worker", "--join", address, "--token-file", "taut-runs/run/token", *job))
 
-    def record(self) -> RunRecord:
+    def record(self) -> StoredRun:
         return load_run(self.folder / "taut-runs", "run")
 
     def training(self) -> int:

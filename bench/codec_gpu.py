@@ -34,7 +34,7 @@ from taut.codecs.algorithms.int8 import Int8
 from taut.codecs.algorithms.onebit import OneBit
 from taut.codecs.algorithms.topk import TopK
 from taut.codecs.compressor import Compressor, Memory
-from taut.codecs.kernels import torch_feedback, torch_ops
+from taut.codecs.kernels import torch_ops
 from taut.codecs.kernels.triton import blocks as block_kernels
 from taut.codecs.kernels.triton import kernels
 from taut.codecs.kernels.triton import sparse as sparse_kernels
@@ -117,10 +117,10 @@ def in_operations(compressor: Compressor) -> Callable[[Vectors], Any]:
     """What error feedback does elsewhere, in torch operations."""
 
     def run(v: Vectors) -> Any:
-        torch_feedback.grow(v.r, v.w, v.b, SHARE)
+        torch_ops.grow(v.r, v.w, v.b, SHARE)
         piece = compressor.compress(v.r, 0, Memory(v.size))
         assert piece is not None
-        torch_feedback.take(*v.all, piece.q, piece.places)
+        torch_ops.take(*v.all, piece.q, piece.indices)
         return piece.body
 
     return run

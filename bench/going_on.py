@@ -30,8 +30,8 @@ from processes import JOBS
 from report import Row, arguments, report, row
 from taut.errors import Misuse
 from taut.supervisor.control import Dismiss, order
-from taut.supervisor.storage.previous_run import recall_former
-from taut.supervisor.storage.store_reader import RunRecord, load_run
+from taut.supervisor.storage.previous_run import read_previous_run
+from taut.supervisor.storage.store_reader import StoredRun, load_run
 
 WORKERS = 4
 STEP_S = 0.05
@@ -121,7 +121,7 @@ class Room:
                 raise SystemExit(f"{self.case}: waited in vain for {what}; see {self.folder}")
             time.sleep(0.05)
 
-    def record(self) -> RunRecord | None:
+    def record(self) -> StoredRun | None:
         try:
             return load_run(self.folder / "taut-runs", "run")
         except Misuse:
@@ -146,7 +146,7 @@ class Room:
 
     def strike(self, pid: int, rank: int) -> None:
         if self.case.blow == "dismissed":
-            order(recall_former(self.folder / "taut-runs" / "run"), Dismiss(rank, "dismissed", False))
+            order(read_previous_run(self.folder / "taut-runs" / "run"), Dismiss(rank, "dismissed", False))
         else:
             os.kill(pid, signal.SIGSTOP if self.case.blow == "stopped" else signal.SIGKILL)
 

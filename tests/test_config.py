@@ -91,6 +91,8 @@ def test_a_codec_may_be_a_table_or_a_text(tmp_path: Path) -> None:
         ({"port": 70_000}, ["--port = 70000", "from 0 to 65535"]),
         ({"name": "../escape"}, ["--name = '../escape'"]),
         ({"name": "latest"}, ["newest run"]),
+        ({"engine": "lcoal"}, ["engine 'lcoal'", "one of local", "did you mean 'local'?"]),
+        ({"transport": "zqm"}, ["transport 'zqm'", "did you mean 'zmq'?"]),
         ({"bind": "  "}, ["--bind"]),
         ({"log": "loud"}, ["debug, info, warning, error"]),
         ({"runs_dir": ""}, ["--runs-dir"]),

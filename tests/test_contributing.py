@@ -233,6 +233,27 @@ class Pipe(Zmq):
     tree.replace(laws, '@pytest.mark.parametrize("network", [', network + "pipe, ")
 
 
+def engine(tree: Tree) -> None:
+    tree.write(
+        "src/taut/engines/here.py",
+        '''"""``--engine here``: processes on this machine."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from taut.engines.local import LocalEngine
+
+
+class Here(LocalEngine):
+    """Start workers as ``local`` does."""
+
+    name: ClassVar[str] = "here"
+''',
+    )
+    tree.replace("src/taut/plugins.py", '{"local": "engines', '{"here": "engines.here:Here", "local": "engines')
+
+
 def message(tree: Tree) -> None:
     record = '''class Aside(Message, frozen=True):
     """Tell the supervisor a number that it may ignore."""
@@ -290,6 +311,7 @@ RECIPES: dict[str, Callable[[Tree], None]] = {
     "a strategy": strategy,
     "a topology": topology,
     "a transport": transport,
+    "an engine": engine,
     "a message": message,
     "a command": command,
     "a page": page,
@@ -299,6 +321,7 @@ PLACEHOLDERS = {
     "src/taut/strategies/FAMILY/NAME.py": "src/taut/strategies/periodic/often.py",
     "src/taut/topologies/shapes/NAME.py": "src/taut/topologies/shapes/wheel.py",
     "src/taut/transport/NAME.py": "src/taut/transport/pipe.py",
+    "src/taut/engines/NAME.py": "src/taut/engines/here.py",
     "src/taut/core/messages/FAMILY.py": "src/taut/core/messages/worker.py",
     "src/taut/cli/commands/NAME.py": "src/taut/cli/commands/greet.py",
     "docs/NAME.md": "docs/greeting.md",
@@ -370,8 +393,9 @@ def test_the_new_part_shows(arguments, shown):
     assert re.search(shown, told), told
 
 
-def test_the_transport_is_a_setting():
-    assert resolve({{"transport": "pipe"}}, environ={{}}, cwd="/nowhere").transport == "pipe"
+def test_the_transport_and_the_engine_are_settings():
+    found = resolve({{"transport": "pipe", "engine": "here"}}, environ={{}}, cwd="/nowhere")
+    assert (found.transport, found.engine) == ("pipe", "here")
 """
 
 

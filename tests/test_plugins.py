@@ -8,8 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from taut.codecs.registry import kernels_of
+from taut.config import resolve
 from taut.errors import Misuse
-from taut.plugins import Registry
+from taut.plugins import CODECS, ENGINES, STRATEGIES, TOPOLOGIES, TRANSPORTS, Registry
+from taut.strategies.compatibility import codecs_in_use
+from taut.strategies.phases import parse_schedule
 
 Install = Callable[..., None]
 OWN = {"dense": "codecs.algorithms.dense:Dense"}
@@ -48,6 +52,18 @@ def test_names_of_ones_own_need_no_search(install: Install, monkeypatch: pytest.
     monkeypatch.setattr("importlib.metadata.entry_points", lambda **_: pytest.fail("packages were searched"))
     registry: Registry[type] = Registry("taut.codecs", OWN, BASES)
     assert "dense" in registry and registry.find("dense").__name__ == "Dense"
+
+
+def test_a_run_with_tauts_own_needs_no_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The search takes longer than a command may take to start."""
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda **_: pytest.fail("packages were searched"))
+    for registry in (STRATEGIES, CODECS, TOPOLOGIES, TRANSPORTS, ENGINES):
+        registry.__dict__.pop("_plugins", None)
+    flags = {"strategy": "sync", "codec": "topk:density=0.01", "topology": "ring", "workers": 4}
+    named = {"engine": "local", "transport": "zmq"}
+    chosen = resolve({**flags, **named}, environ={}, cwd="/nowhere").fitted()
+    assert (chosen.codec, chosen.engine) == ("topk:density=0.01", "local")
+    assert kernels_of(codecs_in_use(parse_schedule(chosen.strategy), chosen.topology, [chosen.codec]))
 
 
 def test_names_are_listed_without_importing(install: Install) -> None:

@@ -18,7 +18,6 @@ from torch import nn
 
 import taut
 import taut.codecs.kernels.cpu.kernels
-import taut.codecs.kernels.cpu.sketch
 import taut.worker.session  # and a worker these
 
 WIDTH, LAYERS, BATCH = 1250, 16, 4  # many layers: what backward holds for a moment stays small

@@ -222,6 +222,26 @@ def _guess(given: object, blame: str) -> Any:
     return given
 
 
+def check_whole(record: Any, name: str, least: int, remedy: str = "") -> None:
+    """Raise ``Misuse`` unless the setting is a whole number of at least ``least``.
+
+    >>> from types import SimpleNamespace
+    >>> check_whole(SimpleNamespace(name="averaging", every=0), "every", 1)
+    Traceback (most recent call last):
+    taut.errors.Misuse: averaging: every=0: expected a whole number of at least 1
+    """
+    value = getattr(record, name)
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise Misuse(f"{record.name}: {name}={value}", f"a whole number of at least {least}", remedy)
+
+
+def check_share(record: Any, name: str, low: float = 0.0, high: float = 1.0) -> None:
+    """Raise ``Misuse`` unless ``low < value <= high``."""
+    value = getattr(record, name)
+    if not isinstance(value, int | float) or not low < value <= high:
+        raise Misuse(f"{record.name}: {name}={value}", f"a number above {low:g} and up to {high:g}")
+
+
 @dataclass(frozen=True)
 class Interval:
     """How often a checkpoint is written: every ``amount`` of ``unit``, which is seconds, steps (of the worker that has

@@ -15,7 +15,7 @@ from taut.cli.main import main
 from taut.cli.output.codec_tables import Listed, measured_table, stated_table
 from taut.codecs import REGISTRY, parse
 from taut.simulator.models.costs import Costs, measured
-from taut.worker.codec_costs.measuring import Measured
+from taut.worker.codec_costs.measuring import MeasuredCodec
 
 JOB = str(Path(__file__).parents[1] / "simulator" / "tiny_job.py")
 LAYER = {"layer.weight": np.linspace(-1, 1, 256, dtype=np.float32).reshape(16, 16)}
@@ -43,7 +43,7 @@ def test_all_are_listed_with_what_they_state(capsys: pytest.CaptureFixture[str])
 
 def test_the_tables_fit_into_80_columns() -> None:
     console = Console(width=80, record=True, file=open("/dev/null", "w"), highlight=False)  # noqa: SIM115
-    rows = [Listed(name, Measured(name, 1000, 3, 4000.0, 9.99, 9.99, 0.0003), 8e11) for name in REGISTRY]
+    rows = [Listed(name, MeasuredCodec(name, 1000, 3, 4000.0, 9.99, 9.99, 0.0003), 8e11) for name in REGISTRY]
     console.print(stated_table(rows, wide=False))
     console.print(measured_table(rows))
     console.file.close()

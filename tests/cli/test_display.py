@@ -20,7 +20,7 @@ from taut.core.messages import TIME_PARTS, Statistics
 from taut.quantities import size
 from taut.supervisor.metrics import cluster_rate, compression, total
 from taut.supervisor.storage.store_writer import StoreWriter, plain
-from taut.supervisor.view import ClusterView, Event, Outcome, Validation, WorkerRow
+from taut.supervisor.view import ClusterView, Event, Outcome, ValidationScores, WorkerRow
 
 seconds = st.just(0.0) | st.floats(1e-3, 1e6)
 some_statistics = st.builds(
@@ -129,7 +129,7 @@ def test_the_table_fits_into_80_columns_and_no_state_is_cut_off() -> None:
     busy = Statistics(123_456, 10**8, 0.1234, bytes_sent=10**9, bytes_dense=10**11, wall_s=sum(split.values()), **split)
     judged = replace(
         outcome([row(0, busy, "finished"), row(123, busy, "gone", "killed by SIGKILL, " * 5)]),
-        validation=Validation({0: 0.98765, 123: None}, 0.98765),
+        validation=ValidationScores({0: 0.98765, 123: None}, 0.98765),
     )
     text = io.StringIO()
     show_outcome(Console(file=text, width=80), "r", judged)
@@ -166,7 +166,7 @@ def test_scores_are_in_the_table_the_summary_and_the_record() -> None:
         outcome([row(0, Statistics()), row(1, Statistics())]),
         finish="average",
         writer=0,
-        validation=Validation({0: 0.625, 1: None}, 0.75),
+        validation=ValidationScores({0: 0.625, 1: None}, 0.75),
     )
     show_outcome(Console(file=text, width=120), "r", judged)
     said = text.getvalue()

@@ -18,7 +18,7 @@ from taut.engines.local import LocalEngine
 from taut.errors import Misuse, Refused, SupervisorLost
 from taut.supervisor.control import DrainRun, order
 from taut.supervisor.service import Supervisor
-from taut.supervisor.storage.previous_run import KEYS_FILE, PreviousRun, recall_former
+from taut.supervisor.storage.previous_run import KEYS_FILE, PreviousRun, read_previous_run
 from taut.testing.cluster import LocalCluster
 from taut.testing.hostile import HostileWorker
 from taut.transport.keys import RunKeys, Token, read_token_file
@@ -146,7 +146,7 @@ def test_orders_without_a_model(tmp_path: Path) -> None:
             taut("drain", "owl", "--expel", *runs)
         with pytest.raises(Misuse, match="1 s to 10 years"):
             taut("token", "new", "owl", "--expires", "1ms", *runs)
-        again = recall_former(tmp_path / "runs" / "owl")
+        again = read_previous_run(tmp_path / "runs" / "owl")
         assert again.keys.revoked == {"guests"}, "it stays so when the supervisor comes back"
         _cannot_join(supervisor.address, read_token_file(file))
     finally:

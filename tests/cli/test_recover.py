@@ -13,7 +13,7 @@ from taut.cli.commands.supervisor import check_silent
 from taut.cli.main import main
 from taut.supervisor.service import Supervisor
 from taut.supervisor.standby import Standby
-from taut.supervisor.storage.previous_run import recall_former
+from taut.supervisor.storage.previous_run import read_previous_run
 
 
 @pytest.fixture
@@ -34,14 +34,14 @@ def going(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Superviso
 
 
 def test_a_healthy_run_is_not_taken_over(going: Supervisor, capsys: pytest.CaptureFixture[str]) -> None:
-    term = recall_former(going.run_dir).term
+    term = read_previous_run(going.run_dir).term
     with pytest.raises(SystemExit) as ended:
         main(["supervisor", "--recover", "otter"])
     said = capsys.readouterr().err
     assert ended.value.code == 2 and "error: --recover otter" in said and "Traceback" not in said
     for words in (f"process {os.getpid()} on {socket.gethostname()}", "`taut drain otter`", "--force"):
         assert words in said
-    assert recall_former(going.run_dir).term == term and not going.superseded
+    assert read_previous_run(going.run_dir).term == term and not going.superseded
 
 
 def test_a_run_whose_supervisor_is_silent_may_be(going: Supervisor, monkeypatch: pytest.MonkeyPatch) -> None:

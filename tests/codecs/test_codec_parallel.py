@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from taut.codecs import parallel
 from taut.codecs.kernels.cpu import kernels
-from taut.codecs.wire.sign_list import room_for_words, side_by_side
+from taut.codecs.wire.sign_list import room_for_words, scan_parts
 from taut.errors import Misuse
 
 LEAST = 2048  # so that small vectors are cut, too
@@ -84,9 +84,9 @@ def test_one_part_alone_may_be_dense_or_sparse(spec):
 
 def test_only_what_pays_is_cut():
     parallel.set_threads(4)
-    assert parallel.cut(64, 64 + LEAST) == [(64, 64 + LEAST)]
-    assert len(parallel.cut(0, 3 * LEAST - 1)) == 2
-    parts = parallel.cut(64, 5 * LEAST + 7)
+    assert parallel.split(64, 64 + LEAST) == [(64, 64 + LEAST)]
+    assert len(parallel.split(0, 3 * LEAST - 1)) == 2
+    parts = parallel.split(64, 5 * LEAST + 7)
     assert len(parts) == 4
     assert all(start % 64 == 0 for start, _ in parts)
     assert [start for start, _ in parts[1:]] == [stop for _, stop in parts[:-1]]
@@ -102,17 +102,17 @@ def test_an_error_in_one_part_is_told():
         raise ZeroDivisionError(start)
 
     with pytest.raises(ZeroDivisionError):
-        side_by_side(failing, 0, 2 * LEAST, room_for_words(2 * LEAST), kernels._write_bits)
+        scan_parts(failing, 0, 2 * LEAST, room_for_words(2 * LEAST), kernels._write_bits)
 
 
 def test_a_fork_makes_threads_of_its_own():
     case = ("tether", 2, 2 * LEAST, 0, [0.01], 3)
     here = found(*case)
-    assert parallel._crew.pool is not None
+    assert parallel._threads.pool is not None
     child = os.fork()
     if child == 0:
         signal.alarm(30)  # were it to wait for the parent's threads
-        os._exit(0 if found(*case) == here and parallel._crew.pool is not None else 1)
+        os._exit(0 if found(*case) == here and parallel._threads.pool is not None else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 

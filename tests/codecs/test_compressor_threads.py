@@ -64,14 +64,14 @@ def test_the_number_of_threads_changes_nothing(spec, size, seed):
 @pytest.fixture
 def most(monkeypatch):
     """How many parts anything was cut into, at most; set to 0 to begin anew."""
-    seen, plain = {"parts": 0}, parallel.together
+    seen, plain = {"parts": 0}, parallel.run_tasks
 
-    def together(work, tasks):
+    def run_tasks(work, tasks):
         seen["parts"] = max(seen["parts"], len(tasks))
         return plain(work, tasks)
 
     for module in ("parallel", "wire.sign_list"):
-        monkeypatch.setattr(f"taut.codecs.{module}.together", together)
+        monkeypatch.setattr(f"taut.codecs.{module}.run_tasks", run_tasks)
     return seen
 
 
@@ -116,9 +116,9 @@ def test_equal_ones_are_the_first_on_any_number_of_threads(size, distinct, share
 def test_a_part_is_not_cut_again():
     """Its thread would wait for others that may wait for it."""
     parallel.set_threads(2)
-    inner = parallel.over(lambda start, stop: parallel.cut(0, 100 * LEAST), 0, 2 * LEAST)
+    inner = parallel.run_parts(lambda start, stop: parallel.split(0, 100 * LEAST), 0, 2 * LEAST)
     assert inner == [[(0, 100 * LEAST)]] * 2
-    assert len(parallel.cut(0, 100 * LEAST)) == 2
+    assert len(parallel.split(0, 100 * LEAST)) == 2
 
 
 def test_the_first_error_is_the_one_that_is_told():

@@ -21,7 +21,7 @@ from taut.comparison.runs.simulated_run import fitting, record_of, scenario_of
 from taut.core.messages import Statistics
 from taut.errors import Misuse
 from taut.simulator.result import Point, Simulated
-from taut.supervisor.view import Validation
+from taut.supervisor.view import ValidationScores
 
 TRAIN = """
     import torch
@@ -77,7 +77,7 @@ def test_what_is_kept_of_a_simulation(train: Path) -> None:
         workers,
         history=points,
         scores=scores,
-        validation=Validation({}, 0.75),
+        validation=ValidationScores({}, 0.75),
         consensus=0.1,
     )
     kept = record_of(job, cell, simulated)

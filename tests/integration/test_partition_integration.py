@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from taut.supervisor.storage.store_reader import RunRecord, load_run
+from taut.supervisor.storage.store_reader import StoredRun, load_run
 
 JOB = Path(__file__).with_name("job.py")
 LAB = Path(os.environ.get("TAUT_NETLAB", Path(__file__).resolve().parents[3] / "shared/netlab/netlab.sh"))
@@ -82,7 +82,7 @@ def test_a_cable_that_is_unplugged_and_plugged_in_again(
         words = ["--join", address, "--token-file", "taut-runs/run/token", "--bind", f"10.77.0.{host}"]
         workers.append(on_host(host, f"{host}.log", "worker", *words, str(JOB), "--gate", str(gate)))
 
-    def record() -> RunRecord:
+    def record() -> StoredRun:
         return load_run(tmp_path / "taut-runs", "run")
 
     def steps(host: int) -> int:

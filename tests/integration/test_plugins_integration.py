@@ -32,11 +32,15 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "site"
 
 
-def taut(site: Path, folder: Path, *words: object, code: int = 0) -> str:
+def seeing(site: Path) -> dict[str, str]:
+    """Return an environment in which the package is found."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("TAUT_")}
-    environment["PYTHONPATH"] = str(site)
+    return environment | {"PYTHONPATH": str(site)}
+
+
+def taut(site: Path, folder: Path, *words: object, code: int = 0) -> str:
     command = [sys.executable, "-m", "taut.cli.main", *map(str, words)]
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=110, check=False)
+    done = subprocess.run(command, cwd=folder, env=seeing(site), capture_output=True, text=True, timeout=110, check=False)
     assert done.returncode == code, done.stdout + done.stderr
     return done.stdout if code == 0 else done.stderr
 
@@ -63,25 +67,27 @@ def test_a_run_with_all_five(installed: Path, tmp_path: Path) -> None:
 
 
 def test_simulations(installed: Path, tmp_path: Path) -> None:
-    sizes = ("--json", "--timing-only", "--parameters", 100_000, "--steps", 20, "--workers", 6)
-    assert json.loads(taut(installed, tmp_path, "simulate", *sizes, *ALL))["samples_per_s"] > 0.0
-    words = ("--strategy", "async", "--codec", "inturn")
-    assert json.loads(taut(installed, tmp_path, "simulate", *sizes, *words))["samples_per_s"] > 0.0
+    sizes = ("--json", "--timing-only", "--steps", 10, "--workers", 6)
+    for words in (ALL, ("--strategy", "async", "--codec", "inturn")):
+        assert json.loads(taut(installed, tmp_path, "simulate", *sizes, *words, "digits"))["samples_per_s"] > 0.0
 
 
 def test_a_comparison(installed: Path, tmp_path: Path) -> None:
-    words = ("--simulate", "--json", "--workers", 4, "--seeds", 1, "--out", tmp_path / "out")
-    named = ("--strategies", "often,sync", "--codecs", "dense,inturn:parts=4", "--topologies", "ladder,complete")
-    said = json.loads(taut(installed, tmp_path, "compare", *words, *named, JOB, "--epochs", "1"))
+    words = ("--simulate", "--json", "--workers", 2, "--seeds", 1, "--out", tmp_path / "out")
+    named = ("--strategies", "often,sync", "--codecs", "dense,inturn:parts=4", "--topologies", "ladder")
+    said = json.loads(taut(installed, tmp_path, "compare", *words, *named, JOB, "--epochs", 1, "--samples", 80))
     runs = {(one["strategy"], one["topology"], one["codec"].partition(":")[0]) for one in said["runs"]}
-    assert ("often", "ladder", "dense") in runs and ("sync", "complete", "inturn") in runs
+    assert {("often", "ladder", "dense"), ("sync", "ladder", "inturn")} <= runs
 
 
 def test_advice_tries_them(installed: Path, tmp_path: Path) -> None:
     write_probe(tmp_path / "probe.json", made_up_probe(4, parameters=10_000))
     words = ("--probe", tmp_path / "probe.json", "--top", 60, "--json")
-    said = json.dumps(json.loads(taut(installed, tmp_path, "advise", *words, JOB)))
-    assert '"often"' in said and "dpsgd ladder" in said and "async inturn" in said
+    said = json.loads(taut(installed, tmp_path, "advise", *words, JOB))
+    assert "--strategy often" in json.dumps(said)
+    code = "from taut.adviser.candidates import candidates; print(*(one.name for one in candidates(6)), sep='\\n')"
+    done = subprocess.run([sys.executable, "-c", code], env=seeing(installed), capture_output=True, text=True, check=True)
+    assert {"often", "dpsgd ladder", "async inturn"} <= set(done.stdout.splitlines())
 
 
 def test_without_the_package_its_names_are_unknown(tmp_path: Path) -> None:

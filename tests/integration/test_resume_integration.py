@@ -166,7 +166,8 @@ def test_a_run_that_still_goes(said: Callable[..., str]) -> None:
     token = supervisor.token_file.read_text()
     try:
         text = said("resume", "first")
-        assert "a run that nobody else conducts" in text and f"process {os.getpid()} on {socket.gethostname()}" in text
+        assert "a run that no other process supervises" in text
+        assert f"process {os.getpid()} on {socket.gethostname()}" in text
         assert supervisor.token_file.read_text() == token, "the run's workers could not come back any more"
     finally:
         supervisor.stop()

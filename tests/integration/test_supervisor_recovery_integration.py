@@ -20,7 +20,7 @@ from forked_zygotes import ForkedEngine
 
 from taut.config import WorkerEnvironment
 from taut.engines.local import Exit
-from taut.supervisor.storage.previous_run import recall_former
+from taut.supervisor.storage.previous_run import read_previous_run
 from taut.supervisor.storage.snapshot import SupervisorSnapshot
 from taut.supervisor.storage.store_reader import load_run
 
@@ -43,7 +43,7 @@ def passes(trail: Path) -> list[int]:
 
 def passes_ahead(run_dir: Path) -> int:
     """Of how many passes something is set aside, for each of the two workers, as far as is written down."""
-    kept = msgspec.msgpack.decode(recall_former(run_dir).data, type=SupervisorSnapshot).leases.reserved
+    kept = msgspec.msgpack.decode(read_previous_run(run_dir).data, type=SupervisorSnapshot).leases.reserved
     return min(len({span[0] for span in kept.get(rank, [])}) for rank in (0, 1))
 
 

@@ -21,7 +21,7 @@ from taut.core.messages import (
     WorkerMessage,
 )
 from taut.supervisor.data.lease_wal import pack
-from taut.supervisor.run.actions import Action, Finished, Record, Save, Send
+from taut.supervisor.run.actions import Action, Record, RunFinished, Save, Send
 from taut.supervisor.run.cluster import Cluster
 from taut.supervisor.run.plan import RunPlan
 from taut.supervisor.storage.snapshot import keep, outline, recall
@@ -64,7 +64,7 @@ class Scripted:
                     self.events.append(action)
                 case Save(data):
                     self.saves.append(data)
-                case Finished(outcome):
+                case RunFinished(outcome):
                     self.outcomes.append(outcome)
         return actions
 

@@ -18,7 +18,7 @@ from taut.simulator.models.rng import Rng
 from taut.simulator.result import Simulated
 from taut.simulator.scenario import Scenario
 from taut.simulator.script.fibers import NS
-from taut.simulator.script.network_faults import Disruption
+from taut.simulator.script.network_faults import NetworkFaults
 from taut.simulator.timing.simulation import simulate_timing
 from taut.testing import FaultPlan, run_with_faults
 from taut.testing.faults.random_plans import random_plan
@@ -126,21 +126,21 @@ def test_a_partition_puts_the_others_with_worker_0() -> None:
 
 def test_messages_are_lost_repeated_and_delayed_as_often_as_said() -> None:
     often = 4000
-    disruption = Disruption([Loss(0, 1, 0.25), Repeat(2, 3, 0.5, 0.01), Reorder(4, 5, 0.75, 0.01)], Rng(3))
-    lost = sum(disruption.fate(0, 1, 0) == () for _ in range(often))
-    twice = sum(len(disruption.fate(3, 2, 0)) == 2 for _ in range(often))
-    late = [fate[0] for fate in (disruption.fate(4, 5, 0) for _ in range(often)) if fate[0]]
+    faults = NetworkFaults([Loss(0, 1, 0.25), Repeat(2, 3, 0.5, 0.01), Reorder(4, 5, 0.75, 0.01)], Rng(3))
+    lost = sum(faults.delays_ns(0, 1, 0) == () for _ in range(often))
+    twice = sum(len(faults.delays_ns(3, 2, 0)) == 2 for _ in range(often))
+    late = [delays_ns[0] for delays_ns in (faults.delays_ns(4, 5, 0) for _ in range(often)) if delays_ns[0]]
     assert lost / often == pytest.approx(0.25, abs=0.03)
     assert twice / often == pytest.approx(0.5, abs=0.03)
     assert len(late) / often == pytest.approx(0.75, abs=0.03) and 0 < max(late) <= 0.01 * NS
-    assert disruption.fate(0, 2, 0) == (0,), "nothing happens to the others"
+    assert faults.delays_ns(0, 2, 0) == (0,), "nothing happens to the others"
 
 
 def test_one_way_is_one_way_and_the_supervisor_is_no_worker() -> None:
-    disruption = Disruption([Loss(0, 1, one_way=True), Loss(None, 5)], Rng(0))
-    assert disruption.fate(0, 1, 0) == () and disruption.fate(1, 0, 0) == (0,)
-    assert disruption.fate(3, 5, 0) == () and disruption.fate(5, 3, 0) == ()
-    assert disruption.fate(SUPERVISOR, 5, 0) == (0,)
+    faults = NetworkFaults([Loss(0, 1, one_way=True), Loss(None, 5)], Rng(0))
+    assert faults.delays_ns(0, 1, 0) == () and faults.delays_ns(1, 0, 0) == (0,)
+    assert faults.delays_ns(3, 5, 0) == () and faults.delays_ns(5, 3, 0) == ()
+    assert faults.delays_ns(SUPERVISOR, 5, 0) == (0,)
 
 
 def test_a_throttled_link_carries_its_share() -> None:

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from taut.errors import Misuse
-from taut.simulator.faults import Fail, Fault, Join, Pause, parse_fail, parse_join, parse_pause
-from taut.simulator.flags import parse_fault_words
+from taut.simulator.faults import Fail, Fault, Join, Pause
+from taut.simulator.flags import parse_fail, parse_fault_words, parse_join, parse_pause
 
 
 def test_each_kind() -> None:

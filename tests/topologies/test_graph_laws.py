@@ -12,7 +12,6 @@ from topology_cases import graphs
 from taut.errors import Misuse
 from taut.topologies import Graph
 from taut.topologies.mixing import disagreement_left
-from taut.topologies.paths import parts
 
 
 def as_networkx(graph: Graph) -> nx.Graph:
@@ -38,7 +37,7 @@ def test_falling_apart_is_noticed(edges: set[tuple[int, int]], directed: bool) -
     graph = Graph(tuple(range(10)), frozenset(edges), directed)
     web = as_networkx(graph)
     assert graph.is_connected() == (nx.is_strongly_connected(web) if directed else nx.is_connected(web))
-    assert parts(graph) == sorted(map(sorted, nx.connected_components(web.to_undirected())))
+    assert graph.parts() == sorted(map(sorted, nx.connected_components(web.to_undirected())))
     if not graph.is_connected():
         with pytest.raises(Misuse, match=r"expected a (strongly )?connected one; add"):
             graph.check_connected()

@@ -17,7 +17,7 @@ from taut.config import costs_file
 from taut.errors import Misuse, RunFailed
 from taut.simulator.models.cost_file import FIRST_TURNS, LARGE, TURNS, measure, measured_costs, origin
 from taut.simulator.models.costs import Costs
-from taut.worker.codec_costs.measuring import Measured, Trial, receiver
+from taut.worker.codec_costs.measuring import MeasuredCodec, Trial, receiver
 from taut.worker.codec_costs.update_file import first_rows, read_update
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 MADE_UP = 1_000_000  # elements
 MOST_OWN = 4_000_000  # of the user's own updates; of more, the first rows of every tensor
 Progress = Callable[[str], None]
-Found = tuple[str, list[Measured]]  # on what, in words, and the figures of each codec
+Found = tuple[str, list[MeasuredCodec]]  # on what, in words, and the figures of each codec
 
 
 def with_dense(specs: Sequence[str]) -> list[str]:

@@ -14,7 +14,7 @@ from taut.specs import did_you_mean
 if TYPE_CHECKING:
     from taut.supervisor.checkpoints.folder import Launch
     from taut.supervisor.service import Supervisor
-    from taut.supervisor.storage.store_reader import RunRecord
+    from taut.supervisor.storage.store_reader import StoredRun
 
 
 def new_run_folder(runs_dir: str, name: str | None) -> tuple[str, Path]:
@@ -65,7 +65,7 @@ def new_supervisor(settings: Settings, command: str, launch: Launch | None = Non
     return name, folder, supervisor
 
 
-def find_run(runs_dir: str, name: str) -> RunRecord:
+def find_run(runs_dir: str, name: str) -> StoredRun:
     """Return the run of that name; ``latest`` is the newest, the end of a name will do, a near miss is named."""
     from taut.supervisor.storage.store_reader import list_runs, load_run
 

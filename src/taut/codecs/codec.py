@@ -1,9 +1,8 @@
 """The contract of a codec, and the state that every codec works on.
 
-A codec is a frozen record of hyper-parameters; everything that changes is in the ``State``. It sees one flat
-float32 vector w, which the optimizer moves in place, and keeps beside it b, the weights that all replicas
-share. ``emit`` scans a range of w and answers with what must be sent to everyone; ``absorb`` takes in what
-others sent. Whatever the order,
+A codec is a frozen record of hyper-parameters; everything that changes is in the ``State``. It sees one flat float32
+vector w, which the optimizer moves in place, and keeps beside it b, the weights that all replicas share. ``emit`` scans a
+range of w and returns the payload for everyone; ``absorb`` takes in the payloads of others. Whatever the order,
 
     b = b0 + everything sent by anyone so far and absorbed here,
 
@@ -14,7 +13,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from types import ModuleType
@@ -25,22 +24,24 @@ import numpy as np
 from taut.codecs.exact_grid import Grid
 from taut.codecs.info import CodecInfo
 from taut.codecs.wire.apply import apply
-from taut.codecs.wire.layouts import FORMS
+from taut.codecs.wire.layouts import LAYOUTS
 from taut.codecs.wire.magnitude import check_reach
 from taut.codecs.wire.payload import Bytes, Header, Kind
 from taut.codecs.wire.sign_list import room_for_words
 from taut.codecs.wire.validate import frame, rice_words, validate
-from taut.errors import MalformedMessage, Misuse
+from taut.errors import MalformedMessage, Misuse, NonFiniteUpdate
 
 Vector = Any  # float32, one-dimensional, contiguous: a NumPy array, or a torch tensor on any device
+Shapes = Sequence[tuple[int, ...]]
 BLOCK = 64
+FLUSH_RANGE = 2**30  # elements that are scanned at once at the end of a run
 LEAST_NONZERO = 0.25  # share of the weights from which a scale is taken
 SMOOTHING_STEPS = 64.0  # over how many calls of emit the reported density is smoothed
 
 
 @dataclass(eq=False)
 class State:
-    """What a codec keeps for one replica. ``w`` belongs to the caller; the rest is held here.
+    """The state that a codec keeps for one replica. ``w`` belongs to the caller; the rest is held here.
 
     ``workers``, ``staleness``: as last told by ``retune``. ``limit``: the stray (tether) or residual
     (threshold) at which an element is sent; 0 until it is known. ``quantum``: what one sign is worth.
@@ -53,9 +54,9 @@ class State:
     kernels: ModuleType
     grid: Grid | None
     workers: int
-    words: Any = field(repr=False)  # room for a scan's words
+    words: Any = field(repr=False)  # buffer for a scan's words
     r: Vector | None = field(default=None, repr=False)
-    before: Vector | None = field(default=None, repr=False)  # of a lead: the last scan's changes
+    before: Vector | None = field(default=None, repr=False)  # with a lead: the changes of the last scan
     staleness: float = 0.0
     limit: float = 0.0
     quantum: float = 0.0
@@ -71,13 +72,18 @@ class State:
         return len(self.w)
 
     @property
+    def finest(self) -> float:
+        """Return the finest quantum that the grid allows, 0.0 without a grid."""
+        return self.grid.finest if self.grid else 0.0
+
+    @property
     def held_nbytes(self) -> int:
-        """Bytes of the vectors and buffers that the codec keeps beside w."""
+        """Return the bytes of the vectors and buffers that the codec keeps beside w."""
         return sum(int(held.nbytes) for held in (self.b, self.words, self.r, self.before) if held is not None)
 
     def weight_scale(self, share: float) -> float:
-        """Return the power of two nearest to ``share`` of the median |weight| (of a sample), or 0.0. Zeros say nothing
-        of the scale; nor do the other weights, where they are fewer than ``LEAST_NONZERO`` of all."""
+        """Return the power of two nearest to ``share`` of the median |weight| (of a sample), or 0.0. Zeros say nothing of
+        the scale; nor do the other weights, where they are fewer than ``LEAST_NONZERO`` of all."""
         sizes = self.kernels.sample(self.b, None, 0, self.size)
         nonzero = sizes[sizes > 0.0]
         if len(nonzero) < max(1, LEAST_NONZERO * len(sizes)):
@@ -85,7 +91,7 @@ class State:
         return math.ldexp(1.0, round(math.log2(share * float(np.median(nonzero)))))
 
     def note(self, sent: int, scanned: int) -> None:
-        """Count a call of emit: ``sent`` of ``scanned`` elements went out."""
+        """Count a call of ``emit``: ``sent`` of ``scanned`` elements were sent."""
         self.words_sent += sent
         keep = math.exp(-1.0 / SMOOTHING_STEPS)
         self._weight = keep * self._weight + (1.0 - keep)  # so that the first steps are a plain mean
@@ -93,7 +99,7 @@ class State:
 
 
 class Checked(NamedTuple):
-    """A payload that was found right: its header, and its words where they had to be decoded for that."""
+    """A payload that was found right: its header, and its words where checking had to decode them."""
 
     head: Header
     words: Any = None
@@ -105,8 +111,7 @@ class Checked(NamedTuple):
 
 
 class Codec(ABC):
-    """How an update is written down. ``exact``: replicas that started on a grid agree to the last bit after a
-    drain.
+    """A way to write updates down. ``exact``: replicas that started on a grid agree to the last bit after a drain.
 
     >>> from taut.codecs import parse
     >>> codec, w = parse("tether:slack=2^-6"), np.zeros(64, np.float32)
@@ -119,45 +124,37 @@ class Codec(ABC):
 
     name: ClassVar[str]
     exact: ClassVar[bool]
-    kernels: ClassVar[tuple[str, ...]] = ()  # that it needs for NumPy vectors, as ``compilation`` finds them
+    kernels: ClassVar[tuple[str, ...]] = ()  # kernels for NumPy vectors, ``module.function`` of kernels/cpu
     compresses_vectors: ClassVar[bool] = False
-    whole: ClassVar[bool] = False  # it must scan the whole vector at once
+    whole: ClassVar[bool] = False  # whether the whole vector must be scanned at once
 
     @property
     @abstractmethod
     def facts(self) -> CodecInfo:
-        """What it says of itself."""
+        """Return the codec's description: bits, error bound, paper."""
 
     @abstractmethod
-    def start(
-        self,
-        w: Vector,
-        workers: int,
-        grid: Grid | None = None,
-        *,
-        shapes: Sequence[tuple[int, ...]] = (),
-        seed: int = 0,
-    ) -> State:
-        """The state for live weights ``w``, with b = w now. Give the ``grid`` they were snapped to. ``shapes``: of the
-        tensors in w, in order, for codecs that see matrices. ``seed``: of random numbers; another for each worker."""
+    def start(self, w: Vector, workers: int, grid: Grid | None = None, *, shapes: Shapes = (), seed: int = 0) -> State:
+        """Return the state for live weights ``w``, with b = w now. Give the ``grid`` they were snapped to. ``shapes``: of
+        the tensors in w, in order, for codecs that see matrices. ``seed``: of random numbers; another for each worker."""
 
     @abstractmethod
     def emit(self, state: State, lo: int, hi: int) -> bytes | None:
-        """Scan elements ``lo..hi-1`` (``lo`` a multiple of 64) in place: the payload for everyone, or
-        None."""
+        """Scan elements ``lo..hi-1`` (``lo`` a multiple of 64) in place; return the payload for everyone, or None."""
 
-    @abstractmethod
     def retune(self, state: State, workers: int, staleness: float) -> None:
-        """The number of workers, or the measured staleness (in steps), changed."""
+        """Take over a new number of workers, or a new measured staleness (in steps)."""
+        check_workers(workers)
+        state.workers, state.staleness = workers, staleness
 
     @abstractmethod
     def flush(self, state: State) -> list[bytes]:
-        """End of the run: what is left goes out too, as far as it is worth sending."""
+        """Return the last payloads of the run: what is left, as far as it is worth sending."""
 
     def check(self, state: State, payload: Bytes) -> Checked:
-        """Look at every byte of another worker's payload before it is kept or applied. ``MalformedMessage`` where it is
-        not right, would break this codec's promise, or changes a weight by far too much. What is returned is for
-        ``absorb``."""
+        """Check every byte of another worker's payload before it is kept or applied; return what ``absorb`` can use.
+        Raise ``MalformedMessage`` where the payload is malformed, would break this codec's promise, or changes a weight
+        by far too much."""
         head = frame(payload, state.size)
         self._admit(state, head)
         words = rice_words(payload, head) if head.kind is Kind.RICE else None
@@ -168,8 +165,8 @@ class Codec(ABC):
         return Checked(head, words)
 
     def absorb(self, state: State, payload: Bytes, checked: Checked | None = None) -> None:
-        """Take in another worker's payload: b and w move by it. All of it is validated before anything is
-        applied: ``MalformedMessage`` leaves the state as it was. ``checked``: what ``check`` said of it before."""
+        """Apply another worker's payload to b and w. All of it is validated first: ``MalformedMessage`` leaves the state
+        as it was. ``checked``: the result of an earlier ``check``."""
         head, words = checked or self.check(state, payload)
         if words is not None:
             state.kernels.add_words(state.w, state.b, head.base, words, head.quantum)
@@ -177,13 +174,12 @@ class Codec(ABC):
             apply(state, payload, head)
 
     def shared(self, state: State) -> Vector:
-        """b, on which all replicas agree after a drain. The state's own vector, not a copy."""
+        """Return b, on which all replicas agree after a drain: the state's own vector, not a copy."""
         return state.b
 
     def adopt(self, state: State, shared: Vector) -> None:
-        """A joiner takes ``shared`` from its donor: b = w = shared, and nothing is left to send."""
-        if len(shared) != state.size:
-            raise Misuse(f"shared weights of {len(shared)} elements", f"{state.size}, the length of the model")
+        """Take ``shared`` from the donor, as a newcomer does: b = w = shared, and nothing is left to send."""
+        _check_length(state, shared)
         state.kernels.load(state.b, shared)
         state.kernels.load(state.w, shared)
         if state.r is not None:
@@ -192,37 +188,36 @@ class Codec(ABC):
             state.before *= 0.0
 
     def rebase(self, state: State, shared: Vector) -> None:
-        """A worker that comes back takes ``shared`` from its donor and keeps what it has not sent: b' = shared,
-        w' = shared + (w - b), and the residual."""
-        if len(shared) != state.size:
-            raise Misuse(f"shared weights of {len(shared)} elements", f"{state.size}, the length of the model")
+        """Take ``shared`` from the donor and keep what was not sent, as a worker that rejoins does: b' = shared, w' =
+        shared + (w - b), and the residual stays."""
+        _check_length(state, shared)
         stray = state.kernels.host(state.w) - state.kernels.host(state.b)
         state.kernels.load(state.b, shared)
         state.kernels.load(state.w, shared + stray)
 
     def left(self, state: State) -> Vector | None:
-        """What waits to be sent, to be handed on by a worker that leaves; None where nothing does. The tether has none:
-        what strays below the slack is noise of the last steps more than progress."""
+        """Return the residual, which a worker that leaves hands on; None if there is none. The tether has none: strays
+        below the slack are noise of the last steps more than progress."""
         return state.r
 
     def inherit(self, state: State, lo: int, left: Vector) -> None:
-        """Another worker left, and this is what it had not sent, from element ``lo`` on: it waits here from now on."""
+        """Add the residual of a worker that left, from element ``lo`` on, to this one's."""
         if state.r is not None:
             part = state.r[lo : lo + len(left)]
             state.kernels.load(part, state.kernels.host(part) + left)
 
     def _admit(self, state: State, head: Header) -> None:
-        """Refuse what would break this codec's promise, though it is well-formed."""
+        """Raise for a well-formed payload that would break this codec's promise."""
         if not self.exact:
             return
-        if head.kind is Kind.DENSE or head.kind in FORMS:
+        if head.kind is Kind.DENSE or head.kind in LAYOUTS:
             raise MalformedMessage(f"{head.kind.name} payload for codec {self.name}, whose sums are exact")
         if state.grid is not None and not (head.quantum / state.grid.finest).is_integer():
             raise MalformedMessage(f"quantum {head.quantum:g} is not on the run's grid of {state.grid.finest:g}")
 
 
 def new_state(w: Vector, workers: int, grid: Grid | None, residual: bool = False) -> State:
-    """A state with b = w, for a NumPy array or a torch tensor."""
+    """Return a state with b = w, for a NumPy array or a torch tensor."""
     check_workers(workers)
     if isinstance(w, np.ndarray):
         from taut.codecs.kernels.cpu import kernels
@@ -239,7 +234,8 @@ def new_state(w: Vector, workers: int, grid: Grid | None, residual: bool = False
 
 
 def _torch_kernels(w: Vector) -> ModuleType:
-    """Triton's where the tensor is on a GPU and Triton is at hand, else those of torch operations: the same bits."""
+    """Return Triton's kernels if the tensor is on a GPU and Triton is installed, else those of torch operations: the bits
+    are the same."""
     if w.is_cuda and find_spec("triton"):
         from taut.codecs.kernels.triton import kernels
     else:
@@ -247,13 +243,26 @@ def _torch_kernels(w: Vector) -> ModuleType:
     return kernels
 
 
-def arithmetic(w: Vector) -> ModuleType:
-    """What error feedback computes with, for this kind of vector."""
-    if isinstance(w, np.ndarray):
-        from taut.codecs.kernels.cpu import feedback as kernels
-    else:
-        from taut.codecs.kernels import torch_feedback as kernels  # type: ignore[no-redef]
-    return kernels
+def _check_length(state: State, shared: Vector) -> None:
+    if len(shared) != state.size:
+        raise Misuse(f"shared weights of {len(shared)} elements", f"{state.size}, the length of the model")
+
+
+def ranges(size: int, step: int = FLUSH_RANGE) -> Iterator[tuple[int, int]]:
+    """Yield (start, stop) of consecutive ranges that make up a vector, ``step`` elements each, the last perhaps shorter.
+
+    >>> list(ranges(5, 2))
+    [(0, 2), (2, 4), (4, 5)]
+    """
+    return ((lo, min(lo + step, size)) for lo in range(0, size, step))
+
+
+def not_finite(values: Any, lo: int = 0) -> NonFiniteUpdate:
+    """Return the error that names the first element of ``values`` (in host memory, from element ``lo`` on) that is NaN or
+    infinite."""
+    bad = np.flatnonzero(~np.isfinite(values))
+    element = lo + int(bad[0]) if bad.size else lo
+    return NonFiniteUpdate(f"element {element} of the update is NaN or infinite: nothing of it was sent", element)
 
 
 def check_workers(workers: int) -> None:

@@ -1,4 +1,5 @@
-"""Error feedback: what a compressor leaves out is not lost, it waits in a residual. The one place where that lives.
+"""Error feedback: what a compressor leaves out waits in a residual and is sent later. No other module keeps a residual
+for compressors.
 
     r += (w - b) / p;    q = Q(r);    send q;    r -= q;    b += q;    w = b
 
@@ -11,26 +12,21 @@ gradient compression schemes".
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from taut.codecs.codec import Codec, State, Vector, arithmetic, check_range, check_workers, new_state
+from taut.codecs.codec import FLUSH_RANGE, Codec, Shapes, State, Vector, check_range, new_state, not_finite, ranges
 from taut.codecs.compressor import Compressor, Memory, Piece, in_pieces
 from taut.codecs.exact_grid import Grid
 from taut.codecs.info import CodecInfo
 from taut.codecs.wire.merge import add_values_to
 from taut.codecs.wire.payload import HEADER, Header, Kind, build, header
-from taut.errors import NonFiniteUpdate
-
-FLUSH_RANGE = 2**30
 
 
 @dataclass(frozen=True)
 class Feedback(Codec):
-    """The codec that sends what ``compressor`` makes of the changes. ``keep``: what it leaves out is kept for later.
+    """The codec that sends changes as ``compressor`` writes them. ``keep``: keep what it leaves out for later.
 
     Extra memory: b, r and, while it is made, the payload. Sums round, so replicas may differ in the last bits.
 
@@ -64,15 +60,7 @@ class Feedback(Codec):
     def facts(self) -> CodecInfo:
         return self.compressor.facts
 
-    def start(
-        self,
-        w: Vector,
-        workers: int,
-        grid: Grid | None = None,
-        *,
-        shapes: Sequence[tuple[int, ...]] = (),
-        seed: int = 0,
-    ) -> State:
+    def start(self, w: Vector, workers: int, grid: Grid | None = None, *, shapes: Shapes = (), seed: int = 0) -> State:
         state = new_state(w, workers, grid, residual=True)
         state.memory = Memory(len(w), tuple(shapes), seed, workers=workers)
         return state
@@ -94,72 +82,59 @@ class Feedback(Codec):
         return payload if len(payload) <= HEADER.size + 4 * (hi - lo) else _dense(payload)
 
     def retune(self, state: State, workers: int, staleness: float) -> None:
-        """The share 1/p changes for what is accumulated from now on."""
-        check_workers(workers)
-        state.workers, state.staleness = workers, staleness
+        """Change the share 1/p for what is accumulated from now on."""
+        super().retune(state, workers, staleness)
         state.memory.workers = workers
 
     def flush(self, state: State) -> list[bytes]:
-        """What w moved since the last scan, as far as the compressor sends it: once, since what is left then is what it
-        would have sent later."""
-        step = state.size if self.whole else FLUSH_RANGE
-        ranges = ((lo, min(lo + step, state.size)) for lo in range(0, state.size, step))
-        payloads = (self.emit(state, lo, hi) for lo, hi in ranges)
+        """Send what w moved since the last scan, as far as the compressor sends it: once, since what is left then is what
+        it would have sent later."""
+        payloads = (self.emit(state, lo, hi) for lo, hi in ranges(state.size, state.size if self.whole else FLUSH_RANGE))
         return [payload for payload in payloads if payload is not None]
 
     def left(self, state: State) -> Vector | None:
         return state.r if self.keep else None
 
     def _one(self, state: State, lo: int, hi: int) -> Piece | None:
-        """One piece, while it is in the processor's cache."""
+        """Compress and apply one piece, while it is in the processor's cache."""
         assert state.r is not None
         w, b, r, memory = state.w[lo:hi], state.b[lo:hi], state.r[lo:hi], state.memory
-        compressor, kernels, share = self.compressor, arithmetic(w), 1.0 / state.workers
+        compressor, kernels, share = self.compressor, state.kernels, 1.0 / state.workers
         if not self.keep:
             r *= 0.0
         if type(compressor).grow is Compressor.grow:
-            piece = compressor.fused(w, b, r, share, lo, memory) if getattr(state.kernels, "FUSES", False) else None
+            piece = compressor.fused(w, b, r, share, lo, memory) if getattr(kernels, "FUSES", False) else None
             if piece is not None:
                 if not _finite_body(piece):
-                    raise _not_finite(r, lo)
+                    raise not_finite(state.kernels.host(r), lo)
                 return piece
             sound = kernels.grow(r, w, b, share)
         else:
-            compressor.grow(r, kernels.change(w, b, share), lo, memory)
+            compressor.grow(r, kernels.take_change(w, b, share), lo, memory)
             sound = kernels.finite(r)
         if not sound:
-            raise _not_finite(r, lo)
+            raise not_finite(state.kernels.host(r), lo)
         piece = compressor.compress(r, lo, memory)
         if piece is not None and not _finite_body(piece):
-            raise _not_finite(r, lo)
+            raise not_finite(state.kernels.host(r), lo)
         if piece is None:
             kernels.rest(w, b)
         else:
-            kernels.take(w, b, r, piece.q, piece.places)
+            kernels.take(w, b, r, piece.q, piece.indices)
             compressor.sent(piece, lo, memory)
         return piece and piece.applied()
 
 
 def _finite_body(piece: Piece) -> bool:
-    """What is sent. On the host, and short where that matters."""
+    """Return whether what is sent is finite. The body is on the host, and short where that matters."""
     if isinstance(piece.q, np.ndarray):
-        return True  # r was looked at
+        return True  # r was checked
     return all(np.isfinite(part).all() for part in piece.body if part.dtype.kind == "f")
 
 
-def _not_finite(r: Vector, lo: int) -> NonFiniteUpdate:
-    bad = np.flatnonzero(~np.isfinite(_host(r)))
-    element = lo + int(bad[0]) if bad.size else lo
-    return NonFiniteUpdate(f"element {element} of the update is NaN or infinite: nothing of it was sent", element)
-
-
 def _dense(payload: bytes) -> bytes:
-    """The same update as plain float32, where the compressed form would be the longer one."""
+    """Return the same update as plain float32, for a compressed body that would be longer."""
     head = header(payload)
     values = np.zeros(head.length, np.float32)
     add_values_to(values, payload, head)
     return build(Header(Kind.DENSE, 0.0, head.base, head.length, head.length), values)
-
-
-def _host(vector: Any) -> Any:
-    return vector if isinstance(vector, np.ndarray) else vector.cpu().numpy()

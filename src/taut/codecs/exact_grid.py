@@ -24,8 +24,7 @@ ROOM = 32.0  # how many times its first largest value a weight may grow
 
 @dataclass(frozen=True)
 class Grid:
-    """``sizes``: elements per tensor, in order; ``exponents``: q_t = 2**exponent, per tensor; ``names``: for
-    messages."""
+    """``sizes``: elements per tensor, in order; ``exponents``: q_t = 2**exponent, per tensor; ``names``: for messages."""
 
     sizes: tuple[int, ...]
     exponents: tuple[int, ...]
@@ -33,7 +32,7 @@ class Grid:
 
     @property
     def finest(self) -> float:
-        """The finest quantum that is exact for every tensor: the coarsest of the q_t.
+        """Return the finest quantum that is exact for every tensor: the coarsest of the q_t.
 
         >>> Grid((3, 5), (-21, -19)).finest == 2.0**-19
         True
@@ -41,34 +40,34 @@ class Grid:
         return math.ldexp(1.0, max(self.exponents, default=LEAST_EXPONENT))
 
     def check(self, quantum: float, what: str = "tau") -> None:
-        """``Misuse`` that names the tensor if ``quantum`` is no multiple of its grid."""
-        for place, (size, exponent) in enumerate(zip(self.sizes, self.exponents, strict=True)):
+        """Raise ``Misuse``, naming the tensor, if ``quantum`` is no multiple of a tensor's grid."""
+        for index, (size, exponent) in enumerate(zip(self.sizes, self.exponents, strict=True)):
             steps = math.ldexp(quantum, -exponent)
             if steps < 1.0 or steps != math.floor(steps):
-                name = f"{self.names[place]!r} " if self.names else ""
+                name = f"{self.names[index]!r} " if self.names else ""
                 raise Misuse(
                     f"{what} with updates of {quantum:g}",
-                    f"updates in multiples of 2^{exponent} for tensor {place} {name}of {size} elements, "
+                    f"updates in multiples of 2^{exponent} for tensor {index} {name}of {size} elements, "
                     "whose large weights leave no room for finer exact sums",
                     f"take a larger {what}, at least 2^{max(self.exponents) + 2}, or leave it to density",
                 )
 
     def exceeded(self, b: Any) -> list[int]:
-        """The tensors of which some element left the exact range: there, sums may round and replicas may
+        """Return the tensors of which some element left the exact range: there, sums may round and replicas may
         differ."""
         found = []
-        for place, (lo, hi) in enumerate(self._ranges()):
-            if hi > lo and not _largest(b[lo:hi]) <= math.ldexp(1.0, self.exponents[place] + BITS):
-                found.append(place)
+        for index, (lo, hi) in enumerate(self._ranges()):
+            if hi > lo and not _largest(b[lo:hi]) <= math.ldexp(1.0, self.exponents[index] + BITS):
+                found.append(index)
         return found
 
     def pack(self) -> dict[str, list[int]]:
-        """As plain lists, for a message or a file; ``Grid.unpack`` takes them back."""
+        """Return the grid as plain lists, for a message or a file; ``Grid.unpack`` takes them back."""
         return {"sizes": list(self.sizes), "exponents": list(self.exponents)}
 
     @staticmethod
     def unpack(given: Mapping[str, Sequence[int]], names: Sequence[str] = ()) -> Grid:
-        """The grid that ``pack`` wrote down. A joiner takes the founder's: one made from later weights may be
+        """Return the grid that ``pack`` wrote. A newcomer takes the founder's: one made from later weights may be
         finer."""
         return Grid(tuple(given["sizes"]), tuple(given["exponents"]), tuple(names))
 
@@ -83,8 +82,7 @@ LEAST_EXPONENT = int(math.log2(LEAST_BOUND)) - BITS
 
 
 def snap(w: Any, sizes: Sequence[int], names: Sequence[str] = ()) -> Grid:
-    """Round ``w`` (float32, a NumPy array or a torch tensor) in place, tensor by tensor, to its grid, and
-    return that.
+    """Round ``w`` (float32, a NumPy array or a torch tensor) in place, tensor by tensor, to its grid; return the grid.
 
     ``sizes``: elements of each tensor, in order; they must sum to the length of ``w``.
 
@@ -95,11 +93,11 @@ def snap(w: Any, sizes: Sequence[int], names: Sequence[str] = ()) -> Grid:
     if sum(sizes) != len(w):
         raise Misuse(f"tensors of {sum(sizes)} elements", f"{len(w)}, the length of the weights")
     exponents, lo = [], 0
-    for place, size in enumerate(sizes):
+    for index, size in enumerate(sizes):
         part = w[lo : lo + size]
         largest = _largest(part) if size else 0.0
         if not math.isfinite(largest):
-            name = names[place] if names else f"number {place}"
+            name = names[index] if names else f"number {index}"
             raise Misuse(f"tensor {name} with NaN or infinite weights", "finite weights", "look at its initialization")
         exponent = _exponent(largest)
         if size:
@@ -116,13 +114,13 @@ def _exponent(largest: float) -> int:
 
 
 def _largest(part: Any) -> float:
-    """max|x|, NaN if there is one; without a copy of the tensor."""
+    """Return max|x|, NaN if there is one, without a copy of the tensor."""
     return float(np.maximum(float(part.max()), -float(part.min())))
 
 
 def _round(part: Any, exponent: int) -> None:
-    """Scaling by a power of two is exact, so only the rounding rounds (half to even, in NumPy and in
-    torch)."""
+    """Round to multiples of 2**exponent. Scaling by a power of two is exact, so only the rounding rounds (half to even,
+    in NumPy and in torch)."""
     part *= math.ldexp(1.0, -exponent)
     if isinstance(part, np.ndarray):
         np.rint(part, out=part)

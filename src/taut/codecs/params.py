@@ -60,12 +60,3 @@ def check_one_of(codec: Any, *parameters: str) -> None:
     given = [name for name in parameters if getattr(codec, name) is not None]
     if len(given) > 1:
         raise Misuse(f"{codec.name}: {' and '.join(given)}", f"one of {', '.join(parameters)}", "drop the others")
-
-
-def check_at_least(codec: Any, parameter: str, least: int) -> None:
-    """Raise ``Misuse`` unless the parameter is a whole number of at least ``least``."""
-    value = getattr(codec, parameter)
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise Misuse(
-            f"{codec.name}: {parameter}={value}", f"a whole number of at least {least}", f"try {parameter}={least}"
-        )

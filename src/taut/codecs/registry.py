@@ -14,7 +14,7 @@ from taut.plugins import CODECS, Registry
 from taut.specs import parse_spec, settings_of
 
 REGISTRY: Registry[type[Codec] | type[Compressor]] = CODECS
-SKETCH_KERNEL = "sketch.add_to_sketch"  # every worker's heartbeat has a sketch of its weights
+SKETCH_KERNEL = "kernels.add_to_sketch"  # every worker's heartbeat has a sketch of its weights
 FEEDBACK = "feedback"  # a setting of every compressor: yes unless it says otherwise
 
 
@@ -47,7 +47,7 @@ def kernels_of(codecs: Iterable[str]) -> list[str]:
     """Return the names of the kernels that a worker with these codecs needs for a model on the CPU, each once.
 
     >>> kernels_of([]), len(kernels_of(["tether", "tether:density=0.01"]))
-    (['sketch.add_to_sketch'], 8)
+    (['kernels.add_to_sketch'], 8)
     """
     return list(dict.fromkeys([SKETCH_KERNEL, *(name for codec in codecs for name in parse(codec).kernels)]))
 

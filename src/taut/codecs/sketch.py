@@ -27,7 +27,7 @@ PIECE = 1 << 16  # blocks
 
 
 def sketch(w: Any, seed: int = 0, buckets: int = 256) -> list[float]:
-    """The sketch of a float32 vector (a NumPy array or a torch tensor), one pass. ``buckets``: a power of
+    """Return the sketch of a float32 vector (a NumPy array or a torch tensor), made in one pass. ``buckets``: a power of
     two, 64 to 1024.
 
     >>> a, b = np.zeros(1000, np.float32), np.ones(1000, np.float32)
@@ -37,7 +37,7 @@ def sketch(w: Any, seed: int = 0, buckets: int = 256) -> list[float]:
     if buckets not in (64, 128, 256, 512, 1024):
         raise Misuse(f"{buckets} buckets", "64, 128, 256, 512 or 1024")
     if isinstance(w, np.ndarray):
-        from taut.codecs.kernels.cpu.sketch import add_to_sketch
+        from taut.codecs.kernels.cpu.kernels import add_to_sketch
 
         sums = np.zeros(buckets + 64, np.float64)
         add_to_sketch(w, np.uint64(seed), sums)
@@ -47,19 +47,19 @@ def sketch(w: Any, seed: int = 0, buckets: int = 256) -> list[float]:
 
 
 def squared_distance(one: Sequence[float], other: Sequence[float]) -> float:
-    """Estimate of |v - w|^2 from the sketches of v and w, made with the same seed and number of buckets."""
+    """Estimate |v - w|^2 from the sketches of v and w, made with the same seed and number of buckets."""
     if len(one) != len(other):
         raise Misuse(f"sketches of {len(one)} and {len(other)} buckets", "sketches of one kind")
     return float(sum((x - y) ** 2 for x, y in zip(one, other, strict=True)))
 
 
 def _signed(number: int) -> int:
-    """An unsigned 64-bit number as torch's int64 holds it."""
+    """Return an unsigned 64-bit number as torch's int64 holds it."""
     return number - 2**64 if number >= 2**63 else number
 
 
 def _sketch_torch(w: Any, seed: int, buckets: int) -> list[float]:
-    """The same numbers up to rounding, for a tensor on any device."""
+    """Return the same numbers up to rounding, for a tensor on any device."""
     import torch
 
     def right(x: Any, by: int) -> Any:  # a logical shift: torch's is arithmetic
@@ -77,6 +77,6 @@ def _sketch_torch(w: Any, seed: int, buckets: int) -> list[float]:
         z = (z ^ right(z, 27)) * _signed(_MIX[2])
         z = z ^ right(z, 31)
         signs = 1 - 2 * ((z[:, None] >> lanes) & 1)
-        places = (right(z * _signed(_MIX[0]), 40)[:, None] + lanes) % buckets
-        sums.index_add_(0, places.reshape(-1), (part * signs).reshape(-1).double())
+        indices = (right(z * _signed(_MIX[0]), 40)[:, None] + lanes) % buckets
+        sums.index_add_(0, indices.reshape(-1), (part * signs).reshape(-1).double())
     return [float(number) for number in sums.cpu()]

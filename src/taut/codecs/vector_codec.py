@@ -1,11 +1,11 @@
 """A codec for methods that see vectors: gradients that are summed in rounds (``sync``), or differences (``choco``).
 
-    encode       Q(weight * v + what was left out before), with the codec's own feedback
-    difference   Q(v), without: what is left out is in the next difference
-    total        the sum of all workers' payloads in the given order, the same bits at everybody
-    bequest      what was left out, for another worker to ``inherit``
+    encode       Q(weight * v + residual), with the codec's own feedback
+    difference   Q(v), without feedback: the next difference contains what was left out
+    total        the sum of all workers' payloads in the given order, the same bits at every worker
+    bequest      the residual, for another worker to ``inherit``
 
-One coder belongs to one worker and one vector.
+One `VectorCodec` belongs to one worker and one vector.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from taut.codecs.codec import Codec, State
+from taut.codecs.codec import Codec, State, not_finite
 from taut.codecs.compressor import Compressor, Memory
 from taut.codecs.error_feedback import Feedback
 from taut.codecs.wire.merge import add_values_to
 from taut.codecs.wire.payload import QUANTA, Bytes, header
-from taut.codecs.wire.residual import bequest, read_bequest
+from taut.codecs.wire.residual import read_residual, residual_parts
 from taut.codecs.wire.validate import validate
-from taut.errors import MalformedMessage, Misuse, NonFiniteUpdate
+from taut.errors import MalformedMessage, Misuse
 
 F32 = npt.NDArray[np.float32]
 PROBE_ELEMENTS = 65521  # a prime, so that the rows of a matrix do not repeat where the probe does
 
 
 class VectorCodec:
-    """Writes vectors of ``size`` elements down with ``codec``, and reads others'. ``shapes``: of the tensors in them;
+    """Writes vectors of ``size`` elements with ``codec``, and reads those of others. ``shapes``: of the tensors in them;
     ``seed``: of random numbers, another for each worker; ``workers``: how many start together.
 
     >>> from taut.codecs import parse
@@ -47,7 +47,7 @@ class VectorCodec:
     ) -> None:
         self.codec, self.size, self.workers = codec, size, workers
         self._shapes, self._seed = tuple(shapes), seed
-        self._inherited: deque[tuple[int, F32]] = deque()  # that other workers left, on its way into the state
+        self._inherited: deque[tuple[int, F32]] = deque()  # residuals of other workers, on their way into the state
 
     @property
     def name(self) -> str:
@@ -55,70 +55,71 @@ class VectorCodec:
 
     @property
     def bits(self) -> float:
-        """Per element, as the codec states them."""
+        """Return the bits per element that the codec states."""
         return self.codec.facts.bits
 
     @property
     def error(self) -> float | None:
-        """The stated bound of |Q(v) - v|^2 / |v|^2, if there is one."""
+        """Return the stated bound of |Q(v) - v|^2 / |v|^2, if there is one."""
         return self.codec.facts.error
 
     @property
     def left(self) -> F32 | None:
-        """What was left out so far, in units of weight * v; None where the codec keeps nothing, or nothing was sent."""
-        self._settle()
+        """Return the residual, in units of weight * v; None if the codec keeps none, or nothing was sent."""
+        self._add_inherited()
         state = self.__dict__.get("_state")
         return None if state is None else self.codec.left(state)
 
     # ------------------------------------------------------------------------------------------------- writing
 
     def encode(self, v: F32, weight: float = 1.0) -> bytes:
-        """``weight`` * v, and what waited, as a payload; empty if nothing is worth sending. With a weight of 0 nothing
-        is sent, and what waits goes on waiting. Raises ``NonFiniteUpdate``."""
+        """Encode ``weight`` * v and the residual; return an empty payload if nothing is worth sending. With a weight of 0
+        nothing is sent, and the residual stays. Raises ``NonFiniteUpdate``."""
         if not weight:
             return b""
-        self._settle()
+        self._add_inherited()
         state = self._state
         np.multiply(v, np.float32(weight), out=state.w)
         state.b[:] = 0.0
         return self.codec.emit(state, 0, self.size) or b""
 
     def difference(self, v: F32) -> bytes:
-        """Q(v), without feedback. Raises ``NonFiniteUpdate``, and ``Misuse`` where the codec is no compressor."""
+        """Return Q(v), without feedback. Raises ``NonFiniteUpdate``, and ``Misuse`` if the codec is no compressor."""
         compressor = self._compressor
         if not np.isfinite(v).all():
-            element = int(np.flatnonzero(~np.isfinite(v))[0])
-            raise NonFiniteUpdate(f"element {element} of the update is NaN or infinite: nothing of it was sent", element)
+            raise not_finite(v)
         return compressor.encode(v, self._memory) or b""
 
-    # ---------------------------------------------------------------------------------------------- handing on
+    # ---------------------------------------------------------------------------------------- residual handoff
 
     def bequest(self) -> Iterator[bytes]:
-        """What was left out so far, for another worker to take over: dense payloads."""
+        """Yield the residual as dense payloads, for another worker to take over."""
         if self.left is not None:
-            yield from bequest(self.codec, self._state)
+            yield from residual_parts(self.codec, self._state)
 
     def inherit(self, payload: Bytes) -> None:
-        """Another worker's, which goes out with what is encoded next. From any thread. Raises ``MalformedMessage``."""
-        self._inherited.append(read_bequest(payload, self.size))
+        """Take over another worker's residual, which is sent with the next vector. From any thread. Raises
+        ``MalformedMessage``."""
+        self._inherited.append(read_residual(payload, self.size))
 
-    def _settle(self) -> None:
+    def _add_inherited(self) -> None:
         while self._inherited:
             self.codec.inherit(self._state, *self._inherited.popleft())
 
     # ------------------------------------------------------------------------------------------------- reading
 
     def check(self, payload: Bytes, size: int) -> None:
-        """``MalformedMessage`` unless the payload is right in every byte for ``size`` elements; an empty one is."""
+        """Raise ``MalformedMessage`` unless the payload is right in every byte for ``size`` elements; an empty one is."""
         if not len(payload):
             return
         head = validate(payload, size)
-        counted = self._votes and self._compressor.kind in QUANTA  # others are summed as they are, dense ones too
+        counted = self._votes and self._compressor.kind in QUANTA  # other kinds are summed as they are, dense ones too
         if counted and head.kind is not self._compressor.kind:
-            raise MalformedMessage(f"{head.kind.name} payload, where {self._compressor.kind.name} were to be voted with")
+            raise MalformedMessage(f"{head.kind.name} payload, where votes are {self._compressor.kind.name} payloads")
 
     def add(self, payload: Bytes, x: F32, scale: float = 1.0) -> None:
-        """x += ``scale`` times what the payload says; it was checked. The same bits at everybody who has the same x."""
+        """Add ``scale`` times the payload, which was checked, to x. The bits are the same at every worker with the same
+        x."""
         if not len(payload):
             return
         head = header(payload)
@@ -131,7 +132,7 @@ class VectorCodec:
         x[head.base : head.base + head.length] += change
 
     def total(self, payloads: Sequence[Bytes], weights: Sequence[float], out: F32) -> None:
-        """``out`` = the sum of the payloads, which were checked, in this order; where the codec votes, the sign that has
+        """Set ``out`` to the sum of the payloads, which were checked, in this order. If the codec votes: to the sign with
         the most ``weights`` behind it, times the sum of all magnitudes."""
         out[:] = 0.0
         scale = 0.0
@@ -146,12 +147,12 @@ class VectorCodec:
         if self._votes:
             self._compressor.conclude(out, float(np.float32(scale)))
 
-    # -------------------------------------------------------------------------------------- how far to trust it
+    # --------------------------------------------------------------------------------------- damping and gamma
 
     @property
     def damping(self) -> float:
-        """What a difference of it should count: all of it, but of an unbiased compressor, whose error is its variance,
-        1 / (1 + error); so damped, it leaves less than it was given."""
+        """Return the factor with which to apply a difference: 1, but for an unbiased compressor, whose error is its
+        variance, 1 / (1 + error); so damped, it leaves less than it was given."""
         facts = self.codec.facts
         if not facts.unbiased:
             return 1.0
@@ -159,12 +160,12 @@ class VectorCodec:
 
     @cached_property
     def pace(self) -> float:
-        """How far to follow what is known of others through it (``choco``'s gamma), above 0 and up to 1:
+        """Return how far to follow what is known of others through it (``choco``'s gamma), above 0 and up to 1:
 
             min(2 delta, delta'),    |Q(v) - v|^2 <= (1 - delta) |v|^2
 
-        delta as it is stated, delta' as it is on a vector of normal numbers, the same at everybody. Of top-k the first
-        counts, since differences get flat; where nothing below 1 is stated (signs, low rank), the second.
+        delta is the stated one, delta' is measured on a vector of normal numbers, the same at every worker. For top-k the
+        first counts, since differences get flat; where nothing below 1 is stated (signs, low rank), the second.
 
         >>> from taut.codecs import parse
         >>> VectorCodec(parse("topk:density=0.25"), 4000).pace
@@ -180,7 +181,7 @@ class VectorCodec:
 
     @cached_property
     def _measured(self) -> float:
-        """|Q(v) - v|^2 / |v|^2, for once."""
+        """Measure |Q(v) - v|^2 / |v|^2, once."""
         v = np.resize(np.random.default_rng(0).normal(size=PROBE_ELEMENTS).astype(np.float32), self.size)
         said = np.zeros_like(v)
         payload = self._compressor.encode(v, Memory(self.size, self._shapes, workers=self.workers))
@@ -189,11 +190,11 @@ class VectorCodec:
         said -= v
         return float(np.dot(said, said)) / max(float(np.dot(v, v)), 1e-30)
 
-    # ------------------------------------------------------------------------------------------- what it stands on
+    # ---------------------------------------------------------------------------------------------------- state
 
     @cached_property
     def _state(self) -> State:
-        """Made when it is needed: it takes three vectors."""
+        """Return the codec's state, made on first use: it takes three vectors."""
         state = self.codec.start(np.zeros(self.size, np.float32), 1, shapes=self._shapes, seed=self._seed)
         if state.memory is not None:
             state.memory.workers = self.workers

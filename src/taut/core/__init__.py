@@ -1,1 +1,1 @@
-"""Records and functions that all packages use: messages, events, the clock, sample ranges, files."""
+"""Records and functions that all other packages use: messages, events, the clock, failure detection, sample ranges."""

@@ -1,8 +1,7 @@
-"""What all that have to do with checkpoints agree on: how the files are called. Pure.
+"""Names of checkpoint files, for all code that reads or writes them. Pure.
 
 A run's checkpoints are in ``<run folder>/checkpoints/NUMBER/``: one file per worker, and ``manifest.json``, which is
-written last. Without a manifest there is no checkpoint.
-"""
+written last. Without a manifest there is no checkpoint."""
 
 from __future__ import annotations
 
@@ -15,7 +14,7 @@ _PART = re.compile(r"worker-(\d{1,10})\.safetensors")
 
 
 def part_name(rank: int) -> str:
-    """The file of worker ``rank``.
+    """Return the name of worker ``rank``'s file.
 
     >>> part_name(3), part_rank("worker-3.safetensors"), part_rank("manifest.json")
     ('worker-3.safetensors', 3, None)
@@ -24,6 +23,6 @@ def part_name(rank: int) -> str:
 
 
 def part_rank(name: str) -> int | None:
-    """Whose file this is, None if it is nobody's."""
+    """Return the rank of the worker whose file this is; None for any other file."""
     match = _PART.fullmatch(name)
     return None if match is None else int(match[1])

@@ -1,4 +1,4 @@
-"""Time as a value: whoever needs it is handed a clock, so the same code runs in real and in virtual time."""
+"""Time as a value: code that needs it gets a clock, so the same code runs in real and in virtual time."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Phi-accrual failure detection: how improbable is this silence, given the rhythm of this worker's own
-heartbeats?
+"""Phi-accrual failure detection: how improbable is this silence, given the intervals of this worker's heartbeats?
 
 Hayashibara, Défago, Yared, Katayama: The phi accrual failure detector, SRDS 2004.
 """
@@ -17,15 +16,13 @@ HEARTBEAT_S = 0.5  # between two of a worker's heartbeats: a rate, not a timeout
 
 @dataclass(frozen=True, slots=True)
 class DetectorSettings:
-    """Shape of the judgement. None of these is a time limit: the limit follows the intervals that were
-    seen.
+    """Settings of a detector. None of these is a time limit: the limit follows the intervals that were seen.
 
-    The window begins with ``prior_weight`` intervals of ``prior_s``, which real ones push out: four times the
-    rate, since imports hold the interpreter in a worker's first seconds (1.6 s were seen of four workers on
-    two cores, 6.5 s where twenty processes shared them). ``floor`` keeps the deviation at no less than that
-    share of the mean: a worker that was punctual for a minute may still be hit by a long garbage collection or
-    a loaded machine, and to expel it wrongly costs more than to notice a death late. ``closed_beats``:
-    who lost its connection has so many heartbeats to speak by a new one.
+    The window begins with ``prior_weight`` intervals of ``prior_s``, which real ones replace: four times the rate, since
+    imports hold the interpreter in a worker's first seconds (1.6 s were seen with four workers on two cores, 6.5 s where
+    twenty processes shared them). ``floor``: the least deviation, as a share of the mean: a punctual worker may
+    still be hit by a long garbage collection or a loaded machine, and a wrong eviction costs more than a late
+    one. ``closed_beats``: heartbeats that a worker without connection has to connect again.
     """
 
     threshold: float = 16.0
@@ -37,7 +34,7 @@ class DetectorSettings:
 
 
 def phi(silence_s: float, mean_s: float, deviation_s: float) -> float:
-    """-log10 P(an interval is longer than ``silence_s``), intervals taken as normal.
+    """Return -log10 P(an interval is longer than ``silence_s``), for normally distributed intervals.
 
     >>> round(phi(0.5, 0.5, 0.1), 3)
     0.301
@@ -48,12 +45,12 @@ def phi(silence_s: float, mean_s: float, deviation_s: float) -> float:
     tail = 0.5 * math.erfc(z / math.sqrt(2.0))
     if tail > 1e-300:
         return -math.log10(tail)
-    # erfc underflows beyond z = 37; the leading term of its expansion goes on: exp(-z^2/2) / (z sqrt(2 pi))
+    # erfc underflows beyond z = 37; use the leading term of its expansion: exp(-z^2/2) / (z sqrt(2 pi))
     return (z * z / 2.0 + math.log(z * math.sqrt(2.0 * math.pi))) / math.log(10.0)
 
 
 class Detector:
-    """Judges one worker. Heartbeats teach it the rhythm; any other message shows only that the worker lives.
+    """Failure detector for one worker. It learns from heartbeats; other messages only show that the worker lives.
 
     >>> detector = Detector(now=0.0)
     >>> for i in range(1, 60):
@@ -61,7 +58,7 @@ class Detector:
     >>> detector.suspects(29.5 + 2.0), detector.suspects(29.5 + 6.0)
     (False, True)
 
-    A process that ends takes its connection with it, so there is less to wait for.
+    The connection of a process that ends is closed, so its silence need not be as long.
 
     >>> detector.closed(29.6)
     >>> detector.abandoned(31.0), detector.abandoned(31.2), detector.suspects(31.2)
@@ -74,15 +71,13 @@ class Detector:
         self._intervals: deque[float] = deque(guess, maxlen=self.settings.window)
         self._last_beat = now
         self._last_seen = now
-        self._closed_s: float | None = None  # since when it has had no connection
-        self._rhythm: tuple[float, float] | None = None  # of the intervals as they are
+        self._closed_s: float | None = None  # since when it has no connection
+        self._rhythm: tuple[float, float] | None = None  # mean and deviation, if known for the present intervals
 
     def beat(self, now: float) -> bool:
-        """A heartbeat arrived. True: it was so late (three deviations) that the connection may have been
-        broken.
+        """Note a heartbeat. Return whether it was so late (three deviations) that the connection may have been broken.
 
-        Heartbeats that come in a burst (they were held up together) say nothing about the rhythm, so an
-        interval counts for at least a half of the mean.
+        An interval counts for at least a half of the mean: short ones are of heartbeats that were held up together.
         """
         mean_s, deviation_s = self.rhythm()
         interval_s = now - self._last_beat
@@ -93,28 +88,28 @@ class Detector:
         return interval_s > mean_s + 3 * deviation_s
 
     def seen(self, now: float) -> None:
-        """Some message arrived, so there is a connection."""
+        """Note any message, which shows that there is a connection."""
         self._last_seen = max(self._last_seen, now)
         self._closed_s = None
 
     def closed(self, now: float) -> None:
-        """Its connection was closed: by its end, or by something between us."""
+        """Note that the connection was closed, by the worker or in between."""
         self._closed_s = now
 
     def pause(self, seconds: float, now: float) -> None:
-        """The judge itself was away for so long (stopped, asleep): that time was no silence."""
+        """Discount a time in which this process itself was stopped or asleep: it was no silence."""
         self._last_beat = min(now, self._last_beat + seconds)
         self._last_seen = min(now, self._last_seen + seconds)
         if self._closed_s is not None:
             self._closed_s = min(now, self._closed_s + seconds)
 
     def kept(self) -> list[int]:
-        """What it has learnt, for a judge that may have to begin anew: the intervals, in milliseconds."""
+        """Return the learnt intervals, in milliseconds, for ``restored``."""
         return [round(1e3 * interval) for interval in self._intervals]
 
     @classmethod
     def restored(cls, now: float, kept: Sequence[int], settings: DetectorSettings | None = None) -> Detector:
-        """One that has learnt this, of a worker that is as good as seen ``now``.
+        """Return a detector with these intervals, for a worker that counts as seen ``now``.
 
         >>> detector = Detector.restored(100.0, [500] * 60)
         >>> detector.suspects(102.0), detector.suspects(106.0)
@@ -128,7 +123,7 @@ class Detector:
         return detector
 
     def rhythm(self) -> tuple[float, float]:
-        """Mean and deviation of the intervals, in seconds."""
+        """Return mean and deviation of the intervals, in seconds."""
         if self._rhythm is None:
             self._rhythm = self._measured()
         return self._rhythm
@@ -143,21 +138,21 @@ class Detector:
         return max(0.0, now - self._last_seen)
 
     def phi(self, now: float) -> float:
-        """The suspicion now."""
+        """Return the suspicion now."""
         return phi(self.silence_s(now), *self.rhythm())
 
     def suspects(self, now: float) -> bool:
-        """Whether the worker is to be given up."""
+        """Return whether the worker must be taken for dead."""
         return self.phi(now) > self.settings.threshold
 
     @property
     def is_closed(self) -> bool:
-        """Whether it lost its connection, and has not spoken by a new one."""
+        """Return whether the worker lost its connection, and has not connected again."""
         return self._closed_s is not None
 
     def abandoned(self, now: float) -> bool:
-        """Whether its connection was closed for so long that it would have spoken by a new one: three
-        heartbeats, as they usually come (the median, which one stall does not change)."""
+        """Return whether the connection has been closed for three usual intervals (the median, which one stall does
+        not change)."""
         if self._closed_s is None:
             return False
         usual_s = max(HEARTBEAT_S, statistics.median(self._intervals))

@@ -10,7 +10,7 @@ _HARMLESS = _PICTURES | dict.fromkeys(_MARKS, 0xFFFD)
 
 
 def printable(text: str) -> str:
-    r"""Return ``text``, as long as it was, with pictures in place of the characters that could control a terminal, begin
+    r"""Return ``text`` at the same length, with pictures in place of characters that could control a terminal, begin
     another line or reverse the direction of writing.
 
     >>> printable("host\x1b[2J"), printable("killed\n[  9.0 s] verdict: identical"), printable("größer, 大")
@@ -20,12 +20,12 @@ def printable(text: str) -> str:
 
 
 class Printable:
-    """Base of dataclasses that are shown to people: their texts, and tuples of texts, become ``printable``."""
+    """Base of dataclasses that are shown to people: makes their texts, and tuples of texts, ``printable``."""
 
     __slots__ = ()
 
     def __post_init__(self) -> None:
-        for field in fields(self):  # type: ignore[arg-type]  # whoever derives from this is a dataclass
+        for field in fields(self):  # type: ignore[arg-type]  # subclasses are dataclasses
             value = getattr(self, field.name)
             if isinstance(value, str):
                 object.__setattr__(self, field.name, printable(value))

@@ -1,14 +1,14 @@
-"""Places of passes over the data, as spans: sums, unions and differences. Pure."""
+"""Indices of passes over the data, as spans: sums, unions and differences. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-Span = tuple[int, int, int]  # pass, from which place, to before which
+Span = tuple[int, int, int]  # pass, first index, index after the last
 
 
 def count(spans: Iterable[Span]) -> int:
-    """How many places.
+    """Return the number of indices.
 
     >>> count([(0, 2, 5), (1, 0, 4)])
     7
@@ -17,7 +17,7 @@ def count(spans: Iterable[Span]) -> int:
 
 
 def joined(spans: Iterable[Span]) -> list[Span]:
-    """The same places in as few spans as can be, in order.
+    """Return the same indices in as few spans as possible, in order.
 
     >>> joined([(0, 4, 6), (0, 0, 4), (0, 3, 5), (1, 6, 8), (0, 9, 9)])
     [(0, 0, 6), (1, 6, 8)]
@@ -33,34 +33,34 @@ def joined(spans: Iterable[Span]) -> list[Span]:
     return found
 
 
-def beyond(spans: Iterable[Span], places: int) -> list[Span]:
-    """What follows the first ``places`` of them, in their order.
+def beyond(spans: Iterable[Span], indices: int) -> list[Span]:
+    """Return the spans after the first ``indices``, in their order.
 
     >>> beyond([(0, 2, 5), (1, 0, 4)], 4), beyond([(0, 2, 5)], 9)
     ([(1, 1, 4)], [])
     """
     left: list[Span] = []
     for epoch, lo, hi in spans:
-        cut = min(hi, lo + places)
-        places -= cut - lo
+        cut = min(hi, lo + indices)
+        indices -= cut - lo
         if cut < hi:
             left.append((epoch, cut, hi))
     return left
 
 
-def last(span: Span, places: int, batch: int) -> list[Span]:
-    """About so many of its last places, cut between batches; nothing where that are none.
+def last(span: Span, indices: int, batch: int) -> list[Span]:
+    """Return about so many of the last indices, cut between batches; empty if there are none.
 
     >>> last((0, 0, 100), 25, batch=10), last((0, 90, 100), 25, batch=10), last((0, 0, 100), 5, batch=10)
     ([(0, 80, 100)], [(0, 90, 100)], [])
     """
     epoch, lo, hi = span
-    lo = max(lo, -(-(hi - places) // batch) * batch)
+    lo = max(lo, -(-(hi - indices) // batch) * batch)
     return [(epoch, lo, hi)] if lo < hi else []
 
 
 def overlap(one: Span, other: Span) -> int:
-    """How many places two spans share.
+    """Return the number of indices that two spans share.
 
     >>> overlap((0, 2, 6), (0, 4, 9)), overlap((0, 2, 6), (1, 4, 9))
     (2, 0)
@@ -69,7 +69,7 @@ def overlap(one: Span, other: Span) -> int:
 
 
 def common(spans: Iterable[Span], other: Span) -> list[Span]:
-    """What of ``spans`` lies in ``other``.
+    """Return the part of ``spans`` that lies in ``other``.
 
     >>> common([(0, 0, 10), (1, 0, 5)], (0, 4, 6))
     [(0, 4, 6)]
@@ -78,7 +78,7 @@ def common(spans: Iterable[Span], other: Span) -> list[Span]:
 
 
 def without(spans: Iterable[Span], other: Span) -> list[Span]:
-    """What of ``spans`` does not lie in ``other``, in their order.
+    """Return the part of ``spans`` that does not lie in ``other``, in their order.
 
     >>> without([(0, 0, 10), (1, 0, 5)], (0, 4, 6))
     [(0, 0, 4), (0, 6, 10), (1, 0, 5)]

@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 
 def order(length: int, seed: int, epoch: int, shuffle: bool = True) -> npt.NDArray[np.int64]:
-    """Indices ``0..length-1`` in the order in which pass ``epoch`` deals them.
+    """Return the indices ``0..length-1`` in the order of pass ``epoch``.
 
     >>> order(5, seed=0, epoch=1).tolist() == order(5, seed=0, epoch=1).tolist()
     True

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from taut.dashboard.view_model import Seen, from_view
 from taut.supervisor.control import Dismiss, order
-from taut.supervisor.storage.previous_run import recall_former
+from taut.supervisor.storage.previous_run import read_previous_run
 
 if TYPE_CHECKING:
     from taut.supervisor.service import Supervisor
@@ -42,4 +42,4 @@ class SupervisorSource:
 def dismiss_by_order(run_dir: Path, rank: int, reason: str, expel: bool) -> str:
     """Dismiss a worker as ``taut drain RUN WORKER`` does: by an owner's order over the supervisor's own socket, so that
     there is one way in, with one set of checks. Raises ``Misuse`` or ``SupervisorLost`` as there."""
-    return order(recall_former(run_dir), Dismiss(rank, reason, expel), PATIENCE_S).said
+    return order(read_previous_run(run_dir), Dismiss(rank, reason, expel), PATIENCE_S).said

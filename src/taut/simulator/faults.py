@@ -1,23 +1,23 @@
-"""What goes wrong, and when: workers that die, stop, slow down, come back or come late; networks that lose, delay, repeat
-and part; a supervisor that dies and comes back. Times are seconds of virtual time.
+"""Faults, and when they happen: workers that die, stop, slow down, come back or come late; networks that lose, delay,
+repeat and partition; a supervisor that dies and comes back. Times are seconds of virtual time.
 
-A fault of a moment happens at ``at_s``, or, where ``at_step`` is given, when its worker has made so many steps (of those
-that concern no single worker: when the first has). A fault with an extent lasts from ``from_s`` to ``until_s``; None is
+A fault of a moment happens at ``at_s`` or, if ``at_step`` is given, when its worker has made that many steps (if the
+fault concerns no single worker: when the first has). A fault with an extent lasts from ``from_s`` to ``until_s``; None is
 the end of the run.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from taut.core.messages import SUPERVISOR
 from taut.errors import Misuse
-from taut.simulator.models.units import parse_duration, parse_whole
 
 
 @dataclass(frozen=True, slots=True)
 class Fail:
-    """Worker ``rank`` dies, without a word."""
+    """Worker ``rank`` dies, without sending anything."""
 
     rank: int
     at_s: float
@@ -54,8 +54,8 @@ class Restart:
 
 
 @dataclass(frozen=True, slots=True)
-class Leave:
-    """Worker ``rank`` is asked to go, in order: it hands everything over first."""
+class Dismiss:
+    """Worker ``rank`` is asked to leave: it hands everything over first."""
 
     rank: int
     at_s: float = 0.0
@@ -64,8 +64,9 @@ class Leave:
 
 @dataclass(frozen=True, slots=True)
 class KillSupervisor:
-    """The supervisor dies, and is back ``back_after_s`` later (None: never), from what it had kept a second ago at most.
-    ``moved``: to another address, so that what workers said to it meanwhile is lost; else that waits in their queues."""
+    """The supervisor dies, and is back ``back_after_s`` later (None: never), from a snapshot of at most a second before.
+    ``moved``: it comes back at another address, so that messages sent to it meanwhile are lost; else they wait in the
+    workers' queues."""
 
     back_after_s: float | None = 1.0
     at_s: float = 0.0
@@ -75,7 +76,7 @@ class KillSupervisor:
 
 @dataclass(frozen=True, slots=True)
 class Slow:
-    """Worker ``rank`` takes ``times`` as long for each step that it begins meanwhile."""
+    """Worker ``rank`` takes ``times`` as long for each step that it begins within the extent."""
 
     rank: int
     times: float
@@ -85,8 +86,8 @@ class Slow:
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """Only members of one group hear each other; -1 is the supervisor. Whoever is in no group, the supervisor too, is
-    with worker 0, or with the first group where worker 0 is in none.
+    """Only members of one group can reach each other; -1 is the supervisor. A worker in no group, and the supervisor, is
+    with worker 0, or with the first group if worker 0 is in none.
 
     >>> Partition(((0, 1), (2, 3))).parts(0, 3), Partition(((0, 1), (2, 3))).parts(1, SUPERVISOR)
     (True, False)
@@ -100,7 +101,7 @@ class Partition:
         return self.side(one) != self.side(other)
 
     def side(self, rank: int) -> int:
-        """The number of the group that ``rank`` is with."""
+        """Return the number of the group that ``rank`` is with."""
         for wanted in (rank, 0):
             for number, group in enumerate(self.groups):
                 if wanted in group:
@@ -128,7 +129,7 @@ class Loss:
 
 @dataclass(frozen=True, slots=True)
 class Throttle:
-    """The link between these two carries ``share`` of what it did, either way."""
+    """The link between these two has ``share`` of its bandwidth, in either direction."""
 
     one: int
     other: int
@@ -152,7 +153,7 @@ class Repeat:
 
 @dataclass(frozen=True, slots=True)
 class Reorder:
-    """A message between these two workers (None: any) is held up with probability ``p``, by up to ``by_s``, and others
+    """A message between these two workers (None: any) is delayed with probability ``p``, by up to ``by_s``, and others
     overtake it. Transports do not do that: it is a stress beyond their contract."""
 
     one: int | None
@@ -164,7 +165,7 @@ class Reorder:
 
 
 Churn = Fail | Pause | Join
-Moment = Churn | Restart | Leave | KillSupervisor
+Moment = Churn | Restart | Dismiss | KillSupervisor
 Extent = Slow | Partition | Loss | Throttle | Repeat | Reorder
 Fault = Moment | Extent
 KINDS: dict[str, type[Fault]] = {
@@ -172,7 +173,7 @@ KINDS: dict[str, type[Fault]] = {
     "pause": Pause,
     "join": Join,
     "restart": Restart,
-    "leave": Leave,
+    "leave": Dismiss,
     "supervisor": KillSupervisor,
     "slow": Slow,
     "partition": Partition,
@@ -184,7 +185,7 @@ KINDS: dict[str, type[Fault]] = {
 
 
 def concerns(one: int | None, other: int | None, sender: int, to: int) -> bool:
-    """Whether a message from ``sender`` to ``to`` is one from ``one`` to ``other``; None is any worker.
+    """Return whether a message from ``sender`` to ``to`` is one from ``one`` to ``other``; None is any worker.
 
     >>> concerns(0, None, 0, 3), concerns(0, None, 3, 0), concerns(None, None, SUPERVISOR, 3)
     (True, False, False)
@@ -193,17 +194,17 @@ def concerns(one: int | None, other: int | None, sender: int, to: int) -> bool:
 
 
 def kind_of(fault: Fault) -> str:
-    """Its name in records."""
+    """Return the fault's name in records."""
     return next(name for name, kind in KINDS.items() if type(fault) is kind)
 
 
 def newcomers(fault: Fault) -> int:
-    """How many workers it brings."""
+    """Return how many workers the fault adds."""
     return fault.count if isinstance(fault, Join) else 1 if isinstance(fault, Restart) else 0
 
 
 def mentioned(fault: Fault) -> tuple[int, ...]:
-    """The ranks that it speaks of, without the supervisor's."""
+    """Return the ranks that the fault names, without the supervisor's."""
     match fault:
         case Join() | KillSupervisor():
             return ()
@@ -216,7 +217,7 @@ def mentioned(fault: Fault) -> tuple[int, ...]:
 
 
 def fault_text(fault: Fault) -> str:
-    """Return what was planned, in a few words.
+    """Describe the fault in a few words.
 
     >>> fault_text(Fail(2, 30.0)), fault_text(Join(2, 0.0, at_step=9)), fault_text(Partition(((0, 1), (2,)), from_s=5.0))
     ('fail of worker 2 at 30 s', 'join at step 9', 'partition of workers 0, 1, 2 from 5 s on')
@@ -229,44 +230,74 @@ def fault_text(fault: Fault) -> str:
     return f"{kind_of(fault)}{whose} at {at}"
 
 
-def parse_fail(written: str) -> Fail:
-    """``RANK@TIME``.
+def check_fault(fault: Fault) -> None:
+    """Raise ``Misuse`` if a figure of ``fault`` is out of its range. The scenario checks whether its workers exist.
 
-    >>> parse_fail("2@30s")
-    Fail(rank=2, at_s=30.0, at_step=None)
+    >>> check_fault(Loss(0, 1, p=1.5))
+    Traceback (most recent call last):
+    taut.errors.Misuse: loss with p=1.5: expected a probability from 0 to 1; 5% is p=0.05
     """
-    rank, at = _halves(written, "fail", "a worker and a time", "2@30s: worker 2 dies after 30 seconds")
-    return Fail(parse_whole(rank, f"--fail {written}", "a worker's rank"), parse_duration(at, f"--fail {written}"))
+    if isinstance(fault, Moment):
+        _time(fault, "at_s", fault.at_s)
+        if fault.at_step is not None and fault.at_step < 1:
+            raise Misuse(f"{kind_of(fault)} at step {fault.at_step}", "a step from 1 up")
+    else:
+        _extent(fault)
+    match fault:
+        case Join(count) if count < 1:
+            raise Misuse(f"join of {count} workers", "at least 1")
+        case Pause(for_s=duration_s):
+            _time(fault, "for_s", duration_s)
+        case Restart(after_s=duration_s):
+            _time(fault, "after_s", duration_s)
+        case KillSupervisor(back_after_s=duration_s) if duration_s is not None:
+            _time(fault, "back_after_s", duration_s)
+        case _:
+            _check_extent(fault)
 
 
-def parse_pause(written: str) -> Pause:
-    """``RANK@TIME+DURATION``.
-
-    >>> parse_pause("1@5s+3s")
-    Pause(rank=1, at_s=5.0, for_s=3.0, at_step=None)
-    """
-    example = "1@5s+3s: worker 1 stands still after 5 seconds, for 3"
-    blame = f"--pause {written}"
-    rank, rest = _halves(written, "pause", "a worker, a time and a duration", example)
-    at, plus, duration = rest.partition("+")
-    if not plus:
-        raise Misuse(blame, "a worker, a time and a duration", f"as in --pause {example}")
-    return Pause(parse_whole(rank, blame, "a worker's rank"), parse_duration(at, blame), parse_duration(duration, blame))
-
-
-def parse_join(written: str) -> Join:
-    """``COUNT@TIME``.
-
-    >>> parse_join("2@10s")
-    Join(count=2, at_s=10.0, at_step=None)
-    """
-    count, at = _halves(written, "join", "how many workers and a time", "2@10s: two more after 10 seconds")
-    blame = f"--join {written}"
-    return Join(parse_whole(count, blame, "how many workers", least=1), parse_duration(at, blame))
+def _check_extent(fault: Fault) -> None:
+    match fault:
+        case Slow(times=times) if not 0.0 < times < 1e9:
+            raise Misuse(f"slow with times={times}", "how many times slower, above 0", "times=10 is ten times slower")
+        case Throttle(share=share) if not 0.0 < share <= 1.0:
+            raise Misuse(f"throttle with share={share}", "a share above 0, up to 1", "1% is share=0.01; or cut the link")
+        case Partition(groups):
+            _groups(groups)
+        case Loss(p=p) | Repeat(p=p) | Reorder(p=p) if not 0.0 <= p <= 1.0:
+            raise Misuse(f"{kind_of(fault)} with p={p}", "a probability from 0 to 1", "5% is p=0.05")
+        case _:
+            pass
+    if isinstance(fault, Loss | Throttle | Repeat | Reorder):
+        _ends(fault)
 
 
-def _halves(written: str, flag: str, expected: str, example: str) -> tuple[str, str]:
-    before, at, after = written.partition("@")
-    if not at:
-        raise Misuse(f"--{flag} {written}", expected, f"as in --{flag} {example}")
-    return before, after
+def _ends(fault: Loss | Throttle | Repeat | Reorder) -> None:
+    one, other = fault.one, fault.other
+    if one is not None and one == other:
+        raise Misuse(f"{kind_of(fault)} between {one} and {other}", "two different workers")
+    if isinstance(fault, Repeat | Reorder):
+        if SUPERVISOR in (one, other):
+            raise Misuse(f"{kind_of(fault)} on a link of the supervisor", "two workers", "its links keep order")
+        _time(fault, "by_s", fault.by_s)
+
+
+def _groups(groups: tuple[tuple[int, ...], ...]) -> None:
+    written = ", ".join(str(set(group)) if group else "{}" for group in groups)
+    if len(groups) < 2 or not all(groups):
+        raise Misuse(f"partition({written})", "two groups or more, with a worker in each", "as in {0, 1}, {2, 3}")
+    ranks = [rank for group in groups for rank in group]
+    if len(set(ranks)) < len(ranks):
+        twice = next(rank for rank in ranks if ranks.count(rank) > 1)
+        raise Misuse(f"partition({written})", f"groups that do not overlap: {twice} is in two of them")
+
+
+def _extent(fault: Slow | Partition | Loss | Throttle | Repeat | Reorder) -> None:
+    _time(fault, "from_s", fault.from_s)
+    if fault.until_s is not None and not fault.from_s < fault.until_s < math.inf:
+        raise Misuse(f"{kind_of(fault)} from {fault.from_s:g} s to {fault.until_s:g} s", "an end after the beginning")
+
+
+def _time(fault: Fault, name: str, value: float) -> None:
+    if not 0.0 <= value < 1e9:
+        raise Misuse(f"{kind_of(fault)} with {name}={value}", "seconds from 0 up")

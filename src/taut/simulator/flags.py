@@ -1,4 +1,4 @@
-"""The words of the command line that describe machines and their network."""
+"""The words of the command line that describe machines, their network and its faults."""
 
 from __future__ import annotations
 
@@ -8,28 +8,21 @@ from typing import Any
 
 from taut.errors import Misuse
 from taut.quantities import link_words
-from taut.simulator.faults import Churn, parse_fail, parse_join, parse_pause
+from taut.simulator.faults import Churn, Fail, Join, Pause
 from taut.simulator.models.links import CONGESTION, Link, Links, Shared
 from taut.simulator.models.speeds import parse_draw
 from taut.simulator.models.units import parse_duration, parse_number, parse_rate, parse_size, parse_whole
 from taut.specs import did_you_mean
 
-__all__ = [
-    "parse_duration",
-    "parse_fault_words",
-    "parse_links",
-    "parse_shared",
-    "parse_speed",
-    "parse_straggler",
-]
+__all__ = ["parse_duration", "parse_fault_words", "parse_links", "parse_shared", "parse_speed", "parse_straggler"]
 LINK_EXAMPLE = "as in --link 1gbit,200us or --link 3:10mbit,20ms,loss=0.001"
 LINK_KEYS = ("rate", "latency", "jitter", "loss", "burst", "congestion")
 MOST_MEMBERS = 65_536
 
 
 def parse_links(words: Sequence[str]) -> Links:
-    """Cables, as they are written: for all workers, for one, for some (``2..5``), or for what lies between two. What is
-    not said of a worker's cable is as for all.
+    """Parse links: for all workers, for one, for some (``2..5``), or between two. A worker's link has the values for all
+    where its own are not given.
 
     >>> links = parse_links(["1gbit,200us", "3:10mbit,20ms,jitter=2ms,loss=0.001", "0-1:100mbit"])
     >>> links.default.latency_s, links.of_worker[3].bits_per_s, links.of_pair[0, 1].latency_s
@@ -44,7 +37,7 @@ def parse_links(words: Sequence[str]) -> Links:
         found = _link_fields(rest, blame)
         if not colon:
             if default is not None:
-                raise Misuse(blame, "one link without a worker: it is for all", "say which worker, as in --link 3:10mbit")
+                raise Misuse(blame, "one link for all workers", "name the worker, as in --link 3:10mbit")
             default = Link(**found)
         elif "-" in who:
             pair = _pair(who, blame)
@@ -61,7 +54,7 @@ def parse_links(words: Sequence[str]) -> Links:
 
 
 def parse_shared(word: str) -> Shared:
-    """``MEMBERS:RATE``: the uplink of some workers, or one switch that all traffic crosses.
+    """Parse ``MEMBERS:RATE``: the uplink of some workers, or one switch that all traffic crosses.
 
     >>> parse_shared("0..2:1gbit") == Shared(frozenset({0, 1, 2}), 1e9), parse_shared("all:10gbit").members
     (True, frozenset())
@@ -78,7 +71,7 @@ def parse_shared(word: str) -> Shared:
 
 
 def parse_straggler(word: str) -> tuple[int, float]:
-    """``RANKxTIMES``: the worker, and how many times slower it is.
+    """Parse ``RANKxTIMES``: the worker, and how many times slower it is.
 
     >>> parse_straggler("1x4"), parse_straggler("3x2.5")
     ((1, 4.0), (3, 2.5))
@@ -94,7 +87,7 @@ def parse_straggler(word: str) -> tuple[int, float]:
 
 
 def parse_speed(word: str) -> str:
-    """How steps vary, checked: for ``Speeds.draw``.
+    """Check how steps vary; return it for ``Speeds.draw``.
 
     >>> parse_speed(" Lognormal:0.3")
     'lognormal:0.3'
@@ -104,8 +97,51 @@ def parse_speed(word: str) -> str:
     return draw
 
 
+def parse_fail(written: str) -> Fail:
+    """Parse ``RANK@TIME``.
+
+    >>> parse_fail("2@30s")
+    Fail(rank=2, at_s=30.0, at_step=None)
+    """
+    rank, at = _split_at(written, "fail", "a worker and a time", "2@30s: worker 2 dies after 30 seconds")
+    return Fail(parse_whole(rank, f"--fail {written}", "a worker's rank"), parse_duration(at, f"--fail {written}"))
+
+
+def parse_pause(written: str) -> Pause:
+    """Parse ``RANK@TIME+DURATION``.
+
+    >>> parse_pause("1@5s+3s")
+    Pause(rank=1, at_s=5.0, for_s=3.0, at_step=None)
+    """
+    example = "1@5s+3s: worker 1 is stopped after 5 seconds, for 3"
+    blame = f"--pause {written}"
+    rank, rest = _split_at(written, "pause", "a worker, a time and a duration", example)
+    at, plus, duration = rest.partition("+")
+    if not plus:
+        raise Misuse(blame, "a worker, a time and a duration", f"as in --pause {example}")
+    return Pause(parse_whole(rank, blame, "a worker's rank"), parse_duration(at, blame), parse_duration(duration, blame))
+
+
+def parse_join(written: str) -> Join:
+    """Parse ``COUNT@TIME``.
+
+    >>> parse_join("2@10s")
+    Join(count=2, at_s=10.0, at_step=None)
+    """
+    count, at = _split_at(written, "join", "how many workers and a time", "2@10s: two more after 10 seconds")
+    blame = f"--join {written}"
+    return Join(parse_whole(count, blame, "how many workers", least=1), parse_duration(at, blame))
+
+
+def _split_at(written: str, flag: str, expected: str, example: str) -> tuple[str, str]:
+    before, at, after = written.partition("@")
+    if not at:
+        raise Misuse(f"--{flag} {written}", expected, f"as in --{flag} {example}")
+    return before, after
+
+
 def parse_fault_words(fail: Sequence[str] = (), pause: Sequence[str] = (), join: Sequence[str] = ()) -> tuple[Churn, ...]:
-    """What goes wrong, in the order of time; of one moment, in the order of these flags.
+    """Return the faults in the order of time; those of one moment in the order of these flags.
 
     >>> [type(each).__name__ for each in parse_fault_words(["2@30s"], ["1@5s+3s"], ["2@10s"])]
     ['Pause', 'Join', 'Fail']
@@ -147,7 +183,7 @@ def _pair(who: str, blame: str) -> tuple[int, int]:
 
 
 def _ranks(who: str, blame: str) -> list[int]:
-    """``3``, ``2..5`` (both ends included) or several, as in ``0..3,8``."""
+    """Parse ``3``, ``2..5`` (both ends included) or several, as in ``0..3,8``."""
     found: list[int] = []
     for part in who.split(","):
         first, dots, last = part.partition("..")

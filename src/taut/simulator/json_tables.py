@@ -1,4 +1,6 @@
-"""Tables of plain JSON into records and back: every key known, every value of its type, or ``Misuse`` that says which."""
+"""Convert tables of plain JSON into records and back: every key known, every value of its type; else ``Misuse`` names the
+key.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ from taut.specs import did_you_mean
 
 
 def table(record: object, what: str) -> Mapping[Any, Any]:
-    """``record``, which must be a table.
+    """Return ``record``, which must be a table.
 
     >>> table({"a": 1}, "links")
     {'a': 1}
@@ -24,7 +26,7 @@ def table(record: object, what: str) -> Mapping[Any, Any]:
 
 
 def fields_of(kind: type[Any], record: object, what: str, **readers: Callable[[Any], Any]) -> dict[str, Any]:
-    """The arguments for the dataclass ``kind``. ``readers``: of the fields that are not plain.
+    """Return the arguments for the dataclass ``kind``. ``readers``: of the fields that are not plain.
 
     >>> from taut.simulator.models.links import Link
     >>> fields_of(Link, {"loss": 0}, "link")
@@ -46,7 +48,7 @@ def fields_of(kind: type[Any], record: object, what: str, **readers: Callable[[A
 
 
 def by_rank(record: object, what: str) -> dict[int, Any]:
-    """A table whose keys are ranks: JSON has them as texts.
+    """Return a table whose keys are ranks, which JSON has as texts.
 
     >>> by_rank({"3": 4.0}, "stragglers")
     {3: 4.0}
@@ -61,7 +63,7 @@ def by_rank(record: object, what: str) -> dict[int, Any]:
 
 
 def by_pair(record: object, what: str) -> dict[tuple[int, int], Any]:
-    """A table whose keys are two ranks, as in "0-1".
+    """Return a table whose keys are two ranks, as in "0-1".
 
     >>> by_pair({"0-1": 4.0}, "links")
     {(0, 1): 4.0}

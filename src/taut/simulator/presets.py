@@ -1,4 +1,4 @@
-"""Jobs by name, for those who have no script at hand. Sizes are the models' own; a step's time is a guess."""
+"""Jobs by name, for users without a script at hand. Sizes are the models' own; a step's time is a guess."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from taut.specs import did_you_mean
 
 @dataclass(frozen=True)
 class Preset:
-    """``script``: empty where there are only sizes, and nothing to train."""
+    """``script``: empty if there are only sizes, and nothing to train."""
 
     parameters: int
     batch: int
@@ -30,7 +30,7 @@ PRESETS = {
 
 
 def find(name: str, timing_only: bool) -> Preset | None:
-    """The preset of this name, or None where it is a script's path.
+    """Return the preset of this name, or None if it is a script's path.
 
     >>> find("resnet50", timing_only=True).parameters, find(__file__, timing_only=False)
     (25557032, None)
@@ -38,7 +38,9 @@ def find(name: str, timing_only: bool) -> Preset | None:
     if name in PRESETS:
         if not timing_only and not PRESETS[name].script:
             raise Misuse(
-                f"preset {name!r} without --timing-only", "a script to train", "it is sizes alone: add --timing-only"
+                f"preset {name!r} without --timing-only",
+                "a script to train",
+                "the preset has sizes only: add --timing-only",
             )
         return PRESETS[name]
     if not Path(name).is_file():
@@ -48,7 +50,7 @@ def find(name: str, timing_only: bool) -> Preset | None:
 
 
 def with_preset(scenario: Scenario, preset: Preset, step_s: float | None, parameters: int | None) -> Scenario:
-    """``scenario`` of the preset's job; what was given counts more."""
+    """Return ``scenario`` with the preset's job; values that were given count more."""
     return replace(
         scenario,
         script=preset.script,

@@ -1,4 +1,4 @@
-"""What comes out of a simulation, in the same figures as a real run's."""
+"""The result of a simulation, in the same figures as a real run's."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 from taut.core.messages import Statistics
 from taut.simulator.faults import Fault
 from taut.simulator.scenario import Scenario
-from taut.supervisor.view import Outcome, Validation
+from taut.supervisor.view import Outcome, ValidationScores
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One worker at one moment of virtual time: what it had done by then."""
+    """What one worker had done by one moment of virtual time."""
 
     time_s: float
     rank: int
@@ -28,8 +28,8 @@ class Point:
 @dataclass(frozen=True)
 class Simulated:
     """``wall_s``: virtual seconds from the start of training to its end. ``workers``: by rank, the dead included;
-    ``gone``: why some are. ``scores``: of the mean of all replicas, by virtual time, where the script has a validation
-    function; ``distances``: consensus distance by virtual time, relative to the mean's norm."""
+    ``gone``: why workers left or died. ``scores``: of the mean of all replicas, by virtual time, if the script has a
+    validation function; ``distances``: consensus distance by virtual time, relative to the mean's norm."""
 
     scenario: Scenario
     wall_s: float
@@ -40,9 +40,9 @@ class Simulated:
     distances: tuple[tuple[float, float], ...] = ()
     consensus: float = 0.0
     identical: bool | None = None
-    validation: Validation | None = None
+    validation: ValidationScores | None = None
     counted: Mapping[str, Any] = field(default_factory=dict)  # of the simulator itself: events, real seconds
     error: str = ""
     outcome: Outcome | None = None  # the supervisor's own, where workers really trained
     phase: int = 0  # of a run that changes its strategy: the one that it ended in
-    missed: tuple[Fault, ...] = ()  # faults that never happened: the run, or their worker, ended before
+    missed: tuple[Fault, ...] = ()  # faults that did not happen, since the run or their worker ended before

@@ -8,8 +8,7 @@ from dataclasses import MISSING, asdict, dataclass, field, fields
 from typing import Any
 
 from taut.errors import Misuse
-from taut.simulator.fault_checks import check_fault
-from taut.simulator.faults import KINDS, Fault, kind_of, mentioned, newcomers
+from taut.simulator.faults import KINDS, Fault, check_fault, kind_of, mentioned, newcomers
 from taut.simulator.json_tables import by_pair, by_rank, fields_of, table
 from taut.simulator.models.costs import Costs
 from taut.simulator.models.links import Link, Links
@@ -21,9 +20,9 @@ MOST_WORKERS = 65_536
 
 @dataclass(frozen=True)
 class Scenario:
-    """``parameters`` (how many the model has) and ``batch`` (samples per step, 0: unknown) are for timing alone; where
-    workers really train, the script decides them. ``steps``: per worker; None: until the data is used up (numeric) or
-    100 (timing). ``args`` are the script's.
+    """``parameters`` (how many the model has) and ``batch`` (samples per step, 0: unknown) are for timing alone; if
+    workers really train, the script decides them. ``steps``: per worker; None: until the data is used up (script) or 100
+    (timing). ``args`` are the script's.
 
     >>> Scenario.from_record(Scenario(workers=8, seed=7).to_record()) == Scenario(workers=8, seed=7)
     True
@@ -36,7 +35,7 @@ class Scenario:
     finish: str = ""
     seed: int = 0
     steps: int | None = None
-    epochs: int | None = None  # passed to the script as --epochs, where given
+    epochs: int | None = None  # passed to the script as --epochs, if given
     script: str = ""
     args: tuple[str, ...] = ()
     parameters: int = 1_000_000
@@ -47,7 +46,7 @@ class Scenario:
     costs: Costs = field(default_factory=Costs)
 
     def _check_backend(self) -> None:
-        """An all-reduce that torch.distributed makes is made of real sockets."""
+        """Refuse an all-reduce by torch.distributed, which needs real sockets."""
         from taut.strategies.phases import parse_schedule
 
         for phase in parse_schedule(self.strategy).phases:
@@ -56,7 +55,7 @@ class Scenario:
                 raise Misuse(f"strategy {self.strategy!r} in a simulation", "a schedule of taut's own", "schedule=ring")
 
     def check(self) -> None:
-        """``Misuse`` where a number is out of its range, or where something is said of a worker that there is not."""
+        """Raise ``Misuse`` if a number is out of its range, or if a worker is named that does not exist."""
         for name, least in (("workers", 1), ("parameters", 1), ("batch", 0), ("steps", 1), ("epochs", 1), ("seed", 0)):
             value = getattr(self, name)
             if value is not None and value < least:
@@ -72,7 +71,7 @@ class Scenario:
         self._check_backend()
 
     def to_record(self) -> dict[str, Any]:
-        """Plain JSON, which ``from_record`` reads back to an equal scenario."""
+        """Return plain JSON, which ``from_record`` reads back to an equal scenario."""
         record = {each.name: getattr(self, each.name) for each in fields(self)}
         record["args"] = list(self.args)
         record["links"] = _links_record(self.links)
@@ -83,13 +82,14 @@ class Scenario:
 
     @classmethod
     def from_record(cls, record: object) -> Scenario:
-        """Inverse of ``to_record``. What is left out has its default; ``Misuse`` for what cannot be."""
+        """Return the scenario that ``to_record`` wrote; fields that are left out have their default. Raises ``Misuse``
+        for impossible values."""
         return cls(
             **fields_of(cls, record, "scenario", links=_links, speeds=_speeds, faults=_faults, costs=Costs.from_record)
         )
 
     def _mentioned(self) -> Iterator[tuple[str, int]]:
-        """Every rank that is spoken of, and as what."""
+        """Yield every rank that is named, and as what."""
         yield from (("a straggler's speed", rank) for rank in self.speeds.stragglers)
         yield from (("the link", rank) for rank in self.links.of_worker)
         yield from (("the link", rank) for pair in self.links.of_pair for rank in pair)

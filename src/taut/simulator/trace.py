@@ -1,6 +1,7 @@
-"""What happened when, as a file to diff, to replay and to look at: the trace event format of Chrome and Perfetto.
+"""A trace of what happened when, as a file to diff, to replay and to look at: the trace event format of Chrome and
+Perfetto.
 
-One event per line, in the order in which they were told; times are written from whole nanoseconds, so that equal runs
+One event per line, in the order in which they were recorded; times are written from whole nanoseconds, so that equal runs
 give equal bytes. The header is the first event: a viewer skips it, ``read_header`` returns it.
 """
 
@@ -22,8 +23,8 @@ from taut.errors import Misuse, StorageFailed
 FIRST_LINE = '{"displayTimeUnit":"ms","traceEvents":['
 LAST_LINE = "]}"
 HEADER = "taut scenario"
-RECENT = 4096  # events are handed over in lots: a call of the file for each would take longer than all the rest
-MEMORY_NBYTES = 64 << 20  # what is beyond goes to a temporary file
+RECENT = 4096  # events are written in batches: a call of the file for each would take longer than all the rest
+MEMORY_NBYTES = 64 << 20  # a longer trace goes to a temporary file
 
 
 class Trace:
@@ -49,22 +50,23 @@ class Trace:
         self.header = dict(header)
         self.events = 0
         self._named: set[int] = set()
-        self._names: dict[str, str] = {}  # as JSON: there are few of them, and each is written often
+        self._names: dict[str, str] = {}  # names as JSON: there are few of them, and each is written often
         self._recent = [f'{{"name":"{HEADER}","ph":"M","pid":0,"tid":0,"args":{_json(self.header)}}}']
         self._file = tempfile.SpooledTemporaryFile(MEMORY_NBYTES)  # noqa: SIM115
-        weakref.finalize(self, self._file.close)  # it lives as long as the trace
+        weakref.finalize(self, self._file.close)  # closed with the trace
 
     def span(self, rank: int, name: str, begin_ns: int, end_ns: int, **args: Any) -> None:
-        """``rank`` did ``name`` from ``begin_ns`` to ``end_ns``. Spans of one rank may lie within each other."""
+        """Record that ``rank`` did ``name`` from ``begin_ns`` to ``end_ns``. Spans of one rank may lie within each
+        other."""
         assert 0 <= begin_ns <= end_ns, (name, begin_ns, end_ns)
         self._event(rank, name, "X", f'"ts":{_us(begin_ns)},"dur":{_us(end_ns - begin_ns)}', args)
 
     def instant(self, rank: int, name: str, at_ns: int, **args: Any) -> None:
-        """Something happened to ``rank`` at one moment."""
+        """Record that something happened to ``rank`` at one moment."""
         self._event(rank, name, "i", f'"ts":{_us(at_ns)},"s":"t"', args)
 
     def lines(self) -> Iterator[str]:
-        """The file's lines, without their ends. Do not add events meanwhile."""
+        """Yield the file's lines, without their ends. Do not add events meanwhile."""
         yield FIRST_LINE
         self._file.seek(0)
         try:
@@ -77,7 +79,7 @@ class Trace:
         yield LAST_LINE
 
     def write(self, path: str | os.PathLike[str]) -> None:
-        """All of it or, if the disk is full, nothing: what was at ``path`` stays."""
+        """Write all of it or, if the disk is full, nothing: the old file at ``path`` stays."""
         final = Path(path)
         try:
             with AtomicFile(final) as file:
@@ -101,14 +103,14 @@ class Trace:
             self._spill()
 
     def _spill(self) -> None:
-        """All but the last line, which has no comma after it if nothing follows."""
+        """Move all but the last line to the file; the last one has no comma after it if nothing follows."""
         last = self._recent.pop()
         self._file.write("".join(f"{line},\n" for line in self._recent).encode())
         self._recent = [last]
 
 
 def read_header(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """What ``Trace`` was given, from a file that it wrote.
+    """Return the header that ``Trace`` was given, from a file that it wrote.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "trace.json"
@@ -131,7 +133,7 @@ def read_header(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """The first line (from 1) on which two traces differ; empty where one of them has ended."""
+    """The first line (from 1) on which two traces differ; empty for a trace that has ended."""
 
     line: int
     one: str
@@ -139,7 +141,7 @@ class Difference:
 
 
 def first_difference(path_a: str | os.PathLike[str], path_b: str | os.PathLike[str]) -> Difference | None:
-    """None where the two files are the same, to the byte."""
+    """Return the first difference of two files, None if they are the same to the byte."""
     try:
         with Path(path_a).open("rb") as a, Path(path_b).open("rb") as b:
             for number, (one, other) in enumerate(itertools.zip_longest(a, b, fillvalue=b""), 1):

@@ -27,7 +27,6 @@ from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from taut.core.events import Ended, Heard, Tell
-from taut.errors import Misuse
 from taut.strategies.info import StrategyInfo
 from taut.strategies.local import Local
 
@@ -258,23 +257,3 @@ class Method(ABC):
     def figures(self, state: Any) -> dict[str, float]:
         """What this method counts (dropped gradients, rounds, ...), for the statistics."""
         return {}
-
-
-def check_whole(method: Any, name: str, least: int, remedy: str = "") -> None:
-    """``Misuse`` unless the hyper-parameter is a whole number of at least ``least``.
-
-    >>> from types import SimpleNamespace
-    >>> check_whole(SimpleNamespace(name="averaging", every=0), "every", 1)
-    Traceback (most recent call last):
-    taut.errors.Misuse: averaging: every=0: expected a whole number of at least 1
-    """
-    value = getattr(method, name)
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise Misuse(f"{method.name}: {name}={value}", f"a whole number of at least {least}", remedy)
-
-
-def check_share(method: Any, name: str, low: float = 0.0, high: float = 1.0) -> None:
-    """``Misuse`` unless ``low < value <= high``."""
-    value = getattr(method, name)
-    if not isinstance(value, int | float) or not low < value <= high:
-        raise Misuse(f"{method.name}: {name}={value}", f"a number above {low:g} and up to {high:g}")

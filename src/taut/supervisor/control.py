@@ -1,15 +1,17 @@
-"""Orders of the run's owner to its supervisor, while it runs: drain, dismiss a worker, issue and revoke tokens.
+"""Orders of the run's owner to its supervisor (drain, dismiss a worker, issue and revoke tokens), and calls from other
+threads.
 
-They come over the supervisor's own socket, encrypted, from a connection that proved to hold the owner's key, which is
-made from the run's keys: whoever may read that file (mode 0600) may give orders, from this machine or another one.
+Orders come over the supervisor's own socket, encrypted, from a connection that proved to hold the owner's key, which is
+made from the run's keys: a user who may read that file (mode 0600) may give orders, from this machine or another one.
 """
 
 from __future__ import annotations
 
 import math
+import queue
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -25,7 +27,7 @@ from taut.transport.transport import ANSWER_S, ORDER_NBYTES, transport_of
 
 if TYPE_CHECKING:
     from taut.supervisor.run.cluster import Cluster
-    from taut.supervisor.run.workers import Worker
+    from taut.supervisor.run.workers import WorkerEntry
     from taut.transport.access import AccessControl
 
 LONGEST_S = 10 * 365.25 * 86400.0
@@ -38,7 +40,7 @@ class DrainRun(Message, frozen=True):
 
 
 class Dismiss(Message, frozen=True):
-    """This worker is to go, in order; ``expel``: at once. The others go on."""
+    """Let this worker go in order; ``expel``: at once. The others go on."""
 
     rank: Rank
     reason: Text
@@ -46,18 +48,18 @@ class Dismiss(Message, frozen=True):
 
 
 class IssueToken(Message, frozen=True):
-    """One more token, good for ``lasts_s`` seconds from now (None: for ever)."""
+    """Issue one more token, valid for ``lasts_s`` seconds from now (None: for ever)."""
 
     name: Name
     lasts_s: float | None = None
 
 
 class ListTokens(Message, frozen=True):
-    """Which tokens there are."""
+    """List the tokens."""
 
 
 class RevokeToken(Message, frozen=True):
-    """This token is void from now on; ``expel``: and the workers that came with it are to go at once."""
+    """Revoke this token; ``expel``: also expel the workers that came with it, at once."""
 
     name: Name
     expel: bool = False
@@ -67,7 +69,7 @@ Order = DrainRun | Dismiss | IssueToken | ListTokens | RevokeToken
 
 
 class TokenLine(Struct, frozen=True, array_like=True):
-    """A token as it may be shown. ``expires_at``: seconds since 1970; ``workers``: live ones that came with it."""
+    """A token for display. ``expires_at``: seconds since 1970; ``workers``: live ones that came with it."""
 
     name: Name
     expires_at: float | None
@@ -77,7 +79,7 @@ class TokenLine(Struct, frozen=True, array_like=True):
 
 
 class Obeyed(Message, frozen=True):
-    """It is done, or under way. ``token`` only in answer to ``IssueToken``."""
+    """The order is done, or under way. ``token`` only in answer to ``IssueToken``."""
 
     said: Text
     token: Annotated[str, Meta(max_length=256)] = ""
@@ -85,7 +87,7 @@ class Obeyed(Message, frozen=True):
 
 
 class Rejected(Message, frozen=True):
-    """It cannot be done: what was given, what was expected, and what to try."""
+    """The order cannot be done: what was given, what was expected, and what to try."""
 
     given: Text
     expected: Text
@@ -93,10 +95,36 @@ class Rejected(Message, frozen=True):
 
 
 Answer = Obeyed | Rejected
+Call = Callable[[float], list[Action]]  # takes the time, returns actions to carry out
+
+
+class ThreadCalls:
+    """Calls that other threads want the supervisor's thread to make: it alone may touch the run's state. ``wake``
+    ends that thread's wait.
+
+    >>> calls = ThreadCalls(wake=lambda: None)
+    >>> calls.give(lambda now: [])
+    >>> [call(0.0) for call in calls.take()]
+    [[]]
+    """
+
+    def __init__(self, wake: Callable[[], None]) -> None:
+        self.wake = wake
+        self._given: queue.SimpleQueue[Call] = queue.SimpleQueue()
+
+    def give(self, call: Call) -> None:
+        """Add a call. May be called from any thread."""
+        self._given.put(call)
+        self.wake()
+
+    def take(self) -> Iterator[Call]:
+        """Yield the calls in their order, also those added meanwhile."""
+        while not self._given.empty():
+            yield self._given.get()
 
 
 class Control:
-    """Carries orders out. ``came_with``: the token that a connection was made with; ``clock``: seconds since 1970."""
+    """Carries out orders. ``came_with``: the token that a connection was made with; ``clock``: seconds since 1970."""
 
     def __init__(
         self,
@@ -110,7 +138,7 @@ class Control:
         self._came_with, self._clock = came_with, clock
 
     def obey(self, frames: list[bytes], now: float) -> tuple[list[bytes], list[Action]]:
-        """The answer to an order, as frames, and what is to be done because of it."""
+        """Return the answer to an order, as frames, and the actions to carry out."""
         actions: list[Action] = []
         answer: Answer
         try:
@@ -158,22 +186,22 @@ class Control:
             stay = f"; {len(gone)} workers that came with it stay in the run" if gone else ""
             return Obeyed(f"token {name} is void from now on{stay}", tokens=self._lines(name))
         for worker in came:
-            worker.may_return = False  # also who is silent just now
+            worker.may_return = False  # silent ones, too
         for worker in gone:
             actions += self._cluster.dismiss(worker.rank, f"its token ({name}) was revoked", now, expel=True)
         said = f"token {name} is void from now on, and {len(gone)} workers that came with it were expelled"
         return Obeyed(said, tokens=self._lines(name))
 
-    def _token(self, worker: Worker) -> str | None:
-        """The name of the token that a worker came with, at its first place in the run."""
+    def _token(self, worker: WorkerEntry) -> str | None:
+        """Return the name of the token that a worker came with, at its first admission."""
         name = self._came_with(worker.connection)
         if name is not None:
             return name
-        former = next((one for one in self._cluster.members.workers.values() if one.successor == worker.rank), None)
-        return None if former is None else self._token(former)
+        previous = next((one for one in self._cluster.members.workers.values() if one.successor == worker.rank), None)
+        return None if previous is None else self._token(previous)
 
     def _keep(self, keys: RunKeys) -> None:
-        """On disk first: what was revoked must not come back with a supervisor that does."""
+        """Write the keys to disk before they are used: a revoked token must not become valid by a restart."""
         write_token_file(self._keys_file, keys.text)
         self._door.keys = keys
 
@@ -191,13 +219,13 @@ def _names(keys: RunKeys) -> set[str]:
     return {one.name for one in keys.join_secrets}
 
 
-def order(former: PreviousRun, given: Order, patience_s: float = ANSWER_S) -> Obeyed:
-    """Have the supervisor of a run, of which ``former`` was read from its folder, do this. ``Misuse`` as it says, or
-    ``SupervisorLost`` where it does not answer."""
+def order(previous: PreviousRun, given: Order, patience_s: float = ANSWER_S) -> Obeyed:
+    """Let the supervisor of the run, as read from its folder, carry out this order. Raise its ``Misuse``, or
+    ``SupervisorLost`` if it does not answer."""
     try:
-        frames = transport_of(former.address).ask(former.address, former.keys, encode(given, ()), patience_s)
+        frames = transport_of(previous.address).ask(previous.address, previous.keys, encode(given, ()), patience_s)
     except SupervisorLost as error:
-        remedy = f"is it up, and reachable from here? `taut supervisor --recover {former.run}` brings back one that died"
+        remedy = f"is it up, and reachable from here? `taut supervisor --recover {previous.run}` restarts one that died"
         raise SupervisorLost(f"{error}; {remedy}") from None
     answer, _ = decode(frames, Answer, limit_nbytes=ORDER_NBYTES)
     if isinstance(answer, Rejected):

@@ -1,4 +1,4 @@
-"""The work of the supervisor's one thread: it owns the socket and the store, and drives the cluster's state machine."""
+"""The supervisor's one thread: it owns the socket and the store, and drives the cluster's state machine."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from taut.core.clock import Clock
 from taut.core.failure_detector import HEARTBEAT_S
 from taut.core.messages import WorkerMessage
 from taut.errors import MalformedMessage, Superseded
-from taut.supervisor.control import Control
+from taut.supervisor.control import Control, ThreadCalls
 from taut.supervisor.run.actions import (
     Action,
     Departed,
     DropCheckpoint,
-    Finished,
     Joined,
-    Measured,
+    KeepStatistics,
     Record,
+    RunFinished,
     Save,
     SaveCheckpoint,
     SaveIndex,
@@ -32,31 +32,31 @@ from taut.supervisor.storage.background_files import BackgroundFiles
 from taut.supervisor.storage.journal import Journal
 from taut.supervisor.storage.persistence import Persistence
 from taut.supervisor.storage.run_lock import RunLock
-from taut.supervisor.thread_calls import ThreadCalls
 from taut.supervisor.view import ClusterView
 from taut.transport.framing import decode
 from taut.transport.transport import Announcer, ServerSocket
 
 TICK_S = 0.1
-LATE_S = 1.0  # a tick this late was not ours to choose: the process was stopped, asleep or busy with the model
+LATE_S = 1.0  # a tick this late means that the process was stopped, asleep or busy with the model
 LINGER_S = 0.5
 
 
 @dataclass(kw_only=True)
 class Loop:
-    """``over`` is set when there is an outcome, ``view`` is the run as of a moment ago: any thread may read those, set
-    ``stopping``, and give ``orders``. ``knocking``: only where this supervisor came back at another address."""
+    """The thread's state. ``over`` is set when there is an outcome, ``view`` is the run as of a moment ago: any
+    thread may read those, set ``stopping``, and add ``calls``. ``announcer``: only if this supervisor came back at
+    another address."""
 
     clock: Clock
     socket: ServerSocket
     cluster: Cluster
     journal: Journal
-    remembering: Persistence
+    persistence: Persistence
     files: BackgroundFiles
-    orders: ThreadCalls
+    calls: ThreadCalls
     control: Control
     lock: RunLock
-    knocking: Announcer | None = None
+    announcer: Announcer | None = None
     over: threading.Event = field(default_factory=threading.Event)
     stopping: bool = False
     closed: bool = False
@@ -64,14 +64,14 @@ class Loop:
 
     def __post_init__(self) -> None:
         now = self.clock.now()
-        self._outlet = SendQueue(self.socket)
-        self._letters: deque[Send] = deque()  # to be sent at the end of the round
+        self._send_queue = SendQueue(self.socket)
+        self._outgoing: deque[Send] = deque()  # to be sent at the end of the round
         self._ticked_s = self._viewed_s = now
         self._compared_s, self._distance = now, 0.0
         self.view = self._look(now)
 
     def serve(self) -> None:
-        """Until ``stopping``."""
+        """Serve until ``stopping``."""
         try:
             heard_s = self.clock.now()
             while not self.stopping:
@@ -83,13 +83,13 @@ class Loop:
                 self._round(arrived, now)
         except Superseded as error:
             self.journal.superseded(str(error), self.clock.now())
-            self.superseded = self.closed = True  # nobody is told anything: the run is the other's
+            self.superseded = self.closed = True  # no worker is told: the run is the other supervisor's
             self.over.set()
             self.files.close()
             self.socket.close(0.0)
             self.journal.close()
             self.lock.release()
-        except Exception as error:  # a bug of ours: nobody may wait for ever for a thread that is gone
+        except Exception as error:  # a bug of ours: no worker may wait for ever for a dead thread
             now = self.clock.now()
             self.journal.record("error", traceback.format_exc(), now)
             self._carry_out(self.cluster.stop(f"the supervisor failed: {error!r}", now), now)
@@ -98,7 +98,7 @@ class Loop:
             self.close()
 
     def close(self) -> None:
-        """End now: a run that is not over fails, and its workers are told. For ``serve``, or where that never began."""
+        """End now: a run that is not over fails, and its workers are told. For ``serve``, or if that never began."""
         if self.closed:
             return
         self.closed = True
@@ -109,8 +109,8 @@ class Loop:
         self.view = self._look(now)
         self.over.set()
         self.socket.close(LINGER_S)
-        if self.knocking is not None:
-            self.knocking.close()
+        if self.announcer is not None:
+            self.announcer.close()
         self.journal.close()
         self.lock.release()
 
@@ -124,8 +124,8 @@ class Loop:
             answer, actions = self.control.obey(frames, now)
             self._carry_out(actions, now)
             self.socket.send(connection, answer)
-        for order in self.orders.take():
-            self._carry_out(order(now), now)
+        for call in self.calls.take():
+            self._carry_out(call(now), now)
         if now - self._ticked_s >= TICK_S / 2:
             self._ticked_s = now
             self._tick(now)
@@ -140,17 +140,17 @@ class Loop:
             return self.cluster.malformed(connection, str(error), now)
         try:
             return self.cluster.heard(connection, message, payloads, now)  # type: ignore[arg-type]  # of this family
-        except Exception:  # a bug of ours, which one worker's message shows: it must not end the run of all
+        except Exception:  # a bug of ours on one worker's message must not end the run
             return self.cluster.mishandled(connection, message, traceback.format_exc(), now)
 
     def _tick(self, now: float) -> None:
         self._carry_out(self.cluster.tick(now), now)
         for connection, excess in self.socket.take_excess().items():
             self._carry_out(self.cluster.flooded(connection, excess, now), now)
-        self._outlet.retry(self._reachable)
-        self.remembering.now_and_then(now)
+        self._send_queue.retry(self._reachable)
+        self.persistence.now_and_then(now)
         self._knock()
-        if not self.lock.taken and self.lock.try_take():  # whom this one took over from is gone now
+        if not self.lock.taken and self.lock.try_take():  # the previous supervisor is gone now
             self.lock.say("supervising")
 
     def _reachable(self, connection: bytes) -> bool:
@@ -158,52 +158,52 @@ class Loop:
         return worker is not None and (worker.live or worker.expelled)
 
     def _knock(self) -> None:
-        """Tell those who have not come yet where we are now."""
-        if self.knocking is not None:
-            self.knocking.announce(self.socket.address, self.cluster.term, sorted(self.cluster.roll.awaited))
+        """Announce the new address to workers that have not come yet."""
+        if self.announcer is not None:
+            self.announcer.announce(self.socket.address, self.cluster.term, sorted(self.cluster.admission.awaited))
             if not self.cluster.recovering:
-                self.knocking.close()
-                self.knocking = None
+                self.announcer.close()
+                self.announcer = None
 
     def _carry_out(self, actions: Iterable[Action], now: float) -> None:
         for action in actions:
             match action:
                 case Send():
-                    self._letters.append(action)
+                    self._outgoing.append(action)
                 case Record(kind, text):
                     self.journal.record(kind, text, now)
                 case Joined(rank, host, pid):
                     self.journal.joined(rank, host, pid, now)
                 case Departed(rank, reason):
                     self.journal.departed(rank, reason, now)
-                case Measured(rank, statistics, final):
+                case KeepStatistics(rank, statistics, final):
                     self.journal.measured(rank, statistics, final, now)
                 case Save() | SaveIndex() | SaveCheckpoint() | DropCheckpoint():
                     self.files.write(action)
-                case Finished(outcome):
+                case RunFinished(outcome):
                     self.journal.finished(outcome, now)
                     self.view = self._look(now)
                     self.over.set()
 
     def _tell(self, now: float) -> None:
-        """What was to be sent in this round; before that, all is written down that must not be forgotten of it."""
+        """Send the messages of this round, after writing down all state that must not be lost."""
         while True:
-            self.remembering.ahead(now)
-            letters, self._letters = self._letters, deque()
+            self.persistence.ahead(now)
+            letters, self._outgoing = self._outgoing, deque()
             for send in letters:
-                if not self._outlet.send(send.connection, send.message, send.payloads):
+                if not self._send_queue.send(send.connection, send.message, send.payloads):
                     self._carry_out(self.cluster.unreachable(send.connection, now), now)
-            if not self._letters:
+            if not self._outgoing:
                 return
 
     def _look(self, now: float) -> ClusterView:
         cluster = self.cluster
         epoch, done, total = cluster.leases.progress()
-        started_s, epochs = cluster.ledger.started_s, cluster.lending.epochs
+        started_s, epochs = cluster.ledger.started_s, cluster.lease_server.epochs
         return ClusterView(
             run=cluster.plan.run,
             state=cluster.state,
-            expected=cluster.course.expected,
+            expected=cluster.lifecycle.expected,
             workers=cluster.members.rows(now),
             consensus=self._apart(now),
             epoch=epoch,
@@ -212,14 +212,15 @@ class Loop:
             events=tuple(self.journal.events),
             wall_s=now - self.journal.began_s,
             train_s=0.0 if started_s is None else now - started_s,
-            wanted=cluster.course.needed,
+            wanted=cluster.lifecycle.needed,
             epochs=epochs,
             samples_trained=cluster.leases.samples_trained,
             samples_left=cluster.leases.samples_left(epochs) if epochs else 0,
         )
 
     def _apart(self, now: float) -> float:
-        """How far apart the replicas are. Sketches come with heartbeats: comparing a thousand more often takes a core."""
+        """Return the distance between replicas. Sketches come with heartbeats: comparing a thousand more often takes
+        a core."""
         if now - self._compared_s >= HEARTBEAT_S or self.cluster.outcome is not None:
             self._compared_s, self._distance = now, self.cluster.ending.distance()
         return self._distance

@@ -1,4 +1,4 @@
-"""Figures made from workers' statistics, which tables, JSON and the dashboard share. Pure."""
+"""Figures computed from workers' statistics, for tables, JSON and the dashboard. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ LEAST_S = 1e-3  # a shorter time is no measurement, and a quotient by it need no
 
 
 def rate(statistics: Statistics) -> float:
-    """Return the samples per second of one worker since it started training: always finite.
+    """Return one worker's samples per second since it started training: always finite.
 
     >>> rate(Statistics(samples=100, wall_s=2.0)), rate(Statistics(samples=2**62, wall_s=5e-324)) < 1e22
     (50.0, True)
@@ -39,7 +39,7 @@ def time_split(statistics: Statistics) -> dict[str, float]:
 
 
 def total(rows: Iterable[Statistics]) -> Statistics:
-    """All workers together: sums; loss and staleness as means weighted by steps."""
+    """Return the sums over all workers; loss and staleness as means weighted by steps."""
     workers = list(rows)
     summed = ("steps", "samples", "bytes_sent", "bytes_dense", "updates_sent", "updates_included")
     seconds = ("wall_s", *(f"{part}_s" for part in TIME_PARTS))
@@ -56,8 +56,8 @@ def total(rows: Iterable[Statistics]) -> Statistics:
 
 
 def compression(statistics: Statistics) -> float | None:
-    """Return how many times fewer bytes were sent than a ring all-reduce of float32 gradients would have sent at every
-    step; None without peers or before anything was sent.
+    """Return the ratio of bytes that a ring all-reduce of float32 gradients would have sent to the bytes sent; None
+    without peers or before the first byte.
 
     >>> compression(Statistics(bytes_sent=2, bytes_dense=100)), compression(Statistics(bytes_sent=2))
     (50.0, None)
@@ -67,7 +67,7 @@ def compression(statistics: Statistics) -> float | None:
 
 
 def cluster_rate(rows: Iterable[Statistics]) -> float:
-    """Samples per second of all workers together: all samples over the longest worker's time."""
+    """Return the samples per second of all workers: all samples over the longest worker's time."""
     workers = list(rows)
     longest_s = max((each.wall_s for each in workers), default=0.0)
     return sum(each.samples for each in workers) / max(LEAST_S, longest_s) if longest_s > 0 else 0.0

@@ -1,5 +1,5 @@
-"""Before the supervisor serves: where it listens and what it comes from, the run's folder with its keys, the plan that
-follows from the settings, the journal."""
+"""Preparation of a supervisor: its address, its origin, the run's folder with its keys, the plan from the settings,
+the journal."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _PACKAGES = ("taut", "torch", "numpy", "pyzmq", "msgspec", "safetensors")
 
 @dataclass(frozen=True)
 class Listen:
-    """Where workers reach the supervisor, and by which transport; ``advertise``: told instead of ``bind``."""
+    """The address for workers, and the transport; ``advertise``: announced instead of ``bind``."""
 
     bind: str = "127.0.0.1"
     port: int = 0
@@ -39,23 +39,24 @@ class Listen:
 
 @dataclass(frozen=True)
 class Origin:
-    """What a supervisor comes from. ``command``: what was typed; ``launch``: how workers are started, for who resumes
-    the run; ``resume``: the checkpoint that it goes on from; ``former``: its own life before this one; ``lock``: of the
-    run's folder, where it is taken already; the supervisor's from then on."""
+    """How a supervisor came about. ``command``: the command line; ``launch``: how workers are started, for a later
+    resume; ``resume``: the checkpoint that the run goes on from; ``previous``: the run of the supervisor that died;
+    ``lock``: of the run's folder, if it is taken already."""
 
     command: str = ""
     launch: Launch | None = None
     resume: Found | None = None
-    former: PreviousRun | None = None
+    previous: PreviousRun | None = None
     lock: RunLock | None = None
 
 
 def held(run_dir: Path, origin: Origin) -> RunLock:
-    """The folder's lock. ``Misuse`` where somebody else has it. Who comes back for one that has it, but is stopped or cut
-    off, goes on without; ``Superseded`` where it was not that one, but one that is about to begin."""
+    """Return the folder's lock. Raise ``Misuse`` if another process has it. Without the lock, go on for a previous
+    supervisor that has it but is stopped or cut off; raise ``Superseded`` if the holder is another that is about to
+    begin."""
     if origin.lock is not None:
         return origin.lock
-    if origin.former is None:
+    if origin.previous is None:
         return RunLock.take(run_dir)
     lock = RunLock(run_dir)
     if not lock.try_take() and lock.holder().doing == "preparing":
@@ -66,13 +67,13 @@ def held(run_dir: Path, origin: Origin) -> RunLock:
 
 
 def write_keys(run_dir: Path, keys: RunKeys) -> None:
-    """The token, for workers, and the keys, for whoever gives the run orders; both readable by the user alone."""
+    """Write the token, for workers, and the keys, for the run's owner; both readable by the user alone."""
     write_token_file(run_dir / TOKEN_FILE, keys.token)
     write_token_file(run_dir / KEYS_FILE, keys.text)
 
 
 def told(settings: Mapping[str, object], checkpoints: Path, resume: Found | None) -> dict[str, object]:
-    """What workers are told: the settings, where checkpoints go, and which one the run continues."""
+    """Return the settings that workers are told, with the folder of checkpoints and the one that the run continues."""
     every = dict(settings)
     if settings.get("checkpoint_every"):
         every["checkpoints"] = str(checkpoints)
@@ -82,7 +83,7 @@ def told(settings: Mapping[str, object], checkpoints: Path, resume: Found | None
 
 
 def plan_of(settings: Mapping[str, object], run: str, workers: int, seed: int) -> RunPlan:
-    """What the state machine needs to know of the settings; the workers read the rest."""
+    """Return the settings that the state machine needs; the workers read the rest."""
     from taut.strategies.compatibility import combine
     from taut.strategies.phases import parse_schedule
 
@@ -116,24 +117,20 @@ def _settings_text(settings: Mapping[str, object]) -> str:
 
 
 def open_journal(
-    run_dir: Path,
-    run: str,
-    now: float,
-    settings: Mapping[str, object],
-    origin: Origin,
+    run_dir: Path, run: str, now: float, settings: Mapping[str, object], origin: Origin
 ) -> tuple[Journal, int]:
-    """With a store, or without one when the disk does not let us: training needs none. Also the supervisor's term, where
-    it begins anew. Raises ``Superseded`` where somebody else came back for ``former``."""
-    former = origin.former
-    began_at = time.time() if former is None else former.began_at
+    """Return the journal, without a store if the disk fails, since training needs none; and the supervisor's term, if
+    the run is resumed. Raise ``Superseded`` if another process continues ``previous``."""
+    previous = origin.previous
+    began_at = time.time() if previous is None else previous.began_at
     term = 0
     try:
         store = StoreWriter(run_dir, run)
     except StorageFailed as error:
         return Journal(None, now, began_at, str(error)), term
     try:
-        if former is not None:
-            store.claim(former.term)
+        if previous is not None:
+            store.claim(previous.term)
         if origin.resume is not None:
             term = store.resumed(began_at)
         store.begin(began_at, origin.command, settings, _versions())
@@ -147,7 +144,7 @@ def open_journal(
 
 
 def _versions() -> dict[str, str]:
-    """From the packages' metadata: nothing is imported for it."""
+    """Return the packages' versions from their metadata, without importing them."""
     found = {"python": platform.python_version()}
     for package in _PACKAGES:
         try:

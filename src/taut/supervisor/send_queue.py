@@ -1,5 +1,4 @@
-"""Messages to workers that cannot be sent just now (a connection that is being made anew) wait here, in
-order."""
+"""Messages to workers that cannot be sent now (a connection is being made anew) wait here, in order."""
 
 from __future__ import annotations
 
@@ -10,19 +9,19 @@ from taut.core.messages import Pulse, Refusal, SupervisorMessage
 from taut.transport.framing import encode
 from taut.transport.transport import ServerSocket
 
-MOST_WAITING = 1_000  # of one worker; one that takes none of so many is being given up anyway
+MOST_WAITING = 1_000  # to one worker; one that takes none of so many is being evicted anyway
 
 
 class SendQueue:
-    """Sends over ``socket``; what is refused is tried again by `retry`, and nothing overtakes it."""
+    """Sends over ``socket``; refused messages are tried again by `retry`, and no later message overtakes them."""
 
     def __init__(self, socket: ServerSocket) -> None:
         self._socket = socket
         self._waiting: dict[bytes, deque[list[bytes]]] = {}
-        self._last: tuple[SupervisorMessage, list[bytes]] | None = None  # what many are told is written down once
+        self._last: tuple[SupervisorMessage, list[bytes]] | None = None  # a message to many workers is encoded once
 
     def send(self, connection: bytes, message: SupervisorMessage, payloads: Sequence[bytes]) -> bool:
-        """False: not now. The message waits, unless it is of no use later."""
+        """Send a message now, or return False: then it waits, unless it is useless later."""
         frames = self._encoded(message, payloads)
         waiting = self._waiting.get(connection)
         if not waiting and self._socket.send(connection, frames):
@@ -40,7 +39,7 @@ class SendQueue:
         return self._last[1]
 
     def retry(self, reachable: Callable[[bytes], bool]) -> None:
-        """Send what waits, as far as it goes. What waits for somebody who is not ``reachable`` is dropped."""
+        """Send waiting messages, as far as possible. Drop those for connections that are not ``reachable``."""
         for connection, queue in list(self._waiting.items()):
             if not reachable(connection):
                 queue.clear()

@@ -1,8 +1,8 @@
 """A second supervisor that waits beside a run and takes over when the first is gone.
 
 It watches the run's store, in the same folder (on one machine, or on a file system that both share): the first
-supervisor writes there once a second. How long a silence means death follows from the rhythm of those writes, as for
-workers; on the same host, a process that is gone is gone at once.
+supervisor writes there once a second. The silence that counts as death follows from the intervals of these writes, as for
+workers; on the same host, a process that has ended is noticed at once.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from taut.supervisor.storage.store_reader import alive
 from taut.supervisor.storage.store_writer import FILE
 
 LOOK_S = 0.25
-# The store is written once a second: one that misses several is not late, and a file system may stall for a moment.
+# The store is written once a second; a file system may stall for a moment.
 SETTINGS = DetectorSettings(threshold=16.0, floor=0.5, prior_s=1.0)
 
 Seen = Literal["waiting", "living", "gone", "over"]
 
 
 class Standby:
-    """Judges the supervisor of the run in ``run_dir``."""
+    """Failure detector for the supervisor of the run in ``run_dir``."""
 
     def __init__(self, run_dir: Path, clock: Clock | None = None) -> None:
         self.run_dir, self._clock = Path(run_dir), clock or MonotonicClock()
@@ -36,11 +36,11 @@ class Standby:
 
     @property
     def term(self) -> int | None:
-        """Which of the supervisor's lives was looked at."""
+        """Return the term of the supervisor that was seen last."""
         return None if self._beat is None else self._beat[0]
 
     def look(self) -> Seen:
-        """How the first supervisor is, now."""
+        """Return the state of the first supervisor."""
         found = self._read()
         if found is None:
             return "waiting"
@@ -59,7 +59,7 @@ class Standby:
         return "gone" if self._detector.suspects(now) else "living"
 
     def beats(self, pause: Callable[[float], object] = time.sleep) -> bool:
-        """Whether the supervisor lives, wherever it is: waits until it writes again, or by its rhythm should have."""
+        """Return whether the supervisor lives, wherever it is: wait until it writes again, or should have."""
         seen, before = self.look(), self._beat
         while seen == "living" and self._beat == before:
             pause(LOOK_S)

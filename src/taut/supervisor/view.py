@@ -1,5 +1,5 @@
-"""What a display or a caller sees of a run: a snapshot while it goes, and its outcome at the end. Plain
-values only; texts of workers (host names, reasons) can be printed safely."""
+"""A run as displays and callers see it: a snapshot while it goes, and its outcome at the end. Plain values only;
+texts of workers (host names, reasons) can be printed safely."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ WorkerState = Literal["joining", "ready", "training", "done", "drained", "finish
 
 @dataclass(frozen=True, slots=True)
 class Event(Printable):
-    """Something worth telling. ``number`` counts from 1 without gaps, so a display knows what it showed."""
+    """An event for the log. ``number`` counts from 1 without gaps, so a display knows what it showed."""
 
     number: int
     time_s: float  # since the supervisor started
@@ -28,22 +28,22 @@ class Event(Printable):
 
 @dataclass(frozen=True, slots=True)
 class WorkerRow(Printable):
-    """One worker as the supervisor knows it."""
+    """One worker in the supervisor's table."""
 
     rank: int
     host: str
     pid: int
     state: WorkerState
     statistics: Statistics
-    phi: float  # suspicion: -log10 of the chance that it is only late; 0 for a worker that is not judged
+    phi: float  # suspicion: -log10 of the chance that it is only late; 0 if its silence means nothing
     reason: str  # why it is gone, empty while it is not
-    refused: int = 0  # messages of it that others could not take
+    refused: int = 0  # messages of it that others refused
 
 
 @dataclass(frozen=True, slots=True)
-class Validation:
-    """What the user's validation function said. ``replicas``: of each worker's own, before any averaging (None: its
-    function raised); ``chosen``: of the model that came out, None for an ensemble."""
+class ValidationScores:
+    """Scores of the user's validation function. ``replicas``: of each worker's own, before any averaging (None: its
+    function raised); ``chosen``: of the final model, None for an ensemble."""
 
     replicas: Mapping[int, float | None]
     chosen: float | None
@@ -76,14 +76,13 @@ class ClusterView:
         return sum(row.state != "gone" for row in self.workers)
 
     def events_since(self, number: int) -> tuple[Event, ...]:
-        """The events after ``number`` (0: all that are kept)."""
+        """Return the events after ``number`` (0: all that are kept)."""
         return tuple(event for event in self.events if event.number > number)
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome(Printable):
-    """How a run ended. ``exit_code`` is 0 only with a model on disk, no failed script and no broken
-    promise."""
+    """The end of a run. ``exit_code`` is 0 only with a model on disk, no failed script and no broken promise."""
 
     state: Literal["finished", "failed"]
     exit_code: int
@@ -93,12 +92,12 @@ class Outcome(Printable):
     model: Path | None  # the safetensors file, or the index of an ensemble
     workers: Mapping[int, WorkerRow] = field(default_factory=dict)
     failures: tuple[str, ...] = ()
-    samples_again: int = 0  # dealt a second time after a death: perhaps trained twice
+    samples_again: int = 0  # leased again after a death: perhaps trained twice
     samples_undone: int = 0  # of passes that were begun, never reported as trained
     consensus: float = 0.0  # of the replicas as they were trained, before any averaging; relative
     finish: str = ""  # how the model was chosen
     writer: int | None = None  # whose model it is
-    validation: Validation | None = None
+    validation: ValidationScores | None = None
     ensemble: Mapping[int, Path] = field(default_factory=dict)  # the models that were kept, where all are
     wall_s: float = 0.0  # from the start of training to the verdict; from the supervisor's start if nothing was trained
     error: str = ""

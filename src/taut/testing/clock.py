@@ -1,4 +1,4 @@
-"""A clock that moves when told."""
+"""A clock that is advanced by hand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A real cluster on this machine for tests: a supervisor, worker processes, and hands to hurt them."""
+"""A real cluster on this machine for tests: a supervisor, worker processes, and ways to kill or stop them."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class LocalCluster:
         return view
 
     def until_exits(self, count: int) -> list[Exit]:
-        """Wait until so many worker processes have ended; the run may be over long before."""
+        """Wait until ``count`` worker processes have ended; the run may be over long before."""
         deadline = time.monotonic() + self.patience_s
         while len(self.exits) < count:
             self.poll()
@@ -113,6 +113,6 @@ class LocalCluster:
         os.kill(self.row(rank).pid, number)
 
     def logs(self) -> str:
-        """What the workers printed."""
+        """Return the output of the workers."""
         texts = [(log, log.read_text(errors="replace")) for e in self.engines for log in e.logs if log.exists()]
         return "\n".join(f"--- {log.parent.name}/{log.name}\n{text[-2000:]}" for log, text in texts)

@@ -1,9 +1,9 @@
-"""What is to go wrong in a test, and when: seeded, written as it is read, and the same every time.
+"""The faults of a test, and when they happen: seeded, printed as the code that makes them, and the same every time.
 
     plan = FaultPlan(seed=7).kill(2).at_step(30).partition({0, 1}, {2, 3}).between(5, 9)
     found = run_with_faults("train.py", plan, workers=4, strategy="gossip")
 
-A plan is a value: each call gives a new one. ``str(plan)`` is the Python that makes it.
+A plan is a value: each call returns a new one. ``str(plan)`` is the Python that makes it.
 """
 
 from __future__ import annotations
@@ -14,35 +14,16 @@ from dataclasses import dataclass, replace
 
 from taut.core.messages import SUPERVISOR
 from taut.errors import Misuse
-from taut.simulator.fault_checks import check_fault
-from taut.simulator.faults import (
-    Fail,
-    Fault,
-    Join,
-    KillSupervisor,
-    Leave,
-    Loss,
-    Moment,
-    Partition,
-    Pause,
-    Reorder,
-    Repeat,
-    Restart,
-    Slow,
-    Throttle,
-    kind_of,
-    mentioned,
-    newcomers,
-)
+from taut.simulator import faults as f
 from taut.specs import did_you_mean
 from taut.testing.faults.fault_words import read_calls, told, written
 
 
 @dataclass(frozen=True, repr=False)
 class FaultPlan:
-    """A fault, then its time: ``at`` seconds of virtual time, ``at_step`` of its worker, or, for what lasts, ``between``
-    two times (with ``at`` alone: until the end). Without a time: from the start. Workers are numbered as they start, and
-    -1 is the supervisor.
+    """Each fault is followed by its time: ``at`` seconds of virtual time, ``at_step`` of its worker or, for a fault that
+    lasts, ``between`` two times (with ``at`` alone: until the end). Without a time: from the start. Workers are numbered
+    as they start, and -1 is the supervisor.
 
     >>> plan = FaultPlan(seed=7).kill(2).at_step(30).slow(1, times=10).between(2, 4)
     >>> plan
@@ -55,107 +36,108 @@ class FaultPlan:
     """
 
     seed: int = 0
-    faults: tuple[Fault, ...] = ()
+    faults: tuple[f.Fault, ...] = ()
 
-    # ------------------------------------------------------------------------------------------------ what happens
+    # ------------------------------------------------------------------------------------------------------ faults
 
     def kill(self, rank: int) -> FaultPlan:
-        """Worker ``rank`` dies, without a word."""
-        return self._with(Fail(rank, 0.0))
+        """Kill worker ``rank``."""
+        return self._with(f.Fail(rank, 0.0))
 
     def pause(self, rank: int, *, for_s: float) -> FaultPlan:
-        """Worker ``rank`` stands still, as if its process were stopped, and goes on after ``for_s``."""
-        return self._with(Pause(rank, 0.0, for_s))
+        """Stop worker ``rank``, as if its process were stopped, for ``for_s``."""
+        return self._with(f.Pause(rank, 0.0, for_s))
 
     def restart(self, rank: int, *, after_s: float = 1.0) -> FaultPlan:
-        """Worker ``rank`` dies, and ``after_s`` later its script is started again, as a new worker."""
-        return self._with(Restart(rank, after_s))
+        """Kill worker ``rank``, and start its script again ``after_s`` later, as a new worker."""
+        return self._with(f.Restart(rank, after_s))
 
     def join(self, count: int = 1) -> FaultPlan:
-        """So many more workers come."""
-        return self._with(Join(count, 0.0))
+        """Start ``count`` more workers."""
+        return self._with(f.Join(count, 0.0))
 
     def leave(self, rank: int) -> FaultPlan:
-        """Worker ``rank`` is asked to go, in order, as by ``taut drain``."""
-        return self._with(Leave(rank))
+        """Ask worker ``rank`` to leave, as ``taut drain`` does."""
+        return self._with(f.Dismiss(rank))
 
     def kill_supervisor(self, *, back_after_s: float | None = 1.0, moved: bool = False) -> FaultPlan:
-        """The supervisor dies; it is back after so long (None: never), ``moved`` to another address or not."""
-        return self._with(KillSupervisor(back_after_s, moved=moved))
+        """Kill the supervisor and start it again after ``back_after_s`` (None: never), at another address if
+        ``moved``."""
+        return self._with(f.KillSupervisor(back_after_s, moved=moved))
 
     def slow(self, rank: int, *, times: float) -> FaultPlan:
-        """Worker ``rank`` takes ``times`` as long for a step."""
-        return self._with(Slow(rank, times))
+        """Make a step of worker ``rank`` take ``times`` as long."""
+        return self._with(f.Slow(rank, times))
 
     def partition(self, *groups: Collection[int]) -> FaultPlan:
-        """Only members of one group hear each other. The supervisor is on worker 0's side, unless a group has -1."""
-        return self._with(Partition(tuple(tuple(sorted(group)) for group in groups)))
+        """Let only members of one group reach each other. The supervisor is on worker 0's side, unless a group has -1."""
+        return self._with(f.Partition(tuple(tuple(sorted(group)) for group in groups)))
 
     def cut(self, one: int, other: int) -> FaultPlan:
-        """Nothing gets through between these two, either way."""
-        return self._with(Loss(one, other))
+        """Lose all messages between these two, in both directions."""
+        return self._with(f.Loss(one, other))
 
     def one_way(self, sender: int, to: int, *, p: float = 1.0) -> FaultPlan:
-        """What ``sender`` sends to ``to`` is lost (with probability ``p``), and nothing of what it receives from it."""
-        return self._with(Loss(sender, to, p, one_way=True))
+        """Lose the messages from ``sender`` to ``to`` (with probability ``p``), and none in the other direction."""
+        return self._with(f.Loss(sender, to, p, one_way=True))
 
     def drop(self, one: int | None = None, other: int | None = None, *, p: float) -> FaultPlan:
-        """Each message between these two (None: any) is lost with probability ``p``."""
-        return self._with(Loss(one, other, p))
+        """Lose each message between these two (None: any) with probability ``p``."""
+        return self._with(f.Loss(one, other, p))
 
     def throttle(self, one: int, other: int, *, share: float = 0.01) -> FaultPlan:
-        """The link between these two carries ``share`` of what it did."""
-        return self._with(Throttle(one, other, share))
+        """Reduce the bandwidth between these two to ``share``."""
+        return self._with(f.Throttle(one, other, share))
 
     def duplicate(self, one: int | None = None, other: int | None = None, *, p: float, by_s: float = 0.05) -> FaultPlan:
-        """Messages between these two (None: any) arrive twice with probability ``p``, up to ``by_s`` apart."""
-        return self._with(Repeat(one, other, p, by_s))
+        """Deliver messages between these two (None: any) twice with probability ``p``, up to ``by_s`` apart."""
+        return self._with(f.Repeat(one, other, p, by_s))
 
     def reorder(self, one: int | None = None, other: int | None = None, *, p: float, by_s: float = 0.05) -> FaultPlan:
-        """Messages between these two (None: any) are up to ``by_s`` late with probability ``p``: others overtake them."""
-        return self._with(Reorder(one, other, p, by_s))
+        """Delay messages between these two (None: any) by up to ``by_s`` with probability ``p``: others overtake them."""
+        return self._with(f.Reorder(one, other, p, by_s))
 
-    # --------------------------------------------------------------------------------------------------- and when
+    # ------------------------------------------------------------------------------------------------------- times
 
     def at(self, time_s: float) -> FaultPlan:
-        """The last fault happens, or begins, at this time."""
+        """Let the last fault happen, or begin, at this time."""
         last = self._last("at")
-        if isinstance(last, Moment):
+        if isinstance(last, f.Moment):
             return self._retimed(replace(last, at_s=time_s, at_step=None))
         return self._retimed(replace(last, from_s=time_s))
 
     def at_step(self, step: int) -> FaultPlan:
-        """The last fault happens when its worker has made so many steps (of a join or the supervisor: the first that
-        has)."""
+        """Let the last fault happen when its worker has made ``step`` steps (for a join or the supervisor: when the first
+        worker has)."""
         last = self._last("at_step")
-        if not isinstance(last, Moment):
-            raise Misuse(f"{kind_of(last)} at step {step}", "a time for what lasts", "use .between(2, 4) or .at(2)")
+        if not isinstance(last, f.Moment):
+            raise Misuse(f"{f.kind_of(last)} at step {step}", "a time for what lasts", "use .between(2, 4) or .at(2)")
         return self._retimed(replace(last, at_s=0.0, at_step=step))
 
     def between(self, from_s: float, until_s: float) -> FaultPlan:
-        """The last fault lasts from one time to the other."""
+        """Let the last fault last from one time to the other."""
         last = self._last("between")
-        if isinstance(last, Moment):
-            raise Misuse(f"{kind_of(last)} between {from_s} and {until_s}", "one moment", "use .at(2) or .at_step(30)")
+        if isinstance(last, f.Moment):
+            raise Misuse(f"{f.kind_of(last)} between {from_s} and {until_s}", "one moment", "use .at(2) or .at_step(30)")
         return self._retimed(replace(last, from_s=from_s, until_s=until_s))
 
-    # ---------------------------------------------------------------------------------------------------- as a whole
+    # ------------------------------------------------------------------------------------------------------ the plan
 
     def describe(self) -> str:
-        """One line for each fault."""
+        """Describe each fault in one line."""
         return "\n".join(told(fault) for fault in self.faults) or "nothing goes wrong"
 
     def check(self, workers: int) -> None:
-        """``Misuse`` where it speaks of a worker that there is not, with ``workers`` at the start."""
-        most = workers + sum(newcomers(fault) for fault in self.faults)
+        """Raise ``Misuse`` if a fault names a worker that does not exist, with ``workers`` at the start."""
+        most = workers + sum(f.newcomers(fault) for fault in self.faults)
         for fault in self.faults:
-            for rank in mentioned(fault):
+            for rank in f.mentioned(fault):
                 if not 0 <= rank < most:
                     raise Misuse(f"{written(fault)[1:]} with {workers} workers", f"a worker from 0 to {most - 1}")
 
     @classmethod
     def parse(cls, text: str) -> FaultPlan:
-        """The plan that ``str`` wrote down."""
+        """Return the plan that ``str`` wrote."""
         seed, calls = read_calls(text)
         known = [name for name in vars(cls) if not name.startswith("_") and name not in ("parse", "random", "faults")]
         try:
@@ -171,7 +153,7 @@ class FaultPlan:
 
     @classmethod
     def random(cls, seed: int, workers: int, duration_s: float, strategy: str = "async") -> FaultPlan:
-        """Some faults that a run of ``workers`` for about ``duration_s`` must survive (see ``random_plans``)."""
+        """Draw some faults that a run of ``workers`` for about ``duration_s`` must survive (see ``random_plans``)."""
         from taut.testing.faults.random_plans import random_plan
 
         return random_plan(seed, workers, duration_s, strategy)
@@ -184,20 +166,20 @@ class FaultPlan:
                 rank = getattr(fault, name, None)
                 if rank is not None and rank < (0 if name == "rank" else SUPERVISOR):
                     raise Misuse(written(fault)[1:], "a worker's rank from 0 up")
-            check_fault(fault)
+            f.check_fault(fault)
 
     def __str__(self) -> str:
         return f"FaultPlan(seed={self.seed}){''.join(written(fault) for fault in self.faults)}"
 
     __repr__ = __str__
 
-    def _with(self, fault: Fault) -> FaultPlan:
+    def _with(self, fault: f.Fault) -> FaultPlan:
         return replace(self, faults=(*self.faults, fault))
 
-    def _retimed(self, fault: Fault) -> FaultPlan:
+    def _retimed(self, fault: f.Fault) -> FaultPlan:
         return replace(self, faults=(*self.faults[:-1], fault))
 
-    def _last(self, verb: str) -> Fault:
+    def _last(self, verb: str) -> f.Fault:
         if not self.faults:
             raise Misuse(f"{verb}() of a plan without a fault", "a fault first", "as in FaultPlan().kill(2).at_step(30)")
         return self.faults[-1]

@@ -26,10 +26,10 @@ import pyte
 CTRL_C = "\x03"
 PATIENCE_S = 60.0
 DRAIN_S = 5.0  # for the rest of the output, once the command has ended
-SCROLLED_LINES = 10_000  # lines that left the screen at the top and are kept
+SCROLLED_LINES = 10_000  # lines that were scrolled off the top and are kept
 
 # Make the pseudo-terminal the controlling one, so that Ctrl-C reaches the command as a signal, and become the command.
-# What this process's own terminal or settings of taut say is no news of the new terminal.
+# Variables about this process's own terminal, and settings of taut, are not passed on.
 _CONTROLLED = """
 import fcntl, json, os, sys, termios
 fcntl.ioctl(0, termios.TIOCSCTTY, 0)
@@ -56,7 +56,7 @@ class _Screen(pyte.HistoryScreen):
 class Terminal:
     """Run ``command`` in a pseudo-terminal of ``columns`` x ``rows``, render its output, and send it keys.
 
-    ``environment`` is added to this process's own, less what is about its terminal and ``TAUT_...`` settings.
+    ``environment`` is added to this process's own, without variables about its terminal and ``TAUT_...`` settings.
 
     >>> with Terminal([sys.executable, "-c", "print(input('name? ').upper())"], columns=40) as terminal:
     ...     terminal.wait_for("name?")
@@ -95,12 +95,12 @@ class Terminal:
 
     @property
     def rows(self) -> list[Mapping[int, pyte.screens.Char]]:
-        """All rows of cells that are on the screen or were scrolled off its top."""
+        """Return all rows of cells that are on the screen or were scrolled off its top."""
         return [*self.screen.history.top, *(self.screen.buffer[row] for row in range(self.screen.lines))]
 
     @property
     def lines(self) -> list[str]:
-        """The text of all rows, without empty ones at the end."""
+        """Return the text of all rows, without empty ones at the end."""
         with self._changed:
             lines = [_text(row, self.screen.columns) for row in self.rows]
         while lines and not lines[-1]:
@@ -113,7 +113,7 @@ class Terminal:
 
     @property
     def wrapped(self) -> list[str]:
-        """The first screen line of every line that was longer than the screen is wide."""
+        """Return the first screen line of every line that was longer than the screen is wide."""
         return self.screen.wrapped
 
     def press(self, keys: str) -> None:
@@ -141,15 +141,15 @@ class Terminal:
             code = self.process.wait(patience_s)
         except subprocess.TimeoutExpired:
             raise AssertionError(f"it has not ended after {patience_s:.0f} s:\n{self.text}") from None
-        self._reader.join(DRAIN_S)  # a process that it left behind may have the terminal open
+        self._reader.join(DRAIN_S)  # a process that the command left behind may have the terminal open
         return code
 
     def _read(self) -> None:
-        """Render what is written until the last process that has the terminal open has closed it."""
+        """Render the output until the last process that has the terminal open has closed it."""
         while True:
             try:
                 data = os.read(self._master, 1 << 16)
-            except OSError:  # so Linux tells the end
+            except OSError:  # Linux reports the end so
                 data = b""
             with self._changed:
                 self.raw += data

@@ -1,7 +1,8 @@
-"""Who is wired to whom, as a value: the members, and the edges between them."""
+"""Graphs of workers, as values: the members, the edges between them, and paths along the edges."""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -97,28 +98,90 @@ class Graph:
         return len(self.edges) * (1 if self.directed else 2)
 
     def is_connected(self) -> bool:
-        """Return whether every member reaches every other, along the directions where edges have one."""
-        from taut.topologies.paths import is_connected
+        """Return whether every member reaches every other, along the directions where edges have one: the first member
+        reaches all, and all reach the first."""
+        if not self.members or len(_reached(self.outward_lists, self.members[0])) < len(self.members):
+            return False
+        return not self.directed or len(_reached(self.inward_lists, self.members[0])) == len(self.members)
 
-        return is_connected(self)
+    def parts(self) -> list[list[int]]:
+        """Return the parts that the graph falls into when directions are ignored, each in rank order, by their lowest
+        rank.
+
+        >>> Graph((0, 1, 2, 3), {(0, 2)}).parts()
+        [[0, 2], [1], [3]]
+        """
+        found: list[list[int]] = []
+        for rank in self.members:
+            if not any(rank in part for part in found):
+                found.append(sorted(_reached(self.neighbour_lists, rank)))
+        return found
 
     def check_connected(self) -> None:
         """Raise ``Misuse`` for a graph that falls apart."""
-        from taut.topologies.paths import check_connected
-
-        check_connected(self)
+        if not self.members:
+            raise Misuse("a topology without workers", "at least one")
+        if self.is_connected():
+            return
+        separate = self.parts()
+        if len(separate) > 1:
+            shown = ", ".join(str(part if len(part) <= 8 else [*part[:8], "..."]) for part in separate[:4])
+            raise Misuse(
+                f"a topology in {len(separate)} parts: {shown}{' ...' if len(separate) > 4 else ''}",
+                "a connected one",
+                f"add an edge between them, such as {separate[0][0]}-{separate[1][0]}",
+            )
+        first = self.members[0]
+        unreached = sorted(set(self.members) - _reached(self.outward_lists, first))
+        unheard = sorted(set(self.members) - _reached(self.inward_lists, first))
+        a, b = (first, unreached[0]) if unreached else (unheard[0], first)
+        raise Misuse(
+            f"a directed topology where nothing from worker {a} reaches worker {b}",
+            "a strongly connected one",
+            f"add the edge {a}>{b}, or use undirected edges (a-b)",
+        )
 
     def diameter(self) -> int:
-        """Return the length of the longest of all shortest paths between two members."""
-        from taut.topologies.paths import diameter
+        """Return the most steps between two members. All searches run at once, each a bit of a whole number.
 
-        return diameter(self)
+        >>> Graph((0, 1, 2, 3), {(0, 1), (1, 2), (2, 3)}).diameter()
+        3
+        """
+        self.check_connected()
+        heard = {rank: 1 << index for index, rank in enumerate(self.members)}
+        everybody, steps = (1 << len(self.members)) - 1, 0
+        unfinished = list(self.members) if len(self.members) > 1 else []
+        while unfinished:
+            new = {}
+            for rank in unfinished:
+                all_heard = heard[rank]
+                for other in self.inward_lists[rank]:
+                    all_heard |= heard[other]
+                new[rank] = all_heard
+            heard.update(new)
+            unfinished = [rank for rank in unfinished if heard[rank] != everybody]
+            steps += 1
+        return steps
 
     def spanning_tree(self, root: int | None = None) -> Graph:
-        """Return the tree of shortest paths from ``root`` (by default the lowest rank), lower ranks first."""
-        from taut.topologies.paths import spanning_tree
+        """Return the tree of a breadth-first search from ``root`` (by default the lowest rank), lower ranks first. Edges
+        of a directed graph are taken both ways, as channels are.
 
-        return spanning_tree(self, self.members[0] if root is None else self._member(root))
+        >>> sorted(Graph((0, 1, 2, 3), {(0, 1), (1, 2), (2, 3), (3, 0)}).spanning_tree(1).edges)
+        [(0, 1), (0, 3), (1, 2)]
+        """
+        root = self.members[0] if root is None else self._member(root)
+        parent = {root: root}
+        waiting = deque([root])
+        while waiting:
+            rank = waiting.popleft()
+            for other in self.neighbour_lists[rank]:
+                if other not in parent:
+                    parent[other] = rank
+                    waiting.append(other)
+        if len(parent) < len(self.members):
+            self.check_connected()
+        return Graph(self.members, frozenset((child, up) for child, up in parent.items() if child != up))
 
     def without(self, *ranks: int) -> Graph:
         """Return the graph that is left when these ranks have gone, mended so that it stays connected (see repair.py)."""
@@ -176,3 +239,14 @@ class Graph:
 def _few(members: Sequence[int]) -> str:
     shown = ", ".join(map(str, members[:8]))
     return shown + (f" ... {members[-1]}" if len(members) > 8 else "")
+
+
+def _reached(lists: dict[int, list[int]], start: int) -> set[int]:
+    """Return all members that a path leads to from ``start``, itself included."""
+    seen, waiting = {start}, [start]
+    while waiting:
+        for other in lists[waiting.pop()]:
+            if other not in seen:
+                seen.add(other)
+                waiting.append(other)
+    return seen

@@ -1,4 +1,4 @@
-"""What a worker that was started by hand tells on standard error: that it joined, how it gets on, how it left."""
+"""Messages on standard error of a worker that was started by hand: that it joined, its progress, and how it left."""
 
 from __future__ import annotations
 
@@ -32,41 +32,43 @@ def progress_line(seconds: float, rank: int, before: Statistics, now: Statistics
 
 
 class Announcer:
-    """Tells about the worker of this process, from a thread of its own.
+    """Reports on the worker of this process, from a thread of its own.
 
-    ``say`` writes a line; where standard error cannot be written to, the line is lost and the training goes on.
+    ``say`` writes a line; if standard error cannot be written to, the line is lost and the training goes on.
     """
 
     def __init__(self, supervisor: str, say: Callable[[str], None] | None = None) -> None:
         self.supervisor = supervisor
-        self.node: CommThread | None = None  # the worker's connection, as soon as there is one
+        self.node: CommThread | None = None  # set as soon as there is one
         self._say = say or _to_standard_error
-        self._seat: WorkerSession | None = None
+        self._session: WorkerSession | None = None
         self._over = threading.Event()
         self._began_s = time.monotonic()
         threading.Thread(target=self._run, name="taut-announcer", daemon=True).start()
 
-    def joined(self, seat: WorkerSession) -> None:
-        """Tell that the worker is in the run; or that it is back, if it was before."""
-        came = "back in" if self._seat is not None else "joined"
-        self._seat = seat
-        workers = "1 worker" if seat.settings.get("workers") == 1 else f"{seat.settings.get('workers', '?')} workers"
-        self._say(f"{came} run {seat.run} as worker {seat.node.rank}; it starts with {workers}")
+    def joined(self, session: WorkerSession) -> None:
+        """Report that the worker is in the run; or that it is back, if it was before."""
+        came = "back in" if self._session is not None else "joined"
+        self._session = session
+        workers = (
+            "1 worker" if session.settings.get("workers") == 1 else f"{session.settings.get('workers', '?')} workers"
+        )
+        self._say(f"{came} run {session.run} as worker {session.node.rank}; it starts with {workers}")
 
     def left(self, how: str) -> None:
-        """Tell how the worker left the run; nothing more is told."""
-        if self._seat is None or self._over.is_set():
+        """Report how the worker left the run; nothing more is reported."""
+        if self._session is None or self._over.is_set():
             return
         self._over.set()
-        made = self._seat.statistics()
-        self._say(f"worker {self._seat.node.rank}: {how}; {made.steps:,} steps, {made.samples:,} samples")
+        made = self._session.statistics()
+        self._say(f"worker {self._session.node.rank}: {how}; {made.steps:,} steps, {made.samples:,} samples")
 
     def _run(self) -> None:
         before, told, waited_s = Statistics(), False, 0.0
         while not self._over.wait(EVERY_S if waited_s < OFTEN_S else LATER_EVERY_S):
             waited_s = time.monotonic() - self._began_s
-            if self._seat is not None and (now := self._seat.statistics()).steps > before.steps:
-                self._say(progress_line(waited_s, self._seat.node.rank, before, now))
+            if self._session is not None and (now := self._session.statistics()).steps > before.steps:
+                self._say(progress_line(waited_s, self._session.node.rank, before, now))
                 before = now
             elif waited_s > UNANSWERED_S and self.node is not None and self.node.facts.welcome is None and not told:
                 told = True
@@ -77,6 +79,6 @@ class Announcer:
 
 
 def _to_standard_error(line: str) -> None:
-    with contextlib.suppress(OSError, ValueError, AttributeError):  # full, closed, or none from the start
+    with contextlib.suppress(OSError, ValueError, AttributeError):  # full, closed, or none at all
         sys.stderr.write(line + "\n")
         sys.stderr.flush()

@@ -1,7 +1,7 @@
-"""The worker of a script: one at a time, and closed at the end of the script where the script has not done so.
+"""The worker of a script: one at a time, and closed at the end of the script if the script has not done so.
 
-``taut.join`` notes it. Whoever runs a script does so within ``script_end``; in a plain Python process the worker is ended
-when the interpreter exits.
+``taut.join`` notes it. Scripts are run within ``script_end``; in a plain Python process the worker is ended when the
+interpreter exits.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ _JOINED: ContextVar[tuple[TorchWorker, object] | None] = ContextVar("taut_joined
 
 def check_first(run: object) -> None:
     """Refuse a second ``taut.join``: while the first is open and, in the same ``run`` (None: alone), after that."""
-    former = _JOINED.get()
-    if former is None:
+    previous = _JOINED.get()
+    if previous is None:
         return
-    if not former[0].closed:
+    if not previous[0].closed:
         raise Misuse(
             "a second taut.join while the first worker is open",
             "one worker in a script, which has all that is trained",
             "join several optimizers together, taut.join(model, [optimizer_g, optimizer_d]), or close the first worker",
         )
-    if run is not None and run == former[1]:
+    if run is not None and run == previous[1]:
         raise Misuse(
             "a second taut.join in a run that this script has left",
             "one taut.join in a run",
@@ -62,7 +62,7 @@ def script_end() -> Iterator[None]:
 
 
 def _end(error: BaseException | None) -> bool:
-    """End the worker, if it is open and launched; whether that settles ``error``, by which the script ended."""
+    """End the worker, if it is open and launched; return whether that handles ``error``, with which the script ended."""
     worker, run = _JOINED.get() or (None, None)
     if worker is None or worker.closed or run is None:
         return False
@@ -76,5 +76,5 @@ def _end(error: BaseException | None) -> bool:
 
 
 def _at_exit() -> None:
-    """End the script of a plain Python process, which has told already what was raised."""
+    """End the worker of a plain Python process, which has already printed the error."""
     _end(getattr(sys, "last_exc", None) or getattr(sys, "last_value", None))

@@ -1,4 +1,4 @@
-"""Where every second goes: the split of a worker's time, which sums to the wall time by construction."""
+"""The split of a worker's time into kinds of work, which sums to the wall time by construction."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ class Stopwatch:
         self.restart()
 
     def restart(self) -> None:
-        """Forget what came before: training starts now."""
+        """Start from zero: training starts now."""
         self.last_s = self.clock.now()
         for kind in self.seconds:
             self.seconds[kind] = 0.0
 
     def charge(self, kind: str) -> float:
-        """The time since the last charge went into ``kind``; returns it."""
+        """Charge the time since the last charge to ``kind``; return it."""
         now = self.clock.now()
         spent = now - self.last_s
         self.seconds[kind] += spent
@@ -45,14 +45,15 @@ class Stopwatch:
         return spent
 
     def thread_s(self) -> float:
-        """The time that this thread itself has worked, whatever else the machine was busy with."""
+        """Return the time that this thread itself has worked, whatever else the machine was busy with."""
         return time.thread_time()
 
     def reached(self, share: float) -> None:
-        """So much of the step's computing is over. A real clock knows by itself; the simulator lets the time pass."""
+        """Note that ``share`` of the step's computing is done. A real clock needs no note; the simulator lets the time
+        pass."""
 
     def begin_step(self) -> None:
-        """The exchange is over, and the next step begins."""
+        """Note that the exchange is over, and the next step begins."""
 
     @property
     def wall_s(self) -> float:

@@ -113,9 +113,9 @@ def test_stated_bits_are_those_of_a_square_matrix():
 def test_long_rows_are_pieces_of_their_own():
     v = normal(4 * 70_000)
     payload = PowerSGD(1).encode(v, Memory(len(v), ((4, 70_000),)))
-    from taut.codecs.wire.layouts import FORMS
+    from taut.codecs.wire.layouts import LAYOUTS
 
-    pieces = list(FORMS[Kind.LOWRANK].pieces(header(payload), np.frombuffer(payload, np.uint8, offset=28), 0, len(v)))
+    pieces = list(LAYOUTS[Kind.LOWRANK].pieces(header(payload), np.frombuffer(payload, np.uint8, offset=28), 0, len(v)))
     assert [(start, len(values)) for start, values in pieces] == [(70_000 * row, 70_000) for row in range(4)]
 
 

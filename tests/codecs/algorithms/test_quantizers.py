@@ -13,10 +13,10 @@ from hypothesis.extra import numpy as hnp
 from taut.codecs import QSGD, Bf16, Fp8, Fp16, Int8, Memory, TernGrad, parse, validate
 from taut.codecs.algorithms.terngrad import error_of_clipping
 from taut.codecs.kernels.cpu import kernels
-from taut.codecs.kernels.cpu.floats import read_halves
+from taut.codecs.kernels.cpu.floats import read_fp16
 from taut.codecs.math.counter_rng import uniform
-from taut.codecs.math.quantize import rolled
-from taut.codecs.wire.layouts import FORMS
+from taut.codecs.math.quantize import round_randomly
+from taut.codecs.wire.layouts import LAYOUTS
 from taut.codecs.wire.layouts.fp8 import table
 from taut.codecs.wire.layouts.int_levels import pack_numbers, unpack_numbers, width_of
 from taut.codecs.wire.payload import HEADER, Header, Kind, body_of, build, header
@@ -59,7 +59,7 @@ def compressed(compressor, v, seed=0, turn=0):
 
 def decoded(payload, size):
     head = validate(payload, size)
-    pieces = list(FORMS[head.kind].pieces(head, body_of(payload), 0, head.length))
+    pieces = list(LAYOUTS[head.kind].pieces(head, body_of(payload), 0, head.length))
     assert [start for start, _ in pieces] == np.cumsum([0, *(len(values) for _, values in pieces)])[:-1].tolist()
     return np.concatenate([values for _, values in pieces])
 
@@ -236,7 +236,7 @@ def test_fp16_rounds_as_numpy_does(bits):
 def test_every_float16_is_read_as_numpy_reads_it():
     codes = np.arange(65536, dtype=np.uint16)
     codes = codes[(codes & 0x7C00) != 0x7C00]
-    values = read_halves(codes, 65536, np.ones(1, F32))
+    values = read_fp16(codes, 65536, np.ones(1, F32))
     assert values.tobytes() == codes.view(np.float16).astype(F32).tobytes()
 
 
@@ -322,7 +322,7 @@ def test_loaded_dice_are_seen():
     """A bias of two hundredths of a step is found by the test above: it can fail."""
     v = normal(700, 3)
     scales = np.array([np.abs(v[:512]).max(), np.abs(v[512:]).max()], F32) / F32(7)
-    loaded = [rolled(v, uniform(11, turn, 0, v) * F32(0.96), 512, scales, 7, 4).q for turn in range(1500)]
+    loaded = [round_randomly(v, uniform(11, turn, 0, v) * F32(0.96), 512, scales, 7, 4).q for turn in range(1500)]
     with pytest.raises(AssertionError):
         assert_unbiased(v, scales, 512, 7, loaded)
 

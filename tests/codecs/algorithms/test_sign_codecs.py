@@ -12,7 +12,7 @@ from hypothesis.extra.numpy import arrays
 from taut.codecs import Feedback, Memory, OneBit, Sign, expand, parse, spec, validate
 from taut.codecs.algorithms.onebit import fixed_runs, runs_of
 from taut.codecs.math.ordered_sums import fold, magnitude_sum, square_sum
-from taut.codecs.wire.layouts import FORMS
+from taut.codecs.wire.layouts import LAYOUTS
 from taut.codecs.wire.layouts.onebit import preamble
 from taut.codecs.wire.payload import HEADER, Header, Kind, body_of, build, header
 from taut.errors import MalformedMessage, Misuse
@@ -38,7 +38,7 @@ def both(compressor, v: np.ndarray, tensors=()) -> bytes | None:
 def decoded(payload: bytes, size: int) -> np.ndarray:
     """Without adding to anything, so that the sign of zero is seen too."""
     head, values = validate(payload, size), np.full(size, np.nan, np.float32)
-    for start, piece in FORMS[head.kind].pieces(head, body_of(payload), 0, head.length):
+    for start, piece in LAYOUTS[head.kind].pieces(head, body_of(payload), 0, head.length):
         assert np.isnan(values[start : start + len(piece)]).all()
         values[start : start + len(piece)] = piece
     return values

@@ -45,7 +45,7 @@ def both(compressor, v: np.ndarray, **memory) -> bytes | None:
         assert payload is None
         return None
     dense = np.zeros(len(v), np.float32)
-    dense[piece.places] += piece.q
+    dense[piece.indices] += piece.q
     assert expand(payload, len(v)).tobytes() == dense.tobytes()
     return payload
 
@@ -204,7 +204,7 @@ def test_randomk_sends_elements_as_they_are_at_places_that_do_not_repeat(v, dens
     assert ((said == v * times) | (said == 0.0)).all()
     assert np.count_nonzero(said) <= k
     piece = compressor.compress(v, 0, Memory(len(v), seed=seed, turns=turns))
-    assert len(set(piece.places.tolist())) == k
+    assert len(set(piece.indices.tolist())) == k
 
 
 @settings(max_examples=60, deadline=None)
@@ -230,7 +230,7 @@ def test_randomk_is_right_on_average_and_as_far_off_as_it_says():
 def test_randomk_follows_from_seed_turn_and_place():
     v = np.random.default_rng(6).standard_normal(1000).astype(np.float32)
     places = {
-        tuple(RandomK(0.01).compress(v, lo, Memory(4096, seed=seed, turns=turns)).places.tolist())
+        tuple(RandomK(0.01).compress(v, lo, Memory(4096, seed=seed, turns=turns)).indices.tolist())
         for seed, turns, lo in [(0, 0, 0), (0, 0, 0), (1, 0, 0), (0, 1, 0), (0, 0, 64)]
     }
     assert len(places) == 4

@@ -13,12 +13,12 @@ from taut.codecs.kernels.cpu import compilation
 from taut.codecs.kernels.cpu.compilation import Kernel, find
 from taut.codecs.registry import REGISTRY
 from taut.codecs.vector_codec import VectorCodec
-from taut.codecs.wire.residual import bequest, read_bequest
+from taut.codecs.wire.residual import read_residual, residual_parts
 from taut.errors import Misuse
 
 SHAPES = [(3 * 4096,), (70, 50), (5,)]
 SIZE = sum(int(np.prod(shape)) for shape in SHAPES)
-SMALL = ("sketch.add_to_sketch", "kernels._add_values")  # the quickest to compile
+SMALL = ("kernels.add_to_sketch", "kernels._add_values")  # the quickest to compile
 COUNTING = f"""
 from numba.core import event
 from taut.codecs.kernels.cpu.compilation import compile_missing, missing
@@ -56,8 +56,8 @@ def rehearse(spec):
                 codec.absorb(states[2], merge(sent, size=SIZE))
     for payload in codec.flush(states[0]):
         codec.absorb(states[1], payload)
-    for payload in bequest(codec, states[0]):
-        codec.inherit(states[1], *read_bequest(payload, SIZE))
+    for payload in residual_parts(codec, states[0]):
+        codec.inherit(states[1], *read_residual(payload, SIZE))
     codec.emit(states[1], 0, SIZE)
     coder, out = VectorCodec(codec, SIZE, SHAPES, 0, 2), np.zeros(SIZE, np.float32)
     coder.total([coder.encode(first), coder.encode(-first)], [1.0, 1.0], out)

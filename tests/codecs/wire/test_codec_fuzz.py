@@ -49,9 +49,9 @@ def test_a_quantum_whose_multiples_overflow_is_refused(kind):
 
 def test_the_fuzzer_sees_what_it_should(payloads, monkeypatch):
     """Were a check left out, it would say so."""
-    from taut.codecs.wire.layouts import FORMS
+    from taut.codecs.wire.layouts import LAYOUTS
 
     sparse = [payload for payload in payloads if header(payload).kind is Kind.SPARSE]
-    monkeypatch.setattr(type(FORMS[Kind.SPARSE]), "check", lambda self, head, body: None)
+    monkeypatch.setattr(type(LAYOUTS[Kind.SPARSE]), "check", lambda self, head, body: None)
     with pytest.raises((AssertionError, IndexError, ValueError)):
         fuzz_payloads(sparse, SIZE, 2_000, seed=1)

@@ -9,14 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from taut.codecs import Dense, Tether, merge, validate
-from taut.codecs.wire.layouts import FORMS
+from taut.codecs.wire.layouts import LAYOUTS
 from taut.codecs.wire.merge import common_unit, pack
 from taut.codecs.wire.payload import COUNTS, HEADER, PAIRS, Header, Kind, build, header
 from taut.codecs.wire.rice import encode
 from taut.errors import MalformedMessage
 
 SIZE = 640
-PLAIN = [kind for kind in Kind if kind not in FORMS]  # what compressors write: test_codec_fuzz.py
+PLAIN = [kind for kind in Kind if kind not in LAYOUTS]  # what compressors write: test_codec_fuzz.py
 
 
 def payload_of(kind: Kind, length: int = 256) -> bytes:
@@ -118,11 +118,11 @@ WORD = np.array([3], np.uint32).tobytes()
         (head(count=2) + WORD, "4 bytes instead of 8"),
         (head(count=2**32 - 1) + WORD, "instead of"),
         (head() + np.array([64 << 1], np.uint32).tobytes(), "word for element 64"),
-        (head(kind=2, count=1) + b"\3" + bytes(15), "means nothing"),
+        (head(kind=2, count=1) + b"\3" + bytes(15), "is not used"),
         (head(kind=2, count=2) + b"\1" + bytes(15), "counts 2"),
         (head(kind=2, length=63, count=1) + bytes(15) + b"\x40", "beyond its range"),
         (head(kind=3, count=63) + bytes(64), "counts 63"),
-        (head(kind=6, quantum=0.5, count=64) + bytes(256), "it has none"),
+        (head(kind=6, quantum=0.5, count=64) + bytes(256), "this kind has none"),
         (head(kind=6, quantum=0.0, count=64) + np.full(64, np.nan, np.float32).tobytes(), "not finite"),
         (head(kind=7, count=2) + np.array([5, 5], np.uint32).tobytes() + b"\1\1", "do not rise"),
         (head(kind=7, count=1) + np.array([64], np.uint32).tobytes() + b"\1", "pair for element 64"),

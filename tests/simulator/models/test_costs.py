@@ -14,7 +14,7 @@ from taut.config import costs_file
 from taut.errors import Misuse, StorageFailed
 from taut.simulator.models.cost_file import DEFAULTS, Known, cost_from, known_costs, origin
 from taut.simulator.models.costs import CodecCost, Costs, measured
-from taut.worker.codec_costs.measuring import Measured
+from taut.worker.codec_costs.measuring import MeasuredCodec
 
 
 def test_every_codec_has_a_cost() -> None:
@@ -107,15 +107,15 @@ def test_where_the_users_file_is() -> None:
     assert costs_file({"HOME": "/h"}) == Path("/h/.cache/taut/costs.json")
 
 
-def made_up(spec: str, elements: int, nbytes: float, encode_s: float, decode_s: float) -> Measured:
-    return Measured(spec, elements, 3, nbytes, encode_s, decode_s, 0.5)
+def made_up(spec: str, elements: int, nbytes: float, encode_s: float, decode_s: float) -> MeasuredCodec:
+    return MeasuredCodec(spec, elements, 3, nbytes, encode_s, decode_s, 0.5)
 
 
 @given(fixed_s=st.floats(0.0, 1e-3), rate=st.floats(0.0, 1e-7), absorb=st.floats(0.0, 1e-6), bits=st.floats(0.01, 40.0))
 def test_the_fit_finds_what_made_the_figures(fixed_s: float, rate: float, absorb: float, bits: float) -> None:
     """A codec that costs exactly what the model says is fitted exactly."""
 
-    def one(elements: int) -> Measured:
+    def one(elements: int) -> MeasuredCodec:
         nbytes = 28 + elements * bits / 8
         return made_up("int8", elements, nbytes, fixed_s + rate * elements, absorb * nbytes)
 

@@ -84,7 +84,7 @@ def test_shared() -> None:
         (["1gbit,loss=0.7"], "loss=0.01"),
         (["1gbit,loss=some"], "not 'some'"),
         (["1gbit,loss=nan"], "not 'nan'"),
-        (["1gbit", "100mbit"], "it is for all"),
+        (["1gbit", "100mbit"], "one link for all workers"),
         (["3:1gbit", "3:2gbit"], "worker 3 once"),
         (["0-1:1gbit", "1-0:2gbit"], "once"),
         (["1-1:1gbit"], "two different workers"),

@@ -27,10 +27,10 @@ class Account:
             state = self.states[settings["seed"]] = start(codec, *given, **settings)
             return state
 
-        def scanned(codec: Threshold, state: Any, lo: int, hi: int, tau: float) -> Any:
+        def scanned(codec: Threshold, state: Any, lo: int, hi: int, tau: float, quantum: float) -> Any:
             change, before = (state.w[lo:hi] - state.b[lo:hi]).astype(np.float64), state.b[lo:hi].astype(np.float64)
             self.taken += change * codec._share(state)
-            found = scan(codec, state, lo, hi, tau)
+            found = scan(codec, state, lo, hi, tau, quantum)
             self.sent += state.b[lo:hi] - before
             return found
 

@@ -29,7 +29,7 @@ from taut.strategies.registry import REGISTRY, parse
 from taut.testing.checks.method_check import check_method
 from taut.testing.worlds.method_actor import Actor
 from taut.testing.worlds.method_world import MethodWorld
-from taut.worker.codec_costs.shadow import Shadow
+from taut.worker.codec_costs.shadow import ShadowCodec
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -47,8 +47,8 @@ def test_nobody_waits_for_ever_whoever_dies_or_joins(seed: int, lossy: bool, wor
 
 
 class Watched(Actor):
-    def shadow(self, name: str, workers: int, step_s: float) -> Shadow:
-        return Shadow(name, self.x, workers, step_s)
+    def shadow(self, name: str, workers: int, step_s: float) -> ShadowCodec:
+        return ShadowCodec(name, self.x, workers, step_s)
 
 
 @given(seed=st.integers(0, 2**32), workers=st.integers(1, 10))
@@ -80,7 +80,7 @@ def test_any_codec_can_be_watched() -> None:
 def test_codecs_that_see_the_whole_are_not_cut_where_others_are() -> None:
     """Where encoding takes much of a step."""
     rng, x = np.random.default_rng(0), np.zeros(1 << 16, np.float32)
-    shadows = [Shadow(name, x, 2, step_s=1e-6) for name in ("powersgd", "int8")]
+    shadows = [ShadowCodec(name, x, 2, step_s=1e-6) for name in ("powersgd", "int8")]
     for _ in range(20):
         x += rng.standard_normal(len(x), np.float32)
         for shadow in shadows:

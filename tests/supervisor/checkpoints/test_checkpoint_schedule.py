@@ -12,11 +12,10 @@ from taut.core.failure_detector import Detector
 from taut.core.messages import Checkpoint, CheckpointBegun, CheckpointDone, Hello, Lease, Statistics
 from taut.core.sample_ranges import Span, joined
 from taut.specs import Interval
-from taut.supervisor.checkpoints.lease_cut import continued
-from taut.supervisor.checkpoints.schedule import Checkpointing
+from taut.supervisor.checkpoints.schedule import Checkpointing, continued
 from taut.supervisor.data.leases import Leases
 from taut.supervisor.run.actions import DropCheckpoint, Outbox, Record, SaveCheckpoint, Send
-from taut.supervisor.run.workers import Membership, Worker
+from taut.supervisor.run.workers import WorkerEntry, WorkerTable
 
 LENGTH, BATCH, WORKERS = 100, 5, 3
 
@@ -26,10 +25,10 @@ def places(spans: Iterable[Span]) -> set[tuple[int, int]]:
 
 
 def cluster(workers: int = WORKERS, every: Interval | None = None) -> Checkpointing:
-    members, leases, outbox = Membership(), Leases(), Outbox()
+    members, leases, outbox = WorkerTable(), Leases(), Outbox()
     for rank in range(workers):
         hello = Hello(1, [], f"tcp://{rank}", "", "here", rank)
-        members.workers[rank] = Worker(rank, bytes([rank]), hello, Detector(0.0), "training")
+        members.workers[rank] = WorkerEntry(rank, bytes([rank]), hello, Detector(0.0), "training")
     return Checkpointing(every or Interval(1.0, "seconds"), members, leases, outbox)
 
 
@@ -72,8 +71,8 @@ MOVES = st.lists(
 def test_what_is_in_the_copies_and_what_is_undone_are_all_there_is(moves: list[tuple[int, str, int]]) -> None:
     run = cluster()
     trainees = [Trainee(rank) for rank in range(WORKERS)]
-    run.settle(0.0, 0.0)
-    run.settle(2.0, 0.0)
+    run.advance(0.0, 0.0)
+    run.advance(2.0, 0.0)
     assert sum(isinstance(action, Send) for action in run.outbox.take()) == WORKERS
     finish = [(rank, what, 1) for what in ("copy", "write") for rank in range(WORKERS)]
     for rank, what, amount in [*moves, *finish]:
@@ -92,7 +91,7 @@ def test_what_is_in_the_copies_and_what_is_undone_are_all_there_is(moves: list[t
             assert run.begun(worker, CheckpointBegun(1, one.holds(), 0, amount))
         elif what == "write" and one.copied is not None and run.parts is not None:
             run.done(worker, CheckpointDone(1, 10, "aa"))
-            run.settle(3.0, 0.0)
+            run.advance(3.0, 0.0)
     saved = next(action for action in run.outbox.take() if isinstance(action, SaveCheckpoint))
     undone = places(tuple(span) for span in saved.manifest["undone"])  # type: ignore[attr-defined]
     contained = set().union(*(one.copied or set() for one in trainees))
@@ -117,36 +116,36 @@ def undone_spans(undone: set[tuple[int, int]]) -> list[Span]:
 
 def test_who_dies_is_not_waited_for_and_who_failed_to_write_ends_it() -> None:
     run = cluster()
-    run.settle(0.0, 0.0)
-    run.settle(2.0, 0.0)
+    run.advance(0.0, 0.0)
+    run.advance(2.0, 0.0)
     run.outbox.take()
     run.begun(run.members.workers[0], CheckpointBegun(1, []))
     run.done(run.members.workers[0], CheckpointDone(1, 10, "aa"))
     run.members.remove(run.members.workers[1], "killed")
-    run.settle(2.1, 0.0)
+    run.advance(2.1, 0.0)
     assert not run.outbox.take(), "worker 2 has not begun"
     run.begun(run.members.workers[2], CheckpointBegun(1, []))
     run.done(run.members.workers[2], CheckpointDone(1, 0, "", "disk full"))
-    run.settle(2.2, 0.0)
+    run.advance(2.2, 0.0)
     record, dropped = run.outbox.take()
     assert isinstance(record, Record) and "worker 2: disk full" in record.text and "the one before stays" in record.text
     assert dropped == DropCheckpoint(1)
-    run.settle(3.1, 0.0)
+    run.advance(3.1, 0.0)
     assert [action.message for action in run.outbox.take() if isinstance(action, Send)] == [Checkpoint(2)] * 2
 
 
 def test_a_connection_that_broke_ends_it() -> None:
     """What the worker said of its copy, or of a lease after it, may have been lost."""
     run = cluster(2)
-    run.settle(0.0, 0.0)
-    run.settle(2.0, 0.0)
+    run.advance(0.0, 0.0)
+    run.advance(2.0, 0.0)
     run.outbox.take()
     for worker in run.members.workers.values():
         run.begun(worker, CheckpointBegun(1, []))
     run.done(run.members.workers[0], CheckpointDone(1, 10, "aa"))
     run.disturbed(run.members.workers[0])
     run.done(run.members.workers[1], CheckpointDone(1, 10, "aa"))
-    run.settle(2.2, 0.0)
+    run.advance(2.2, 0.0)
     record, dropped = run.outbox.take()
     assert isinstance(record, Record) and "worker 0 had broken" in record.text
     assert dropped == DropCheckpoint(1)
@@ -156,8 +155,8 @@ def test_what_nobody_asked_for_is_not_taken() -> None:
     run = cluster()
     worker = run.members.workers[0]
     assert not run.begun(worker, CheckpointBegun(1, []))
-    run.settle(0.0, 0.0)
-    run.settle(2.0, 0.0)
+    run.advance(0.0, 0.0)
+    run.advance(2.0, 0.0)
     assert not run.begun(worker, CheckpointBegun(2, []))
     assert not run.done(worker, CheckpointDone(1, 10, "aa")), "a part that was never begun"
     assert run.begun(worker, CheckpointBegun(1, [Lease(7, 0, 0, 5), Lease(0, 0, 3, 2)]))
@@ -167,22 +166,22 @@ def test_what_nobody_asked_for_is_not_taken() -> None:
 
 def test_steps_and_epochs() -> None:
     run = cluster(1, Interval(200.0, "steps"))
-    run.settle(0.0, 0.0)
+    run.advance(0.0, 0.0)
     for steps, number in ((150, 0), (203, 1), (390, 1), (402, 2)):
         run.members.workers[0].statistics = Statistics(steps=steps)
-        run.settle(1.0, 0.0)
+        run.advance(1.0, 0.0)
         assert run.number == number
         run.parts = None
     run = cluster(1, Interval(1.0, "epochs"))
-    run.settle(0.0, 0.0)
+    run.advance(0.0, 0.0)
     numbers = []
     for _ in range(2):
         lease = run.leases.request(0, len(run.leases.passes), 5, batch=5, live_workers=1)
         assert isinstance(lease, Lease)
-        run.settle(1.0, 0.0)
+        run.advance(1.0, 0.0)
         numbers.append(run.number)
         run.leases.done(0, [lease.lease])
-        run.settle(1.0, 0.0)
+        run.advance(1.0, 0.0)
         numbers.append(run.number)
         run.parts = None
     assert numbers == [0, 1, 1, 2]

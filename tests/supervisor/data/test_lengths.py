@@ -143,7 +143,7 @@ def test_a_pass_that_was_trained_on_before_the_supervisor_died_keeps_its_length(
     finish_pass(run, [0, 1], 0)
     run.keep()
     run.come_back()
-    run.cluster.roll.awaited.clear()
+    run.cluster.admission.awaited.clear()
     ask(run, 2, 0, ODD)
     run.pass_time(WAIT_S + 1, 0, 1, 2)
     assert live(run) == {0, 1}
@@ -196,7 +196,7 @@ def test_votes_on_which_most_agree_are_not_kept() -> None:
     run.train(0, 1)
     for epoch in range(10):
         finish_pass(run, [0, 1], epoch)
-    assert set(run.cluster.lending.lengths.votes) == {9}
+    assert set(run.cluster.lease_server.lengths.votes) == {9}
 
 
 def test_a_request_far_ahead_of_the_run_is_passed_over() -> None:

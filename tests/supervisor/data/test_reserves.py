@@ -236,7 +236,7 @@ class Play:
             leases.returned,
             leases.reserved,
             leases.open,
-            self.run.cluster.roll.held,
+            self.run.cluster.admission.held,
         )
         assert set(self.trained.values()) == {1}
         places = Counter(epoch for epoch, _ in self.trained)
@@ -397,7 +397,7 @@ def test_nothing_is_taken_away_before_the_worker_has_seen_it():
     run.train(0, 1)
     busy(run, 0, 1)
     theirs = run.heard(1, Reserve)[-1]
-    while not run.cluster.roll.held:
+    while not run.cluster.admission.held:
         run.say(0, LeaseRequest(0, LENGTH, BATCH, False, PASSES))
     assert not run.heard(0, NoLease)
     smaller = run.heard(1, Reserve)[-1]

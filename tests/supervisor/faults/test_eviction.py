@@ -96,7 +96,7 @@ def test_a_process_that_was_seen_to_end_is_no_party() -> None:
 def test_the_last_ones_who_have_the_model_are_waited_for() -> None:
     run = training(2, patience_s=60.0)
     run.pass_time(30)
-    assert live(run) == [0, 1] and "nobody is left who has the model" in run.told("waiting")
+    assert live(run) == [0, 1] and "no worker that has the model can be reached" in run.told("waiting")
     run.pass_time(5, 0, 1)
     assert live(run) == [0, 1] and not run.outcomes
 

@@ -90,7 +90,7 @@ def test_old_sins_are_forgiven() -> None:
     run = training(3)
     for _ in range(5):
         for accuser in (1, 2):
-            before = run.cluster.discipline.complaints.accounts.get(0, {}).get(accuser)
+            before = run.cluster.expulsion.complaints.accounts.get(0, {}).get(accuser)
             accuse(run, accuser, 0, (before.refused if before else 0) + MOST_REFUSED - 1)
         run.now += WINDOW_S + 1.0
     assert live(run) == {0, 1, 2}

@@ -116,7 +116,7 @@ def test_who_ended_counts_unless_it_was_in_touch(calm: bool) -> None:
     run.pass_time(3, 2)
     assert bool(run.told("waiting")) is not calm
     if not calm:
-        beat(run, 2, agreed=run.cluster.roll.agreement.told[-1].last)
+        beat(run, 2, agreed=run.cluster.admission.memberships.told[-1].last)
         run.pass_time(1, 2)
         assert run.heard(2, Roster)[-1].version > 0
 
@@ -127,7 +127,7 @@ def test_what_may_be_in_force_is_kept() -> None:
         beat(run, rank, elected=(2, 5, [0, 1, 2]))
     back = recall(run.cluster.plan, keep(run.cluster, run.now), 1, run.now)
     assert back.members.view == 2 and back.members.roster().stamp > stamp(run)
-    assert back.roll.agreement.told == run.cluster.roll.agreement.told
+    assert back.admission.memberships.told == run.cluster.admission.memberships.told
 
 
 def test_who_ends_before_its_first_heartbeat_has_not_gone_on_with_others() -> None:

@@ -26,7 +26,7 @@ from taut.core.messages import (
 )
 from taut.errors import Misuse
 from taut.supervisor.run.actions import Send
-from taut.supervisor.storage.previous_run import recall_former
+from taut.supervisor.storage.previous_run import read_previous_run
 from taut.supervisor.storage.store_writer import FILE
 
 LENGTH = 400
@@ -106,7 +106,7 @@ def test_who_has_spoken_gets_leases_at_once_and_what_the_silent_hold_stays_their
     assert not run.heard(0, Lease), "it has not said where it stands"
     run.say(0, Returned(0, "ready", 0, [], [], run.cluster.leases.issued))
     dealt = []
-    while not run.cluster.roll.held:
+    while not run.cluster.admission.held:
         run.say(0, LeaseRequest(0, LENGTH, 10, True))
         dealt = [(lease.lo, lease.hi) for lease in run.heard(0, Lease)]
     assert run.cluster.recovering and not run.heard(0, NoLease)
@@ -181,7 +181,7 @@ def test_nothing_that_was_finished_is_dealt_twice_and_all_is_trained(seed, worke
             take(run.say(rank, LeaseRequest(0, LENGTH, 10, True)))
             lose = 0.0
             run.come_back()
-        elif rank in run.cluster.roll.awaited and act < 0.5:
+        elif rank in run.cluster.admission.awaited and act < 0.5:
             issued = run.cluster.leases.issued
             take(run.say(rank, Returned(rank, "ready", 0, list(held[rank].values()), finished[rank], issued)))
         elif act < 0.5:
@@ -200,7 +200,7 @@ def test_nothing_that_was_finished_is_dealt_twice_and_all_is_trained(seed, worke
 def test_a_run_that_is_not_this_users_is_not_called_damaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / FILE).write_bytes(b"no database" * 100)
     with pytest.raises(Misuse, match="damaged"):
-        recall_former(tmp_path)
+        read_previous_run(tmp_path)
     monkeypatch.setattr(os, "access", lambda path, mode: not mode & os.W_OK)
     with pytest.raises(Misuse, match="may read and write"):
-        recall_former(tmp_path)
+        read_previous_run(tmp_path)

@@ -214,7 +214,7 @@ def test_a_killed_worker_is_taken_from_the_roster_and_its_data_are_dealt_again()
     run.say(0, LeaseRequest(0, 10, 5, False))
     again = run.heard(0, Lease)[0]
     assert (again.lo, again.hi) == (lost.lo, lost.hi)
-    assert "5 samples are dealt again" in run.told("gone")
+    assert "5 samples are leased again" in run.told("gone")
 
 
 def test_a_silent_worker_is_given_up_and_told_when_it_speaks_again() -> None:

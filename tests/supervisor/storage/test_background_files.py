@@ -13,13 +13,13 @@ import torch
 from safetensors.torch import load_file, save
 
 from taut.supervisor.checkpoints.folder import Launch
+from taut.supervisor.control import ThreadCalls
 from taut.supervisor.run.actions import Save
 from taut.supervisor.run.cluster import Cluster
 from taut.supervisor.run.plan import RunPlan
 from taut.supervisor.storage import background_files as files_module
 from taut.supervisor.storage.background_files import BackgroundFiles
 from taut.supervisor.storage.spare_descriptors import Spare
-from taut.supervisor.thread_calls import ThreadCalls
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def test_what_is_in_reserve_is_there_when_all_else_is_used_up(tmp_path: Path) ->
         from taut.supervisor.checkpoints.folder import Launch
         from taut.supervisor.run.cluster import Cluster
         from taut.supervisor.storage.background_files import BackgroundFiles
-        from taut.supervisor.thread_calls import ThreadCalls
+        from taut.supervisor.control import ThreadCalls
         from taut.supervisor.run.plan import RunPlan
 
         data = sys.stdin.buffer.read()

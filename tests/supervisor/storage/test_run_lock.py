@@ -74,7 +74,7 @@ def test_a_supervisor_lets_go_when_it_ends_and_when_it_cannot_begin(tmp_path: Pa
 def remembered(folder: Path) -> None:
     """As of a run whose supervisor, of the first term, is gone."""
     first = Supervisor({"workers": 1, "seed": 0}, folder, run="owl", workers=1, seed=0)
-    first._loop.remembering.ahead(0.0)
+    first._loop.persistence.ahead(0.0)
     first._loop.journal.close()
     first._loop.socket.close(0.0)
     first._loop.lock.release()
@@ -87,13 +87,13 @@ def test_who_comes_back_for_one_that_is_only_stopped_has_the_lock_when_that_is_g
     back = Supervisor.recover(tmp_path / "owl", port=0)
     try:
         assert not back._loop.lock.taken
-        with pytest.raises(Misuse, match="nobody else"):
+        with pytest.raises(Misuse, match="no other process"):
             RunLock.take(tmp_path / "owl")
         stopped.release()
         back._loop._tick(0.0)
         assert back._loop.lock.taken
         assert stopped.holder().doing == "supervising"
-        with pytest.raises(Misuse, match="nobody else"):
+        with pytest.raises(Misuse, match="no other process"):
             RunLock.take(tmp_path / "owl")
     finally:
         back.stop()

@@ -34,7 +34,7 @@ from taut.supervisor.view import Outcome
 from taut.worker.checkpoints.checkpointer import check_also
 from taut.worker.checkpoints.file import read_part, write_part
 from taut.worker.checkpoints.resume import check_model
-from taut.worker.checkpoints.tree import fold, unfold
+from taut.worker.checkpoints.state_tree import fold, unfold
 from taut.worker.connection import ENTRANCE, SocketConnector
 from taut.worker.model.flat_params import FlatParams
 

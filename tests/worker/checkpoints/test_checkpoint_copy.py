@@ -22,7 +22,7 @@ from taut.core.checkpoint_names import FOLDER, MANIFEST
 from taut.supervisor.checkpoints.folder import last_good
 from taut.worker.checkpoints import checkpointer, memory_copy
 from taut.worker.checkpoints.checkpointer import Checkpointer
-from taut.worker.checkpoints.memory_copy import Copy, Memory, needed_nbytes
+from taut.worker.checkpoints.memory_copy import Copy, CopyMemory, needed_nbytes
 
 TYPES = (torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.uint8, torch.bool)
 
@@ -43,7 +43,7 @@ def test_a_copy_has_the_bits_of_its_sources(sources: list[torch.Tensor], room: i
         patch.setattr(memory_copy, "SMALL_NBYTES", 64)
         patch.setattr(memory_copy, "AT_ONCE_NBYTES", 128)
         patch.setattr(memory_copy, "PIECE_NBYTES", piece)
-        memory = Memory(room)
+        memory = CopyMemory(room)
         beside(memory.touch)
         named = {str(place): source for place, source in enumerate(sources)}
         copy = Copy(named, memory, now=("0",))
@@ -69,7 +69,7 @@ def beside(work: Any) -> None:
 
 def test_there_is_room_for_what_was_asked_for() -> None:
     sources = {"a": torch.zeros(20_001), "b": torch.zeros(3), "c": torch.zeros(17_003, dtype=torch.float64)}
-    memory = Memory(needed_nbytes(sources))
+    memory = CopyMemory(needed_nbytes(sources))
     beside(memory.touch)
     slab = memory._slab
     assert slab is not None and memory.ready and not memory.failure
@@ -89,7 +89,7 @@ def lazily_free_nbytes() -> int:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux says which pages it may take")
 def test_between_two_checkpoints_the_system_may_have_the_pages() -> None:
-    memory = Memory(1 << 22)
+    memory = CopyMemory(1 << 22)
     beside(memory.touch)
     slab = memory._slab
     assert slab is not None
@@ -104,7 +104,7 @@ def test_what_is_written_to_meanwhile_is_torn() -> None:
     parameter = nn.Parameter(torch.empty(0))
     parameter.data = shared.view(100, 1000)
     for change in (lambda: weights.add_(0.0), lambda: parameter.grad and None, lambda: shift(parameter)):
-        copy = Copy({"w": weights, "s": torch.from_numpy(shared.numpy())}, Memory(0), watched=[parameter])
+        copy = Copy({"w": weights, "s": torch.from_numpy(shared.numpy())}, CopyMemory(0), watched=[parameter])
         before = weights._version + parameter._version
         change()
         copy.finish()
@@ -117,7 +117,7 @@ def shift(parameter: nn.Parameter) -> None:
 
 
 def test_no_memory_is_no_reason_to_die() -> None:
-    memory = Memory(1 << 60)
+    memory = CopyMemory(1 << 60)
     beside(memory.touch)
     assert memory.ready and "no memory for a copy of" in memory.failure
 
@@ -143,7 +143,7 @@ def late(monkeypatch: pytest.MonkeyPatch) -> list[Copy]:
     def patient(self: Checkpointer) -> bool:
         if not ready(self) and self._memory is not None:
             memory = self._memory
-            self.seat.node.wait(lambda _: memory.ready, lambda: None)
+            self.session.node.wait(lambda _: memory.ready, lambda: None)
         return ready(self)
 
     monkeypatch.setattr(memory_copy, "SMALL_NBYTES", 1)

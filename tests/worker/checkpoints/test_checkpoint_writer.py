@@ -27,7 +27,7 @@ from taut.worker.checkpoints import gpu_copy
 from taut.worker.checkpoints.background import BackgroundThread
 from taut.worker.checkpoints.file import read_part, write_part
 from taut.worker.checkpoints.writer_process import PROGRAM, WriterProcess, WriterProcessLost
-from taut.worker.checkpoints.writing import PIECE_NBYTES
+from taut.worker.checkpoints.writer_program import PIECE_NBYTES
 
 PATIENCE_S = 30.0
 
@@ -109,7 +109,7 @@ class Robbed(Job):
     """Its scribe is gone from the start."""
 
     def _train(self, worker: Any, model: nn.Module, scheduler: Any) -> Iterator[int]:
-        worker._keeper._scribe._process.kill()
+        worker._keeper._writer._process.kill()
         return super()._train(worker, model, scheduler)
 
 
@@ -127,23 +127,23 @@ def test_errands_are_done_in_order_and_a_fault_ends_none_but_its_own(monkeypatch
     faults: list[object] = []
     over = threading.Event()
     monkeypatch.setattr(threading, "excepthook", lambda args: faults.append(args.exc_value))
-    errands = BackgroundThread("errands")
+    background = BackgroundThread("errands")
 
     def fail() -> None:
         raise KeyError("a fault")
 
     for place in range(5):
-        errands.hand(fail if place == 2 else lambda place=place: done.append(place))  # type: ignore[misc]
-    errands.hand(over.set)
+        background.submit(fail if place == 2 else lambda place=place: done.append(place))  # type: ignore[misc]
+    background.submit(over.set)
     assert over.wait(PATIENCE_S) and done == [0, 1, 3, 4]
     assert [repr(fault) for fault in faults] == ["KeyError('a fault')"]
 
 
 def test_the_thread_ends_when_nobody_holds_it() -> None:
-    errands = BackgroundThread("held")
+    background = BackgroundThread("held")
     thread = next(each for each in threading.enumerate() if each.name == "held")
-    errands.hand(lambda held=errands: held.hand(int))  # type: ignore[misc]  # an errand that holds it does not count
-    del errands
+    background.submit(lambda held=background: held.submit(int))  # type: ignore[misc]  # an errand that holds it does not count
+    del background
     gc.collect()
     thread.join(PATIENCE_S)
     assert not thread.is_alive()

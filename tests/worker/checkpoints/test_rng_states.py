@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from taut.worker.checkpoints.rng_states import put_back_random_states, random_states
-from taut.worker.checkpoints.tree import fold, unfold
+from taut.worker.checkpoints.state_tree import fold, unfold
 
 
 def as_a_checkpoint_has_them(states: dict[str, Any]) -> dict[str, Any]:

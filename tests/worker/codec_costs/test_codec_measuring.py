@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from taut.codecs import REGISTRY, expand, parse
 from taut.codecs.compressor import Compressor, Memory
 from taut.testing.clock import FakeClock
-from taut.worker.codec_costs.measuring import Measured, Trial, pays_below
+from taut.worker.codec_costs.measuring import MeasuredCodec, Trial, pays_below
 from taut.worker.codec_costs.synthetic_updates import Synthetic, shapes_for
 from taut.worker.codec_costs.update_file import first_rows
 
@@ -23,11 +23,11 @@ SECONDS = st.floats(1e-9, 1e-2)
 def test_on_slower_links_it_pays_and_on_faster_ones_it_does_not(
     codec_s: float, dense_s: float, nbytes: int, slower: float
 ) -> None:
-    codec = Measured("int8", 1000, 1, nbytes, codec_s, codec_s, 0.1)
-    dense = Measured("dense", 1000, 1, 4000, dense_s, dense_s, 0.0)
+    codec = MeasuredCodec("int8", 1000, 1, nbytes, codec_s, codec_s, 0.1)
+    dense = MeasuredCodec("dense", 1000, 1, 4000, dense_s, dense_s, 0.0)
     limit = pays_below(codec, dense)
 
-    def there_s(one: Measured, bits_per_s: float) -> float:
+    def there_s(one: MeasuredCodec, bits_per_s: float) -> float:
         return one.encode_s + one.decode_s + 8 * one.nbytes / bits_per_s
 
     if limit == 0.0:

@@ -53,14 +53,14 @@ def drain(
 
 def going(runs_dir: str, name: str) -> PreviousRun:
     """Return the address and the keys of the supervisor of a run that is not over, from the run's folder."""
-    from taut.supervisor.storage.previous_run import recall_former
+    from taut.supervisor.storage.previous_run import read_previous_run
 
     record = find_run(runs_dir, name)
     summary = record.summary
     if summary.state in ("finished", "failed"):
         told = f"`taut show {summary.name}` tells how it ended"
         raise Misuse(f"run {summary.name!r}, which is over", "a run that is going", told)
-    return recall_former(summary.path)
+    return read_previous_run(summary.path)
 
 
 def _rank(given: str) -> int:

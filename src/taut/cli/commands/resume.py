@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from taut.supervisor.checkpoints.folder import Found, Manifest
     from taut.supervisor.service import Supervisor
     from taut.supervisor.storage.run_lock import RunLock
-    from taut.supervisor.storage.store_reader import RunRecord
+    from taut.supervisor.storage.store_reader import StoredRun
 
 
 @with_flags("workers threads checkpoint_every keep_checkpoints bind port advertise link dashboard runs_dir config log")
@@ -91,7 +91,7 @@ def resume(
     see_through(local, Path(launch.script), display, as_json=as_json, quiet=quiet, logs=shown_logs)
 
 
-def find_resumable(runs_dir: str, name: str) -> RunRecord:
+def find_resumable(runs_dir: str, name: str) -> StoredRun:
     """Return the run of that name, also where its store is damaged, if it has a checkpoint and no model yet."""
     try:
         return find_run(runs_dir, name)
@@ -105,7 +105,7 @@ def find_resumable(runs_dir: str, name: str) -> RunRecord:
         return without_store(error.path, f"{error.path / STORE} is damaged")
 
 
-def find_checkpoint(record: RunRecord, lock: RunLock) -> Found:
+def find_checkpoint(record: StoredRun, lock: RunLock) -> Found:
     """Return the run's last good checkpoint; ``Misuse`` where the run cannot be continued."""
     from taut.supervisor.checkpoints.folder import last_good
     from taut.supervisor.standby import Standby
@@ -150,7 +150,7 @@ def continued(given: Settings, manifest: Manifest) -> Settings:
     return replace(fitted, **chosen)
 
 
-def _supervisor(record: RunRecord, found: Found, settings: Settings, lock: RunLock) -> Supervisor:
+def _supervisor(record: StoredRun, found: Found, settings: Settings, lock: RunLock) -> Supervisor:
     from taut.supervisor.prepare import Listen, Origin
     from taut.supervisor.service import Supervisor
 

@@ -11,7 +11,7 @@ from taut.cli.output.format import duration_text, public, score_text, time_share
 from taut.cli.run_folder import find_run
 from taut.core.messages import Statistics
 from taut.supervisor.metrics import cluster_rate, compression, total
-from taut.supervisor.storage.store_reader import RunRecord
+from taut.supervisor.storage.store_reader import StoredRun
 from taut.supervisor.storage.store_writer import plain
 from taut.supervisor.view import WorkerRow
 
@@ -26,7 +26,7 @@ def show(run: RunName = "latest", *, given: Given, as_json: Json = False) -> Non
         _print(record)
 
 
-def rows(record: RunRecord) -> list[WorkerRow]:
+def rows(record: StoredRun) -> list[WorkerRow]:
     """Return the workers with their last statistics."""
     latest = record.latest()
     last_state = {str(rank): row["state"] for rank, row in ((record.outcome or {}).get("workers") or {}).items()}
@@ -44,7 +44,7 @@ def rows(record: RunRecord) -> list[WorkerRow]:
     ]
 
 
-def as_object(record: RunRecord) -> dict[str, object]:
+def as_object(record: StoredRun) -> dict[str, object]:
     """Return the run for JSON: what is stored, and figures made from it."""
     workers = rows(record)
     together = total(row.statistics for row in workers)
@@ -69,7 +69,7 @@ def as_object(record: RunRecord) -> dict[str, object]:
     }
 
 
-def ending_lines(record: RunRecord) -> list[str]:
+def ending_lines(record: StoredRun) -> list[str]:
     """Say how the model was chosen; nothing while the run goes, or for older runs."""
     outcome = record.outcome or {}
     lines = []
@@ -86,7 +86,7 @@ def ending_lines(record: RunRecord) -> list[str]:
     return lines
 
 
-def _print(record: RunRecord) -> None:
+def _print(record: StoredRun) -> None:
     console, summary = results(), record.summary
     state = f"{summary.state}, {duration_text(summary.wall_s, summary.total_s)}".removesuffix(", ")
     console.print(f"[bold]{escape(summary.name)}[/]: {state}", soft_wrap=True)

@@ -15,7 +15,7 @@ from rich.table import Table
 
 from taut.codecs import REGISTRY, Codec, Feedback, parse, spec
 from taut.codecs.params import written
-from taut.worker.codec_costs.measuring import Measured, pays_below
+from taut.worker.codec_costs.measuring import MeasuredCodec, pays_below
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Listed:
     """A codec as the user wrote it, and how it was measured; ``pays_bits_per_s``: see ``pays_below``."""
 
     given: str
-    measured: Measured | None = None
+    measured: MeasuredCodec | None = None
     pays_bits_per_s: float | None = None
 
     @property
@@ -31,7 +31,7 @@ class Listed:
         return parse(self.given)
 
 
-def listed(specs: Sequence[str], measured: Sequence[Measured], dense: Measured | None) -> list[Listed]:
+def listed(specs: Sequence[str], measured: Sequence[MeasuredCodec], dense: MeasuredCodec | None) -> list[Listed]:
     """Return the codecs with their figures; without any where nothing was measured."""
     if dense is None:
         return [Listed(given) for given in specs]

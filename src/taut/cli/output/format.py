@@ -8,7 +8,7 @@ from typing import Any
 from taut.core.messages import Statistics
 from taut.supervisor.metrics import cluster_rate, rate, time_split, total
 from taut.supervisor.metrics import compression as compression  # noqa: PLC0414 (for the displays)
-from taut.supervisor.view import Outcome, Validation, WorkerRow
+from taut.supervisor.view import Outcome, ValidationScores, WorkerRow
 
 
 def times(factor: float | None) -> str:
@@ -52,10 +52,10 @@ def score_text(score: float | None) -> str:
     return "-" if score is None else f"{score:.4g}"
 
 
-def scores_text(validation: Validation | None) -> str:
+def scores_text(validation: ValidationScores | None) -> str:
     """Format the span of the replicas' scores.
 
-    >>> scores_text(Validation({0: 0.5, 1: 0.75, 2: None}, 0.7))
+    >>> scores_text(ValidationScores({0: 0.5, 1: 0.75, 2: None}, 0.7))
     '0.5 to 0.75'
     """
     known = [score for score in validation.replicas.values() if score is not None] if validation else []
@@ -65,7 +65,7 @@ def scores_text(validation: Validation | None) -> str:
     return low if low == high else f"{low} to {high}"
 
 
-def validation_record(validation: Validation | None) -> dict[str, Any] | None:
+def validation_record(validation: ValidationScores | None) -> dict[str, Any] | None:
     """Return scores for JSON; None where the script gives no validation function."""
     if validation is None:
         return None

@@ -12,7 +12,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from taut.codecs.compressor import Compressor, Memory, Piece, Vector
+from taut.codecs.compressor import FEEDBACK_KERNELS, Compressor, Memory, Piece, Vector
 from taut.codecs.info import CodecCost, CodecInfo
 from taut.codecs.math.quantize import on_host
 from taut.codecs.wire.payload import Kind
@@ -22,20 +22,16 @@ GREATEST = (2.0 - 2.0**-7) * 2.0**127  # of a bfloat16
 
 @dataclass(frozen=True)
 class Bf16(Compressor):
-    """No hyper-parameters, and no scale: its range is that of float32. What would round to infinity becomes the greatest
-    bfloat16, which is still within the bound. Below 2^-126 steps are of 2^-133, and no finer.
+    """The codec `bf16`, without hyper-parameters and without a scale: its range is that of float32. A number that would
+    round to infinity becomes the greatest bfloat16, which is still within the bound. Below 2^-126 steps are of 2^-133,
+    and no finer.
 
     >>> Bf16().facts.bits
     16.0
     """
 
     name: ClassVar[str] = "bf16"
-    kernels = (
-        "kernels._add_values",
-        "feedback._grow",
-        "feedback._take",
-        "floats._write_brains",
-    )
+    kernels = (*FEEDBACK_KERNELS, "floats._write_bf16")
     kind: ClassVar[Kind] = Kind.BRAINS
     piece: ClassVar[int] = 1 << 16
 
@@ -52,12 +48,12 @@ class Bf16(Compressor):
 
     def compress(self, v: Vector, lo: int, memory: Memory) -> Piece | None:
         if isinstance(v, np.ndarray):
-            from taut.codecs.kernels.cpu.floats import write_brains
+            from taut.codecs.kernels.cpu.floats import write_bf16
 
-            brains, q = write_brains(v)
-            return Piece((brains,), q)
+            codes, q = write_bf16(v)
+            return Piece((codes,), q)
         import torch
 
         x = v.clamp(-GREATEST, GREATEST).to(torch.bfloat16)
-        (brains,) = on_host(x.view(torch.int16))
-        return Piece((brains.view(np.uint16),), x.to(torch.float32))
+        (codes,) = on_host(x.view(torch.int16))
+        return Piece((codes.view(np.uint16),), x.to(torch.float32))

@@ -2,13 +2,13 @@
 
     m = decay m + change;    q = inverse transform of the ``top`` largest coefficients of each chunk;    m -= q
 
-A chunk is 64 x 64 elements of the flat vector, transformed both ways (DCT-II). What is left at the end of a range is
-transformed in lines of 64, of which an eighth as many coefficients are sent (at least one); zeros make up for what the
-last line lacks. The residual of the error feedback is the momentum, and it decays.
+A chunk is 64 x 64 elements of the flat vector, transformed both ways (DCT-II). The rest at the end of a range is
+transformed in lines of 64, of which an eighth as many coefficients are sent (at least one); the last line is padded with
+zeros. The residual of the error feedback is the momentum, and it decays.
 
 In synchronous rounds the paper steps by the sign of the sum (``sign``): all elements move by the learning rate, so give
 the optimizer one that suits signs (Lion's paper: 3 to 10 times smaller than for AdamW). Asynchronous strategies apply
-what arrives as it is.
+updates as they arrive.
 
 Peng et al. 2024, "DeMo: decoupled momentum optimization".
 """
@@ -24,16 +24,16 @@ import numpy as np
 from taut.codecs.compressor import Array, Compressor, Memory, Piece, Vector
 from taut.codecs.info import CodecCost, CodecInfo
 from taut.codecs.math.dct import CHUNK, keep_chunks, keep_lines
-from taut.codecs.params import check_at_least
 from taut.codecs.wire.layouts.dct import top_of_line
 from taut.codecs.wire.payload import Kind
 from taut.errors import Misuse
+from taut.specs import check_whole
 
 
 @dataclass(frozen=True)
 class DeMo(Compressor):
     """``top``: coefficients of each chunk of 4096 elements. ``decay``: of the momentum, once per update. ``sign``: in
-    synchronous rounds, the sign of the sum is taken.
+    synchronous rounds, take the sign of the sum.
 
     >>> DeMo().facts.bits
     0.375
@@ -62,7 +62,7 @@ class DeMo(Compressor):
     sign: bool = True
 
     def __post_init__(self) -> None:
-        check_at_least(self, "top", 1)
+        check_whole(self, "top", 1, "try top=1")
         if self.top > CHUNK:
             raise Misuse(f"demo: top={self.top}", f"at most {CHUNK}, all coefficients of a chunk", "try top=32")
         if not 0.0 <= self.decay <= 1.0:
@@ -90,8 +90,8 @@ class DeMo(Compressor):
             parts.append(keep_lines(v[edge:], top_of_line(self.top)))
         if len(parts) == 1:
             return Piece(parts[0][:2], parts[0][2])
-        places, values = (np.concatenate([part[field] for part in parts]) for field in (0, 1))
-        return Piece((places, values), _joined([part[2] for part in parts]))
+        indices, values = (np.concatenate([part[field] for part in parts]) for field in (0, 1))
+        return Piece((indices, values), _joined([part[2] for part in parts]))
 
     def body(self, pieces: Sequence[Piece], length: int) -> tuple[Array, ...]:
         return np.array([self.top, 0], np.uint16), *super().body(pieces, length)
@@ -101,7 +101,7 @@ class DeMo(Compressor):
         return self.sign
 
     def conclude(self, total: Vector, scale: float) -> None:
-        """total = sign(total): the learning rate is the step. Without ``sign``, nothing."""
+        """Replace the sum by its sign if ``sign``: the learning rate is then the step."""
         if self.sign and isinstance(total, np.ndarray):
             np.sign(total, out=total)
         elif self.sign:

@@ -4,14 +4,14 @@
 
 g is the change that this worker made, divided by the number of workers. Four parts:
 
-- momentum correction: what waits in the residual waits with the momentum it would have gained;
+- momentum correction: a change that waits in the residual gains the momentum that it would have gained at once;
 - factor masking: an element that is sent also loses its momentum, which would only carry it along a stale direction;
-- local clipping: |g| <= clip / sqrt(workers), before it is accumulated. The norm is of what is scanned: of the
-  fragment, where a large model is scanned in fragments;
+- local clipping: |g| <= clip / sqrt(workers), before it is accumulated. The norm is that of the scanned elements: of the
+    fragment, where a large model is scanned in fragments;
 - warm-up: the density falls geometrically from 25% to ``density`` over the first ``warmup`` updates (the paper's 25,
-  6.25, 1.56, 0.4 and 0.1% in its first epochs).
+    6.25, 1.56, 0.4 and 0.1% in its first epochs).
 
-The momentum is in here, so that the optimizer should have none: SGD(momentum=0).
+The codec has the momentum, so that the optimizer should have none: SGD(momentum=0).
 
 Lin et al. 2018, "Deep gradient compression: reducing the communication bandwidth for distributed training".
 """
@@ -29,9 +29,10 @@ from taut.codecs.compressor import Compressor, Memory, Piece, Vector
 from taut.codecs.info import CodecCost, CodecInfo
 from taut.codecs.math.ordered_sums import square_sum
 from taut.codecs.math.topk_select import largest
-from taut.codecs.params import check_at_least, check_density
+from taut.codecs.params import check_density
 from taut.codecs.wire.payload import Kind
 from taut.errors import Misuse
+from taut.specs import check_whole
 
 FIRST_DENSITY = 0.25
 
@@ -39,8 +40,8 @@ FIRST_DENSITY = 0.25
 @dataclass(frozen=True)
 class DGC(Compressor):
     """``density``: the share of the elements that is sent, at least one of them. ``momentum``: 0 for none. ``clip``: the
-    norm at which g is clipped, times sqrt(workers); 0: not at all. ``warmup``: updates until the density is reached; 0:
-    it holds from the start.
+    norm at which g is clipped, times sqrt(workers); 0: no clipping. ``warmup``: updates until the density is reached; 0:
+    the density holds from the start.
 
     >>> codec = DGC(0.001, warmup=4)
     >>> [round(codec.density_at(update), 4) for update in range(6)]
@@ -66,9 +67,9 @@ class DGC(Compressor):
 
     def __post_init__(self) -> None:
         check_density(self)
-        check_at_least(self, "warmup", 0)
+        check_whole(self, "warmup", 0, "try warmup=0")
         if not 0.0 <= self.momentum < 1.0:
-            raise Misuse(f"dgc: momentum={self.momentum:g}", "a number from 0 up to, but not, 1", "try momentum=0.9")
+            raise Misuse(f"dgc: momentum={self.momentum:g}", "a number from 0 to below 1", "try momentum=0.9")
         if not (self.clip >= 0.0 and math.isfinite(self.clip)):
             raise Misuse(f"dgc: clip={self.clip:g}", "a positive norm, or 0 for no clipping", "try clip=1")
 
@@ -84,7 +85,7 @@ class DGC(Compressor):
         )
 
     def density_at(self, update: float) -> float:
-        """The share that is sent in an update, the first being 0."""
+        """Return the share of the elements that is sent in an update; the first update is 0."""
         if update >= self.warmup or self.density >= FIRST_DENSITY:
             return self.density
         fall = (self.density / FIRST_DENSITY) ** (update / self.warmup)
@@ -109,16 +110,16 @@ class DGC(Compressor):
 
     def compress(self, v: Vector, lo: int, memory: Memory) -> Piece | None:
         update = memory.turns * len(v) / memory.size  # turns count scans, of which an update in fragments has several
-        places, values = largest(v, max(1, math.ceil(self.density_at(update) * len(v))))
-        return sparse_piece(places, values) if len(places) else None
+        indices, values = largest(v, max(1, math.ceil(self.density_at(update) * len(v))))
+        return sparse_piece(indices, values) if len(indices) else None
 
     def sent(self, piece: Piece, lo: int, memory: Memory) -> None:
-        assert piece.places is not None
+        assert piece.indices is not None
         if "u" in memory.kept:
-            memory.kept["u"][piece.places + lo] = 0.0
+            memory.kept["u"][piece.indices + lo] = 0.0
 
     def _clipping(self, change: Vector, workers: int) -> float:
-        """By how much the change is multiplied."""
+        """Return the factor that clips ``change``."""
         if not self.clip:
             return 1.0
         norm, limit = math.sqrt(square_sum(change)), self.clip / math.sqrt(workers)

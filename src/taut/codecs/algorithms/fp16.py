@@ -1,8 +1,8 @@
-"""fp16: floats of half the length, times a power of two per block of 65536 so that all of them are in range.
+"""fp16: 16-bit floats, times a power of two per block of 65536 so that all of them are in range.
 
     scale = 2^(e - 15), where 2^e <= max|v| < 2^(e + 1) of the block;    Q(v)_i = scale * float16(v_i / scale)
 
-Micikevicius et al. 2018, "Mixed precision training" (the scale: there one for all, against underflow).
+Micikevicius et al. 2018, "Mixed precision training" (which has one scale for all, against underflow).
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from taut.codecs.compressor import Compressor, Memory, Piece, Vector
+from taut.codecs.compressor import FEEDBACK_KERNELS, Compressor, Memory, Piece, Vector
 from taut.codecs.info import CodecCost, CodecInfo
-from taut.codecs.math.quantize import in_blocks, on_host, tops, unseen
+from taut.codecs.math.quantize import block_maxima, in_blocks, nan_unless_finite, on_host
 from taut.codecs.wire.layouts.fp16_bf16 import BLOCK, LEAST
 from taut.codecs.wire.payload import Kind
 
@@ -25,26 +25,20 @@ _TWICE_THE_BIAS = 254
 
 @dataclass(frozen=True)
 class Fp16(Compressor):
-    """No hyper-parameters.
+    """The codec `fp16`, without hyper-parameters.
 
-    Why the bound holds for every v: within a block v / scale is below 2^16, and what is above 65504 is set to it, which
-    changes it by at most 2^-11 of itself, as rounding does to all that are at least 2^-14. Those below are rounded to
-    multiples of 2^-24, by at most 2^-25 = 2^-40 of the largest: squared and summed over the block, 2^-64 of |v|^2. (No
-    scale is below 2^-126: all floats that would need one are whole multiples of 2^-149, and so of 2^-23 scales.)
+    Why the bound holds for every v: within a block v / scale is below 2^16. A number above 65504 is set to 65504, which
+    changes it by at most 2^-11 of itself, as rounding does to all numbers of at least 2^-14. Those below 2^-14 are
+    rounded to multiples of 2^-24, by at most 2^-25 = 2^-40 of the largest: squared and summed over the block, 2^-64 of
+    |v|^2. (No scale is below 2^-126: all floats that would need one are whole multiples of 2^-149, and so of 2^-23
+    scales.)
 
     >>> round(Fp16().facts.bits, 3)
     16.0
     """
 
     name: ClassVar[str] = "fp16"
-    kernels = (
-        "kernels._add_values",
-        "feedback._grow",
-        "feedback._take",
-        "floats._read_halves",
-        "floats._write_halves",
-        "levels._tops",
-    )
+    kernels = (*FEEDBACK_KERNELS, "floats._read_fp16", "floats._write_fp16", "levels._block_maxima")
     kind: ClassVar[Kind] = Kind.HALVES
     piece: ClassVar[int] = BLOCK
 
@@ -60,22 +54,22 @@ class Fp16(Compressor):
         )
 
     def compress(self, v: Vector, lo: int, memory: Memory) -> Piece | None:
-        scales, inverses = _scales(tops(v, BLOCK))
+        scales, inverses = _scales(block_maxima(v, BLOCK))
         if isinstance(v, np.ndarray):
-            from taut.codecs.kernels.cpu.floats import write_halves
+            from taut.codecs.kernels.cpu.floats import write_fp16
 
-            halves, q = write_halves(v, BLOCK, scales, inverses)
-            return Piece((scales, halves), q)
+            codes, q = write_fp16(v, BLOCK, scales, inverses)
+            return Piece((scales, codes), q)
         import torch
 
         x = (in_blocks(v, BLOCK) * inverses[:, None]).clamp_(-GREATEST, GREATEST).to(torch.float16)
         q = (x.to(torch.float32) * scales[:, None]).view(-1)[: len(v)]
-        there, halves = on_host(scales, x.view(-1)[: len(v)])
-        return Piece((there, halves.view(np.uint16)), q)
+        there, codes = on_host(scales, x.view(-1)[: len(v)])
+        return Piece((there, codes.view(np.uint16)), q)
 
 
 def _scales(largest: Vector) -> tuple[Any, Any]:
-    """The power of two for each block, and its inverse, made of their exponents."""
+    """Return the power of two of each block, and its inverse, made of their exponents."""
     if isinstance(largest, np.ndarray):
         exponents = np.maximum((largest.view(np.int32) >> _EXPONENT_SHIFT) - 15, LEAST)
         scales, inverses = exponents << _EXPONENT_SHIFT, (_TWICE_THE_BIAS - exponents) << _EXPONENT_SHIFT
@@ -84,4 +78,4 @@ def _scales(largest: Vector) -> tuple[Any, Any]:
 
     exponents = ((largest.view(torch.int32) >> _EXPONENT_SHIFT) - 15).clamp_(min=LEAST)
     scales, inverses = exponents << _EXPONENT_SHIFT, (_TWICE_THE_BIAS - exponents) << _EXPONENT_SHIFT
-    return scales.view(torch.float32) + unseen(largest), inverses.view(torch.float32)
+    return scales.view(torch.float32) + nan_unless_finite(largest), inverses.view(torch.float32)

@@ -2,7 +2,7 @@
 
     scale = max|v| / 448 of the block;    Q(v)_i = scale * e4m3(v_i / scale)
 
-Beside int8, which has as many bits: small elements keep their relative precision, large ones have less of it.
+Compared to int8, which has as many bits, small elements keep their relative precision, and large ones have less of it.
 
 Micikevicius et al. 2022, "FP8 formats for deep learning" (blocks: DeepSeek-AI 2024).
 """
@@ -16,18 +16,18 @@ import numpy as np
 
 from taut.codecs.compressor import Compressor, Memory, Piece, Vector
 from taut.codecs.info import CodecCost, CodecInfo
-from taut.codecs.math.quantize import on_host, quotients, scale_cap, scales_of
+from taut.codecs.math.quantize import largest_scale, on_host, quotients, scales_of
 from taut.codecs.wire.layouts.fp8 import BLOCK, GREATEST
 from taut.codecs.wire.payload import Kind
 
 
 @dataclass(frozen=True)
 class Fp8(Compressor):
-    """No hyper-parameters: blocks of 128.
+    """The codec `fp8`, without hyper-parameters: blocks of 128.
 
-    Rounding to 4 significant bits changes v_i by at most 1/17 of itself; below 2^-6 scales it is rounded to multiples of
-    2^-9 scales, by at most 2^-10 / 448 of the largest. Squared and summed over a block that is below 2^-8 |v|^2, with
-    room for the roundings of float32.
+    Rounding to 4 significant bits changes v_i by at most 1/17 of itself; below 2^-6 scales v_i is rounded to multiples of
+    2^-9 scales, by at most 2^-10 / 448 of the largest. The squares of both, summed over a block, are below 2^-8 |v|^2,
+    with room for the roundings of float32.
 
     >>> Fp8().facts.bits
     8.25
@@ -36,10 +36,10 @@ class Fp8(Compressor):
     name: ClassVar[str] = "fp8"
     kernels = (
         "kernels._add_values",
-        "floats._read_eighths",
-        "floats._update_eighths",
-        "floats._write_eighths",
-        "levels._tops",
+        "floats._read_fp8",
+        "floats._update_fp8",
+        "floats._write_fp8",
+        "levels._block_maxima",
     )
     kind: ClassVar[Kind] = Kind.EIGHTHS
     piece: ClassVar[int] = 1 << 16
@@ -58,10 +58,10 @@ class Fp8(Compressor):
     def compress(self, v: Vector, lo: int, memory: Memory) -> Piece | None:
         scales = scales_of(v, BLOCK, GREATEST)
         if isinstance(v, np.ndarray):
-            from taut.codecs.kernels.cpu.floats import write_eighths
+            from taut.codecs.kernels.cpu.floats import write_fp8
 
-            eighths, q = write_eighths(v, BLOCK, scales)
-            return Piece((scales, eighths), q)
+            codes, q = write_fp8(v, BLOCK, scales)
+            return Piece((scales, codes), q)
         import torch
 
         x = quotients(v, BLOCK, scales).clamp_(-GREATEST, GREATEST).to(torch.float8_e4m3fn)
@@ -71,7 +71,7 @@ class Fp8(Compressor):
     def fused(self, w: Vector, b: Vector, r: Vector, share: float, lo: int, memory: Memory) -> Piece | None:
         if not isinstance(w, np.ndarray):
             return None
-        from taut.codecs.kernels.cpu.floats import update_eighths
+        from taut.codecs.kernels.cpu.floats import update_fp8
 
-        body = update_eighths(w, b, r, share, BLOCK, float(scale_cap(GREATEST)))
+        body = update_fp8(w, b, r, share, BLOCK, float(largest_scale(GREATEST)))
         return Piece(body, None, elements=len(w))

@@ -15,7 +15,7 @@ import numpy as np
 
 from taut.codecs.compressor import Array, Compressor, Memory, Piece, Vector
 from taut.codecs.info import CodecCost, CodecInfo
-from taut.codecs.math.quantize import MOST, rounded, scale_cap
+from taut.codecs.math.quantize import MOST, largest_scale, rounded
 from taut.codecs.wire.layouts.int_levels import preamble
 from taut.codecs.wire.payload import Kind
 
@@ -24,7 +24,7 @@ BLOCK = 256
 
 @dataclass(frozen=True)
 class Int8(Compressor):
-    """No hyper-parameters: blocks of 256.
+    """The codec `int8`, without hyper-parameters: blocks of 256.
 
     >>> round(Int8().facts.bits, 3)
     8.125
@@ -36,7 +36,7 @@ class Int8(Compressor):
         "levels._lowest",
         "levels._multiply",
         "levels._round_blocks",
-        "levels._tops",
+        "levels._block_maxima",
         "levels._update_blocks",
     )
     kind: ClassVar[Kind] = Kind.LEVELS
@@ -61,7 +61,7 @@ class Int8(Compressor):
         if isinstance(w, np.ndarray):
             from taut.codecs.kernels.cpu.levels import update_blocks
 
-            scales, numbers = update_blocks(w, b, r, share, BLOCK, MOST, float(scale_cap(MOST)))
+            scales, numbers = update_blocks(w, b, r, share, BLOCK, MOST, float(largest_scale(MOST)))
             return Piece((scales, numbers.view(np.uint8)), None, elements=len(w))
         from taut.codecs.kernels.triton import kernels
 

@@ -2,9 +2,9 @@
 
     Q(v)_i = mean of the elements >= 0 of its column where v_i >= 0, else of those < 0        |Q(v) - v|^2 <= |v|^2
 
-No other two numbers per column come nearer to it. A column is what goes into one output of a layer: the first axis of a
-tensor counts columns, all others lie within one; a tensor of one axis is one column, and a column of more than 2^20
-elements is cut. With ``column`` columns are runs of so many elements, whatever the tensors, so that a vector can be
+No other two numbers per column come nearer to v. A column holds the weights of one output of a layer: the first axis of a
+tensor counts columns, all other axes lie within one; a tensor of one axis is one column, and a column of more than 2^20
+elements is split. With ``column``, columns are runs of that many elements, whatever the tensors, so that a vector can be
 scanned in fragments. Means are of sums in float64, in a fixed order (``ordered_sums.py``), rounded to float32.
 
 Seide et al. 2014, "1-bit stochastic gradient descent and its application to data-parallel distributed training of speech
@@ -20,7 +20,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from taut.codecs.algorithms.sign import packed_torch
-from taut.codecs.compressor import Array, Compressor, Memory, Piece, Vector
+from taut.codecs.compressor import FEEDBACK_KERNELS, Array, Compressor, Memory, Piece, Vector
 from taut.codecs.info import CodecCost, CodecInfo
 from taut.codecs.math.ordered_sums import CHUNK, fold
 from taut.codecs.wire.layouts.onebit import LONGEST, Runs, preamble
@@ -35,7 +35,7 @@ TYPICAL = 1024  # elements of a column, where ``bits`` must be stated without kn
 
 @dataclass(frozen=True)
 class OneBit(Compressor):
-    """``column``: elements of a column, a power of two from 64 to 2^20; 0: as the tensors have it.
+    """``column``: elements of a column, a power of two from 64 to 2^20; 0: columns follow the tensors.
 
     >>> v = np.array([1.0, 3.0, -1.0, -2.0, 0.0, 5.0], np.float32)
     >>> OneBit().compress(v, 0, Memory(6, ((2, 3),))).q.tolist()
@@ -43,13 +43,7 @@ class OneBit(Compressor):
     """
 
     name: ClassVar[str] = "onebit"
-    kernels = (
-        "kernels._add_values",
-        "feedback._grow",
-        "feedback._take",
-        "signs._choose",
-        "signs._columns",
-    )
+    kernels = (*FEEDBACK_KERNELS, "signs._choose", "signs._columns")
     kind: ClassVar[Kind] = Kind.COLUMNS
 
     column: int = 0
@@ -59,7 +53,7 @@ class OneBit(Compressor):
         if given and (not 64 <= given <= LONGEST or given & (given - 1)):
             raise Misuse(
                 f"onebit: column={given}",
-                "a power of two from 64 to 2^20, or 0 for columns as the tensors have them",
+                "a power of two from 64 to 2^20, or 0 for columns that follow the tensors",
                 "try column=2048",
             )
 
@@ -102,7 +96,7 @@ class OneBit(Compressor):
 
 
 def fixed_runs(length: int, column: int) -> list[tuple[int, int]]:
-    """Columns of ``column`` elements, the last perhaps shorter.
+    """Split ``length`` elements into columns of ``column``, the last perhaps shorter; return runs as `runs_of` does.
 
     >>> fixed_runs(300, 128), fixed_runs(64, 128)
     ([(2, 128), (1, 44)], [(1, 64)])
@@ -112,7 +106,8 @@ def fixed_runs(length: int, column: int) -> list[tuple[int, int]]:
 
 
 def runs_of(shapes: Sequence[tuple[int, ...]]) -> Runs:
-    """(columns, elements of a column) for tensors of these shapes, one after the other; equal neighbours are joined.
+    """Return runs of (columns, elements of a column) for consecutive tensors of these shapes; equal neighbours are
+    joined.
 
     >>> runs_of([(2, 3, 4), (5,), (), (2, 1)])
     [(2, 12), (1, 5), (3, 1)]
@@ -149,7 +144,7 @@ def _columns_numpy(v: Any, runs: Runs) -> Compressed:
 
 
 def _columns_torch(v: Any, runs: Runs) -> Compressed:
-    """The same in torch operations, of at most ``CHUNK`` elements at once, so that float64 copies stay small."""
+    """Compress in torch operations, at most ``CHUNK`` elements at once, so that float64 copies stay small."""
     import torch
 
     q = torch.empty_like(v)
@@ -165,14 +160,14 @@ def _columns_torch(v: Any, runs: Runs) -> Compressed:
 
 
 def _means_torch(v: Any, q: Any) -> tuple[Any, Any]:
-    """Both means of every row of v; q takes what they make of it."""
+    """Return both means of every row of v; write the means that stand for its elements into q."""
     import torch
 
     under = v < 0
     below = under.sum(1)
     above = v.shape[1] - below
     wide = v.double()
-    # what is not a number goes into the upper sum, so that it shows in its mean
+    # a NaN goes into the upper sum, so that it shows in the mean
     high, low = fold(wide.masked_fill(v <= 0, 0.0)), fold(wide.masked_fill(~under, 0.0))
     plus = (high / above.clamp(min=1)).float()
     minus = (low / below.clamp(min=1)).float()

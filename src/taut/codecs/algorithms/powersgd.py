@@ -1,15 +1,15 @@
-"""PowerSGD: a matrix of low rank in place of each matrix, found by one step of power iteration that begins where the
-last one ended.
+"""PowerSGD: a matrix of low rank in place of each matrix, found by one step of power iteration that begins where the last
+one ended.
 
     P = M Q;    P = orthogonal(P);    Q = M' P;    Q(M) = P Q'        Q(M) is a projection of M: |Q(M) - M| <= |M|
 
-M is a tensor of two or more dimensions as a matrix (shape[0], the rest). Vectors are sent as they are, and so is a
-matrix that would not get shorter: rank (m + n) >= m n.
+M is a tensor of two or more dimensions as a matrix (shape[0], the rest). Vectors are sent as they are, and so is a matrix
+that would not get shorter: rank (m + n) >= m n.
 
 This is the local form: each worker sends its own P and Q, which works without lock-step. (The paper's workers take the
-mean of M Q before P is made orthogonal, which needs an all-reduce between the two products; then all have the same P.)
-P and Q are products of many numbers and depend in their last bits on the library that computes them (NumPy's, torch's, a
-GPU's). What receivers make of them does not: see ``forms/lowrank.py``.
+mean of M Q before P is made orthogonal, which needs an all-reduce between the two products; then all have the same P.) P
+and Q are products of many numbers, and their last bits depend on the library that computes them (NumPy's, torch's, a
+GPU's). The values that receivers compute from P and Q do not: see ``wire/layouts/low_rank.py``.
 
 Vogels et al. 2019, "PowerSGD: practical low-rank gradient compression for distributed optimization".
 """
@@ -24,13 +24,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from taut.codecs.compressor import Compressor, Memory, Piece, Vector
+from taut.codecs.compressor import FEEDBACK_KERNELS, Compressor, Memory, Piece, Vector
 from taut.codecs.info import CodecCost, CodecInfo
 from taut.codecs.math.counter_rng import uniform
 from taut.codecs.math.power_iteration import factor
-from taut.codecs.params import check_at_least
 from taut.codecs.wire.layouts.low_rank import lengths
 from taut.codecs.wire.payload import Kind
+from taut.specs import check_whole
 
 SEED = 5  # of the first Q: the same for all workers
 BASIS = "basis"  # in ``Memory.kept``: Q of every matrix that is compressed, one after the other
@@ -52,20 +52,14 @@ class PowerSGD(Compressor):
     """
 
     name: ClassVar[str] = "powersgd"
-    kernels = (
-        "kernels._add_values",
-        "counter_rng._fill",
-        "feedback._grow",
-        "feedback._take",
-        "low_rank._outer",
-    )
+    kernels = (*FEEDBACK_KERNELS, "kernels._fill_uniform", "kernels._outer")
     kind: ClassVar[Kind] = Kind.LOWRANK
     whole: ClassVar[bool] = True
 
     rank: int = 2
 
     def __post_init__(self) -> None:
-        check_at_least(self, "rank", 1)
+        check_whole(self, "rank", 1, "try rank=1")
 
     @property
     def facts(self) -> CodecInfo:
@@ -86,18 +80,18 @@ class PowerSGD(Compressor):
         if basis is None:
             basis = memory.kept[BASIS] = _first(rows, v)
         numbers, q = _room(v, sum(counts)), _room(v, len(v))
-        start = place = at = 0
+        start = offset = at = 0
         for (m, n, r), count in zip(rows, counts, strict=True):
             taken, given = v[start : start + m * n], q[start : start + m * n]
             if r:
-                p, thin = numbers[place : place + r * m], numbers[place + r * m : place + count]
+                p, thin = numbers[offset : offset + r * m], numbers[offset + r * m : offset + count]
                 some = basis[at : at + r * n].reshape(r, n)
                 factor(taken.reshape(m, n), some, p.reshape(r, m), thin.reshape(r, n), given.reshape(m, n))
                 at += r * n
             else:
-                numbers[place : place + count] = taken
+                numbers[offset : offset + count] = taken
                 given[:] = taken
-            start, place = start + m * n, place + count
+            start, offset = start + m * n, offset + count
         sent = numbers if isinstance(numbers, np.ndarray) else numbers.cpu().numpy()
         _revive(basis, rows, sent)
         preamble = np.array([len(rows), *table.ravel()], np.uint32)
@@ -106,8 +100,8 @@ class PowerSGD(Compressor):
 
 @lru_cache
 def layout(shapes: tuple[tuple[int, ...], ...], rank: int) -> tuple[Row, ...]:
-    """(m, n, r) of the matrices that a vector of these tensors is cut into; r = 0: sent as it is. One flat tensor, of
-    which nobody knows better, is cut into a nearly square matrix and the few elements that are left.
+    """Return (m, n, r) of the matrices that a vector of these tensors is split into; r = 0: sent as it is. A flat vector
+    of unknown tensors is split into a nearly square matrix and the few elements that are left.
 
     >>> layout(((8, 4, 3), (8,), (3, 3)), 2)
     ((8, 12, 2), (1, 17, 0))
@@ -123,7 +117,7 @@ def layout(shapes: tuple[tuple[int, ...], ...], rank: int) -> tuple[Row, ...]:
         m, n = (shape[0], math.prod(shape[1:])) if len(shape) > 1 else (1, math.prod(shape))
         if rank * (m + n) < m * n:
             rows.append((m, n, rank))
-        elif m * n and rows and not rows[-1][2]:  # beside one another, they are one
+        elif m * n and rows and not rows[-1][2]:  # joined with the one before, which is sent as it is, too
             rows[-1] = (1, rows[-1][1] + m * n, 0)
         elif m * n:
             rows.append((1, m * n, 0))
@@ -131,14 +125,16 @@ def layout(shapes: tuple[tuple[int, ...], ...], rank: int) -> tuple[Row, ...]:
 
 
 def _side(size: int, rank: int) -> int:
-    """The side for which a matrix and the rest take the fewest numbers, at the root of the size or a little below."""
+    """Return the side for which a matrix and the rest take the fewest numbers, at the root of the size or a little
+    below."""
     root = max(1, math.isqrt(size))
     sides = range(root, max(0, root - 256, root // 2), -1)
     return min(sides, key=lambda m: rank * (m + size // m) + size % m)
 
 
 def _first(rows: Sequence[Row], v: Vector) -> Vector:
-    """Standard normal numbers for every Q, from a hash (Box and Muller): for one on a GPU too, the host's."""
+    """Return standard normal numbers for every Q, from a hash (Box and Muller). They are made on the host, for a GPU
+    too."""
     count = sum(n * r for _, n, r in rows)
     like = np.empty(count, np.float32)
     length, angle = uniform(SEED, 0, 0, like), uniform(SEED, 1, 0, like)
@@ -147,15 +143,15 @@ def _first(rows: Sequence[Row], v: Vector) -> Vector:
 
 
 def _revive(basis: Vector, rows: Sequence[Row], sent: Any) -> None:
-    """A column of Q that is zero (there was nothing to send in that direction) begins anew, or it would stay so."""
-    at = place = 0
+    """Start a column of Q anew that is zero (there was nothing to send in that direction); it would stay zero."""
+    at = offset = 0
     for m, n, r in rows:
-        columns = sent[place + r * m : place + r * (m + n)].reshape(r, n)
+        columns = sent[offset + r * m : offset + r * (m + n)].reshape(r, n)
         for k in range(r):
             if not columns[k].any():
                 fresh = uniform(SEED, 2 + k, at, columns[k]) - np.float32(0.5)
                 basis[at + k * n : at + (k + 1) * n] = _like(basis, fresh)
-        at, place = at + r * n, place + (r * (m + n) if r else m * n)
+        at, offset = at + r * n, offset + (r * (m + n) if r else m * n)
 
 
 def _room(v: Vector, count: int) -> Vector:

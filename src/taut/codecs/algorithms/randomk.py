@@ -1,16 +1,16 @@
-"""Random-k: elements at random places, as they are.
+"""Random-k: elements at random indices, as they are.
 
-    Q(v)_i = v_i at k = density * n places, each as likely, else 0        E|Q(v) - v|^2 = (1 - k/n) |v|^2
+    Q(v)_i = v_i at k = density * n indices, each as likely, else 0        E|Q(v) - v|^2 = (1 - k/n) |v|^2
 
-The places are start + j * stride (mod n), which follow from two numbers on the wire: 4 bytes an element, where top-k
-needs 8. They are a hash of (seed, turn, where the range begins); every element is as likely as any other, though they do
-not come independently of each other, which neither statement needs.
+The indices are start + j * stride (mod n), which follow from two numbers on the wire: 4 bytes an element, where top-k
+needs 8. They are a hash of (seed, turn, start of the range). Every element is as likely as any other; elements are not
+chosen independently of each other, which neither equation needs.
 
-With error feedback values go as they are. Without it they should be ``scale``d by n/k, which makes the mean right:
+With error feedback values are sent as they are. Without it they should be ``scale``d by n/k, which makes the mean right:
 
     E Q(v) = v;    E|Q(v) - v|^2 = (n/k - 1) |v|^2                         randomk:scale=yes,feedback=no
 
-With both, a residual would be sent n/k times over, and grow: a compressor does not know whether there is one, so mind it.
+Do not combine both: a residual would be sent n/k times over, and grow. A compressor cannot check that.
 
 Wangni et al. 2018, "Gradient sparsification for communication-efficient distributed optimization"; Stich et al. 2018,
 "Sparsified SGD with memory".
@@ -36,8 +36,8 @@ _WORD = 1 << 64
 
 @dataclass(frozen=True)
 class RandomK(Compressor):
-    """``density``: the share of the elements that is sent, at least one of them. ``scale``: times n/k, for use without
-    feedback.
+    """``density``: the share of the elements that is sent, at least one of them. ``scale``: multiply values by n/k, for
+    use without feedback.
 
     >>> RandomK(0.01).facts.bits, RandomK(0.01, scale=True).facts.error
     (0.32, 99.0)
@@ -60,7 +60,7 @@ class RandomK(Compressor):
         else:
             error, bound = 1.0 - self.density, "E|Q(v) - v|^2 <= (1 - density) |v|^2"
         return CodecInfo(
-            title="elements at random places" + (", times n/k" if self.scale else ", as they are"),
+            title="elements at random indices" + (", times n/k" if self.scale else ", as they are"),
             bits=32.0 * self.density,
             error=error,
             bound=bound,
@@ -72,22 +72,22 @@ class RandomK(Compressor):
     def compress(self, v: Vector, lo: int, memory: Memory) -> Piece | None:
         k = max(1, math.ceil(self.density * len(v)))
         start, stride = progression(memory.seed, memory.turns, lo, len(v))
-        places: Vector = strided(start, stride, k, len(v))
+        indices: Vector = strided(start, stride, k, len(v))
         if not isinstance(v, np.ndarray):
             import torch
 
-            places = torch.from_numpy(places).to(v.device)
-        values = v[places]
+            indices = torch.from_numpy(indices).to(v.device)
+        values = v[indices]
         if not values.any():
             return None
         if self.scale:
             values *= float(np.float32(len(v) / k))
         host = values if isinstance(values, np.ndarray) else values.cpu().numpy()
-        return Piece((np.array([start, stride], np.uint64), host), values, places)
+        return Piece((np.array([start, stride], np.uint64), host), values, indices)
 
 
 def progression(seed: int, turn: int, lo: int, length: int) -> tuple[int, int]:
-    """Where it begins, each place as likely, and its stride, without a common factor with ``length``.
+    """Return the first index, each as likely, and the stride, which has no common factor with ``length``.
 
     >>> progression(0, 0, 0, 1), math.gcd(progression(7, 3, 64, 1000)[1], 1000)
     ((0, 1), 1)

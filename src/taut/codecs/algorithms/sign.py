@@ -2,15 +2,15 @@
 
     Q(v) = (|v|_1 / n) sign(v)        |Q(v) - v|^2 = |v|^2 - |v|_1^2 / n <= (1 - 1/n) |v|^2
 
-Zero counts as plus. The mean is over what is scanned; its sum is in float64, in a fixed order (``ordered_sums.py``).
-Without error feedback it does not converge on simple convex problems (Karimireddy's counter-example is a test of ours);
-with it, it does.
+Zero counts as plus. The mean is over the scanned elements; its sum is in float64, in a fixed order (``ordered_sums.py``).
+Without error feedback the codec does not converge on simple convex problems (a test has Karimireddy's counter-example);
+with error feedback it does.
 
 With ``vote`` synchronous rounds take the majority: every worker has one vote per element, and
 
     the sum of all updates is replaced by  sign(sum of the workers' signs) * (mean of the workers' scales),   sign(0) = 0
 
-In asynchronous training there is nobody to count, and it changes nothing.
+In asynchronous training no worker counts votes, and ``vote`` changes nothing.
 
 Bernstein et al. 2018, "signSGD: compressed optimisation for non-convex problems" (the vote); Karimireddy et al. 2019,
 "Error feedback fixes signSGD and other gradient compression schemes" (the scale, and feedback).
@@ -24,17 +24,17 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from taut.codecs.compressor import Array, Compressor, Memory, Piece, Vector
+from taut.codecs.compressor import FEEDBACK_KERNELS, Array, Compressor, Memory, Piece, Vector
 from taut.codecs.info import CodecCost, CodecInfo
 from taut.codecs.math.ordered_sums import magnitude_sum
-from taut.codecs.parallel import over
+from taut.codecs.parallel import run_parts
 from taut.codecs.wire.layouts.sign_bits import minus_bits
 from taut.codecs.wire.payload import CHUNK, Header, Kind, build
 
 
 @dataclass(frozen=True)
-class Ballot(Piece):
-    """A piece of signs; ``scale``: what one is worth."""
+class SignPiece(Piece):
+    """A piece of signs, each of which is worth ``scale``."""
 
     scale: float = 0.0
 
@@ -49,14 +49,7 @@ class Sign(Compressor):
     """
 
     name: ClassVar[str] = "sign"
-    kernels = (
-        "kernels._add_values",
-        "feedback._grow",
-        "feedback._take",
-        "signs._choose",
-        "signs._magnitudes",
-        "signs._signs",
-    )
+    kernels = (*FEEDBACK_KERNELS, "signs._choose", "signs._magnitudes", "signs._signs")
     kind: ClassVar[Kind] = Kind.VOTES
 
     vote: bool = False
@@ -78,29 +71,29 @@ class Sign(Compressor):
 
     def compress(self, v: Vector, lo: int, memory: Memory) -> Piece | None:
         scale = np.float32(magnitude_sum(v) / len(v))
-        if not scale > 0.0:  # nothing, or so little that the mean is no float32
+        if not scale > 0.0:  # v is zero, or so small that its mean is no float32
             return None
         if isinstance(v, np.ndarray):
             return _signs_numpy(v, scale)
         import torch
 
         worth = torch.tensor(float(scale), dtype=torch.float32, device=v.device)
-        return Ballot((packed_torch(v < 0),), torch.where(v < 0, -worth, worth), scale=float(scale))
+        return SignPiece((packed_torch(v < 0),), torch.where(v < 0, -worth, worth), scale=float(scale))
 
     def conclude(self, total: Vector, scale: float) -> None:
-        """The sum of votes becomes the majority's sign times ``scale``, in place."""
+        """Replace the sum of votes by the majority's sign times ``scale``, in place."""
         if self.vote:
             total[:] = total.sign() if hasattr(total, "sign") else np.sign(total)
             total *= scale
 
     def payload(self, pieces: Sequence[Piece], lo: int, length: int) -> bytes:
         piece = pieces[0]
-        assert len(pieces) == 1 and isinstance(piece, Ballot)
+        assert len(pieces) == 1 and isinstance(piece, SignPiece)
         return build(Header(self.kind, piece.scale, lo, length, length), *piece.body)
 
 
-def _signs_numpy(v: Any, scale: np.float32) -> Ballot:
-    """Chunk by chunk, so that v is read once."""
+def _signs_numpy(v: Any, scale: np.float32) -> SignPiece:
+    """Write the bits and q chunk by chunk, so that v is read once."""
     from taut.codecs.kernels.cpu.signs import signs
 
     bits, q = np.empty(-(-len(v) // 8), np.uint8), np.empty(len(v), np.float32)
@@ -111,12 +104,12 @@ def _signs_numpy(v: Any, scale: np.float32) -> Ballot:
             bits[start // 8 : -(-stop // 8)] = minus_bits(v[start:stop])
             signs(v[start:stop], scale, q[start:stop])
 
-    over(some, 0, len(v), CHUNK)
-    return Ballot((bits,), q, scale=float(scale))
+    run_parts(some, 0, len(v), CHUNK)
+    return SignPiece((bits,), q, scale=float(scale))
 
 
 def packed_torch(mask: Any) -> Array:
-    """The bits of a boolean tensor, eight to a byte from the low end, packed on its device."""
+    """Pack a boolean tensor on its device, eight elements to a byte from the low end."""
     import torch
 
     padded = torch.nn.functional.pad(mask, (0, -len(mask) % 8)).view(-1, 8)

@@ -1,10 +1,10 @@
-"""TernGrad: the scale, minus the scale or nothing, by dice.
+"""TernGrad: the scale, minus the scale or zero, at random.
 
     s = max|v| of the bucket, after v was clipped to ±clip * sigma;    Q(v)_i = ±s with probability |v_i| / s, else 0
 
 sigma is the root of the bucket's mean square (the paper's standard deviation, of a mean that is nearly zero). Clipping
-makes s smaller and with it the noise, at the price of a bias; ``clip=0`` leaves it out. The paper takes a scale for each
-layer, the buckets here are cut from the flat vector whatever the layers.
+makes s smaller and with it the noise, at the price of a bias; ``clip=0`` turns it off. The paper takes a scale for each
+layer; the buckets here are slices of the flat vector, whatever the layers.
 
 Wen et al. 2017, "TernGrad: ternary gradients to reduce communication in distributed deep learning".
 """
@@ -18,11 +18,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from taut.codecs.algorithms.qsgd import error_of_dice
-from taut.codecs.compressor import Array, Compressor, Memory, Piece, Vector
+from taut.codecs.algorithms.qsgd import error_of_rounding
+from taut.codecs.compressor import FEEDBACK_KERNELS, Array, Compressor, Memory, Piece, Vector
 from taut.codecs.info import CodecCost, CodecInfo
 from taut.codecs.math.counter_rng import uniform
-from taut.codecs.math.quantize import check_bucket, in_blocks, rolled, tops
+from taut.codecs.math.quantize import block_maxima, check_bucket, in_blocks, round_randomly
 from taut.codecs.wire.layouts.int_levels import preamble
 from taut.codecs.wire.payload import Kind
 from taut.errors import Misuse
@@ -41,16 +41,14 @@ class TernGrad(Compressor):
 
     name: ClassVar[str] = "terngrad"
     kernels = (
-        "kernels._add_values",
-        "counter_rng._fill",
-        "feedback._grow",
-        "feedback._take",
+        *FEEDBACK_KERNELS,
+        "kernels._fill_uniform",
         "levels._lowest",
         "levels._multiply",
         "levels._pack_2",
-        "levels._roll_blocks",
-        "levels._spreads",
-        "levels._tops",
+        "levels._round_blocks_randomly",
+        "levels._block_square_sums",
+        "levels._block_maxima",
         "levels._unpack",
     )
     kind: ClassVar[Kind] = Kind.LEVELS
@@ -70,9 +68,9 @@ class TernGrad(Compressor):
         clipped = "1 + clip^2 / 8" if self.clip <= 4.0 else "clip - 1"
         factor = clipped if self.clip else "(sqrt(1 + bucket) - 1) / 2"
         return CodecInfo(
-            title=f"plus, minus or nothing by dice, a scale per bucket of {self.bucket}",
+            title=f"plus, minus or zero at random, a scale per bucket of {self.bucket}",
             bits=WIDTH + 32.0 / self.bucket,
-            error=error_of_clipping(self.clip) if self.clip else error_of_dice(1, self.bucket),
+            error=error_of_clipping(self.clip) if self.clip else error_of_rounding(1, self.bucket),
             bound=f"E|Q(v) - v|^2 <= ({factor}) |v|^2",
             paper="Wen et al. 2017",
             cost=CodecCost(2.79e-9, 3.53e-9, 2.008, 50.9e-6),
@@ -80,18 +78,18 @@ class TernGrad(Compressor):
         )
 
     def compress(self, v: Vector, lo: int, memory: Memory) -> Piece | None:
-        scales = tops(v, self.bucket)
+        scales = block_maxima(v, self.bucket)
         if self.clip:
             scales = _clipped(v, self.bucket, scales, self.clip)
         u = uniform(memory.seed, memory.turns, lo, v)
-        return rolled(v, u, self.bucket, scales, 1, WIDTH)
+        return round_randomly(v, u, self.bucket, scales, 1, WIDTH)
 
     def body(self, pieces: Sequence[Piece], length: int) -> tuple[Array, ...]:
         return preamble(WIDTH, self.bucket), *super().body(pieces, length)
 
 
 def error_of_clipping(clip: float) -> float:
-    """A c for which E|Q(v) - v|^2 <= c |v|^2 for every v, whatever the bucket.
+    """Return a c for which E|Q(v) - v|^2 <= c |v|^2 for every v, whatever the bucket.
 
     Of one bucket let sigma = 1, so that |v|^2 = d, t = |v_i|, and s <= clip the scale. An element that was not clipped
     has an error of s t - t^2 <= clip t - t^2 in the mean; one that was has s = clip and an error of (t - clip)^2 <= t^2.
@@ -105,29 +103,29 @@ def error_of_clipping(clip: float) -> float:
 
 
 def _clipped(v: Vector, bucket: int, largest: Vector, clip: float) -> Vector:
-    """min(max|v|, clip * sigma) of each bucket. Squares are taken of v / max|v|, which neither overflow nor vanish. Roots
-    are of float64: torch's of float32 are not always the nearest, those are once rounded (the root of a float32 is never
-    so near to the middle of two that the last bit of a float64 matters)."""
+    """Return min(max|v|, clip * sigma) of each bucket. Squares are taken of v / max|v|, which neither overflow nor
+    vanish. Roots are of float64: those of torch's float32 are not always the nearest, and a float64 root rounded to
+    float32 is (the root of a float32 is never so near to the middle of two that the last bit of a float64 matters)."""
     last = len(v) - (len(largest) - 1) * bucket
     if isinstance(v, np.ndarray):
-        from taut.codecs.kernels.cpu.levels import spreads
+        from taut.codecs.kernels.cpu.levels import block_square_sums
 
         counts = np.full(len(largest), bucket, np.float32)
         counts[-1] = last
-        shares = np.sqrt((spreads(v, bucket, largest) / counts).astype(np.float64)).astype(np.float32)
+        shares = np.sqrt((block_square_sums(v, bucket, largest) / counts).astype(np.float64)).astype(np.float32)
         limits = shares * np.float32(clip)
         return largest * np.minimum(limits, np.float32(1.0))
     import torch
 
     elements = torch.full_like(largest, float(bucket))
     elements[-1] = last
-    shares = (_spreads_torch(v, bucket, largest) / elements).double().sqrt().float()
+    shares = (_square_sums_torch(v, bucket, largest) / elements).double().sqrt().float()
     limits = shares * torch.full_like(shares, clip)
     return largest * limits.clamp_(max=1.0)
 
 
-def _spreads_torch(v: Any, bucket: int, largest: Any) -> Any:
-    """As ``kernels.cpu.levels.spreads``, in the same order."""
+def _square_sums_torch(v: Any, bucket: int, largest: Any) -> Any:
+    """Return what ``kernels.cpu.levels.block_square_sums`` returns, summed in the same order."""
     import torch
 
     squares = in_blocks(v, bucket) / torch.where(largest > 0, largest, torch.ones_like(largest))[:, None]

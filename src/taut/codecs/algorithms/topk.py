@@ -62,10 +62,10 @@ class TopK(Compressor):
         )
 
     def compress(self, v: Vector, lo: int, memory: Memory) -> Piece | None:
-        places, values = largest(v, self._wanted(len(v)))
-        if not len(places):
+        indices, values = largest(v, self._wanted(len(v)))
+        if not len(indices):
             return None
-        return sparse_piece(places, values)
+        return sparse_piece(indices, values)
 
     def fused(self, w: Vector, b: Vector, r: Vector, share: float, lo: int, memory: Memory) -> Piece | None:
         wanted = self._wanted(len(w))
@@ -73,15 +73,15 @@ class TopK(Compressor):
             return None
         from taut.codecs.kernels.triton import kernels
 
-        places, values = kernels.topk(w, b, r, share, wanted)
-        return Piece((places, values), None, elements=len(places))
+        indices, values = kernels.topk(w, b, r, share, wanted)
+        return Piece((indices, values), None, elements=len(indices))
 
     def _wanted(self, length: int) -> int:
         return max(1, math.ceil(self.density * length))
 
 
-def sparse_piece(places: Vector, values: Vector) -> Piece:
-    """The piece that holds ``values`` at the rising ``places``."""
+def sparse_piece(indices: Vector, values: Vector) -> Piece:
+    """Return the piece that holds ``values`` at the rising ``indices``."""
     if isinstance(values, np.ndarray):
-        return Piece((places.astype(np.uint32), values), values, places)
-    return Piece((places.cpu().numpy().astype(np.uint32), values.cpu().numpy()), values, places)
+        return Piece((indices.astype(np.uint32), values), values, indices)
+    return Piece((indices.cpu().numpy().astype(np.uint32), values.cpu().numpy()), values, indices)

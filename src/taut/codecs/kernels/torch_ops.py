@@ -1,8 +1,8 @@
-"""The kernels in torch operations, for vectors on a GPU (or any torch device). Same operations, same order,
-same bits as ``kernels.cpu.kernels``; a test holds that on CPU tensors.
+"""The kernels in torch operations, for vectors on a GPU (or any torch device). Same operations, same order, same bits as
+``kernels.cpu.kernels`` and ``kernels.cpu.feedback``; a test holds that on CPU tensors.
 
-They go through the vector in pieces, so that temporaries stay small whatever the model. Signs come to the
-host as words.
+They go through the vector in pieces, so that temporaries stay small whatever the model. Signs come to the host as words.
+Of error feedback, ``take`` or ``rest`` sets w = b, which the numba kernels do in ``grow`` and ``take_change``.
 """
 
 from __future__ import annotations
@@ -21,30 +21,30 @@ from taut.codecs.wire.sign_list import Signs, collect
 PIECE = 1 << 22  # elements in flight: 16 MB per temporary
 
 
-def like(w: Tensor, place: int, filled: bool) -> Tensor:
+def like(w: Tensor, number: int, filled: bool) -> Tensor:
     return w.detach().clone() if filled else torch.zeros_like(w)
 
 
 def _scalar(w: Tensor, number: float) -> Tensor:
-    """As a float32 on the device: a Python number would be applied in double precision by some operations."""
+    """Return a float32 on the device: some operations would apply a Python number in double precision."""
     return torch.tensor(number, dtype=torch.float32, device=w.device)
 
 
 def _signs(x: Tensor, limit: Tensor) -> tuple[Tensor, Tensor]:
-    """Where |x| >= limit, and the signs there as ±1."""
-    places = (x.abs() >= limit).nonzero().squeeze(1)
-    return places, torch.sign(x[places])
+    """Return the indices where |x| >= limit, and the signs there as ±1."""
+    indices = (x.abs() >= limit).nonzero().squeeze(1)
+    return indices, torch.sign(x[indices])
 
 
-def _to_words(places: Tensor, signs: Tensor, offset: int, out: npt.NDArray[np.uint32]) -> int:
-    words = (places + offset) * 2 + (signs < 0)
+def _to_words(indices: Tensor, signs: Tensor, offset: int, out: npt.NDArray[np.uint32]) -> int:
+    words = (indices + offset) * 2 + (signs < 0)
     out[: len(words)] = words.cpu().numpy().astype(np.uint32)
     return len(words)
 
 
 def _stop(start: int, hi: int, found: int, out: npt.NDArray[np.uint32]) -> int:
-    """Where the next piece ends: an empty buffer must be able to take all of it, so that every call gets
-    on."""
+    """Return where the next piece ends: an empty buffer must be able to take all of it, so that every call makes
+    progress."""
     return min(start + (PIECE if found else min(PIECE, out.size // 64 * 64)), hi)
 
 
@@ -58,12 +58,12 @@ def tether(w: Tensor, b: Tensor, lo: int, hi: int, limit: float, up: float, out:
         while start < hi:
             stop = _stop(start, hi, found, out)
             ww, bb = w[start:stop], b[start:stop]
-            places, signs = _signs(ww - bb, top)
-            if found + len(places) > out.size:
+            indices, signs = _signs(ww - bb, top)
+            if found + len(indices) > out.size:
                 break
-            bb[places] += signs * rise
-            ww[places] -= signs * give
-            found += _to_words(places, signs, start - lo, out[found:])
+            bb[indices] += signs * rise
+            ww[indices] -= signs * give
+            found += _to_words(indices, signs, start - lo, out[found:])
             start = stop
         return found, start
 
@@ -82,15 +82,15 @@ def threshold(
             stop = _stop(start, hi, found, out)
             ww, bb, rr = w[start:stop], b[start:stop], r[start:stop]
             grown = rr + (ww - bb) * part  # two operations: a fused one would round once less
-            places, signs = _signs(grown, top)
-            if found + len(places) > out.size:
+            indices, signs = _signs(grown, top)
+            if found + len(indices) > out.size:
                 break
             change = signs * top
             rr.copy_(grown)
-            rr[places] -= change
-            bb[places] += change
+            rr[indices] -= change
+            bb[indices] += change
             ww.copy_(bb)
-            found += _to_words(places, signs, start - lo, out[found:])
+            found += _to_words(indices, signs, start - lo, out[found:])
             start = stop
         return found, start
 
@@ -113,16 +113,16 @@ def sample(x: Tensor, y: Tensor | None, lo: int, hi: int) -> npt.NDArray[np.floa
 
 
 def _tensor(w: Tensor, array: npt.NDArray[Any]) -> Tensor:
-    """A copy on the device; arrays from a message are read-only, which torch would warn of."""
+    """Return a copy on the device; arrays from a message are read-only, which torch would warn of."""
     return torch.from_numpy(array.copy()).to(w.device)
 
 
 @torch.no_grad()
 def add_words(w: Tensor, b: Tensor, base: int, words: npt.NDArray[np.uint32], quantum: float) -> None:
-    places = _tensor(w, (words >> 1).astype(np.int64)) + base
+    indices = _tensor(w, (words >> 1).astype(np.int64)) + base
     change = _tensor(w, np.where(words & 1, -np.float32(quantum), np.float32(quantum)))
-    b.index_add_(0, places, change)  # adds at every repeat, which b[places] += would not
-    w.index_add_(0, places, change)
+    b.index_add_(0, indices, change)  # adds at every repeat, which b[places] += would not
+    w.index_add_(0, indices, change)
 
 
 @torch.no_grad()
@@ -141,10 +141,10 @@ def add_values(w: Tensor, b: Tensor, base: int, values: npt.NDArray[np.float32])
 
 
 @torch.no_grad()
-def add_at(w: Tensor, b: Tensor, base: int, indices: npt.NDArray[Any], values: npt.NDArray[np.float32]) -> None:
-    places, change = _tensor(w, indices.astype(np.int64)) + base, _tensor(w, values)
-    b[places] += change
-    w[places] += change
+def add_at(w: Tensor, b: Tensor, base: int, given: npt.NDArray[Any], values: npt.NDArray[np.float32]) -> None:
+    indices, change = _tensor(w, given.astype(np.int64)) + base, _tensor(w, values)
+    b[indices] += change
+    w[indices] += change
 
 
 @torch.no_grad()
@@ -153,6 +153,43 @@ def load(target: Tensor, source: Any) -> None:
 
 
 def host(vector: Tensor) -> npt.NDArray[np.float32]:
-    """``vector`` in host memory."""
+    """Return ``vector`` in host memory."""
     found: npt.NDArray[np.float32] = vector.detach().cpu().numpy()
     return found
+
+
+# ------------------------------------------------------------------------------------------ error feedback
+
+
+@torch.no_grad()
+def finite(r: Tensor) -> bool:
+    """Return whether all of r is finite; True on a GPU, where the host would have to wait for the answer, and the body is
+    checked instead."""
+    return r.is_cuda or bool(torch.isfinite(r).all())
+
+
+@torch.no_grad()
+def take_change(w: Tensor, b: Tensor, share: float) -> Tensor:
+    return (w - b) * _scalar(w, share)
+
+
+@torch.no_grad()
+def grow(r: Tensor, w: Tensor, b: Tensor, share: float) -> bool:
+    r += (w - b) * _scalar(w, share)
+    return finite(r)
+
+
+@torch.no_grad()
+def take(w: Tensor, b: Tensor, r: Tensor, q: Tensor, indices: Tensor | None) -> None:
+    if indices is None:
+        r -= q
+        b += q
+    else:
+        r[indices] -= q
+        b[indices] += q
+    w.copy_(b)
+
+
+@torch.no_grad()
+def rest(w: Tensor, b: Tensor) -> None:
+    w.copy_(b)

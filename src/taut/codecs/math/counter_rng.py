@@ -26,19 +26,19 @@ MULTIPLIERS = (0xED5AD4BB, 0xAC4C1B51, 0x31848BAB)
 
 
 def uniform(seed: int, turn: int, lo: int, like: Vector) -> Vector:
-    """A float32 in [0, 1) for each of the elements ``lo..lo+len(like)-1``, on the device of ``like``; of its values
-    nothing is looked at.
+    """Return a float32 in [0, 1) for each of the elements ``lo..lo+len(like)-1``, on the device of ``like``, whose values
+    are not read.
 
     >>> whole = uniform(7, 0, 0, np.zeros(6, np.float32))
     >>> bool((uniform(7, 0, 2, whole[2:]) == whole[2:]).all()), bool((uniform(7, 1, 0, whole) == whole).any())
     (True, False)
     """
     if isinstance(like, np.ndarray):
-        from taut.codecs.kernels.cpu.counter_rng import fill
+        from taut.codecs.kernels.cpu.kernels import fill_uniform
 
         values: Vector = np.empty(len(like), np.float32)
         for start, stop, counter, keys in stretches(seed, turn, lo, len(like)):
-            fill(values[start:stop], counter, *keys)
+            fill_uniform(values[start:stop], counter, *keys)
         return values
     import torch
 
@@ -49,7 +49,8 @@ def uniform(seed: int, turn: int, lo: int, like: Vector) -> Vector:
 
 
 def stretches(seed: int, turn: int, lo: int, count: int) -> Iterator[tuple[int, int, int, tuple[int, int]]]:
-    """(start, stop, first 32-bit counter, keys) of stretches whose counters share their upper half: nearly always one.
+    """Yield (start, stop, first 32-bit counter, keys) of stretches whose counters share their upper half: nearly always
+    one.
 
     >>> [(start, stop, counter) for start, stop, counter, _ in stretches(0, 0, 2**32 - 2, 5)]
     [(0, 2, 4294967294), (2, 5, 0)]
@@ -70,8 +71,8 @@ def _keys(seed: int, turn: int, upper: int) -> tuple[int, int]:
 
 
 def _fill_torch(values: Any, counter: int, key: int, other: int) -> None:
-    """As ``kernels.cpu.counter_rng``: 32-bit numbers, which wrap. torch has signed ones only, so shifted-in signs are
-    masked off."""
+    """Fill ``values`` as ``kernels.cpu.kernels.fill_uniform`` does: 32-bit numbers, which wrap. torch has signed ones
+    only, so shifted-in signs are masked off."""
     import torch
 
     first, second, third = (_signed(number) for number in MULTIPLIERS)

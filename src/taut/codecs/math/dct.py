@@ -1,11 +1,11 @@
-"""The cosine transform (DCT-II, orthonormal) of chunks of 64 x 64, and what is left of it when only the largest
-coefficients are kept: for NumPy and for torch, the same bits.
+"""The cosine transform (DCT-II, orthonormal) of chunks of 64 x 64, of which only the largest coefficients are kept: for
+NumPy and for torch, the same bits.
 
     X_k = s_k sum_i x_i cos(pi (i + 1/2) k / 64)        s_0 = 1/8, s_k = sqrt(1/32): the inverse is the transpose
 
 By Lee's fast algorithm: half the sums and half the differences, each transformed in turn. That is 11 steps of a few
 additions and multiplications per element, less work than a product with the 64 x 64 matrix, and since each is one
-rounding in a fixed order, all machines and devices get the same bits; a library's matrix product gives none of that.
+rounding in a fixed order, all machines and devices get the same bits; a library's matrix product guarantees none of that.
 
 Lee 1984, "A new algorithm to compute the discrete cosine transform".
 """
@@ -24,21 +24,21 @@ CHUNK = POINTS * POINTS
 LIMIT = 2.0**90  # of a coefficient: sums of 4096 of them, and what the steps make of them, stay finite
 GROUP = 1 << 12  # chunks that torch takes at once
 
-HALF_SECANTS = {  # of each size: what the differences are multiplied by
+HALF_SECANTS = {  # by size: the factors of the differences
     size: np.array([0.5 / math.cos(math.pi * (i + 0.5) / size) for i in range(size // 2)], np.float32)
     for size in (64, 32, 16, 8, 4, 2)
 }
 SCALES = np.array([0.125, *(math.sqrt(1.0 / 32.0) for _ in range(POINTS - 1))], np.float32)
 
-Found = tuple[Any, Any, Vector]  # places (uint16) and values (float32) in host memory; what they stand for, on the device
+Found = tuple[Any, Any, Vector]  # indices (uint16) and values (float32) in host memory; their vector, on the device
 
 
 def keep_chunks(v: Vector, top: int) -> Found:
-    """The ``top`` largest coefficients of each chunk of 4096 elements (64 x 64, row by row); place 64 k + l is that of
-    frequency k down the columns and l along the rows.
+    """Keep the ``top`` largest coefficients of each chunk of 4096 elements (64 x 64, row by row); index 64 k + l is that
+    of frequency k down the columns and l along the rows.
 
-    >>> places, values, q = keep_chunks(np.ones(4096, np.float32), 1)
-    >>> places.tolist(), values.tolist(), bool((q == 1.0).all())
+    >>> indices, values, q = keep_chunks(np.ones(4096, np.float32), 1)
+    >>> indices.tolist(), values.tolist(), bool((q == 1.0).all())
     ([0], [64.0], True)
     """
     if isinstance(v, np.ndarray):
@@ -47,22 +47,23 @@ def keep_chunks(v: Vector, top: int) -> Found:
         return compress_chunks(v, top)
     import torch
 
-    places, values, q = [], [], torch.empty_like(v)
+    indices, values, q = [], [], torch.empty_like(v)
     for start in range(0, len(v), GROUP * CHUNK):
         x = _forward(_forward(v[start : start + GROUP * CHUNK].view(-1, POINTS, POINTS)).mT).mT.contiguous()
-        some_places, some_values = _select(x.view(-1, CHUNK), top)
-        kept = torch.zeros_like(x).view(-1, CHUNK).scatter_(1, some_places, some_values).view_as(x)
+        some_indices, some_values = _select(x.view(-1, CHUNK), top)
+        kept = torch.zeros_like(x).view(-1, CHUNK).scatter_(1, some_indices, some_values).view_as(x)
         q[start : start + GROUP * CHUNK] = _inverse(_inverse(kept.mT).mT).reshape(-1)
-        places.append(some_places.to(torch.int16).view(-1))
+        indices.append(some_indices.to(torch.int16).view(-1))
         values.append(some_values.view(-1))
-    return torch.cat(places).cpu().numpy().view(np.uint16), torch.cat(values).cpu().numpy(), q
+    return torch.cat(indices).cpu().numpy().view(np.uint16), torch.cat(values).cpu().numpy(), q
 
 
 def keep_lines(v: Vector, top: int) -> Found:
-    """The same of each line of 64 elements (at most 64 lines); zeros make up for what the last one lacks.
+    """Keep the ``top`` largest coefficients of each line of 64 elements (at most 64 lines); the last line is padded with
+    zeros.
 
-    >>> places, values, q = keep_lines(np.full(128, 2.0, np.float32), 1)
-    >>> places.tolist(), values.tolist(), len(q)
+    >>> indices, values, q = keep_lines(np.full(128, 2.0, np.float32), 1)
+    >>> indices.tolist(), values.tolist(), len(q)
     ([0, 0], [16.0, 16.0], 128)
     """
     if isinstance(v, np.ndarray):
@@ -73,27 +74,27 @@ def keep_lines(v: Vector, top: int) -> Found:
 
     lines = torch.nn.functional.pad(v, (0, -len(v) % POINTS)).view(-1, POINTS)
     x = _forward(lines.mT[None])[0].mT.contiguous()
-    places, values = _select(x, top)
-    kept = torch.zeros_like(x).scatter_(1, places, values)
+    indices, values = _select(x, top)
+    kept = torch.zeros_like(x).scatter_(1, indices, values)
     q = _inverse(kept.mT[None])[0].mT.reshape(-1)[: len(v)]
-    host = places.to(torch.int16).view(-1).cpu().numpy().view(np.uint16)
+    host = indices.to(torch.int16).view(-1).cpu().numpy().view(np.uint16)
     return host, values.view(-1).cpu().numpy(), q
 
 
 def _select(x: Any, top: int) -> tuple[Any, Any]:
-    """Rising places and values of the ``top`` largest magnitudes of each row, of equal ones the first."""
+    """Return rising indices and values of the ``top`` largest magnitudes of each row, of equal ones the first."""
     import torch
 
     bits = x.view(torch.int32) & 0x7FFFFFFF
     edge = bits.topk(top, dim=1).values[:, -1:]
     above, equal = bits > edge, bits == edge
     equal &= equal.cumsum(1) <= top - above.sum(1, keepdim=True)
-    places = (above | equal).nonzero()[:, 1].view(-1, top)
-    return places, x.gather(1, places).clamp_(-LIMIT, LIMIT)
+    indices = (above | equal).nonzero()[:, 1].view(-1, top)
+    return indices, x.gather(1, indices).clamp_(-LIMIT, LIMIT)
 
 
 def _forward(x: Any) -> Any:
-    """Along the second of three dimensions."""
+    """Transform along the second of three dimensions."""
     import torch
 
     shape = x.shape

@@ -1,14 +1,13 @@
 """Steering a limit by density: double it when too much is sent, halve it when too little.
 
-The limit moves on powers of two, so that quanta stay on the grid. Where elements drift, the density goes as 1
-/ limit; where they wander, as 1 / limit^2. One doubling may thus cut it to a quarter, so the band in which
-nothing is done must be wider than that, or the limit would swing for ever. After a change the strays need
-time to settle: halving lets everything between the new limit and the old go at once, doubling brings silence
-until strays have grown. So nothing is judged for a while: a while that grows, since at the start the limit is
-a guess and later it is not.
+The limit moves on powers of two, so that quanta stay on the grid. Where elements drift, the density goes as 1 / limit;
+where they wander, as 1 / limit^2. One doubling may thus cut it to a quarter, so the band in which nothing is done must be
+wider than that, or the limit would swing for ever. After a change the strays need time to settle: halving lets everything
+between the new limit and the old be sent at once, doubling brings silence until strays have grown. So the density is not
+judged for some steps: more of them each time, since at the start the limit is a guess and later it is not.
 
-Where a share of ``drowned`` of all elements is sent, the limit is too small by far, and waiting would only let
-the strays grow: it is doubled after every scan until less is sent.
+If a share of ``drowned`` of all elements is sent, the limit is too small by far, and waiting would only let the strays
+grow: it is doubled after every scan until less is sent.
 """
 
 from __future__ import annotations
@@ -22,18 +21,17 @@ import numpy.typing as npt
 HIGH = 1.35  # times the target: double
 LOW = 0.25  # times the target: halve
 FLOOD = 6.0  # times the target: double at once
-WATCH = 8  # steps at the start from which the first limit is judged
-SAMPLE = 1 << 16  # elements it is judged by
+WATCH = 8  # steps at the start, from which the first limit is derived
+SAMPLE = 1 << 16  # elements from which it is derived
 FIRST_PATIENCE = 4  # steps
 LAST_PATIENCE = 64
 
 
 @dataclass
 class Steering:
-    """What a steered limit remembers. ``target``: the share of all elements to send per step. A step is one
-    call of ``emit``, which may scan only a part of the vector; ``rounds`` counts scans of the whole.
-    ``steps``, ``rounds`` and ``sent`` (in sizes of the vector) are since the strays settled after the last
-    change of the limit."""
+    """The state of a steered limit. ``target``: the share of all elements to send per step. A step is one call of
+    ``emit``, which may scan only a part of the vector; ``rounds`` counts scans of the whole. ``steps``, ``rounds`` and
+    ``sent`` (in sizes of the vector) count from the time when the strays settled after the last change of the limit."""
 
     target: float
     low: float = LOW  # times the target: below it the limit is halved
@@ -52,7 +50,7 @@ class Steering:
     scanned: int = 0
 
     def note(self, sent: int, scanned: int, size: int) -> float:
-        """Count a step; the factor for the limit: 2.0, 0.5 or (nearly always) 1.0.
+        """Count a step; return the factor for the limit: 2.0, 0.5 or (nearly always) 1.0.
 
         >>> steering = Steering(0.01)
         >>> [steering.note(sent, 1000, 1000) for sent in (50, 50, 50, 50, 10, 10)]
@@ -87,7 +85,7 @@ class Steering:
         return 1.0
 
     def _drowns(self, sent: int, scanned: int, size: int) -> bool:
-        """Count a part of a scan; at its end, return whether too much was sent for the limit to mean anything."""
+        """Count a part of a scan; at its end, return whether so much was sent that the limit is meaningless."""
         self.scan_sent, self.scanned = self.scan_sent + sent, self.scanned + scanned
         if self.scanned < size:
             return False
@@ -107,9 +105,8 @@ class Steering:
 
 
 def first_limit(strays: npt.NDArray[np.float32], density: float) -> float:
-    """A first limit from how far elements strayed in the first ``WATCH`` steps, while nothing was sent; 0.0
-    if none moved. At the density sought, about WATCH * density of those that move would have reached it by
-    now. To the nearest power of two.
+    """Return a first limit, a power of two, from how far elements strayed in the first ``WATCH`` steps, while nothing was
+    sent; 0.0 if none moved. At the target density, about WATCH * density of those that move would have reached it by now.
 
     >>> first_limit(np.linspace(0, 1, 1000, dtype=np.float32) ** 2, density=0.01)
     1.0

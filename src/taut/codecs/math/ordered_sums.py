@@ -1,8 +1,8 @@
 """Sums in float64 whose order is fixed, so that every machine gets the same bits.
 
 A block of up to 2^14 numbers is folded: its upper half is added to its lower half, and so on until one number is left.
-The sums of the blocks are folded in turn. What is missing of a power of two counts as zero, which changes nothing. A fold
-is made of additions of whole vectors: as fast on a processor or a GPU as a sum in any order.
+The sums of the blocks are folded in turn. A length that is no power of two is padded with zeros, which changes nothing. A
+fold is made of additions of whole vectors: as fast on a processor or a GPU as a sum in any order.
 
     fold(x) = fold(x[:h] + x[h:]),    h = half of the least power of two that is not below the length
 """
@@ -20,7 +20,7 @@ CHUNK = 1 << 24  # elements that torch widens to float64 in one go
 
 
 def fold(x: Vector) -> Vector:
-    """The sums over the last axis of a float64 array (of NumPy or torch) that is at least one long.
+    """Return the sums over the last axis of a float64 array (of NumPy or torch) that is at least one long.
 
     >>> fold(np.array([[1.0, 2.0, 3.0], [1e16, 1.0, -1e16]])).tolist()
     [6.0, 1.0]
@@ -47,7 +47,7 @@ def _padded(x: Vector, more: int) -> Vector:
 
 
 def magnitude_sum(v: Vector) -> float:
-    """The sum of |v| of a float32 vector that is not empty.
+    """Return the sum of |v| of a float32 vector that is not empty.
 
     >>> magnitude_sum(np.array([1.0, -2.5], np.float32))
     3.5
@@ -60,7 +60,7 @@ def magnitude_sum(v: Vector) -> float:
 
 
 def square_sum(v: Vector) -> float:
-    """The sum of squares of a float32 vector that is not empty; every square is exact.
+    """Return the sum of squares of a float32 vector that is not empty; every square is exact.
 
     >>> square_sum(np.array([3.0, -4.0], np.float32))
     25.0

@@ -10,18 +10,18 @@ from itertools import pairwise
 import numpy as np
 
 from taut.codecs.compressor import Vector
-from taut.codecs.parallel import over
+from taut.codecs.parallel import run_parts
 from taut.codecs.wire.layouts.low_rank import product
 from taut.codecs.wire.payload import CHUNK
 
-DEPENDENT = 1e-6  # what is left of a column that was a sum of those before it, in float32, is noise
+DEPENDENT = 1e-6  # below this share, the rest of a column that was a sum of those before it is noise of float32
 GROUP = 16  # parts of a matrix, of a chunk of elements each, whose products are summed before all others are
 THIN = 8  # up to this rank a product takes as long as reading the matrix, so it is read in parts that stay in the cache
-DEVICE_ELEMENTS = 1 << 22  # of a product that torch takes at once, since it needs as much again to work in
+DEVICE_ELEMENTS = 1 << 22  # of a product that torch computes at once, since it needs as much memory again
 
 
 def factor(matrix: Vector, basis: Vector, p: Vector, q: Vector, given: Vector) -> None:
-    """P = orthogonal(M basis), Q = M' P; P Q' into ``given`` and Q into ``basis``, all in place.
+    """Compute P = orthogonal(M basis), Q = M' P; write P Q' into ``given`` and Q into ``basis``, all in place.
 
     >>> matrix, basis = np.array([[2, 0, 4], [1, 0, 2]], np.float32), np.ones((1, 3), np.float32)
     >>> p, q, given = np.empty((1, 2), np.float32), np.empty((1, 3), np.float32), np.empty((2, 3), np.float32)
@@ -29,7 +29,7 @@ def factor(matrix: Vector, basis: Vector, p: Vector, q: Vector, given: Vector) -
     >>> given.round(5).tolist()
     [[2.0, 0.0, 4.0], [1.0, 0.0, 2.0]]
     """
-    first = basis / _or_one(_largest(basis))[:, None]  # of its size nothing would be left in P but its rounding
+    first = basis / _or_one(_largest(basis))[:, None]  # scaled, since the size of the basis would only add rounding to P
     if isinstance(matrix, np.ndarray) and len(p) <= THIN:
         _left(first, matrix, p)
         orthogonalize(p)
@@ -43,7 +43,7 @@ def factor(matrix: Vector, basis: Vector, p: Vector, q: Vector, given: Vector) -
 
 
 def _left(first: Vector, matrix: Vector, p: Vector) -> None:
-    """P = M basis, by rows of M."""
+    """Compute P = M basis, by rows of M."""
     m, n = matrix.shape
     step = max(1, CHUNK // n)
 
@@ -51,11 +51,11 @@ def _left(first: Vector, matrix: Vector, p: Vector) -> None:
         for start in range(lo, hi, step):
             p[:, start : start + step] = first @ matrix[start : start + step].T
 
-    over(some, 0, m, step, n)
+    run_parts(some, 0, m, step, n)
 
 
 def _right(p: Vector, matrix: Vector, q: Vector) -> None:
-    """Q = M' P: sums over groups of rows, each by itself, which are added in order whoever made them."""
+    """Compute Q = M' P: sums over groups of rows, each by itself, which are added in order whichever thread made them."""
     m, n = matrix.shape
     step = max(1, CHUNK // n)
     group = GROUP * step
@@ -68,14 +68,14 @@ def _right(p: Vector, matrix: Vector, q: Vector) -> None:
         total, *others = (p[:, start:stop] @ matrix[start:stop] for start, stop in pairwise(edges))
         return sum(others, total)
 
-    sums = [total for totals in over(some, 0, m, group, n) for total in totals]
+    sums = [total for totals in run_parts(some, 0, m, group, n) for total in totals]
     q[...] = sums[0]
     for total in sums[1:]:
         q += total
 
 
 def multiply(p: Vector, q: Vector, given: Vector) -> None:
-    """P Q' into ``given``, with the bits that receivers compute."""
+    """Write P Q' into ``given``, with the bits that receivers compute."""
     m, n = given.shape
     step = m if isinstance(given, np.ndarray) else max(1, DEVICE_ELEMENTS // n)
     for start in range(0, m, step):
@@ -83,8 +83,8 @@ def multiply(p: Vector, q: Vector, given: Vector) -> None:
 
 
 def orthogonalize(p: Vector) -> None:
-    """The rows of ``p`` orthonormal, in place, by modified Gram-Schmidt; a row that is a sum of those before it becomes
-    zero. Each goes through twice, since the first time leaves what rounding makes of a long row that gets short.
+    """Make the rows of ``p`` orthonormal, in place, by modified Gram-Schmidt; a row that is a sum of those before it
+    becomes zero. Each row is projected twice, since a long row that gets short keeps rounding errors the first time.
 
     >>> p = np.array([[3, 4], [4, 3]], np.float32)
     >>> orthogonalize(p)

@@ -16,26 +16,26 @@ import numpy as np
 
 Vector = Any
 
-SAMPLE = 1 << 16  # elements that are looked at first
-MUCH = 20  # one element in so many, or more: collecting them first would not pay
-LOW = 15  # bits of a magnitude below the 16 that the first histogram goes by
+SAMPLE = 1 << 16  # elements of the sample
+MUCH = 20  # from one element in 20 on, collecting them first would not pay
+LOW = 15  # bits of a magnitude below the 16 that the first histogram counts
 _MASK = 0x7FFFFFFF
 
 
 def largest(v: Vector, k: int) -> tuple[Vector, Vector]:
-    """Rising places (int64) and values of the ``k`` largest |v|, without zeros; of equal ones the first.
+    """Return the rising indices (int64) and values of the ``k`` largest |v|, without zeros; of equal ones the first.
 
-    >>> places, values = largest(np.array([1.0, -3.0, 0.0, 2.0, -2.0], np.float32), 2)
-    >>> places.tolist(), values.tolist()
+    >>> indices, values = largest(np.array([1.0, -3.0, 0.0, 2.0, -2.0], np.float32), 2)
+    >>> indices.tolist(), values.tolist()
     ([1, 3], [-3.0, 2.0])
     """
-    places = _largest_numpy(v, k) if isinstance(v, np.ndarray) else _largest_torch(v, k)
-    return places, v[places]
+    indices = _largest_numpy(v, k) if isinstance(v, np.ndarray) else _largest_torch(v, k)
+    return indices, v[indices]
 
 
 def sample_rank(size: int, k: int, sampled: int) -> int:
-    """How many of a sample are above a magnitude that at least ``k`` of all elements have, four standard deviations to
-    the safe side.
+    """Return how many of a sample are above a magnitude that at least ``k`` of all elements have, four standard
+    deviations to the safe side.
 
     >>> sample_rank(25_000_000, 25_000, 65536)
     99
@@ -45,16 +45,16 @@ def sample_rank(size: int, k: int, sampled: int) -> int:
 
 
 def _largest_numpy(v: Any, k: int) -> Any:
-    from taut.codecs.kernels.cpu.selection import largest, over
+    from taut.codecs.kernels.cpu.selection import at_least, largest
 
     bits = np.ascontiguousarray(v).view(np.int32)
     if len(v) > 4 * SAMPLE and k * MUCH < len(v):
         sample = bits[:: len(v) // SAMPLE] & np.int32(_MASK)
         rank = sample_rank(len(v), k, len(sample))
         least = max(1, int(np.partition(sample, len(sample) - rank)[len(sample) - rank]))
-        places = over(bits, least, k + k // 4 + len(v) // 64)
-        if places is not None and (len(places) >= k or least == 1):
-            return places[largest(bits[places], k)]
+        indices = at_least(bits, least, k + k // 4 + len(v) // 64)
+        if indices is not None and (len(indices) >= k or least == 1):
+            return indices[largest(bits[indices], k)]
     return largest(bits, k)
 
 
@@ -65,14 +65,15 @@ def _largest_torch(v: Any, k: int) -> Any:
     if len(v) > 4 * SAMPLE and k * MUCH < len(v):
         sample = bits[:: len(v) // SAMPLE]
         least = sample.topk(sample_rank(len(v), k, len(sample))).values[-1].clamp(min=1)
-        places = torch.nonzero(bits >= least).view(-1)
-        if len(places) >= k:
-            return places[_select_torch(bits[places], k)]
+        indices = torch.nonzero(bits >= least).view(-1)
+        if len(indices) >= k:
+            return indices[_select_torch(bits[indices], k)]
     return _select_torch(bits, k)
 
 
 def _select_torch(bits: Any, k: int) -> Any:
-    """As ``kernels.cpu.selection.largest``. (``torch.topk`` takes any of equal ones, and is slow where k is large.)"""
+    """Select as ``kernels.cpu.selection.largest``. (``torch.topk`` takes any of equal ones, and is slow where k is
+    large.)"""
     import torch
 
     upper, wanted = _bucket_torch(torch.bincount(bits >> LOW, minlength=1 << 16), k)
@@ -86,7 +87,7 @@ def _select_torch(bits: Any, k: int) -> Any:
 
 
 def _bucket_torch(counts: Any, k: int) -> tuple[int, int]:
-    """The bucket that holds the k-th from above, and how many of it are wanted. Bucket 0 where there are fewer."""
+    """Return the bucket that holds the k-th from above, and how many of it are wanted; bucket 0 if there are fewer."""
     reach = counts.flip(0).cumsum(0).flip(0)  # how many are in a bucket or above it
     bucket = max(0, int((reach >= k).sum()) - 1)
     return bucket, k - int(reach[bucket] - counts[bucket])

@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from taut.codecs.exact_grid import BITS, Grid
-from taut.codecs.parallel import over
-from taut.codecs.wire.layouts import FORMS
+from taut.codecs.parallel import run_parts
+from taut.codecs.wire.layouts import LAYOUTS
 from taut.codecs.wire.layouts.base import largest
 from taut.codecs.wire.payload import CHUNK, COUNTS, PAIRS, Bytes, Header, Kind, body_of, read, read_pairs
 from taut.errors import MalformedMessage
@@ -35,14 +35,14 @@ def check_reach(payload: Bytes, head: Header, grid: Grid) -> None:
 
 
 def reach(payload: Bytes, head: Header, enough: float = 0.0) -> float:
-    """Return the largest change of an element, or a bound of it; it need not be close where it is below ``enough``."""
+    """Return the largest change of an element, or a bound of it, which need not be close if it is below ``enough``."""
     if head.kind is Kind.WORDS:
         if head.quantum * head.count <= enough:
             return head.quantum * head.count
         words = read(payload, np.uint32, head.count) >> 1
         return head.quantum * float(np.unique(words, return_counts=True)[1].max(initial=0))
-    if head.kind in FORMS:
-        return FORMS[head.kind].reach(head, body_of(payload))
+    if head.kind in LAYOUTS:
+        return LAYOUTS[head.kind].reach(head, body_of(payload))
     if head.kind is Kind.DENSE:
         return _largest_of_many(read(payload, np.float32, head.length))
     if head.kind in PAIRS or head.kind in COUNTS:
@@ -53,9 +53,9 @@ def reach(payload: Bytes, head: Header, enough: float = 0.0) -> float:
 
 
 def _largest_of_many(values: npt.NDArray[np.float32]) -> float:
-    """Return max|x|, piece by piece and on several threads where there are many."""
+    """Return max|x|, found piece by piece and on several threads where there are many."""
 
     def some(lo: int, hi: int) -> float:
         return max(largest(values[start : min(start + CHUNK, hi)]) for start in range(lo, hi, CHUNK))
 
-    return max(over(some, 0, values.size, CHUNK), default=0.0)
+    return max(run_parts(some, 0, values.size, CHUNK), default=0.0)

@@ -1,9 +1,9 @@
 """Merging: several payloads become one that does the same, in the smallest of the kinds (see ``payload``).
 
-Updates add, so a queue that a slow receiver has not taken yet can be folded into one. ±quantum kinds are
-added as whole numbers of a unit that divides all their quanta: exact, whatever the order. With others among them
-(dense float32, what a compressor wrote) the sum is of float32 numbers, right within rounding: for some elements if all
-of them are sparse and that is shorter, or else for all.
+Updates add, so a queue that a slow receiver has not taken yet can be folded into one. ±quantum kinds are added as whole
+numbers of a unit that divides all their quanta: exact, whatever the order. With others among them (dense float32, bodies
+of compressors) the sum is of float32 numbers, right within rounding: for some elements if all of them are sparse and that
+is shorter, or else for all.
 """
 
 from __future__ import annotations
@@ -15,13 +15,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from taut.codecs.parallel import HEAVY, over
-from taut.codecs.wire.layouts import FORMS, DenseLayout, SparseLayout
+from taut.codecs.parallel import HEAVY, run_parts
+from taut.codecs.wire.layouts import LAYOUTS, DenseLayout, SparseLayout
 from taut.codecs.wire.payload import (
     CHUNK,
     COUNTS,
-    FORMAT_VERSION,
-    HEADER,
     PAIRS,
     Bytes,
     Header,
@@ -29,7 +27,6 @@ from taut.codecs.wire.payload import (
     bit_values,
     body_of,
     build,
-    header,
     index_type,
     read,
     read_pairs,
@@ -38,8 +35,6 @@ from taut.codecs.wire.rice import encode
 from taut.codecs.wire.validate import rice_words, validate
 from taut.errors import MalformedMessage
 
-__all__ = ["FORMAT_VERSION", "HEADER", "Header", "Kind", "build", "header", "merge", "pack", "validate"]
-
 I64 = npt.NDArray[np.int64]
 WHOLE = frozenset((Kind.WORDS, Kind.BITMAP, Kind.RICE, *COUNTS, *PAIRS))  # kinds that add as whole numbers
 SPARSE_KINDS = frozenset((Kind.WORDS, Kind.RICE, *PAIRS))
@@ -47,9 +42,8 @@ _SPREAD = 4  # elements of the covered range per byte of payload, beyond which i
 
 
 def merge(payloads: Sequence[Bytes], size: int = 2**64) -> bytes:
-    """One payload with the sum of ``payloads``: exact for ±quantum kinds, never larger than a dense vector of
-    4-byte numbers over the range they cover together. ``size``: of the vector, if known. Raises
-    ``MalformedMessage``.
+    """Return one payload with the sum of ``payloads``: exact for ±quantum kinds, never larger than a dense vector of
+    4-byte numbers over the range they cover together. ``size``: of the vector, if known. Raises ``MalformedMessage``.
 
     >>> def word(index, quantum):
     ...     return build(Header(Kind.WORDS, quantum, 0, 64, 1), np.array([index << 1], np.uint32))
@@ -67,7 +61,12 @@ def merge(payloads: Sequence[Bytes], size: int = 2**64) -> bytes:
     if any(head.kind not in WHOLE for head in heads) or unit == 0.0:
         return _merge_values(payloads, heads, base, length)
     if length > _SPREAD * sum(len(payload) for payload in payloads):
-        indices, numbers = _sum_sparse(payloads, heads, base, unit)
+        found = []
+        for payload, head in zip(payloads, heads, strict=True):
+            some, numbers = _entries(payload, head)
+            found.append((some + (head.base - base), numbers * round(head.quantum / unit)))
+        indices, sums = _sum_entries(found, np.int64)
+        indices, numbers = indices[sums != 0], sums[sums != 0]
     else:
         sums = np.zeros(length, np.int64)
         for payload, head in zip(payloads, heads, strict=True):
@@ -78,7 +77,7 @@ def merge(payloads: Sequence[Bytes], size: int = 2**64) -> bytes:
 
 
 def common_unit(quanta: Sequence[float]) -> float:
-    """The largest number of which every quantum is a whole multiple; 0.0 where none would be of use (so far
+    """Return the largest number of which every quantum is a whole multiple; 0.0 if none is useful (the quanta are so far
     apart that their multiples leave the exact range).
 
     >>> common_unit([0.5, 0.375]), common_unit([])
@@ -95,12 +94,12 @@ def common_unit(quanta: Sequence[float]) -> float:
 
 
 def pack(indices: I64, numbers: I64, unit: float, base: int, length: int) -> bytes:
-    """``numbers`` (not zero, in units) at the rising ``indices`` as a payload of the smallest kind that can
-    hold them."""
+    """Write ``numbers`` (not zero, in units) at the rising ``indices`` as a payload of the smallest kind that can hold
+    them."""
     largest = int(np.abs(numbers).max()) if numbers.size else 0
     words = int(np.abs(numbers).sum())
     sizes: dict[Kind, int] = {}
-    if words <= length <= 2**31:  # or they would be longer than the vector
+    if words <= length <= 2**31:  # else they would be longer than the vector
         sizes[Kind.WORDS] = 4 * words
     if largest <= 1:
         sizes[Kind.BITMAP] = (length + 3) // 4
@@ -119,19 +118,19 @@ def pack(indices: I64, numbers: I64, unit: float, base: int, length: int) -> byt
     return best
 
 
-def _pack_values(places: I64, numbers: npt.NDArray[np.float32], base: int, length: int) -> bytes:
-    """The same of float32 numbers: for some elements where that is shorter, or else for all."""
-    if 8 * places.size < 4 * length and length <= 2**32:
-        return build(Header(Kind.SPARSE, 0.0, base, length, places.size), places.astype(np.uint32), numbers)
+def _pack_values(indices: I64, numbers: npt.NDArray[np.float32], base: int, length: int) -> bytes:
+    """Write float32 numbers as a payload: for some elements if that is shorter, or else for all."""
+    if 8 * indices.size < 4 * length and length <= 2**32:
+        return build(Header(Kind.SPARSE, 0.0, base, length, indices.size), indices.astype(np.uint32), numbers)
     if length > 2**32:
         raise MalformedMessage(f"sums that cannot be written down for a range of {length} elements")
     values = np.zeros(length, np.float32)
-    values[places] = numbers
+    values[indices] = numbers
     return build(Header(Kind.DENSE, 0.0, base, length, length), values)
 
 
 def pack_words(words: npt.NDArray[np.uint32], quantum: float, base: int, length: int) -> bytes:
-    """Words whose indices rise, in the shorter of the two kinds: entropy-coded, but for a few very far apart."""
+    """Write words whose indices rise in the shorter of the two kinds: entropy-coded, but for a few very far apart."""
     body = encode(words, length)
     if body.nbytes < words.nbytes:
         return build(Header(Kind.RICE, quantum, base, length, words.size), body)
@@ -154,35 +153,30 @@ def _write(kind: Kind, indices: I64, numbers: I64, unit: float, base: int, lengt
 
 
 def write_bitmap(indices: I64, minus: npt.NDArray[np.bool_], length: int) -> npt.NDArray[np.uint8]:
-    """The body of a bitmap with signs at the given places, none of which comes twice."""
+    """Return the body of a bitmap with signs at the given indices, none of which comes twice."""
     bits = np.zeros((length + 3) // 4, np.uint8)
     codes = np.where(minus, 2, 1).astype(np.uint8)
-    for place in range(4):  # within one of these no byte comes twice, so the plain |= reaches every one
-        here = indices & 3 == place
-        bits[indices[here] >> 2] |= codes[here] << (2 * place)
+    for slot in range(4):  # in one slot no byte comes twice, so the plain |= reaches every one
+        here = indices & 3 == slot
+        bits[indices[here] >> 2] |= codes[here] << (2 * slot)
     return bits
 
 
-def _sum_sparse(payloads: Sequence[Bytes], heads: Sequence[Header], base: int, unit: float) -> tuple[I64, I64]:
-    """Rising places and their numbers, not zero: takes memory for what the payloads hold, not for what they
-    cover."""
-    places, numbers = [], []
-    for payload, head in zip(payloads, heads, strict=True):
-        some_places, some_numbers = _entries(payload, head)
-        places.append(some_places + (head.base - base))
-        numbers.append(some_numbers * round(head.quantum / unit))
-    indices, where = np.unique(np.concatenate(places), return_inverse=True)
-    sums = np.zeros(indices.size, np.int64)
-    np.add.at(sums, where, np.concatenate(numbers))
-    return indices[sums != 0], sums[sums != 0]
+def _sum_entries(found: Sequence[tuple[npt.NDArray[Any], npt.NDArray[Any]]], dtype: type) -> tuple[I64, npt.NDArray[Any]]:
+    """Add up the numbers at each index; return the rising indices and their sums. The memory that this takes is that of
+    the entries, not of the range that they cover."""
+    indices, where = np.unique(np.concatenate([some for some, _ in found]), return_inverse=True)
+    sums: npt.NDArray[Any] = np.zeros(indices.size, dtype)
+    np.add.at(sums, where, np.concatenate([numbers for _, numbers in found]))
+    return indices, sums
 
 
 def _entries(payload: Bytes, head: Header) -> tuple[I64, I64]:
-    """Places (relative to the payload's base) and numbers of a payload of whole numbers."""
+    """Return indices (relative to the payload's base) and numbers of a payload of whole numbers."""
     if head.kind is Kind.BITMAP or head.kind in COUNTS:
         dense = dense_numbers(payload, head, 0, head.length)
-        places = np.flatnonzero(dense)
-        return places, dense[places].astype(np.int64)
+        indices = np.flatnonzero(dense)
+        return indices, dense[indices].astype(np.int64)
     if head.kind is Kind.WORDS or head.kind is Kind.RICE:
         words = read(payload, np.uint32, head.count) if head.kind is Kind.WORDS else rice_words(payload, head)
         return (words >> 1).astype(np.int64), 1 - 2 * (words & 1).astype(np.int64)
@@ -191,11 +185,11 @@ def _entries(payload: Bytes, head: Header) -> tuple[I64, I64]:
 
 
 def _accumulate(sums: npt.NDArray[Any], payload: Bytes, head: Header, base: int, scale: float) -> None:
-    """``sums`` (which begins at element ``base``) += scale x the payload's numbers, in place."""
+    """Add scale x the payload's numbers to ``sums`` (which begins at element ``base``), in place."""
     target = sums[head.base - base : head.base - base + head.length]
     if head.kind in SPARSE_KINDS:
-        places, numbers = _entries(payload, head)
-        np.add.at(target, places, numbers * scale)
+        indices, numbers = _entries(payload, head)
+        np.add.at(target, indices, numbers * scale)
         return
 
     def some(lo: int, hi: int) -> None:
@@ -203,11 +197,11 @@ def _accumulate(sums: npt.NDArray[Any], payload: Bytes, head: Header, base: int,
             stop = min(start + CHUNK, hi)
             target[start:stop] += dense_numbers(payload, head, start, stop) * target.dtype.type(scale)
 
-    over(some, 0, head.length, CHUNK, HEAVY)
+    run_parts(some, 0, head.length, CHUNK, HEAVY)
 
 
 def dense_numbers(payload: Bytes, head: Header, start: int, stop: int) -> npt.NDArray[Any]:
-    """Elements ``start..stop-1`` (``start`` a multiple of 4) of a dense payload's range: signs, counts or
+    """Return elements ``start..stop-1`` (``start`` a multiple of 4) of a dense payload's range: signs, counts or
     values."""
     if head.kind is Kind.BITMAP:
         bits = read(payload, np.uint8, (stop + 3) // 4 - start // 4, start // 4)
@@ -218,57 +212,51 @@ def dense_numbers(payload: Bytes, head: Header, start: int, stop: int) -> npt.ND
 
 
 def _merge_values(payloads: Sequence[Bytes], heads: Sequence[Header], base: int, length: int) -> bytes:
-    if all(head.kind in SPARSE_KINDS or isinstance(FORMS.get(head.kind), SparseLayout) for head in heads):
-        return _pack_values(*_sum_entries(payloads, heads, base), base, length)
+    if all(head.kind in SPARSE_KINDS or isinstance(LAYOUTS.get(head.kind), SparseLayout) for head in heads):
+        found = []
+        for payload, head in zip(payloads, heads, strict=True):
+            some, values = entries(payload, head)
+            found.append((some.astype(np.int64) + (head.base - base), values))
+        indices, sums = _sum_entries(found, np.float64)
+        return _pack_values(indices, sums.astype(np.float32), base, length)
     sums = np.zeros(length, np.float64)
     for payload, head in zip(payloads, heads, strict=True):
         add_values_to(sums[head.base - base :], payload, head)
     return build(Header(Kind.DENSE, 0.0, base, length, length), sums.astype(np.float32))
 
 
-def _sum_entries(payloads: Sequence[Bytes], heads: Sequence[Header], base: int) -> tuple[I64, npt.NDArray[np.float32]]:
-    places, values = [], []
-    for payload, head in zip(payloads, heads, strict=True):
-        some_places, some_values = entries(payload, head)
-        places.append(some_places.astype(np.int64) + (head.base - base))
-        values.append(some_values)
-    indices, where = np.unique(np.concatenate(places), return_inverse=True)
-    sums = np.zeros(indices.size, np.float64)
-    np.add.at(sums, where, np.concatenate(values))
-    return indices, sums.astype(np.float32)
-
-
 def entries(payload: Bytes, head: Header) -> tuple[npt.NDArray[Any], npt.NDArray[np.float32]]:
-    """Places (relative to the base) and float32 values of a sparse payload that was validated; words may repeat one."""
-    form = FORMS.get(head.kind)
-    if isinstance(form, SparseLayout):
-        return form.entries(head, body_of(payload))
-    places, numbers = _entries(payload, head)
-    return places, numbers.astype(np.float32) * np.float32(head.quantum)
+    """Return indices (relative to the base) and float32 values of a sparse payload that was validated; words may repeat
+    an index."""
+    layout = LAYOUTS.get(head.kind)
+    if isinstance(layout, SparseLayout):
+        return layout.entries(head, body_of(payload))
+    indices, numbers = _entries(payload, head)
+    return indices, numbers.astype(np.float32) * np.float32(head.quantum)
 
 
 def add_values_to(target: npt.NDArray[Any], payload: Bytes, head: Header) -> None:
-    """``target`` (which begins at the payload's base) += the payload's values; it was validated."""
-    form = FORMS.get(head.kind)
-    if isinstance(form, SparseLayout):
-        places, values = form.entries(head, body_of(payload))
-        target[places] += values
-    elif isinstance(form, DenseLayout):
-        _add_pieces(target, form, head, body_of(payload))
+    """Add the values of a payload, which was validated, to ``target``, which begins at the payload's base."""
+    layout = LAYOUTS.get(head.kind)
+    if isinstance(layout, SparseLayout):
+        indices, values = layout.entries(head, body_of(payload))
+        target[indices] += values
+    elif isinstance(layout, DenseLayout):
+        _add_pieces(target, layout, head, body_of(payload))
     else:
         _accumulate(target, payload, head, head.base, 1.0 if head.kind is Kind.DENSE else head.quantum)
 
 
-def _add_pieces(target: npt.NDArray[Any], form: DenseLayout, head: Header, body: npt.NDArray[np.uint8]) -> None:
+def _add_pieces(target: npt.NDArray[Any], layout: DenseLayout, head: Header, body: npt.NDArray[np.uint8]) -> None:
     def some(lo: int, hi: int) -> None:
-        for start, values in form.pieces(head, body, lo, hi):
+        for start, values in layout.pieces(head, body, lo, hi):
             target[start : start + len(values)] += values
 
-    over(some, 0, head.length, CHUNK, HEAVY)
+    run_parts(some, 0, head.length, CHUNK, HEAVY)
 
 
 def expand(payload: Bytes, size: int) -> npt.NDArray[np.float32]:
-    """The update as a plain vector of ``size`` elements. Raises ``MalformedMessage``.
+    """Return the update as a plain vector of ``size`` elements. Raises ``MalformedMessage``.
 
     >>> expand(build(Header(Kind.WORDS, 0.5, 2, 64, 1), np.array([1 << 1 | 1], np.uint32)), 66)[:4].tolist()
     [0.0, 0.0, 0.0, -0.5]

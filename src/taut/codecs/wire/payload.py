@@ -1,4 +1,4 @@
-"""How an update is written down: a header that describes itself, then a body of one of a few kinds.
+"""The format of a payload: a header that describes itself, then a body of one of a few kinds.
 
 ========  ======================================================================  =========================
 kind      body                                                                    element i changes by
@@ -34,7 +34,7 @@ from taut.errors import MalformedMessage
 
 FORMAT_VERSION = 1
 HEADER = struct.Struct("<BBHfQQI")  # kind, format version, zero, quantum, base, length, count
-CHUNK = 1 << 16  # elements looked at in one go where a kind must be widened
+CHUNK = 1 << 16  # elements taken at once where a kind must be widened
 
 U32 = npt.NDArray[np.uint32]
 Bytes = bytes | bytearray | memoryview
@@ -71,18 +71,13 @@ COUNTS: dict[Kind, type[np.signedinteger[Any]]] = {
     Kind.COUNTS32: np.int32,
 }
 QUANTA = frozenset(range(Kind.WORDS, Kind.DENSE)) | {*range(Kind.PAIRS8, Kind.RICE + 1), Kind.VOTES}  # with a quantum
-PAIRS: dict[Kind, type[np.signedinteger[Any]]] = {
-    Kind.PAIRS8: np.int8,
-    Kind.PAIRS16: np.int16,
-    Kind.PAIRS32: np.int32,
-}
+PAIRS: dict[Kind, type[np.signedinteger[Any]]] = {Kind.PAIRS8: np.int8, Kind.PAIRS16: np.int16, Kind.PAIRS32: np.int32}
 
 
 @dataclass(frozen=True)
 class Header:
-    """What a payload says of itself. ``base..base+length-1`` are the elements it may touch; ``count``:
-    entries in the body (words, pairs, non-zero places of a bitmap, elements of the dense kinds modulo
-    2^32)."""
+    """What a payload says of itself. ``base..base+length-1`` are the elements it may touch; ``count``: entries in the
+    body (words, pairs, signs of a bitmap, elements of the dense kinds modulo 2^32)."""
 
     kind: Kind
     quantum: float
@@ -92,7 +87,7 @@ class Header:
 
     @property
     def body_nbytes(self) -> int:
-        """How long the body must be, of a kind that is not written by a compressor."""
+        """Return the length that the body must have, for a kind that is not written by a compressor."""
         if self.kind is Kind.WORDS:
             return 4 * self.count
         if self.kind is Kind.BITMAP:
@@ -103,45 +98,44 @@ class Header:
 
 
 def index_type(length: int) -> type[np.unsignedinteger[Any]]:
-    """Of the indices of pairs in a range of ``length`` elements."""
+    """Return the type of the indices of pairs in a range of ``length`` elements."""
     return np.uint32 if length <= 2**32 else np.uint64
 
 
 def read_pairs(payload: Bytes, head: Header) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-    """The indices and the numbers of a payload of pairs."""
+    """Return the indices and the numbers of a payload of pairs."""
     indices = read(payload, index_type(head.length), head.count)
     return indices, read(payload, PAIRS[head.kind], head.count, indices.nbytes)
 
 
 def build(header: Header, *body: npt.NDArray[Any]) -> bytes:
-    """The payload: the header, and the arrays of the body one after the other."""
+    """Return the payload: the header, and the arrays of the body one after the other."""
     head = HEADER.pack(header.kind, FORMAT_VERSION, 0, header.quantum, header.base, header.length, header.count % 2**32)
     parts: list[Any] = [head, *(np.ascontiguousarray(part) for part in body)]
     return b"".join(parts)
 
 
 def read(payload: Bytes, dtype: type[np.generic], count: int, offset: int = 0) -> npt.NDArray[Any]:
-    """``count`` numbers from the body, ``offset`` bytes into it: in place, or a copy where the address is
-    odd."""
+    """Return ``count`` numbers from the body, ``offset`` bytes into it: in place, or a copy if the address is odd."""
     found = np.frombuffer(payload, np.dtype(dtype), count, HEADER.size + offset)
     return np.require(found, requirements="A")
 
 
 def body_of(payload: Bytes) -> npt.NDArray[np.uint8]:
-    """The bytes after the header, in place."""
+    """Return the bytes after the header, in place."""
     return np.frombuffer(payload, np.uint8, offset=HEADER.size)
 
 
 @cache
 def bit_values() -> npt.NDArray[np.int8]:
-    """Byte of a bitmap -> the four signs in it; 2 marks the one code that means nothing."""
+    """Return a table: byte of a bitmap -> the four signs in it; 2 marks the one code that is not used."""
     codes = (np.arange(256)[:, None] >> np.array([0, 2, 4, 6])) & 3
     values: npt.NDArray[np.int8] = np.array([0, 1, -1, 2], np.int8)[codes]
     return values
 
 
 def header(payload: Bytes) -> Header:
-    """The header, its own fields checked, the body not looked at. Raises ``MalformedMessage``."""
+    """Return the header with its own fields checked, the body not. Raises ``MalformedMessage``."""
     if len(payload) < HEADER.size:
         raise MalformedMessage(f"payload of {len(payload)} bytes; the header alone has {HEADER.size}")
     code, version, zero, quantum, base, length, count = HEADER.unpack_from(payload)
@@ -152,7 +146,7 @@ def header(payload: Bytes) -> Header:
     kind = Kind(code)
     if kind not in QUANTA:
         if quantum != 0.0:
-            raise MalformedMessage(f"{kind.name} payload with quantum {quantum}; it has none")
+            raise MalformedMessage(f"{kind.name} payload with quantum {quantum}; this kind has none")
     elif not (math.isfinite(quantum) and quantum > 0.0):
         raise MalformedMessage(f"payload with quantum {quantum}; a positive number was expected")
     return Header(kind, quantum, base, length, count)

@@ -1,4 +1,4 @@
-"""What a worker that leaves had not sent, written down for another one to take over: plain float32, in parts."""
+"""The residual of a worker that leaves, as payloads for another one to take over: plain float32, in parts."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 PART_ELEMENTS = 1 << 23  # at most, so that no part outgrows a message
 
 
-def bequest(codec: Codec, state: State) -> Iterator[bytes]:
-    """What is ``left``: those parts of it that are not zero.
+def residual_parts(codec: Codec, state: State) -> Iterator[bytes]:
+    """Yield those parts of the residual that are not zero.
 
     >>> from taut.codecs import parse
     >>> codec, w = parse("threshold:tau=2^-6"), np.zeros(64, np.float32)
     >>> state = codec.start(w, workers=1)
     >>> w[5] = 0.25; payload = codec.emit(state, 0, 64)
-    >>> [(base, float(left[5])) for base, left in (read_bequest(part, 64) for part in bequest(codec, state))]
+    >>> [(base, float(left[5])) for base, left in (read_residual(part, 64) for part in residual_parts(codec, state))]
     [(0, 0.234375)]
     """
     left: Any = codec.left(state)
@@ -35,9 +35,9 @@ def bequest(codec: Codec, state: State) -> Iterator[bytes]:
             yield build(Header(Kind.DENSE, 0.0, lo, len(part), len(part)), part)
 
 
-def read_bequest(payload: Bytes, size: int) -> tuple[int, npt.NDArray[np.float32]]:
-    """Where a part begins, and what it is, for ``Codec.inherit``. ``MalformedMessage`` if it is none."""
+def read_residual(payload: Bytes, size: int) -> tuple[int, npt.NDArray[np.float32]]:
+    """Return where a part begins and its values, for ``Codec.inherit``. Raises ``MalformedMessage`` if it is none."""
     head = validate(payload, size)
     if head.kind is not Kind.DENSE:
-        raise MalformedMessage(f"a {head.kind.name} payload as what a worker left")
+        raise MalformedMessage(f"a {head.kind.name} payload as a worker's residual")
     return head.base, read(payload, np.float32, head.length)

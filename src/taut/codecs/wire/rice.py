@@ -7,7 +7,7 @@ in unary, its quotient gap >> k:
     bits = (k + 1) + (gap >> k) + 1        low bits and sign, quotient, end of the quotient
 
 which for random indices is within about 2% of the entropy at the best k. Every block of 128 words (the last may have
-fewer) has a k of its own, so each layer's density gets what suits it. The body, bits from the low end of each byte:
+fewer) has a k of its own, which suits the density of its layer. The body, bits from the low end of each byte:
 
 1. **Parameters**: one byte for each block, its k, 0 to 30.
 2. **Low plane**: for each word, k + 1 bits: the sign, above it the low k bits of the gap. No gaps between words
@@ -16,7 +16,7 @@ fewer) has a k of its own, so each layer's density gets what suits it. The body,
 
 k is the smallest number for which k + 1 would not save a bit: the sum of ceil((gap >> k) / 2) over the block is at most
 the number of its words. (The size is convex in k, so this is the smallest of the best.) One enormous gap makes k larger,
-and a body never has more than 4 bytes a word and 3. It is the only one for its words: ``decode`` refuses all others.
+and a body never has more than 4 bytes a word and 3. Words have one body only: ``decode`` refuses all others.
 
 Rice, "Some practical universal noiseless coding techniques", 1979; Golomb, "Run-length encodings", 1966.
 """
@@ -36,7 +36,7 @@ U32 = npt.NDArray[np.uint32]
 
 LONGEST = 2**31  # elements of a range: the words have 31 bits for an index
 
-_WRONG = (  # what the kernel's answer means
+_WRONG = (  # the errors that the kernel returns
     "",
     "a parameter above 30",
     "planes that are not as long as the parameters say",
@@ -48,7 +48,7 @@ _WRONG = (  # what the kernel's answer means
 
 @cache
 def _writing() -> Any:
-    """numba takes a while to import: not before something is coded."""
+    """Return the kernels that write. numba takes a while to import, so not before something is coded."""
     from taut.codecs.kernels.cpu import rice_write
 
     return rice_write
@@ -62,7 +62,7 @@ def _reading() -> Any:
 
 
 def encode(words: U32, length: int) -> U8:
-    """The body for ``words`` (at least one, contiguous, rising in index) of a range of ``length`` elements.
+    """Return the body for ``words`` (at least one, contiguous, rising in index) of a range of ``length`` elements.
 
     >>> words = np.array([3 << 1, 10 << 1 | 1, 11 << 1], np.uint32)
     >>> encode(words, 16).tolist()
@@ -77,7 +77,7 @@ def encode(words: U32, length: int) -> U8:
 
 
 def nbytes(words: U32, length: int) -> int:
-    """How long the body would be, in a third of the time or less.
+    """Return how long the body would be, in a third of the time or less.
 
     >>> nbytes(np.array([3 << 1, 10 << 1 | 1, 11 << 1], np.uint32), 16)
     3
@@ -87,8 +87,8 @@ def nbytes(words: U32, length: int) -> int:
 
 
 def decode(body: U8, count: int, length: int) -> U32:
-    """The ``count`` words that ``body`` was made of. Raises ``MalformedMessage`` for whatever ``encode`` cannot
-    have written for so many words in so long a range, before it takes more memory than twice the body.
+    """Return the ``count`` words that ``body`` was made of. Raises ``MalformedMessage`` for any body that ``encode``
+    cannot have written for this many words in a range of ``length``, before it takes more memory than twice the body.
 
     >>> decode(np.array([1, 6, 98], np.uint8), 3, 16).tolist()
     [6, 21, 22]
@@ -108,7 +108,7 @@ def decode(body: U8, count: int, length: int) -> U32:
 
 
 def _planned(words: U32, length: int) -> tuple[U8, int, int]:
-    """Each block's parameter, and the bytes of the two planes."""
+    """Return each block's parameter, and the bytes of the two planes."""
     if not 1 <= words.size <= length <= LONGEST:
         raise Misuse(f"{words.size} words in a range of {length}", "1 to 2^31 elements, and a word for each at most")
     kernels = _writing()
@@ -120,7 +120,7 @@ def _planned(words: U32, length: int) -> tuple[U8, int, int]:
 
 
 def _not_rising(words: U32, length: int) -> Misuse:
-    """What is wrong with words that the kernel refused."""
+    """Return the error for words that the kernel refused."""
     indices = words >> 1
     falls = np.flatnonzero(indices[1:] <= indices[:-1])
     if falls.size:

@@ -1,4 +1,4 @@
-"""What a scan found: words, which are sent entropy-coded, or a bitmap once there are more than one in 16."""
+"""The signs that a scan found: words, which are sent entropy-coded, or a bitmap if there are more than one in 16."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from taut.codecs.parallel import BLOCK, cut, together
+from taut.codecs.parallel import BLOCK, run_tasks, split
 from taut.codecs.wire.merge import pack_words, write_bitmap
 from taut.codecs.wire.payload import Header, Kind, bit_values, build
 
@@ -33,28 +33,24 @@ class Signs:
 
 
 def room_for_words(size: int) -> npt.NDArray[np.uint32]:
-    """The buffer a scan writes words into: one element in 16, and a block so that a scan can always go on."""
+    """Return the buffer for a scan's words: one element in 16, and a block so that a scan can always go on."""
     return np.empty(size // WORDS_PER_BITMAP + 64, np.uint32)
 
 
-Scan = Callable[[int, int, npt.NDArray[np.uint32]], Signs]  # of lo..hi-1, with room for words; they count from lo
+Scan = Callable[[int, int, npt.NDArray[np.uint32]], Signs]  # (lo, hi, buffer for words) -> signs; words count from lo
 Write = Callable[[npt.NDArray[np.uint32], int, npt.NDArray[np.uint8]], None]
 
 
 def write_words(words: npt.NDArray[np.uint32], first: int, bits: npt.NDArray[np.uint8]) -> None:
-    """Words of elements from ``first`` on into a bitmap that starts there."""
+    """Write words of elements from ``first`` on into a bitmap that starts there."""
     bits[:] = write_bitmap((words >> 1).astype(np.int64) - first, (words & 1).astype(bool), 4 * bits.size)
 
 
 def collect(
-    scan: Callable[[int], tuple[int, int]],
-    lo: int,
-    hi: int,
-    out: npt.NDArray[np.uint32],
-    write: Write = write_words,
+    scan: Callable[[int], tuple[int, int]], lo: int, hi: int, out: npt.NDArray[np.uint32], write: Write = write_words
 ) -> Signs:
-    """Run ``scan(start) -> (words in out, where it stopped)`` until ``hi``. The words stay words if they all
-    fit; else they are moved into a bitmap each time the buffer is full, and the scan goes on."""
+    """Run ``scan(start) -> (words in out, where it stopped)`` until ``hi``. The words stay words if they all fit; else
+    they are moved into a bitmap each time the buffer is full, and the scan goes on."""
     bits: npt.NDArray[np.uint8] | None = None
     total, start = 0, lo
     while start < hi:
@@ -72,21 +68,21 @@ def collect(
     return Signs(total, None, bits)
 
 
-def side_by_side(scan: Scan, lo: int, hi: int, out: npt.NDArray[np.uint32], write: Write) -> Signs:
-    """``scan(lo, hi, out)``, by as many threads as there are and as pay. Each has the share of ``out`` that its elements
-    have of the whole."""
-    parts = cut(lo, hi)
+def scan_parts(scan: Scan, lo: int, hi: int, out: npt.NDArray[np.uint32], write: Write) -> Signs:
+    """Run ``scan(lo, hi, out)`` on as many threads as there are and as pay. Each has the share of ``out`` that its
+    elements have of the whole."""
+    parts = split(lo, hi)
     if len(parts) == 1:
         return scan(lo, hi, out)
     starts = [(start - lo) // WORDS_PER_BITMAP for start, _ in parts]
     rooms = [out[a:b] for a, b in zip(starts, [*starts[1:], out.size], strict=True)]
     assert min(room.size for room in rooms) >= BLOCK  # a scan stops only where a whole block might not fit
     tasks = [(*part, room) for part, room in zip(parts, rooms, strict=True)]
-    return _joined(together(scan, tasks), parts, write)
+    return _joined(run_tasks(scan, tasks), parts, write)
 
 
 def _joined(found: list[Signs], parts: list[tuple[int, int]], write: Write) -> Signs:
-    """What one scan over all parts would have found: words if they take less room than a bitmap, all in all."""
+    """Join the parts into what one scan over all would have found: words if these take less room than a bitmap."""
     lo, hi = parts[0][0], parts[-1][1]
     count = sum(signs.count for signs in found)
     pairs = list(zip(found, parts, strict=True))
@@ -97,18 +93,18 @@ def _joined(found: list[Signs], parts: list[tuple[int, int]], write: Write) -> S
 
 
 def _words(signs: Signs) -> npt.NDArray[np.uint32]:
-    """As words, where one part alone had so many signs that it made a bitmap."""
+    """Return the signs as words, if one part alone had so many that it made a bitmap."""
     if signs.words is not None:
         return signs.words
     assert signs.bits is not None
-    places = np.flatnonzero(signs.bits)
-    four = bit_values()[signs.bits[places]]
+    filled = np.flatnonzero(signs.bits)
+    four = bit_values()[signs.bits[filled]]
     rows, columns = four.nonzero()
-    return ((places[rows] * 4 + columns) << 1 | (four[rows, columns] < 0)).astype(np.uint32)
+    return ((filled[rows] * 4 + columns) << 1 | (four[rows, columns] < 0)).astype(np.uint32)
 
 
 def _bits(signs: Signs, length: int, write: Write) -> npt.NDArray[np.uint8]:
-    """As a bitmap, where one part alone had few signs."""
+    """Return the signs as a bitmap, if one part alone had few."""
     if signs.bits is not None:
         return signs.bits
     assert signs.words is not None

@@ -1,4 +1,4 @@
-"""Nothing from the network is trusted: every byte of a payload is looked at before anything is applied."""
+"""Validation: every byte of a payload is checked before anything of it is applied."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from taut.codecs.parallel import over
-from taut.codecs.wire.layouts import FORMS
+from taut.codecs.parallel import run_parts
+from taut.codecs.wire.layouts import LAYOUTS
 from taut.codecs.wire.payload import (
     CHUNK,
     COUNTS,
@@ -31,7 +31,7 @@ _LARGEST = float(np.finfo(np.float32).max)
 
 
 def validate(payload: Bytes, size: int) -> Header:
-    """The header of a payload that is right in every byte for a vector of ``size`` elements, or
+    """Return the header of a payload that is right in every byte for a vector of ``size`` elements, or raise
     ``MalformedMessage``.
 
     >>> from taut.codecs.wire.payload import build
@@ -44,8 +44,8 @@ def validate(payload: Bytes, size: int) -> Header:
     taut.errors.MalformedMessage: payload for elements 64..127 of a vector of 100
     """
     head = frame(payload, size)
-    if head.kind in FORMS:
-        FORMS[head.kind].check(head, body_of(payload))
+    if head.kind in LAYOUTS:
+        LAYOUTS[head.kind].check(head, body_of(payload))
         return head
     if head.kind is Kind.RICE:
         rice_words(payload, head)
@@ -69,7 +69,7 @@ def validate(payload: Bytes, size: int) -> Header:
 
 
 def frame(payload: Bytes, size: int) -> Header:
-    """The header of a payload that may touch elements of a vector of ``size`` only; the body is not looked at."""
+    """Return the header of a payload that touches elements of a vector of ``size`` only; the body is not checked."""
     head = header(payload)
     if head.length == 0 or head.base + head.length > size:
         raise MalformedMessage(f"payload for elements {head.base}..{head.base + head.length - 1} of a vector of {size}")
@@ -79,7 +79,7 @@ def frame(payload: Bytes, size: int) -> Header:
 
 
 def _most(head: Header) -> int:
-    """How many quanta an element may change by, as far as the header says."""
+    """Return how many quanta an element may change by, as far as the header says."""
     if head.kind is Kind.WORDS:
         return head.count
     numbers = COUNTS.get(head.kind) or PAIRS.get(head.kind)
@@ -87,7 +87,7 @@ def _most(head: Header) -> int:
 
 
 def rice_words(payload: Bytes, head: Header) -> U32:
-    """The words of a RICE payload, every one checked."""
+    """Return the words of a RICE payload, every one checked."""
     from taut.codecs.wire.rice import decode
 
     if head.count == 0 or head.length > 2**31:
@@ -106,11 +106,11 @@ def _check_bitmap(bits: npt.NDArray[np.uint8], head: Header) -> None:
         for start in range(lo, hi, CHUNK):
             signs = _bit_counts()[bits[start : min(start + CHUNK, hi)]]
             if signs.max() == 255:
-                raise MalformedMessage("bitmap with a code that means nothing")
+                raise MalformedMessage("bitmap with a code that is not used")
             count += int(signs.sum(dtype=np.int64))
         return count
 
-    count = sum(over(some, 0, bits.size, CHUNK))
+    count = sum(run_parts(some, 0, bits.size, CHUNK))
     spare = 2 * (-head.length % 4)
     if spare and int(bits[-1]) >> (8 - spare):
         raise MalformedMessage("bitmap with signs beyond its range")
@@ -131,11 +131,11 @@ def _check_finite(values: npt.NDArray[np.float32]) -> None:
             if not np.isfinite(values[start : start + CHUNK]).all():
                 raise MalformedMessage("dense payload with a number that is not finite")
 
-    over(some, 0, values.size, CHUNK)
+    run_parts(some, 0, values.size, CHUNK)
 
 
 @cache
 def _bit_counts() -> npt.NDArray[np.uint8]:
-    """Byte of a bitmap -> signs in it; 255 where it holds the code that means nothing."""
+    """Return a table: byte of a bitmap -> signs in it; 255 if it holds the code that is not used."""
     values = bit_values()
     return np.where((values == 2).any(1), 255, (values != 0).sum(1)).astype(np.uint8)

@@ -20,8 +20,7 @@ from taut.comparison.runs.record import RunRecord, failed, of_cell, of_workers
 from taut.core.messages import Statistics
 from taut.errors import Misuse
 from taut.supervisor.metrics import finite
-from taut.supervisor.storage.store_reader import RunRecord as StoredRun
-from taut.supervisor.storage.store_reader import load_run
+from taut.supervisor.storage.store_reader import StoredRun, load_run
 from taut.supervisor.view import grouped
 
 LAST_LINES = 3

@@ -6,12 +6,7 @@ A message is one header (msgpack of one of these records) and, for some, payload
 
 from __future__ import annotations
 
-from taut.core.messages.base import (
-    MAX_WORKERS,
-    PROTOCOL_VERSION,
-    SUPERVISOR,
-    Message,
-)
+from taut.core.messages.base import MAX_WORKERS, PROTOCOL_VERSION, SUPERVISOR, Message
 from taut.core.messages.data import (
     OWN_BITS,
     OWN_LEASES,

@@ -1,4 +1,4 @@
-"""What all messages are made of: bounds that are checked while decoding, and the class they come from.
+"""Base of all messages: field types with bounds that are checked while decoding, and the root class.
 
 Every number has a least and a greatest value (so that NaN and infinity are refused, too), every text and every list a
 greatest length. ``tests/core/test_messages.py`` holds this for all messages.
@@ -15,9 +15,9 @@ from msgspec import Meta, Struct
 from msgspec.inspect import FloatType, StrType
 
 PROTOCOL_VERSION = 1
-SUPERVISOR = -1  # the supervisor's place in the space of ranks
+SUPERVISOR = -1  # the supervisor's number among the ranks
 MAX_WORKERS = 65_536
-FLOAT32_MAX = 3.4028234663852886e38  # its square is a finite float64, and so is the sum of as many as a message holds
+FLOAT32_MAX = 3.4028234663852886e38  # squares, and sums over a message, are finite float64
 _UNPRINTABLE = r"\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069"  # controls, line ends, changes of direction
 
 _CONTROLS = re.compile(f"(?![\n\t])[{_UNPRINTABLE}]")
@@ -38,8 +38,8 @@ class Message(Struct, frozen=True, tag=True, array_like=True):
 
 
 class Tidy(Struct, frozen=True, array_like=True):
-    """Makes itself a record that its receiver accepts: shortens its texts, replaces what cannot be printed in them, and
-    replaces numbers that are out of bounds by the default. Of a decoded record only texts can change.
+    """A record that fits its own bounds: it shortens its texts, replaces unprintable characters in them, and replaces
+    numbers that are out of bounds by the default. Of a decoded record only texts can change.
 
     >>> from taut.core.messages import Failed, Statistics
     >>> Failed("\\x1b[2Jgone").reason, Statistics(loss=float("nan")).loss

@@ -1,4 +1,4 @@
-"""A membership with its place in the order of memberships, as workers agree on them where no supervisor is heard."""
+"""A membership with its stamp in the order of memberships, as workers elect them without a supervisor."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ RosterVersion = Annotated[int, Meta(ge=0, le=STRIDE - 1)]
 
 
 class View(Struct, frozen=True, array_like=True):
-    """``number`` counts the workers' own decisions, ``version`` is the supervisor's; ``own``: the workers decided on it.
-    ``stamp`` orders all memberships of a run: a later decision of the workers comes after every roster of a supervisor
-    that does not know of it.
+    """A membership. ``number`` counts elections, ``version`` is that of the supervisor's roster; ``own``: elected by
+    the workers. ``stamp`` orders all memberships of a run: an election comes after every roster of a supervisor that
+    does not know of it.
 
     >>> View(0, 7, [0, 1, 2]).stamp < View(1, 7, [0, 1], own=True).stamp < View(1, 8, [0, 1]).stamp
     True

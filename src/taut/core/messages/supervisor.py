@@ -1,4 +1,4 @@
-"""From the supervisor to a worker."""
+"""Messages from the supervisor to a worker."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from taut.core.messages.membership import STRIDE, RosterVersion, ViewNumber
 
 
 class Member(Struct, frozen=True, array_like=True):
-    """A worker as the others know it."""
+    """A worker, for the others."""
 
     rank: Rank
     address: Name
     public_key: PublicKey
-    ready: bool = False  # it has the run's state: rounds may count on it
-    first_phase: Count = 0  # of a run that changes its strategy: where it begins; it has no part in those before
+    ready: bool = False  # it has the run's state and takes part in rounds
+    first_phase: Count = 0  # it takes no part in earlier phases
 
 
 class Gone(Tidy, frozen=True):
-    """A worker that died, failed or left, and why."""
+    """A worker that died, failed or left, with the reason."""
 
     rank: Rank
     reason: Text
 
 
 class Roster(Message, frozen=True):
-    """Who is in the run, as of ``version``. A later version replaces an earlier one whole. ``view``: the last decision of
-    the workers' own that its maker knows of; who is part of a later one passes it over."""
+    """The workers in the run, as of ``version``. A later version replaces an earlier one whole. ``view``: the last
+    election that the supervisor knows of; members of a later one ignore this roster."""
 
     version: RosterVersion
     members: Annotated[list[Member], Meta(max_length=MAX_WORKERS)]
@@ -39,43 +39,43 @@ class Roster(Message, frozen=True):
 
     @property
     def stamp(self) -> int:
-        """Its place in the order of all memberships (``View.stamp``)."""
+        """Return the roster's stamp in the order of all memberships (``View.stamp``)."""
         return self.view * STRIDE + self.version
 
 
 class Welcome(Tidy, Message, frozen=True):
-    """Admitted. ``settings`` are the run's resolved settings as JSON; ``workers`` is how many it starts with. ``phase``:
-    to begin in; should the run go on to another before this worker is ready, a ``Roster`` names that."""
+    """Admission. ``settings``: the run's resolved settings as JSON; ``workers``: how many it starts with. ``phase``:
+    to begin in; should the run go on to another before this worker is ready, a ``Roster`` names it."""
 
     rank: Rank
     run: Name
     seed: Count
     workers: Count
     settings: Text
-    term: Count = 0  # of the supervisor's lives
-    started: bool = False  # the run has: who comes now comes in mid-run
+    term: Count = 0  # how often the supervisor was restarted
+    started: bool = False  # the run has started: this worker joins in mid-run
     phase: Count = 0
 
 
 class Refusal(Tidy, Message, frozen=True):
-    """Not admitted, and why, and what to try."""
+    """No admission, with the reason and what to try."""
 
     reason: Text
 
 
 class Donor(Message, frozen=True):
-    """Take the state from this worker; -1: your own initial state is the run's."""
+    """The worker to take the state from; -1: the worker's own initial state is the run's."""
 
     rank: Annotated[int, Meta(ge=-1, le=2**31 - 1)]
 
 
 class Start(Message, frozen=True):
-    """Everybody expected is here (or the run is already going): train."""
+    """All expected workers are here (or the run has started already): train."""
 
 
 class NextPhase(Message, frozen=True):
-    """Everybody has made the steps of the phases before ``phase``: end yours, and begin that one. Not before you know who
-    is in the run as of ``version``: all must agree on who ends the phase, and who begins in the next."""
+    """All workers have made the steps of the phases before ``phase``: end yours, and begin this one. Wait for roster
+    ``version`` first: all must agree on the members that end the phase and that begin the next."""
 
     phase: Count
     version: Count = 0  # of the roster
@@ -88,7 +88,7 @@ class Drain(Tidy, Message, frozen=True):
 
 
 class Leave(Tidy, Message, frozen=True):
-    """Go, in order: end the loop, hand over everything, say ``Done(leaving)``. The others go on."""
+    """Leave the run in order: end the loop, hand over everything, say ``Done(leaving)``. The others go on."""
 
     reason: Text
 
@@ -103,8 +103,8 @@ class Finish(Message, frozen=True):
     """The verdict on the replicas. One payload frame: the averaged buffers, to be adopted (empty: each keeps its own).
     ``writer`` uploads its model.
 
-    All wait for ``Saved`` before they go: should the writer die, another is named by another ``Finish``, and so is each
-    worker in turn where all models are kept."""
+    All wait for ``Saved`` before they go: if the writer dies, another ``Finish`` names another, and if all models are
+    kept, it names each worker in turn."""
 
     identical: bool
     writer: Rank
@@ -118,10 +118,10 @@ class Saved(Tidy, Message, frozen=True):
 
 
 class Pulse(Message, frozen=True):
-    """Answer to a heartbeat: the supervisor is alive. ``term`` counts its lives; ``told`` what it told this worker in the
-    present one, without pulses; ``lost`` how often in it not all came of what the worker said. Where either count is not
-    the one that the worker has, a broken connection took something with it, perhaps also the pulses that said so, and the
-    worker says where it stands (``Returned``). ``issued``: leases, so far."""
+    """Answer to a heartbeat: the supervisor is alive. ``term``: how often it was restarted; ``told``: messages to this
+    worker since then, without pulses; ``lost``: how often messages from the worker were missing. If either count differs
+    from the worker's own, a broken connection lost messages, and the worker sends its state (``Returned``). ``issued``:
+    leases so far."""
 
     term: Count = 0
     told: Count = 0
@@ -130,16 +130,16 @@ class Pulse(Message, frozen=True):
 
 
 class Moved(Message, frozen=True):
-    """The supervisor came back, in its life ``term``, and is found at this address from now on. It comes over the peers'
-    socket, from a connection that proved to hold the supervisor's key."""
+    """The supervisor was restarted, as ``term``, at this address. Comes over the peers' socket, from a connection
+    that proved to hold the supervisor's key."""
 
     address: Name
     term: Count
 
 
 class Expulsion(Tidy, Message, frozen=True):
-    """You were given up. Stop; or, where ``welcome``, ask for another place: you did nothing wrong. ``without``: of these
-    workers, who lied, bring no updates along that the others lack."""
+    """The worker was evicted or expelled. It stops; or, if ``welcome``, it may rejoin: it did nothing wrong.
+    ``without``: updates of these workers, which lied, must not be brought along."""
 
     reason: Text
     welcome: bool = False

@@ -1,4 +1,4 @@
-"""From a worker to the supervisor."""
+"""Messages from a worker to the supervisor."""
 
 from __future__ import annotations
 
@@ -47,23 +47,23 @@ class Hello(Message, frozen=True):
     public_key: PublicKey
     host: Name
     pid: Count
-    was: Annotated[int, Meta(ge=-1, le=2**31 - 1)] = -1  # its rank before it was given up; -1: it is new
+    was: Annotated[int, Meta(ge=-1, le=2**31 - 1)] = -1  # its rank before it was evicted; -1: it is new
 
 
 class Ready(Message, frozen=True):
-    """The worker has the run's state in ``phase`` and can start. Where the run has gone on meanwhile, it is not heard."""
+    """The worker has the run's state in ``phase`` and can start. Ignored if the run has gone on to another phase."""
 
     phase: Count = 0
 
 
 class Statistics(Tidy, frozen=True):
-    """What one worker did so far. Seconds are since it started training; their split sums to the wall time."""
+    """One worker's totals so far. Seconds are since it started training; their split sums to the wall time."""
 
     steps: Count = 0
     samples: Count = 0
     loss: Real | None = None
     bytes_sent: Count = 0  # payload and header bytes handed to the transport, over all peers
-    bytes_dense: Count = 0  # what a ring all-reduce of float32 gradients would have sent in its steps
+    bytes_dense: Count = 0  # that a ring all-reduce of float32 gradients would have sent
     updates_sent: Count = 0
     updates_included: Count = 0
     staleness: Amount = 0.0  # own steps until an update reaches the others, smoothed; 0: none was sent
@@ -76,7 +76,7 @@ class Statistics(Tidy, frozen=True):
     wait_s: Seconds = 0.0
     merge_s: Seconds = 0.0
     data_s: Seconds = 0.0
-    counted: Annotated[str, Meta(max_length=1024)] = ""  # what the strategy counts, as in "rounds=40 dropped=3"
+    counted: Annotated[str, Meta(max_length=1024)] = ""  # the strategy's figures, as in "rounds=40 dropped=3"
 
 
 # What a worker's time goes into. The parts sum to the wall time.
@@ -86,8 +86,8 @@ TIME_PARTS = tuple(
 
 
 class Complaint(Tidy, frozen=True):
-    """So many messages of worker ``rank`` were refused here, since this worker came; ``excess``: beyond what a worker may
-    send in a second, and dropped unread. ``why``: of the last one that was refused."""
+    """Number of messages of worker ``rank`` that this worker refused since it came. ``excess``: messages beyond the
+    rate limit, dropped unread. ``why``: the last message was refused."""
 
     rank: Rank
     refused: Count
@@ -103,16 +103,16 @@ class Dispute(Struct, frozen=True, array_like=True):
 
 
 class Heartbeat(Tidy, Message, frozen=True):
-    """I am alive; this is what I did. ``sketch`` (may be empty) is a linear sketch of the weights, for the consensus
-    distance; ``complaints`` are about the worst of those whose messages make no sense. In lock-step, ``agreed``: the
-    stamp of the last membership that all its members have told this worker that they are in; ``elected``: the one that
-    the workers decided on without a supervisor, until it is in a roster; ``calm``: this worker hears the supervisor as
-    ever, and its vote is not with anybody."""
+    """The worker is alive, with its statistics. ``sketch`` (may be empty): a linear sketch of the weights, for the
+    consensus distance. ``complaints``: about the workers whose messages were refused most. In lock-step, ``agreed``:
+    the stamp of the last membership of which all members have told this worker that they are in it; ``elected``: the
+    membership that the workers elected without a supervisor, until it is in a roster; ``calm``: this worker hears the
+    supervisor, and its vote is with no candidate."""
 
     statistics: Statistics
     sketch: Annotated[list[Real], Meta(max_length=1024)]
     complaints: Annotated[list[Complaint], Meta(max_length=16)] = field(default_factory=list)
-    said: Count = 0  # messages to the supervisor before this one, without heartbeats: fewer came? some were lost
+    said: Count = 0  # messages to the supervisor so far, without heartbeats: shows whether some were lost
     agreed: Count = 0
     elected: View | None = None
     calm: bool = False
@@ -121,7 +121,7 @@ class Heartbeat(Tidy, Message, frozen=True):
 
 class Done(Message, frozen=True):
     """The worker's loop is over. ``leaving``: it goes now and does not wait for the end of the run. ``begun``: leases
-    trained on in part; what else it was dealt and did not report, it never began. ``said``: as in ``Heartbeat``."""
+    that are partly trained on; other unreported leases were never begun. ``said``: as in ``Heartbeat``."""
 
     leaving: bool = False
     begun: Annotated[list[Count], Meta(max_length=65_536)] = field(default_factory=list)
@@ -129,26 +129,26 @@ class Done(Message, frozen=True):
 
 
 class PhaseDone(Message, frozen=True):
-    """The worker has made the steps of all phases before ``phase``; it goes on in the present one until ``NextPhase``."""
+    """The worker has made the steps of all phases before ``phase``; it continues the present one until ``NextPhase``."""
 
     phase: Count
 
 
 class Failed(Tidy, Message, frozen=True):
-    """The worker ends by an error of its own (its script raised, the loss is not finite). ``unfit``: before it had the
-    run's state, which it could not take over; nothing of the run was in its hands."""
+    """The worker ends by an error of its own (its script raised, the loss is not finite). ``unfit``: it could not
+    take the run's state, and has had no part in the run."""
 
     reason: Text
     unfit: bool = False
 
 
 class Digest(Tidy, Message, frozen=True):
-    """After the drain: the hash of the weights that this worker ends with, and its last statistics. One payload frame:
-    its float32 buffers (batch-norm statistics), to be averaged. ``exact``: hashes must be equal everywhere.
+    """The hash of this worker's final weights, after the drain, and its last statistics. One payload frame: its float32
+    buffers (batch-norm statistics), to be averaged. ``exact``: hashes must be equal everywhere.
 
-    The rest is about the replica as it was trained, before any averaging: ``score``, what the user's validation says of
-    it (None: there is none), ``distance`` from the mean relative to the mean's norm (-1: not measured), or else a
-    ``sketch`` to estimate that from, and a ``note`` of what went wrong, for the record."""
+    The rest is about the trained replica before any averaging: ``score`` of the user's validation (None: there is none),
+    ``distance`` from the mean relative to the mean's norm (-1: not measured), or else a ``sketch`` for an estimate, and a
+    ``note`` of errors, for the record."""
 
     digest: Word
     exact: bool
@@ -166,7 +166,7 @@ UPLOAD_NBYTES = 1 << 20  # of the final model in one part: small beside any queu
 
 class Upload(Tidy, Message, frozen=True):
     """Part of a final model, a safetensors file; one payload frame. ``score`` (the same in all parts): of this model,
-    after averaging and recalibration; ``note``: what went wrong with that, for the record."""
+    after averaging and recalibration; ``note``: errors in that, for the record."""
 
     offset: Count
     total: Count
@@ -175,13 +175,12 @@ class Upload(Tidy, Message, frozen=True):
 
 
 class Returned(Message, frozen=True):
-    """To a supervisor that came back (its term is higher than the one known), or after a connection broke: this is where
-    I stand, whatever was lost on the way. ``state``: joining, ready or done, as the worker sees it; ``holds``: leases
-    that it has and has not trained on yet (of one that is done, those in ``Done.begun``); ``done``: leases that it
-    trained on of late; ``issued``: leases when the last pulse was sent: what the supervisor sent before is here or lost;
-    ``reached``: as in ``PhaseDone``, which may be among what was lost.
+    """The worker's state, for a supervisor that was restarted (its term is higher than the known one), or after a broken
+    connection, which may have lost messages. ``state``: joining, ready or done; ``holds``: leases that it has and has not
+    trained on (if done, those in ``Done.begun``); ``done``: leases that it recently trained on; ``issued``: from the last
+    pulse: leases that were sent before are here or lost; ``reached``: as in ``PhaseDone``, which may be lost.
 
-    Of a worker that was given up and came back, with the ``rank`` that it had: ``done`` is what it trained on there."""
+    After a rejoin, with its previous ``rank``: ``done`` are the leases that it trained on under that rank."""
 
     rank: Rank
     state: Word
@@ -193,18 +192,18 @@ class Returned(Message, frozen=True):
 
 
 class CheckpointBegun(Message, frozen=True):
-    """This worker's part of checkpoint ``number`` is copied. ``holds``: leases that it has, from the first place that is
-    not trained on in that copy. Whatever it reports as done after this is not in the checkpoint."""
+    """This worker's part of checkpoint ``number`` is copied. ``holds``: its leases, from the first index that is not
+    trained on in that copy. Leases reported as done after this are not in the checkpoint."""
 
     number: Count
     holds: Annotated[list[Lease], Meta(max_length=65_536)]
-    phase: Count = 0  # of a run that changes its strategy: the one that this worker is in
+    phase: Count = 0  # that this worker is in
     steps: Count = 0  # that it has made
 
 
 class CheckpointDone(Tidy, Message, frozen=True):
-    """The worker's part is on disk: so many bytes, with this hash; or it is not, because of ``error``. ``pause_s``: how
-    long training stopped for it."""
+    """The worker's part is on disk, with so many bytes and this hash; or not, because of ``error``. ``pause_s``: time
+    that training stopped for it."""
 
     number: Count
     nbytes: Count

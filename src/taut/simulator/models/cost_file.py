@@ -23,7 +23,7 @@ from taut.core.clock import Clock, MonotonicClock
 from taut.errors import Misuse
 from taut.simulator.json_tables import table
 from taut.simulator.models.costs import ORIGIN, CodecCost, Costs, measured
-from taut.worker.codec_costs.measuring import Measured, Trial
+from taut.worker.codec_costs.measuring import MeasuredCodec, Trial
 from taut.worker.codec_costs.synthetic_updates import Synthetic
 
 SMALL, LARGE = 1 << 10, 1 << 22  # elements
@@ -40,8 +40,8 @@ class Known:
     source: str
 
 
-def measure(spec: str, elements: int, clock: Clock | None = None, turns: int = TURNS) -> Measured:
-    """The codec on made-up updates (``worker/codec_costs/synthetic_updates.py``), all from the same seed."""
+def measure(spec: str, elements: int, clock: Clock | None = None, turns: int = TURNS) -> MeasuredCodec:
+    """Measure the codec on made-up updates (``worker/codec_costs/synthetic_updates.py``), all from the same seed."""
     updates = Synthetic(elements)
     trial = Trial(parse(spec), np.zeros(elements, np.float32), updates.shapes, clock=clock or MonotonicClock())
     for turn in range(FIRST_TURNS + turns):
@@ -49,12 +49,12 @@ def measure(spec: str, elements: int, clock: Clock | None = None, turns: int = T
     return trial.measured()
 
 
-def cost_from(small: Measured, large: Measured) -> CodecCost:
-    """What both together say. Codecs of signs steer themselves towards a density, and what made-up updates make of that
-    means nothing: their bits are those that they state.
+def cost_from(small: MeasuredCodec, large: MeasuredCodec) -> CodecCost:
+    """Derive a cost from both measurements. Codecs of signs steer themselves towards a density, which made-up updates do
+    not tell: their bits are those that they state.
 
-    >>> small, large = Measured("int8", 1000, 1, 1000, 3e-6, 2e-6, 0.0), Measured("int8", 2000, 1, 2000, 4e-6, 4e-6, 0.0)
-    >>> cost = cost_from(small, large)
+    >>> small = MeasuredCodec("int8", 1000, 1, 1000, 3e-6, 2e-6, 0.0)
+    >>> cost = cost_from(small, MeasuredCodec("int8", 2000, 1, 2000, 4e-6, 4e-6, 0.0))
     >>> [float(f"{value:.3g}") for value in (cost.fixed_s, cost.encode_s_per_element, cost.absorb_s_per_byte)]
     [2e-06, 1e-09, 2e-09]
     """
@@ -72,7 +72,7 @@ def cost_from(small: Measured, large: Measured) -> CodecCost:
 
 
 def known_costs(path: Path) -> Known:
-    """The user's file, or taut's own costs where there is none. ``Misuse`` where it is broken.
+    """Return the costs in the user's file, or taut's own if there is none. Raises ``Misuse`` if the file is broken.
 
     >>> known_costs(Path("/nowhere/costs.json")).source == DEFAULTS
     True
@@ -88,10 +88,10 @@ def known_costs(path: Path) -> Known:
 
 def measured_costs(
     names: list[str], *, large: int = LARGE, progress: Callable[[str], None] | None = None, clock: Clock | None = None
-) -> tuple[Costs, list[Measured]]:
-    """What the codecs cost here; everything else as taut has it. ``progress`` is told before each."""
+) -> tuple[Costs, list[MeasuredCodec]]:
+    """Measure what the codecs cost here; everything else is taut's own. ``progress`` is called before each."""
     codecs: dict[str, CodecCost] = {}
-    found: list[Measured] = []
+    found: list[MeasuredCodec] = []
     if large <= SMALL:
         raise Misuse(f"--size {large} with --measure", f"more than {SMALL} elements", "leave --size out")
     for name in names:
@@ -104,7 +104,7 @@ def measured_costs(
 
 
 def origin() -> dict[str, Any]:
-    """This machine, these versions, now."""
+    """Describe this machine, these versions and the time."""
     versions = {"python": platform.python_version()}
     for package in PACKAGES:
         try:
@@ -121,7 +121,7 @@ def origin() -> dict[str, Any]:
 
 
 def processor() -> str:
-    """The processor's name, as the system says it."""
+    """Return the processor's name, as the system says it."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:

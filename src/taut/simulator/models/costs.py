@@ -1,10 +1,10 @@
-"""What exchanging costs a worker's training thread, in seconds of CPU. Nothing here is about the network.
+"""What exchanging costs a worker's training thread, in seconds of CPU. The network is not part of it.
 
 The defaults were measured by ``bench/costs.py`` on one core of an AMD EPYC, as CPU time of one thread: codecs on made-up
-updates of 4 million elements, messages through ``worker.courier`` and the ZeroMQ transport on the loopback device. What
-``taut codecs --measure`` found on the user's machine replaces the codecs' (``cost_file.py``), and a probe of his script
-those of the codecs that it watches. Encryption and TCP are the work of other threads and of the kernel, and are not in
-these figures.
+updates of 4 million elements, messages through ``worker.comm.dispatcher`` and the ZeroMQ transport on the loopback
+device. The figures of ``taut codecs --measure`` on the user's machine replace those of the codecs (``cost_file.py``), and
+a probe of the user's script those of the codecs that it watches. Encryption and TCP are the work of other threads and of
+the kernel, and are not in these figures.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from taut.plugins import CODECS
 from taut.simulator.json_tables import fields_of, table
 
 __all__ = ["ORIGIN", "CodecCost", "Costs", "measured", "without_origin"]
-ORIGIN = "measured"  # of a file: where and when; no part of the costs
+ORIGIN = "measured"  # key of a file: where and when; no part of the costs
 
 
 @cache
@@ -59,10 +59,9 @@ class Costs:
         check_costs(self, "costs")
 
     def codec(self, given: str) -> CodecCost:
-        """Return the cost of a codec as it is written. Where its settings make it say more or less than it does by
-        default, the bits change as those that it states; of codecs of signs, which settings steer, they are those. A
-        codec that was not measured here costs what it says; one that says nothing, what ``dense`` does per element and
-        per byte."""
+        """Return the cost of a codec as it is written. If its settings change the bits that it states, the bits of the
+        cost change in proportion; for codecs of signs, which settings steer, they are the stated bits. A codec that was
+        not measured here has the cost that it states; if it states none, that of ``dense`` per element and per byte."""
         from taut.codecs import parse
 
         name, colon, _ = given.partition(":")
@@ -80,12 +79,12 @@ class Costs:
         return replace(cost, bits_per_element=bits if codec.exact else cost.bits_per_element * bits / stated)
 
     def to_record(self) -> dict[str, Any]:
-        """Plain JSON."""
+        """Return the costs as plain JSON."""
         return asdict(self)
 
     @classmethod
     def from_record(cls, record: object) -> Costs:
-        """Inverse of ``to_record``; what is left out is as it was measured here, codecs all or none.
+        """Return the costs that ``to_record`` wrote; what is left out has the default, codecs all or none.
 
         >>> Costs.from_record(Costs(message_s=1e-5).to_record()) == Costs(message_s=1e-5)
         True
@@ -93,7 +92,8 @@ class Costs:
         return cls(**fields_of(cls, record, "costs", codecs=_codec_costs))
 
     def write(self, path: str | os.PathLike[str], origin: Mapping[str, Any] | None = None) -> None:
-        """As JSON. All of it or, if the disk is full, nothing. ``origin``: where and when they were measured."""
+        """Write the costs as JSON: all of it or, if the disk is full, nothing. ``origin``: where and when they were
+        measured."""
         final = Path(path)
         record = {**({ORIGIN: dict(origin)} if origin else {}), **self.to_record()}
         try:
@@ -104,7 +104,7 @@ class Costs:
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> Costs:
-        """What ``write`` wrote."""
+        """Read what ``write`` wrote."""
         try:
             record = json.loads(Path(path).read_text(encoding="utf-8"))
             return cls.from_record(without_origin(record))
@@ -128,5 +128,5 @@ def _codec_costs(record: object) -> dict[str, CodecCost]:
 
 
 def without_origin(record: object) -> object:
-    """The record of a file, less where and when it was measured."""
+    """Return the record of a file without where and when it was measured."""
     return {key: value for key, value in record.items() if key != ORIGIN} if isinstance(record, dict) else record

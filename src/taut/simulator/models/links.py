@@ -1,4 +1,4 @@
-"""What the network is made of: a cable per worker, what lies between some, and uplinks that many share."""
+"""The links of the network: a cable per worker, lines between some, and uplinks that many share."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Link:
     """A cable, the same in each direction. ``latency_s``: one way. ``jitter_s``: mean and standard deviation of an extra
     delay. ``loss``: the share of packets that never arrive. ``burst_nbytes``: what an idle cable lets through at once
     before the limit holds, as a token bucket does (``tc tbf``); 0 for real cables. ``congestion``: of the TCP of the host
-    at its end: with reno and cubic loss limits what a connection carries, with bbr it only delays.
+    at its end: with reno and cubic, loss limits the rate of a connection; with bbr it only delays.
 
     >>> Link(1e9, 200e-6).latency_s
     0.0002
@@ -47,7 +47,7 @@ class Link:
 
 @dataclass(frozen=True)
 class Shared:
-    """What all traffic between ``members`` and the others crosses, full duplex: the uplink of a rack, say. Empty
+    """A link that all traffic between ``members`` and the others crosses, full duplex: the uplink of a rack, say. Empty
     ``members``: one switch (or radio channel) that all traffic crosses, whatever its direction."""
 
     members: frozenset[int]
@@ -60,9 +60,9 @@ class Shared:
 
 @dataclass(frozen=True)
 class Links:
-    """``default``: every worker's cable, but for those in ``of_worker``. ``of_pair``: what lies between the cables of two
-    workers besides (a long line), for traffic between these two, either way. ``per_host``: so many neighbouring ranks are
-    on one host and have one cable together: the first's of them that is in ``of_worker``.
+    """``default``: every worker's cable, but for those in ``of_worker``. ``of_pair``: an extra link (a long line) between
+    the cables of two workers, for traffic between these two, either way. ``per_host``: that many consecutive ranks are on
+    one host and share one cable: that of the first of them in ``of_worker``.
 
     >>> Links(Link(1e9), {3: Link(1e7)}, per_host=2).of_host(1).bits_per_s
     10000000.0
@@ -82,7 +82,7 @@ class Links:
                 raise Misuse(f"a link {pair[0]}-{pair[1]}", "two different workers")
 
     def of_host(self, host: int) -> Link:
-        """The cable of the host with the ranks ``host * per_host`` and following."""
+        """Return the cable of the host with the ranks ``host * per_host`` and following."""
         first = host * self.per_host
         for rank in range(first, first + self.per_host):
             if rank in self.of_worker:
@@ -90,5 +90,5 @@ class Links:
         return self.default
 
     def between(self, one: int, other: int) -> Link | None:
-        """The link of this pair, in whichever order it was given."""
+        """Return the link of this pair, in whichever order it was given."""
         return self.of_pair.get((one, other)) or self.of_pair.get((other, one))

@@ -1,4 +1,4 @@
-"""When a message arrives: every cable on its way does first come, first served, and the slowest decides.
+"""When a message arrives: every cable on its way serves messages in the order of sending, and the slowest decides.
 
     finish(cable) = max(free(cable), now) + wire bytes / bandwidth;   free(cable) = finish(cable)
     arrival = max over the cables of finish + their latencies
@@ -21,14 +21,15 @@ __all__ = ["Link", "Links", "Network", "Shared", "wire_nbytes"]
 
 SEGMENT_NBYTES = 1448  # of payload in a full packet: 1500 less the headers of IP and TCP with its timestamps
 HEADERS_NBYTES = 66  # those, and Ethernet's: 1514 bytes in all
-SAME_HOST_NS = 50_000  # between processes of one host, any size: their bandwidth is memory's
+SAME_HOST_NS = 50_000  # between processes of one host, for any size
 LONE_PACKET_TIMEOUT_NS = 200_000_000  # and two round trips, before TCP sends a lone lost packet again (Linux)
-LEAST_ROUND_TRIP_NS = 50_000  # of hosts on an ideal cable: their kernels take that
-UNLIMITED_BITS_PER_S = 10e9  # what a share of a cable without a limit is taken of
+LEAST_ROUND_TRIP_NS = 50_000  # the time that the kernels of hosts on an ideal cable take
+UNLIMITED_BITS_PER_S = 10e9  # the rate of which a throttled cable without a limit gets a share
 
 
 def wire_nbytes(nbytes: int) -> int:
-    """What ``nbytes`` take on the wire: cut into packets, each with its headers (TCP/IP over Ethernet).
+    """Return the bytes that ``nbytes`` take on the wire: split into packets, each with its headers (TCP/IP over
+    Ethernet).
 
     >>> wire_nbytes(1448), wire_nbytes(1449), wire_nbytes(0)
     (1514, 1581, 66)
@@ -37,7 +38,7 @@ def wire_nbytes(nbytes: int) -> int:
 
 
 class _Cable:
-    """One direction of something with a limit: until when it is taken, by all messages and by those of one packet."""
+    """One direction of a link with a limit: until when it is busy, with all messages and with those of one packet."""
 
     __slots__ = ("bits_per_s", "burst_ns", "free_ns", "packets_free_ns")
 
@@ -48,18 +49,18 @@ class _Cable:
 
 
 class _Route:
-    """The way from one worker to another. ``links``: the sender's first."""
+    """The cables from one worker to another. ``links``: the sender's first."""
 
-    __slots__ = ("cables", "dice", "jitter_ns", "last_ns", "latency_ns", "log_kept", "loss", "round_trip_ns")
+    __slots__ = ("cables", "jitter_ns", "last_ns", "latency_ns", "log_kept", "loss", "rng", "round_trip_ns")
 
-    def __init__(self, cables: tuple[_Cable, ...], links: tuple[Link, ...], dice: Rng, fixed_ns: int = 0) -> None:
-        self.cables, self.dice, self.last_ns = cables, dice, 0
+    def __init__(self, cables: tuple[_Cable, ...], links: tuple[Link, ...], rng: Rng, fixed_ns: int = 0) -> None:
+        self.cables, self.rng, self.last_ns = cables, rng, 0
         latency_ns = sum(_ns(link.latency_s) for link in links)
         self.latency_ns = fixed_ns + latency_ns
         self.jitter_ns = sum(_ns(link.jitter_s) for link in links)
         self.round_trip_ns = max(2 * latency_ns, LEAST_ROUND_TRIP_NS)
         kept = 1.0
-        for link in links:  # never sum() of floats: from Python 3.12 on it rounds otherwise
+        for link in links:  # never sum() of floats: it rounds differently from Python 3.12 on
             kept *= 1.0 - link.loss
         self.loss, self.log_kept = 1.0 - kept, log(kept)
         if self.loss and links[0].congestion != "bbr":
@@ -68,28 +69,29 @@ class _Route:
             self.cables += (_Cable(limit, window_nbytes),)
 
     def delay_ns(self, packets: int) -> int:
-        """Jitter, and what a lost packet costs: a round trip where others follow it, three for the last of several, the
-        timeout for a lone one, which doubles each time that it is lost again."""
-        dice, round_trip_ns = self.dice, self.round_trip_ns
-        delay_ns = int(self.jitter_ns * dice.exponential()) if self.jitter_ns else 0
+        """Draw the jitter, and the delay that a lost packet costs: a round trip if others follow it, three for the last
+        of several, the timeout for a lone one, which doubles each time that it is lost again."""
+        rng, round_trip_ns = self.rng, self.round_trip_ns
+        delay_ns = int(self.jitter_ns * rng.exponential()) if self.jitter_ns else 0
         if not self.loss:
             return delay_ns
         if packets == 1:
             timeout_ns = LONE_PACKET_TIMEOUT_NS + 2 * round_trip_ns
-            while dice.random() < self.loss:
+            while rng.random() < self.loss:
                 delay_ns += timeout_ns
                 timeout_ns *= 2
             return delay_ns
-        drawn = dice.random()
+        drawn = rng.random()
         if drawn < self.loss:
             delay_ns += 3 * round_trip_ns
-        elif drawn < packets * self.loss and drawn < 1.0 - exp(packets * self.log_kept):  # the first is quick to tell
+        elif drawn < packets * self.loss and drawn < 1.0 - exp(packets * self.log_kept):  # the first test is quick
             delay_ns += round_trip_ns
         return delay_ns
 
 
 def connection_limit(loss: float, round_trip_s: float) -> float:
-    """Bits per second of one TCP connection that loses packets: MSS / RTT * sqrt(3 / (2 loss)) (Mathis et al., 1997).
+    """Return the bits per second of one TCP connection that loses packets: MSS / RTT * sqrt(3 / (2 loss)) (Mathis et al.,
+    1997).
 
     >>> round(connection_limit(0.001, 0.04) / 1e6, 1)
     11.2
@@ -107,9 +109,9 @@ class Network:
     2822400
     """
 
-    def __init__(self, links: Links, dice: Rng) -> None:
+    def __init__(self, links: Links, rng: Rng) -> None:
         self.links = links
-        self._key = dice.key
+        self._key = rng.key
         self._routes: dict[tuple[int, int], _Route] = {}
         self._throttled: dict[tuple[int, int], _Cable] = {}
         self._out: dict[int, _Cable | None] = {}
@@ -118,9 +120,10 @@ class Network:
         self._shared_in = [_Cable(each.bits_per_s) for each in links.shared]
 
     def arrival(self, sender: int, to: int, nbytes: int, now_ns: int) -> int:
-        """When the last byte of a message sent now arrives. It reserves the bandwidth: call it once per message, in the
-        order of sending. A message of one packet waits for others of one packet alone: TCP connections take turns, so
-        that it slips through between the packets of long ones. Between the same two nothing ever overtakes."""
+        """Return when the last byte of a message sent now arrives. It reserves the bandwidth: call it once per message,
+        in the order of sending. A message of one packet waits only for others of one packet: TCP connections take turns,
+        so that it slips through between the packets of long ones. Messages between the same two never overtake each
+        other."""
         route = self._routes.get((sender, to)) or self._find(sender, to)
         packets = -(-nbytes // SEGMENT_NBYTES) or 1
         nanobits = (nbytes + HEADERS_NBYTES * packets) * 8_000_000_000
@@ -146,7 +149,7 @@ class Network:
         return done_ns
 
     def throttle(self, one: int, other: int, share: float | None) -> None:
-        """From now on the way between these two carries ``share`` of what it does otherwise; None: all of it again."""
+        """Limit the route between these two to ``share`` of its rate from now on; None: lift the limit."""
         for sender, to in ((one, other), (other, one)):
             self._throttled.pop((sender, to), None)
             if share is not None:
@@ -156,20 +159,20 @@ class Network:
 
     def _find(self, sender: int, to: int) -> _Route:
         links, per_host = self.links, self.links.per_host
-        dice = Rng(self._key, "route", sender, to)
+        rng = Rng(self._key, "route", sender, to)
         if SUPERVISOR in (sender, to):
-            # Its own cable is ideal. What it is told has a connection of its own, and does not wait behind updates.
+            # The supervisor's own cable is ideal. Messages to it have their own connection, and do not wait for updates.
             link = links.of_host((to if sender == SUPERVISOR else sender) // per_host)
             cable = _new(link)
-            route = _Route((cable,) if cable else (), (link,), dice)
+            route = _Route((cable,) if cable else (), (link,), rng)
         elif sender // per_host == to // per_host:
-            route = _Route((), (), dice, SAME_HOST_NS)
+            route = _Route((), (), rng, SAME_HOST_NS)
         else:
-            route = self._build(sender, to, dice)
+            route = self._build(sender, to, rng)
         self._routes[sender, to] = route
         return route
 
-    def _build(self, sender: int, to: int, dice: Rng) -> _Route:
+    def _build(self, sender: int, to: int, rng: Rng) -> _Route:
         links, per_host = self.links, self.links.per_host
         hosts = sender // per_host, to // per_host
         ends = links.of_host(hosts[0]), links.of_host(hosts[1])
@@ -184,7 +187,7 @@ class Network:
             elif enters and not leaves:
                 cables.append(inward)
         limited = tuple(cable for cable in cables if cable is not None)
-        return _Route(limited, ends if between is None else (*ends, between), dice)
+        return _Route(limited, ends if between is None else (*ends, between), rng)
 
 
 def _of(cables: dict[int, _Cable | None], host: int, link: Link) -> _Cable | None:

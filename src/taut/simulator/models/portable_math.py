@@ -17,7 +17,7 @@ _PER_ODD = tuple(1.0 / n for n in range(3, 23, 2))
 
 
 def exp(x: float) -> float:
-    """e^x, within two units of the last place.
+    """Return e^x, within two units of the last place.
 
     e^x = 2^k e^r,  k = round(x / ln 2),  r = x - k ln 2,  e^r by its series
 
@@ -37,7 +37,7 @@ def exp(x: float) -> float:
 
 
 def log(x: float) -> float:
-    """The natural logarithm of ``x`` > 0, within a few units of the last place.
+    """Return the natural logarithm of ``x`` > 0, within a few units of the last place.
 
     log(2^k m) = k ln 2 + 2 artanh(s),  s = (m - 1) / (m + 1),  sqrt(1/2) <= m < sqrt(2)
 
@@ -58,7 +58,7 @@ def log(x: float) -> float:
 
 
 def normal_quantile(u: float) -> float:
-    """z with P(Z <= z) = ``u``, for 0 < ``u`` < 1, to about 16 digits: algorithm AS 241 (M. J. Wichura, 1988).
+    """Return z with P(Z <= z) = ``u``, for 0 < ``u`` < 1, to about 16 digits: algorithm AS 241 (M. J. Wichura, 1988).
 
     >>> normal_quantile(0.5), round(normal_quantile(0.975), 12)
     (0.0, 1.95996398454)
@@ -73,7 +73,7 @@ def normal_quantile(u: float) -> float:
 
 
 def exponential_quantile(u: float) -> float:
-    """-log(1 - u), for 0 <= ``u`` < 1: from a uniform draw, an exponential one with mean 1.
+    """Return -log(1 - u), for 0 <= ``u`` < 1: from a uniform draw, an exponential one with mean 1.
 
     >>> exponential_quantile(0.0), round(exponential_quantile(0.5), 6)
     (0.0, 0.693147)

@@ -1,4 +1,6 @@
-"""Draws that are the same on every machine and in every version of Python: the seed and the names decide them."""
+"""Random numbers that are the same on every machine and in every version of Python: the seed and the names decide
+them.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +11,15 @@ from taut.simulator.models.portable_math import exponential_quantile, normal_qua
 
 
 class Rng:
-    """A stream of its own for each seed and names. Position n of it is SplitMix64's output n (``core/splitmix.py``):
+    """A stream of random numbers for each seed and names. Position n of it is SplitMix64's output n
+    (``core/splitmix.py``):
 
         splitmix64(key + n * stride),  key = the first 64 bits of BLAKE2b(seed, names)
 
-    so that ``at(n)`` needs no draws before it, and what one worker draws changes nothing for another.
+    so that ``at(n)`` needs no draws before it, and the draws of one worker change nothing for another.
 
-    >>> dice = Rng(7, "speed", 3)
-    >>> dice.random() == Rng(7, "speed", 3).at(0), dice.random() == Rng(7, "speed", 4).at(1)
+    >>> rng = Rng(7, "speed", 3)
+    >>> rng.random() == Rng(7, "speed", 3).at(0), rng.random() == Rng(7, "speed", 4).at(1)
     (True, False)
     """
 

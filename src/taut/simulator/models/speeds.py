@@ -1,4 +1,4 @@
-"""How long a step takes: the worker's own pace, and chance."""
+"""How long a step takes: the worker's own speed, and chance."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from taut.simulator.models.portable_math import exp, exponential_quantile, norma
 from taut.simulator.models.rng import Rng
 from taut.specs import did_you_mean
 
-DRAWS = {"constant": None, "lognormal": 0.3, "uniform": 0.2, "exponential": None}  # with what an example has
+DRAWS = {"constant": None, "lognormal": 0.3, "uniform": 0.2, "exponential": None}  # name -> parameter of an example
 FORMS = "constant, lognormal:SIGMA, uniform:SHARE or exponential"
 _LEAST = 2.0**-54  # below every draw but zero, whose quantile would be infinite
 
 
 @dataclass(frozen=True)
 class Speeds:
-    """``step_s``: the mean duration of a step, of a worker that is neither fast nor slow, without what exchanging costs.
-    ``draw``: how steps of one worker vary about their mean, which it does not move:
+    """``step_s``: the mean duration of a step of a worker of average speed, without the costs of exchanging.
+    ``draw``: how steps of one worker vary about their mean, which stays the same:
 
         constant           every step the same
         lognormal:sigma    exp(sigma * z - sigma^2 / 2),  z normal
@@ -49,7 +49,7 @@ class Speeds:
 
 
 def parse_draw(written: str) -> tuple[str, float]:
-    """The kind of ``draw`` and its parameter (0 where it has none).
+    """Return the kind of ``draw`` and its parameter (0 if it has none).
 
     >>> parse_draw("lognormal:0.3"), parse_draw("constant")
     (('lognormal', 0.3), ('constant', 0.0))
@@ -75,36 +75,36 @@ def parse_draw(written: str) -> tuple[str, float]:
 
 
 class Pace:
-    """Draws durations: each of a worker's steps has its own draw, whatever order they are asked for in.
+    """Durations of steps: each of a worker's steps has its own draw, whatever order they are asked for in.
 
     >>> Pace(Speeds(0.01, stragglers={1: 4.0}), Rng(0)).step_ns(1, 0)
     40000000
     """
 
-    def __init__(self, speeds: Speeds, dice: Rng) -> None:
+    def __init__(self, speeds: Speeds, rng: Rng) -> None:
         self.speeds = speeds
         self._kind, self._parameter = parse_draw(speeds.draw)
-        self._key = dice.key
+        self._key = rng.key
         self._of_worker: dict[int, tuple[float, Rng]] = {}
 
     def factor(self, rank: int) -> float:
-        """How many times slower than ``step_s`` this worker is, on average."""
+        """Return how many times slower than ``step_s`` this worker is, on average."""
         drawn = Rng(self._key, "worker", rank).normal() if self.speeds.spread else 0.0
         return exp(self.speeds.spread * drawn) * self.speeds.stragglers.get(rank, 1.0)
 
     def step_ns(self, rank: int, step: int) -> int:
-        """The duration of this worker's step number ``step``, at least 1."""
+        """Return the duration of this worker's step number ``step``, at least 1."""
         known = self._of_worker.get(rank)
         if known is None:
             mean_ns = self.speeds.step_s * 1e9 * self.factor(rank)
             known = self._of_worker[rank] = (mean_ns, Rng(self._key, "step", rank))
-        mean_ns, dice = known
+        mean_ns, rng = known
         kind = self._kind
         if kind == "lognormal":
             sigma = self._parameter
-            mean_ns *= exp(sigma * (normal_quantile(dice.at(step) or _LEAST) - 0.5 * sigma))
+            mean_ns *= exp(sigma * (normal_quantile(rng.at(step) or _LEAST) - 0.5 * sigma))
         elif kind == "uniform":
-            mean_ns *= 1.0 + self._parameter * (2.0 * dice.at(step) - 1.0)
+            mean_ns *= 1.0 + self._parameter * (2.0 * rng.at(step) - 1.0)
         elif kind == "exponential":
-            mean_ns *= exponential_quantile(dice.at(step))
+            mean_ns *= exponential_quantile(rng.at(step))
         return max(1, int(mean_ns + 0.5))

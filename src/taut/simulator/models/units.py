@@ -13,7 +13,7 @@ BYTES: Mapping[str, int] = {"b": 1, "kb": 1000, "mb": 1000**2, "kib": 1024, "mib
 
 
 def parse_size(written: str, blame: str = "") -> int:
-    """Whole bytes, at least 0. Units: b, kb, mb (thousands), kib, mib (1024s).
+    """Parse whole bytes, at least 0. Units: b, kb, mb (thousands), kib, mib (1024s).
 
     >>> parse_size("64kb"), parse_size("1mib")
     (64000, 1048576)
@@ -26,7 +26,7 @@ def parse_size(written: str, blame: str = "") -> int:
 
 
 def parse_whole(written: str, blame: str, what: str, least: int = 0) -> int:
-    """A whole number of plain digits, at least ``least``.
+    """Parse a whole number of plain digits, at least ``least``.
 
     >>> parse_whole("3", "--fail 3@2s", "a worker's rank")
     3
@@ -38,7 +38,7 @@ def parse_whole(written: str, blame: str, what: str, least: int = 0) -> int:
 
 
 def parse_number(written: str, blame: str, what: str) -> float:
-    """A finite number.
+    """Parse a finite number.
 
     >>> parse_number("0.001", "loss=0.001", "a share")
     0.001

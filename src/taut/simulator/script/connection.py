@@ -1,4 +1,6 @@
-"""How a simulated worker gets to the others, and what its time goes into: where the runtime measures, time is spent."""
+"""How a simulated worker connects to the others, and its stopwatch: where the runtime measures time, virtual time is
+spent.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ from taut.simulator.models.costs import Costs
 from taut.simulator.models.network import Network
 from taut.simulator.models.speeds import Pace
 from taut.simulator.script.fibers import NS, Fiber
-from taut.simulator.script.node import Switchboard, VirtualNode, VirtualTransport
+from taut.simulator.script.node import Switchboard, VirtualCommThread, VirtualTransport
 from taut.simulator.trace import Trace
 from taut.worker.connection import Connector
 from taut.worker.time_split import Stopwatch
@@ -17,22 +19,22 @@ from taut.worker.time_split import Stopwatch
 
 class VirtualWatch(Stopwatch):
     """Charges virtual time, after spending what the models say the work took: the step's computing when it is reached,
-    the codec's and the messages' when they are charged. ``place`` numbers the worker among the simulated ones."""
+    the codec's and the messages' when they are charged. ``worker`` numbers the worker among the simulated ones."""
 
-    def __init__(self, fiber: Fiber, place: int, pace: Pace, costs: Costs, trace: Trace | None) -> None:
-        self.fiber, self.place, self.pace, self.costs, self.trace = fiber, place, pace, costs, trace
+    def __init__(self, fiber: Fiber, worker: int, pace: Pace, costs: Costs, trace: Trace | None) -> None:
+        self.fiber, self.worker, self.pace, self.costs, self.trace = fiber, worker, pace, costs, trace
         self.transport: VirtualTransport | None = None
-        self.seat: Any = None
+        self.session: Any = None
         self.stepped: Callable[[], None] = _nothing
-        self.slowed: Callable[[], float] = _as_ever
+        self.slowed: Callable[[], float] = _no_slowdown
         self.steps = 0
-        self._share = 0.0  # of the present step's computing that is over
+        self._share = 0.0  # of the present step's computing that is done
         self._worked_ns = 0
         self._counted = [0, 0, 0, 0]  # messages and bytes sent, messages and bytes taken
-        super().__init__(clock=fiber.world)
+        super().__init__(clock=fiber.loop)
 
     def meet(self, transport: VirtualTransport) -> None:
-        """The transport whose messages are counted; nothing was sent by it yet."""
+        """Count the messages of this transport, which has sent nothing yet."""
         self.transport, self._counted = transport, [0, 0, 0, 0]
 
     def thread_s(self) -> float:
@@ -40,7 +42,7 @@ class VirtualWatch(Stopwatch):
 
     def reached(self, share: float) -> None:
         if share > self._share:
-            whole_ns = self.pace.step_ns(self.place, self.steps)
+            whole_ns = self.pace.step_ns(self.worker, self.steps)
             self._spend(round(whole_ns * self.slowed() * (share - self._share)))
             self._share = share
 
@@ -54,28 +56,28 @@ class VirtualWatch(Stopwatch):
             self._spend(round(self._cost_s(kind) * NS))
         begun_ns = round(self.last_s * NS)
         spent = super().charge(kind)
-        if self.trace is not None and self.fiber.world.now_ns > begun_ns:
-            self.trace.span(self.place, kind, begun_ns, self.fiber.world.now_ns)
+        if self.trace is not None and self.fiber.loop.now_ns > begun_ns:
+            self.trace.span(self.worker, kind, begun_ns, self.fiber.loop.now_ns)
         return spent
 
     def _cost_s(self, kind: str) -> float:
-        """What the work that is being charged took this worker's thread, by the models."""
+        """Return the time that the work being charged took this worker's thread, by the models."""
         if self.transport is None:
             return 0.0
-        if self.seat is None:
+        if self.session is None:
             return 0.0
-        replica: Any = self.seat.replica
-        of_vectors = getattr(getattr(self.seat.talk, "local", None), "coder", None) is not None
-        talks = replica.talks or of_vectors
-        costs, codec = self.costs, self.costs.codec(replica.codec.name if talks else "dense")
+        replica: Any = self.session.replica
+        of_vectors = getattr(getattr(self.session.talk, "local", None), "coder", None) is not None
+        compresses = replica.talks or of_vectors
+        costs, codec = self.costs, self.costs.codec(replica.codec.name if compresses else "dense")
         if kind == "encode":
             parts = 1 if of_vectors else replica.fragments
-            return codec.fixed_s + codec.encode_s_per_element * replica.arena.size / parts if talks else 0.0
+            return codec.fixed_s + codec.encode_s_per_element * replica.arena.size / parts if compresses else 0.0
         if kind == "send":
             messages, size = self._since(0, self.transport.messages_sent), self._since(1, self.transport.bytes_sent)
             return messages * costs.message_s + size * costs.send_s_per_byte
         messages, size = self._since(2, self.transport.messages_taken), self._since(3, self.transport.bytes_taken)
-        per_byte = costs.receive_s_per_byte + (codec.absorb_s_per_byte if talks else costs.copy_s_per_byte)
+        per_byte = costs.receive_s_per_byte + (codec.absorb_s_per_byte if compresses else costs.copy_s_per_byte)
         return messages * costs.message_s + size * per_byte
 
     def _since(self, which: int, now: int) -> int:
@@ -88,21 +90,21 @@ class VirtualWatch(Stopwatch):
             self.fiber.sleep(duration_ns)
 
 
-class VirtualEntrance(Connector):
-    """Of the ``place``-th simulated worker."""
+class VirtualConnector(Connector):
+    """The connector of simulated worker number ``worker``."""
 
     watch: VirtualWatch
 
-    def __init__(self, fiber: Fiber, place: int, network: Network, switch: Switchboard, watch: VirtualWatch) -> None:
+    def __init__(self, fiber: Fiber, worker: int, network: Network, switch: Switchboard, watch: VirtualWatch) -> None:
         self.fiber, self.watch, self.network, self.switch = fiber, watch, network, switch
-        self.public_key, self.host, self.pid = "", "simulated", place + 1
-        self.transport = VirtualTransport(fiber.world, network, place, switch)
+        self.public_key, self.host, self.pid = "", "simulated", worker + 1
+        self.transport = VirtualTransport(fiber.loop, network, worker, switch)
         self._plug_in()
-        self.made: VirtualNode | None = None
-        self.seat: Any = None
+        self.made: VirtualCommThread | None = None
+        self.session: Any = None
 
-    def node(self, make_strategy: Any, **options: Any) -> VirtualNode:
-        self.made = VirtualNode(self.fiber, self.transport, make_strategy, **options)
+    def node(self, make_strategy: Any, **options: Any) -> VirtualCommThread:
+        self.made = VirtualCommThread(self.fiber, self.transport, make_strategy, **options)
         return self.made
 
     def _plug_in(self) -> None:
@@ -111,18 +113,18 @@ class VirtualEntrance(Connector):
         self.watch.meet(self.transport)
 
     def renew(self) -> None:
-        former = self.transport
-        self.transport = VirtualTransport(former.world, self.network, former.place, self.switch, former.number + 1)
-        self.seat = self.watch.seat = None
+        previous = self.transport
+        self.transport = VirtualTransport(previous.loop, self.network, previous.worker, self.switch, previous.number + 1)
+        self.session = self.watch.session = None
         self._plug_in()
 
-    def seated(self, seat: Any) -> None:
-        self.seat = self.watch.seat = seat
+    def seated(self, session: Any) -> None:
+        self.session = self.watch.session = session
 
 
 def _nothing() -> None:
     pass
 
 
-def _as_ever() -> float:
+def _no_slowdown() -> float:
     return 1.0

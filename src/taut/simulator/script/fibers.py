@@ -1,8 +1,8 @@
 """Virtual time: one event after the other, and workers' scripts as threads of which exactly one runs at any moment.
 
-The world's loop takes the earliest event and carries it out. A *fiber* is a thread that the loop resumes and that parks
+The event loop takes the earliest event and carries it out. A *fiber* is a thread that the loop resumes and that parks
 itself when it has to wait; while it runs, virtual time stands still. So a run is one sequence of events, and the same
-every time. What scripts share by accident (the global random generators, standard output) is swapped with them.
+every time. State that scripts share by accident (the global random generators, standard output) is swapped with them.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ class Killed(BaseException):
     """Unwinds a fiber that was killed. Not an ``Exception``: no script catches it by accident."""
 
 
-class World:
+class EventLoop:
     """The clock and the events to come. Implements ``taut.core.clock.Clock``.
 
-    >>> world, seen = World(), []
-    >>> world.at(2 * NS, lambda: seen.append(world.now()))
-    >>> world.at(NS, lambda: seen.append(world.now()))
-    >>> world.run(lambda: False); seen
+    >>> loop, seen = EventLoop(), []
+    >>> loop.at(2 * NS, lambda: seen.append(loop.now()))
+    >>> loop.at(NS, lambda: seen.append(loop.now()))
+    >>> loop.run(lambda: False); seen
     [1.0, 2.0]
     """
 
@@ -38,53 +38,54 @@ class World:
         self.fibers: list[Fiber] = []
         self._heap: list[tuple[int, int, Callable[[], None]]] = []
         self._count = 0
-        self._turn = _held_lock()  # the loop's, given back by the fiber that parks
-        self._dressed: Fiber | None = None  # whose random state the generators have
-        self._outer: Any = None  # theirs outside of all fibers
+        self._turn = _held_lock()  # released by the fiber that parks
+        self._random_owner: Fiber | None = None  # whose random state the generators have
+        self._outer: Any = None  # the generators' state outside of all fibers
 
     def now(self) -> float:
         return self.now_ns / NS
 
     def at(self, time_ns: int, action: Callable[[], None]) -> None:
-        """At that time (or now, if it is past) do this. Of one moment's events the first that was planned is first."""
+        """Schedule an action for that time (or now, if it is past). Events of one moment happen in the order of
+        scheduling."""
         self._count += 1
         heapq.heappush(self._heap, (max(time_ns, self.now_ns), self._count, action))
 
     def run(self, over: Callable[[], bool]) -> None:
-        """Until ``over``, or until nothing more can happen."""
+        """Carry out events until ``over``, or until none is left."""
         try:
             while self._heap and not over():
                 self.now_ns, _, action = heapq.heappop(self._heap)
                 self.events += 1
                 action()
         finally:
-            self.dress(None)
+            self.swap_randomness(None)
 
     def close(self) -> None:
         """Unwind every fiber that is left."""
         for fiber in self.fibers:
             fiber.kill()
-        self.dress(None)
+        self.swap_randomness(None)
 
-    def dress(self, fiber: Fiber | None) -> None:
-        """Give the generators that scripts share the state that this fiber left them in; None: the one from outside. Only
-        where another fiber comes to run: events in between draw nothing."""
-        if fiber is self._dressed:
+    def swap_randomness(self, fiber: Fiber | None) -> None:
+        """Give the generators that scripts share the state in which this fiber left them; None: the one from outside.
+        Only needed when another fiber comes to run: events in between draw nothing."""
+        if fiber is self._random_owner:
             return
         now = _randomness()
-        if self._dressed is None:
+        if self._random_owner is None:
             self._outer = now
         else:
-            self._dressed.randomness = now
-        self._dressed = fiber
+            self._random_owner.randomness = now
+        self._random_owner = fiber
         _set_randomness(self._outer if fiber is None or fiber.randomness is None else fiber.randomness)
 
 
 class Fiber:
-    """``target`` in a thread of its own, when resumed. ``failure``: what it raised."""
+    """``target`` in a thread of its own, when resumed. ``failure``: the exception that it raised."""
 
-    def __init__(self, world: World, target: Callable[[], None], name: str, output: TextIO) -> None:
-        self.world, self.name, self.output = world, name, output
+    def __init__(self, loop: EventLoop, target: Callable[[], None], name: str, output: TextIO) -> None:
+        self.loop, self.name, self.output = loop, name, output
         self.done = self.killed = False
         self.failure: BaseException | None = None
         self._target = target
@@ -92,20 +93,20 @@ class Fiber:
         self._began = False
         self._asleep = False
         self._stolen_ns = self._frozen_until_ns = 0
-        self._wake = 0  # numbers the waits, so that an alarm of one that is over does not end the next
-        self.resting = False  # what runs next draws nothing; whoever sets it dresses the fiber before anything else does
-        self.randomness: Any = None  # of the generators that scripts share, as it left them
+        self._wake = 0  # number of the wait, so that a late alarm does not end the next one
+        self.resting = False  # it draws nothing when it resumes: `swap_randomness` is called later
+        self.randomness: Any = None  # state of the shared generators, as the fiber left them
         context = contextvars.copy_context()
         self._thread = threading.Thread(target=context.run, args=(self._run,), name=name, daemon=True)
-        world.fibers.append(self)
+        loop.fibers.append(self)
 
     def resume(self) -> None:
-        """Let it run until it parks or ends. Called by the loop."""
+        """Let the fiber run until it parks or ends. Called by the loop."""
         if self.done:
             return
         outer, sys.stdout = sys.stdout, self.output
         if not self.resting:
-            self.world.dress(self)
+            self.loop.swap_randomness(self)
         if self._began:
             self._turn.release()
         else:
@@ -119,36 +120,36 @@ class Fiber:
             raise interrupted
 
     def _until_parked(self) -> BaseException | None:
-        """Wait for the fiber. Ctrl-C comes to this thread: it is kept until the fiber has parked, since two at once
-        would be the end of all order."""
+        """Wait for the fiber. Ctrl-C comes to this thread: it is held back until the fiber has parked, since two threads
+        running at once would end all order."""
         interrupted: BaseException | None = None
         while True:
             try:
-                self.world._turn.acquire()
+                self.loop._turn.acquire()
                 return interrupted
             except BaseException as error:
                 if interrupted is not None:
-                    raise  # asked twice: the fiber does not come to an end
+                    raise  # pressed twice: the fiber does not end
                 interrupted = error
 
     def kill(self) -> None:
-        """End it where it stands."""
+        """End the fiber where it stands."""
         self.killed = True
         if self._began:
             self.resume()
         self.done = True
 
     def sleep(self, duration_ns: int) -> None:
-        """Park for so long, and longer where it was frozen meanwhile. Called by the fiber itself."""
+        """Park for that long, and longer if the fiber was frozen meanwhile. Called by the fiber itself."""
         self._asleep = True
         while duration_ns > 0:
-            self.wait(self.world.now_ns + duration_ns)
+            self.wait(self.loop.now_ns + duration_ns)
             duration_ns, self._stolen_ns = self._stolen_ns, 0
         self._asleep = False
 
     def freeze(self, duration_ns: int) -> None:
-        """It stands still for so long, like a process that is stopped."""
-        self._frozen_until_ns = self.world.now_ns + duration_ns
+        """Stop the fiber for that long, like a process that is stopped."""
+        self._frozen_until_ns = self.loop.now_ns + duration_ns
         if self._asleep:
             self._stolen_ns += duration_ns
 
@@ -156,26 +157,26 @@ class Fiber:
         """Park until then, or until ``rouse``."""
         self._wake += 1
         number = self._wake
-        self.world.at(until_ns, lambda: self._alarm(number))
+        self.loop.at(until_ns, lambda: self._alarm(number))
         self._park()
 
     def rouse(self) -> None:
-        """End its wait now. Called from events."""
+        """End the fiber's wait now. Called from events."""
         number = self._wake
-        self.world.at(self.world.now_ns, lambda: self._alarm(number))
+        self.loop.at(self.loop.now_ns, lambda: self._alarm(number))
 
     def _alarm(self, number: int) -> None:
         if number != self._wake:
             return
-        if self.world.now_ns < self._frozen_until_ns and not self._asleep:
-            self.world.at(self._frozen_until_ns, lambda: self._alarm(number))
+        if self.loop.now_ns < self._frozen_until_ns and not self._asleep:
+            self.loop.at(self._frozen_until_ns, lambda: self._alarm(number))
             return
         self.resume()
 
     def _park(self) -> None:
         if self.killed:
             raise Killed
-        self.world._turn.release()
+        self.loop._turn.release()
         self._turn.acquire()
         self._wake += 1
         if self.killed:
@@ -190,18 +191,18 @@ class Fiber:
             self.failure = error
         finally:
             self.done = True
-            self.world._turn.release()
+            self.loop._turn.release()
 
 
 def _held_lock() -> threading.Lock:
-    """To hand a turn on with: who acquires it waits until the other side releases it. Cheaper than a semaphore."""
+    """Return a lock to hand a turn on: acquiring it waits until the other side releases it. Cheaper than a semaphore."""
     lock = threading.Lock()
     lock.acquire()
     return lock
 
 
 def _randomness() -> tuple[Any, ...]:
-    """The state of the generators that scripts share: Python's, NumPy's and torch's, where they are loaded."""
+    """Return the state of the generators that scripts share: Python's, NumPy's and torch's, if they are loaded."""
     numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
     return (
         random.getstate(),

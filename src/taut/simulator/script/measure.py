@@ -1,4 +1,4 @@
-"""What a script's steps are like on this machine: how long, how many samples, how many parameters."""
+"""Measure a script's steps on this machine: how long, how many samples, how many parameters."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from taut.errors import RunFailed
 from taut.simulator.scenario import Scenario
-from taut.simulator.script.connection import VirtualEntrance
+from taut.simulator.script.connection import VirtualConnector
 from taut.simulator.script.run import ScriptRun, deterministic
 
 STEPS = 20
@@ -16,7 +16,7 @@ WARM_UP = 4  # steps that allocate and compile, and are not counted
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredScript:
     """``step_s``: the median over a few steps of one worker alone."""
 
     step_s: float
@@ -25,8 +25,8 @@ class Measured:
 
 
 class _Alone(ScriptRun):
-    def _stepped(self, entrance: VirtualEntrance) -> None:
-        super()._stepped(entrance)
+    def _stepped(self, connector: VirtualConnector) -> None:
+        super()._stepped(connector)
         self.ends_s.append(time.perf_counter())
 
     def go(self) -> None:
@@ -34,7 +34,7 @@ class _Alone(ScriptRun):
         super().go()
 
 
-def measure(scenario: Scenario) -> Measured:
+def measure(scenario: Scenario) -> MeasuredScript:
     """Run the script alone for a few steps, in real time, on one thread."""
     alone = replace(scenario, workers=1, strategy="independent", topology="", codec="", finish="", steps=STEPS, faults=())
     with deterministic():
@@ -43,12 +43,14 @@ def measure(scenario: Scenario) -> Measured:
             run.go()
         finally:
             run.close()
-    seat = run.entrances[0].seat
-    made = seat.statistics()
+    session = run.connectors[0].session
+    made = session.statistics()
     taken_s = [b - a for a, b in zip(run.ends_s, run.ends_s[1:], strict=False)]
     counted = taken_s[WARM_UP:] or taken_s
     if not counted:
         run.raise_failure()
-        raise RunFailed(f"{scenario.script} made {len(run.ends_s)} steps: too few to measure one; say it with --step")
-    step_us = max(1, round(1e6 * statistics.median(counted)))  # whole, so that the figure that is told is the one used
-    return Measured(step_us / 1e6, round(made.samples / made.steps), seat.arena.size)
+        raise RunFailed(
+            f"{scenario.script} made {len(run.ends_s)} steps: too few to measure one; give the time with --step"
+        )
+    step_us = max(1, round(1e6 * statistics.median(counted)))  # whole, so that the printed figure is the one used
+    return MeasuredScript(step_us / 1e6, round(made.samples / made.steps), session.arena.size)

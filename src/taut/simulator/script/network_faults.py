@@ -1,4 +1,4 @@
-"""What the faults of a network make of a message: lost, late, twice, or as it should be."""
+"""The effect of a network's faults on a message: lost, late, twice, or none."""
 
 from __future__ import annotations
 
@@ -9,48 +9,48 @@ from taut.simulator.faults import Fault, Loss, Partition, Reorder, Repeat, conce
 from taut.simulator.models.rng import Rng
 
 NS = 1_000_000_000
-AS_IT_SHOULD = (0,)
+ON_TIME = (0,)
 
 
-class Disruption:
-    """``fate`` is asked once for each message, when it is sent, ``parted`` again when it arrives: what was under way when
-    a cable was cut is lost. Draws are per route: one pair's messages do not change another's.
+class NetworkFaults:
+    """``delays_ns`` is called once for each message, when it is sent, ``is_cut`` again when it arrives: a message under
+    way when a cable is cut is lost. Draws are per route: one pair's messages do not change another's.
 
-    >>> disruption = Disruption([Loss(0, 1, from_s=1.0, until_s=2.0)], Rng(0))
-    >>> [disruption.fate(0, 1, round(at_s * NS)) for at_s in (0.5, 1.5, 2.0)]
+    >>> faults = NetworkFaults([Loss(0, 1, from_s=1.0, until_s=2.0)], Rng(0))
+    >>> [faults.delays_ns(0, 1, round(at_s * NS)) for at_s in (0.5, 1.5, 2.0)]
     [(0,), (), (0,)]
     """
 
-    def __init__(self, faults: Iterable[Fault], dice: Rng) -> None:
+    def __init__(self, faults: Iterable[Fault], rng: Rng) -> None:
         found = [fault for fault in faults if isinstance(fault, Partition | Loss | Repeat | Reorder)]
         self._spans = [
             (round(fault.from_s * NS), None if fault.until_s is None else round(fault.until_s * NS), fault)
             for fault in found
         ]
-        self._key = dice.key
-        self._dice: dict[tuple[int, int], Rng] = {}
+        self._key = rng.key
+        self._rngs: dict[tuple[int, int], Rng] = {}
 
-    def fate(self, sender: int, to: int, now_ns: int) -> tuple[int, ...]:
-        """How much later than it should each copy of the message arrives, in nanoseconds. None arrives: it is lost."""
+    def delays_ns(self, sender: int, to: int, now_ns: int) -> tuple[int, ...]:
+        """Return how much later than it should each copy of the message arrives, in nanoseconds; none if it is lost."""
         if not self._spans:
-            return AS_IT_SHOULD
-        if self.parted(sender, to, now_ns):
+            return ON_TIME
+        if self.is_cut(sender, to, now_ns):
             return ()
         late_ns, again_ns = 0, -1
         for fault in self._now(now_ns):
             match fault:
-                case Loss(p=p) if fault.concerns(sender, to) and self._drawn(sender, to) < p:
+                case Loss(p=p) if fault.concerns(sender, to) and self._draw(sender, to) < p:
                     return ()
-                case Repeat(p=p, by_s=by_s) if _between(fault, sender, to) and self._drawn(sender, to) < p:
-                    again_ns = 1 + int(by_s * NS * self._drawn(sender, to))
-                case Reorder(p=p, by_s=by_s) if _between(fault, sender, to) and self._drawn(sender, to) < p:
-                    late_ns = 1 + int(by_s * NS * self._drawn(sender, to))
+                case Repeat(p=p, by_s=by_s) if _between(fault, sender, to) and self._draw(sender, to) < p:
+                    again_ns = 1 + int(by_s * NS * self._draw(sender, to))
+                case Reorder(p=p, by_s=by_s) if _between(fault, sender, to) and self._draw(sender, to) < p:
+                    late_ns = 1 + int(by_s * NS * self._draw(sender, to))
                 case _:
                     pass
         return (late_ns,) if again_ns < 0 else (late_ns, again_ns)
 
-    def parted(self, sender: int, to: int, now_ns: int) -> bool:
-        """Nothing gets from the one to the other now."""
+    def is_cut(self, sender: int, to: int, now_ns: int) -> bool:
+        """Return whether nothing gets from ``sender`` to ``to`` now."""
         return any(
             fault.parts(sender, to)
             if isinstance(fault, Partition)
@@ -65,11 +65,11 @@ class Disruption:
             if from_ns <= now_ns and (until_ns is None or now_ns < until_ns)
         ]
 
-    def _drawn(self, sender: int, to: int) -> float:
-        dice = self._dice.get((sender, to))
-        if dice is None:
-            dice = self._dice[sender, to] = Rng(self._key, "fate", sender, to)
-        return dice.random()
+    def _draw(self, sender: int, to: int) -> float:
+        rng = self._rngs.get((sender, to))
+        if rng is None:
+            rng = self._rngs[sender, to] = Rng(self._key, "fate", sender, to)
+        return rng.random()
 
 
 def _between(fault: Repeat | Reorder, sender: int, to: int) -> bool:

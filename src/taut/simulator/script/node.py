@@ -1,4 +1,4 @@
-"""A worker's end of the cluster in virtual time: the runtime's own node, whose other thread is the world's loop."""
+"""A worker's communication in virtual time: the runtime's own `CommThread`, whose thread is the event loop."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from taut.core.events import Tell
 from taut.core.messages import SUPERVISOR, Member
-from taut.simulator.script.fibers import NS, Fiber, World
+from taut.simulator.script.fibers import NS, EventLoop, Fiber
 from taut.transport.framing import PEER_QUEUE, nbytes
 from taut.transport.transport import Transport
 from taut.worker.comm.comm_thread import CommThread
@@ -18,19 +18,19 @@ from taut.worker.comm.phase_protocols import PhaseProtocol
 
 if TYPE_CHECKING:
     from taut.simulator.models.network import Network
-    from taut.simulator.script.network_faults import Disruption
+    from taut.simulator.script.network_faults import NetworkFaults
     from taut.simulator.script.supervisor import VirtualSupervisor
 
 FRAMING_NBYTES = 40  # what ZeroMQ and CURVE add to a message
 
 
 class VirtualTransport(Transport):
-    """A ``Transport`` over the model of a network; ``place`` is the worker's cable there."""
+    """A ``Transport`` over the model of a network; ``worker`` is the number of its cable there."""
 
-    def __init__(self, world: World, network: Network, place: int, switch: Switchboard, number: int = 0) -> None:
-        self.world, self.network, self.place, self.switch = world, network, place, switch
-        self.number = number  # of the worker's seats
-        self._address = f"virtual://{place}" + (f"#{number}" if number else "")
+    def __init__(self, loop: EventLoop, network: Network, worker: int, switch: Switchboard, number: int = 0) -> None:
+        self.loop, self.network, self.worker, self.switch = loop, network, worker, switch
+        self.number = number  # counts the worker's sessions
+        self._address = f"virtual://{worker}" + (f"#{number}" if number else "")
         self.inbox: deque[tuple[int, list[bytes]]] = deque()
         self.arrived: Callable[[], None] = _nothing
         self.closed = False
@@ -57,11 +57,11 @@ class VirtualTransport(Transport):
         if self.closed:
             return False
         size = nbytes(frames) + FRAMING_NBYTES
-        begun_ns = max(self.world.now_ns, self.frozen_until_ns)
+        begun_ns = max(self.loop.now_ns, self.frozen_until_ns)
         if to == SUPERVISOR:
-            arrival_ns = self.network.arrival(self.place, SUPERVISOR, size, begun_ns)
-            if self.switch.disruption.fate(self.place, SUPERVISOR, begun_ns):
-                self.world.at(arrival_ns, lambda: self._heard(list(frames)))
+            arrival_ns = self.network.arrival(self.worker, SUPERVISOR, size, begun_ns)
+            if self.switch.faults.delays_ns(self.worker, SUPERVISOR, begun_ns):
+                self.loop.at(arrival_ns, lambda: self._heard(list(frames)))
             return True
         peer = self._peers.get(to)
         if peer is None or self._under_way.get(to, 0) >= PEER_QUEUE:
@@ -69,31 +69,31 @@ class VirtualTransport(Transport):
         self._under_way[to] = self._under_way.get(to, 0) + 1
         self.messages_sent += 1
         self.bytes_sent += size
-        arrival_ns = self.network.arrival(self.place, peer.place, size, begun_ns)
+        arrival_ns = self.network.arrival(self.worker, peer.worker, size, begun_ns)
         sender, taken = self.switch.rank_of(self), list(frames)
-        fate = self.switch.disruption.fate(self.place, peer.place, begun_ns)
-        self.world.at(arrival_ns, lambda: self._arrived_there(to))
-        for late_ns in fate:
-            self.world.at(arrival_ns + late_ns, lambda: self._delivered(peer, sender, taken))
+        delays_ns = self.switch.faults.delays_ns(self.worker, peer.worker, begun_ns)
+        self.loop.at(arrival_ns, lambda: self._arrived_there(to))
+        for late_ns in delays_ns:
+            self.loop.at(arrival_ns + late_ns, lambda: self._delivered(peer, sender, taken))
         return True
 
     def _arrived_there(self, to: int) -> None:
         self._under_way[to] -= 1
 
     def _delivered(self, peer: VirtualTransport, sender: int, frames: list[bytes]) -> None:
-        if not self.switch.disruption.parted(self.place, peer.place, self.world.now_ns):
+        if not self.switch.faults.is_cut(self.worker, peer.worker, self.loop.now_ns):
             peer.take(sender, frames)
 
     def _heard(self, frames: list[bytes]) -> None:
-        if not self.switch.disruption.parted(self.place, SUPERVISOR, self.world.now_ns):
+        if not self.switch.faults.is_cut(self.worker, SUPERVISOR, self.loop.now_ns):
             self.switch.supervisor.heard(self, frames)
 
     def take(self, sender: int, frames: list[bytes]) -> None:
-        """A message is here."""
+        """Take in a message that arrived."""
         if self.closed:
             return
-        if self.world.now_ns < self.frozen_until_ns:
-            self.world.at(self.frozen_until_ns, lambda: self.take(sender, frames))
+        if self.loop.now_ns < self.frozen_until_ns:
+            self.loop.at(self.frozen_until_ns, lambda: self.take(sender, frames))
             return
         self.messages_taken += 1
         self.bytes_taken += nbytes(frames)
@@ -109,19 +109,19 @@ class VirtualTransport(Transport):
         return taken
 
     def wake(self) -> None:
-        """The loop never sleeps."""
+        """Do nothing: the loop never sleeps."""
 
     def close(self, linger_s: float = 0.0) -> None:
         self.closed = True
 
 
 class Switchboard:
-    """Who is reached at which address, and which rank the supervisor gave to whom."""
+    """The transport at each address, and the rank that the supervisor gave to each."""
 
     supervisor: VirtualSupervisor
 
-    def __init__(self, disruption: Disruption) -> None:
-        self.disruption = disruption
+    def __init__(self, faults: NetworkFaults) -> None:
+        self.faults = faults
         self.transports: dict[str, VirtualTransport] = {}
         self.ranks: dict[str, int] = {}
 
@@ -129,13 +129,13 @@ class Switchboard:
         return self.ranks[transport.address]
 
 
-class _Bell:
-    """Stands where a node's facts have a condition: to wait on it is to park the fiber, which is roused when it rings."""
+class _FiberCondition:
+    """Stands in for the condition of a run's status: waiting on it parks the fiber, notifying it rouses the fiber."""
 
     def __init__(self, ring: Callable[[], None], wait: Callable[[float], None]) -> None:
         self.notify_all, self.wait = ring, wait
 
-    def __enter__(self) -> _Bell:
+    def __enter__(self) -> _FiberCondition:
         return self
 
     def __exit__(
@@ -144,16 +144,16 @@ class _Bell:
         pass
 
 
-class VirtualNode(CommThread):
-    """Everything that the communication thread does, the world's loop does: when a message arrives, and every 50 ms."""
+class VirtualCommThread(CommThread):
+    """Everything that the communication thread does, the event loop does: when a message arrives, and every 50 ms."""
 
     transport: VirtualTransport
 
     def __init__(self, fiber: Fiber, transport: VirtualTransport, make_strategy: Any, **options: Any) -> None:
-        super().__init__(transport, make_strategy, clock=fiber.world, **options)
-        self.fiber, self.world = fiber, fiber.world
+        super().__init__(transport, make_strategy, clock=fiber.loop, **options)
+        self.fiber, self.loop = fiber, fiber.loop
         self._waits = self._ended = False
-        self.facts.changed = _Bell(self._ring, self._rest)  # type: ignore[assignment]
+        self.facts.changed = _FiberCondition(self._ring, self._rest)  # type: ignore[assignment]
         transport.arrived = self._arrived
 
     def start(self) -> None:
@@ -171,20 +171,20 @@ class VirtualNode(CommThread):
             raise self.facts.failure
 
     def wait(self, *args: Any, **options: Any) -> None:
-        # It looks at the facts twenty times a second, and the script's random state is of no use to that.
+        # The status is polled twenty times a second, for which the script's random state need not be restored.
         try:
             super().wait(*args, **options)
         finally:
-            self.world.dress(self.fiber)
+            self.loop.swap_randomness(self.fiber)
 
     def pause(self, *args: Any, **options: Any) -> None:
         try:
             super().pause(*args, **options)
         finally:
-            self.world.dress(self.fiber)
+            self.loop.swap_randomness(self.fiber)
 
     def post(self, tell: Tell, stage: PhaseProtocol | None = None) -> None:
-        # What is posted while a message is being handled goes when that is over, as in the runtime.
+        # A message that is posted while another one is being handled is sent after that, as in the runtime.
         super().post(tell, stage)
         if not self._busy:
             self.work(None)
@@ -192,7 +192,7 @@ class VirtualNode(CommThread):
     _busy = False
 
     def work(self, timeout_s: float | None) -> None:
-        if self._busy:  # asked for by what it is doing: it comes to that by itself
+        if self._busy:  # called from within itself: the outer call will do it
             return
         self._busy = True
         try:
@@ -206,7 +206,7 @@ class VirtualNode(CommThread):
 
     def _rest(self, timeout_s: float) -> None:
         self._waits = self.fiber.resting = True
-        self.fiber.wait(self.world.now_ns + int(timeout_s * NS))
+        self.fiber.wait(self.loop.now_ns + int(timeout_s * NS))
         self._waits = self.fiber.resting = False
 
     def _ring(self) -> None:
@@ -221,14 +221,14 @@ class VirtualNode(CommThread):
     def _tick(self) -> None:
         if self._ended or self.transport.closed:
             return
-        if self.world.now_ns >= self.transport.frozen_until_ns:
+        if self.loop.now_ns >= self.transport.frozen_until_ns:
             self._guarded(None)
-        self.world.at(self.world.now_ns + int(TICK_S * NS), self._tick)
+        self.loop.at(self.loop.now_ns + int(TICK_S * NS), self._tick)
 
     def _guarded(self, timeout_s: float | None) -> None:
         try:
             self.work(timeout_s)
-        except Exception as error:  # as the communication thread would: the training thread is told
+        except Exception as error:  # as the communication thread does: the training thread gets the error
             self.facts.fail(error)
 
 

@@ -1,4 +1,4 @@
-"""What is seen of a simulated run, at no cost of virtual time: every step, and now and then the mean model."""
+"""Observations of a simulated run, at no cost of virtual time: every step, and now and then the mean model."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from taut.simulator.result import Point
-from taut.simulator.script.connection import VirtualEntrance
-from taut.simulator.script.fibers import World
+from taut.simulator.script.connection import VirtualConnector
+from taut.simulator.script.fibers import EventLoop
 from taut.simulator.script.supervisor import VirtualSupervisor
 
 LOOKS = 64  # at most, spread evenly over the run
@@ -20,58 +20,60 @@ class Observer:
     """The mean is over the replicas of all workers that are alive and have made a step."""
 
     def __init__(
-        self, world: World, supervisor: VirtualSupervisor, progress: Callable[[float, int], None] | None
+        self, loop: EventLoop, supervisor: VirtualSupervisor, progress: Callable[[float, int], None] | None
     ) -> None:
-        self.world, self.supervisor, self.progress = world, supervisor, progress
+        self.loop, self.supervisor, self.progress = loop, supervisor, progress
         self.steps = 0
         self._points: list[Point] = []
         self._looks: list[tuple[float, float | None, float]] = []  # time, score, distance
         self._every = 1
-        self._entrances: dict[int, VirtualEntrance] = {}
-        self._started_s: float | None = None  # a supervisor that came back has another notion of it
+        self._connectors: dict[int, VirtualConnector] = {}
+        self._started_s: float | None = None  # kept, since a restarted supervisor has another value
 
-    def stepped(self, entrance: VirtualEntrance) -> None:
-        """A worker's step is over."""
-        seat = entrance.seat
-        self._entrances[entrance.transport.place] = entrance
+    def stepped(self, connector: VirtualConnector) -> None:
+        """Record a worker's step."""
+        session = connector.session
+        self._connectors[connector.transport.worker] = connector
         self.steps += 1
-        made = seat.statistics()
+        made = session.statistics()
         now_s = self._since_start()
         self._points.append(
-            Point(now_s, seat.node.rank, made.steps, made.samples, made.bytes_sent, made.loss, made.staleness)
+            Point(now_s, session.node.rank, made.steps, made.samples, made.bytes_sent, made.loss, made.staleness)
         )
-        seated = (one for one in self._entrances.values() if one.seat is not None)  # not those who are coming back
-        live = [one.seat for one in seated if not one.fiber.done]
+        seated = (one for one in self._connectors.values() if one.session is not None)  # without those that are rejoining
+        live = [one.session for one in seated if not one.fiber.done]
         if self.steps % (self._every * len(live)) == 0:
-            self._look(seat, live, now_s)
+            self._look(session, live, now_s)
         if self.progress is not None and self.steps % SHOWN_EVERY == 0:
             self.progress(now_s, self.steps)
 
     def _since_start(self) -> float:
         if self._started_s is None:
             self._started_s = self.supervisor.cluster.ledger.started_s
-        return self.world.now() - (self._started_s or 0.0)
+        return self.loop.now() - (self._started_s or 0.0)
 
     def _look(self, here: Any, live: list[Any], now_s: float) -> None:
-        """Score the mean of all replicas, and see how far they are from it. ``here``: the worker that has just stepped;
+        """Score the mean of all replicas, and measure their distance from it. ``here``: the worker that has just stepped;
         others may be in the middle of a backward, and their weights must not be touched."""
-        vectors = [np.asarray(seat.arena.host(seat.arena.vector), np.float64) for seat in live]
+        vectors = [np.asarray(session.arena.host(session.arena.vector), np.float64) for session in live]
         mean = np.mean(vectors, axis=0)
         norm = float(np.linalg.norm(mean)) or 1.0
         distance = float(np.sqrt(np.mean([np.sum((vector - mean) ** 2) for vector in vectors]))) / norm
-        shared = np.mean([np.asarray(seat.arena.host(seat.replica.shared()), np.float64) for seat in live], axis=0)
+        shared = np.mean(
+            [np.asarray(session.arena.host(session.replica.shared()), np.float64) for session in live], axis=0
+        )
         self._looks.append((now_s, self._score(here, shared), distance))
         if len(self._looks) > LOOKS:
             self._looks = self._looks[1::2]
             self._every *= 2
 
-    def _score(self, seat: Any, mean: Any) -> float | None:
-        if seat.validation.validate is None:
+    def _score(self, session: Any, mean: Any) -> float | None:
+        if session.validation.validate is None:
             return None
-        own = seat.arena.host(seat.arena.vector).copy()
-        seat.arena.load(mean.astype(np.float32))
-        score: float | None = seat.validation.score(seat.arena.model)
-        seat.arena.load(own)
+        own = session.arena.host(session.arena.vector).copy()
+        session.arena.load(mean.astype(np.float32))
+        score: float | None = session.validation.score(session.arena.model)
+        session.arena.load(own)
         return score
 
     def history(self) -> tuple[Point, ...]:

@@ -1,8 +1,8 @@
 """Simulate a script: every worker really trains, in virtual time, with the runtime's own code.
 
-Each worker is the user's script in a fiber. What it sends takes the time that the model of the network says, what it
-computes the time that the model of its machine says; everything else (admission, leases, strategy, codec, failure
-detection, the end) is what a real run would do, since it is the same code.
+Each worker is the user's script in a fiber. Its messages take the time that the model of the network says, its computing
+the time that the model of its machine says; everything else (admission, leases, strategy, codec, failure detection, the
+end) is what a real run would do, since it is the same code.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from taut.simulator.models.rng import Rng
 from taut.simulator.models.speeds import Pace
 from taut.simulator.result import Simulated
 from taut.simulator.scenario import Scenario
-from taut.simulator.script.connection import VirtualEntrance, VirtualWatch
-from taut.simulator.script.fault_injection import Injection
-from taut.simulator.script.fibers import NS, Fiber, World
-from taut.simulator.script.network_faults import Disruption
+from taut.simulator.script.connection import VirtualConnector, VirtualWatch
+from taut.simulator.script.fault_injection import FaultInjection
+from taut.simulator.script.fibers import NS, EventLoop, Fiber
+from taut.simulator.script.network_faults import NetworkFaults
 from taut.simulator.script.node import Switchboard
 from taut.simulator.script.observer import Observer
 from taut.simulator.script.supervisor import VirtualSupervisor
@@ -51,7 +51,7 @@ def simulate_script(
     limit_s: float | None = None,
 ) -> Simulated:
     """Run ``scenario.script`` with ``scenario.workers`` workers in virtual time. ``output``: a folder for their output.
-    ``RunFailed`` where no model comes out, or where it is not over after ``limit_s`` of virtual time."""
+    Raises ``RunFailed`` if no model comes out, or if the run is not over after ``limit_s`` of virtual time."""
     if not Path(scenario.script).is_file():
         raise Misuse(f"script {scenario.script!r}", "a file that exists")
     scenario.check()
@@ -67,23 +67,23 @@ def simulate_script(
 
 
 class ScriptRun:
-    """One simulation, from its making to its ``result``."""
+    """One simulation, from its start to its ``result``."""
 
     def __init__(self, scenario: Scenario, trace: Trace | None, progress: Progress | None, output: Path | None) -> None:
         self.scenario, self.trace, self.output = scenario, trace, output
-        self.world = World()
-        self.switch = Switchboard(Disruption(scenario.faults, Rng(scenario.seed, "faults")))
+        self.loop = EventLoop()
+        self.switch = Switchboard(NetworkFaults(scenario.faults, Rng(scenario.seed, "faults")))
         self.network = Network(scenario.links, Rng(scenario.seed, "network"))
         self.pace = Pace(scenario.speeds, Rng(scenario.seed, "speeds"))
-        self.entrances: list[VirtualEntrance] = []
+        self.connectors: list[VirtualConnector] = []
         self.limit_ns: int | None = None
-        self.slowed: dict[int, float] = {}  # for the time being, how many times
-        self.supervisor = VirtualSupervisor(self.world, self.network, self.switch, self._plan(), self._noted)
-        self.observer = Observer(self.world, self.supervisor, progress)
+        self.slowed: dict[int, float] = {}  # by worker, how many times slower now
+        self.supervisor = VirtualSupervisor(self.loop, self.network, self.switch, self._plan(), self._noted)
+        self.observer = Observer(self.loop, self.supervisor, progress)
         self._outputs: list[Any] = []
         for _ in range(scenario.workers):
             self.start_worker()
-        self.injection = Injection(self)
+        self.injection = FaultInjection(self)
 
     def _plan(self) -> RunPlan:
         given = self.scenario
@@ -109,48 +109,48 @@ class ScriptRun:
 
     def _noted(self, kind: str, text: str) -> None:
         if self.trace is not None:
-            self.trace.instant(-1, kind, self.world.now_ns, text=text)
+            self.trace.instant(-1, kind, self.loop.now_ns, text=text)
 
     # ------------------------------------------------------------------------------------------ workers
 
     def start_worker(self) -> None:
-        """One more; it joins by itself."""
-        place = len(self.entrances)
-        fiber = Fiber(self.world, lambda: self._script(place), f"worker-{place}", self._out(place))
-        watch = VirtualWatch(fiber, place, self.pace, self.scenario.costs, self.trace)
-        entrance = VirtualEntrance(fiber, place, self.network, self.switch, watch)
-        watch.stepped = lambda: self._stepped(entrance)
-        watch.slowed = lambda: self.slowed.get(place, 1.0)
-        self.entrances.append(entrance)
-        self.world.at(self.world.now_ns, fiber.resume)
+        """Start one more worker; it joins by itself."""
+        worker = len(self.connectors)
+        fiber = Fiber(self.loop, lambda: self._script(worker), f"worker-{worker}", self._out(worker))
+        watch = VirtualWatch(fiber, worker, self.pace, self.scenario.costs, self.trace)
+        connector = VirtualConnector(fiber, worker, self.network, self.switch, watch)
+        watch.stepped = lambda: self._stepped(connector)
+        watch.slowed = lambda: self.slowed.get(worker, 1.0)
+        self.connectors.append(connector)
+        self.loop.at(self.loop.now_ns, fiber.resume)
 
-    def _script(self, place: int) -> None:
-        ENTRANCE.set(self.entrances[place])
+    def _script(self, worker: int) -> None:
+        ENTRANCE.set(self.connectors[worker])
         try:
             with script_end():
                 runpy.run_path(self.scenario.script, run_name="__main__")
         except SystemExit as error:
             if error.code not in (None, 0):
-                raise RunFailed(f"the script of worker {place} exited with {error.code!r}") from None
+                raise RunFailed(f"the script of worker {worker} exited with {error.code!r}") from None
 
-    def _stepped(self, entrance: VirtualEntrance) -> None:
-        self.observer.stepped(entrance)
-        self.injection.stepped(entrance.transport.place, entrance.watch.steps)
+    def _stepped(self, connector: VirtualConnector) -> None:
+        self.observer.stepped(connector)
+        self.injection.stepped(connector.transport.worker, connector.watch.steps)
         limit = self.scenario.steps
         if limit is not None and self.observer.steps >= limit * self.scenario.workers:
             self.supervisor.drain(f"{limit} steps per worker")
 
-    def _out(self, place: int) -> Any:
+    def _out(self, worker: int) -> Any:
         if self.output is None:
             return io.StringIO()
         self.output.mkdir(parents=True, exist_ok=True)
-        file = (self.output / f"worker-{place}.log").open("w")
+        file = (self.output / f"worker-{worker}.log").open("w")
         self._outputs.append(file)
         return file
 
     def close(self) -> None:
-        """Unwind what is left of the workers."""
-        self.world.close()
+        """Unwind the workers that are left."""
+        self.loop.close()
         for file in self._outputs:
             file.close()
 
@@ -158,28 +158,28 @@ class ScriptRun:
 
     def go(self) -> None:
         with _arguments(self.scenario):
-            self.world.run(self._over)
+            self.loop.run(self._over)
         if self.supervisor.outcome is None:
             self.raise_failure()
             raise RunFailed("the simulated run came to a standstill: this is a bug in taut, please report the command")
 
     def _over(self) -> bool:
-        if self.limit_ns is not None and self.world.now_ns > self.limit_ns:
-            alive = [entrance.transport.place for entrance in self.entrances if not entrance.fiber.done]
-            raise RunFailed(f"not over after {self.limit_ns / NS:g} s of virtual time; workers {alive} still go")
+        if self.limit_ns is not None and self.loop.now_ns > self.limit_ns:
+            alive = [connector.transport.worker for connector in self.connectors if not connector.fiber.done]
+            raise RunFailed(f"not over after {self.limit_ns / NS:g} s of virtual time; workers {alive} are still running")
         if self.supervisor.outcome is None:
-            started = all(entrance.fiber.done for entrance in self.entrances)
-            if started and not any(entrance.made for entrance in self.entrances):
+            started = all(connector.fiber.done for connector in self.connectors)
+            if started and not any(connector.made for connector in self.connectors):
                 self.raise_failure()
                 raise RunFailed(f"{self.scenario.script} ended without joining the run; it must call taut.join(...)")
             return False
-        return all(entrance.fiber.done for entrance in self.entrances)
+        return all(connector.fiber.done for connector in self.connectors)
 
     def raise_failure(self) -> None:
-        """Raise what a script raised, if one did."""
-        for entrance in self.entrances:
-            if entrance.fiber.failure is not None:
-                raise entrance.fiber.failure
+        """Raise the exception of a script, if one failed."""
+        for connector in self.connectors:
+            if connector.fiber.failure is not None:
+                raise connector.fiber.failure
 
     def result(self, real_s: float) -> Simulated:
         outcome = self.supervisor.outcome
@@ -200,7 +200,7 @@ class ScriptRun:
             outcome.consensus,
             outcome.identical,
             outcome.validation,
-            {"events": self.world.events, "real_s": real_s},
+            {"events": self.loop.events, "real_s": real_s},
             error,
             outcome,
             self.supervisor.cluster.ledger.phase,
@@ -210,7 +210,8 @@ class ScriptRun:
 
 @contextmanager
 def _arguments(scenario: Scenario) -> Iterator[None]:
-    """The script's own command line; and each script is the main module in turn, with nobody's turn after the last."""
+    """Set the script's own command line. Each script is the main module in turn; afterwards the main module is
+    restored."""
     before, given, main = sys.argv, list(scenario.args), sys.modules["__main__"]
     if scenario.epochs is not None:
         given += ["--epochs", str(scenario.epochs)]
@@ -223,7 +224,7 @@ def _arguments(scenario: Scenario) -> Iterator[None]:
 
 @contextmanager
 def deterministic() -> Iterator[None]:
-    """One thread: sums are then made in the same order every time."""
+    """Use one thread of torch: sums are then made in the same order every time."""
     import torch
 
     threads = torch.get_num_threads()

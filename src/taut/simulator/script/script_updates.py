@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from taut.errors import Misuse, RunFailed, TautError
 from taut.simulator.scenario import Scenario
-from taut.simulator.script.connection import VirtualEntrance
+from taut.simulator.script.connection import VirtualConnector
 from taut.simulator.script.run import ScriptRun, deterministic
 from taut.worker.standalone.worker import Vector
 
@@ -21,15 +21,15 @@ Watcher = Callable[["FlatParams", Vector], None]
 class _Watched(ScriptRun):
     watcher: Watcher
 
-    def _stepped(self, entrance: VirtualEntrance) -> None:
-        arena = entrance.seat.arena
+    def _stepped(self, connector: VirtualConnector) -> None:
+        arena = connector.session.arena
         self.watcher(arena, arena.host(arena.vector))
-        super()._stepped(entrance)
+        super()._stepped(connector)
 
 
 def watch_script(script: str, args: tuple[str, ...], steps: int, watcher: Watcher) -> int:
-    """Run the script alone, and tell ``watcher`` the weights after every step; then the run is drained, as by Ctrl-C.
-    How many steps it made: fewer where its data ended before. ``RunFailed`` where the script itself fails."""
+    """Run the script alone, and call ``watcher`` with the weights after every step; then drain the run, as by Ctrl-C.
+    Return how many steps it made: fewer if its data ended before. Raises ``RunFailed`` if the script itself fails."""
     if not Path(script).is_file():
         raise Misuse(f"script {script!r}", "a file that exists")
     alone = Scenario(workers=1, strategy="independent", steps=steps, script=script, args=args)

@@ -1,5 +1,6 @@
-"""The supervisor in virtual time: its state machine, with the model of a network instead of a socket, and a memory
-instead of a disk, from which it comes back where it is killed."""
+"""The supervisor in virtual time: its state machine, with the model of a network instead of a socket, and a snapshot in
+memory instead of a disk, from which it restarts after it was killed.
+"""
 
 from __future__ import annotations
 
@@ -9,44 +10,44 @@ from collections.abc import Callable, Iterable
 from taut.core.messages import SUPERVISOR, Statistics, Welcome, WorkerMessage
 from taut.errors import MalformedMessage, Misuse
 from taut.simulator.models.network import Network
-from taut.simulator.script.fibers import NS, World
+from taut.simulator.script.fibers import NS, EventLoop
 from taut.simulator.script.node import Switchboard, VirtualTransport
 from taut.supervisor.data.lease_wal import pack
 from taut.supervisor.loop import TICK_S
-from taut.supervisor.run.actions import Action, Finished, Measured, Record, Save, SaveIndex, Send
+from taut.supervisor.run.actions import Action, KeepStatistics, Record, RunFinished, Save, SaveIndex, Send
 from taut.supervisor.run.cluster import Cluster
 from taut.supervisor.run.plan import RunPlan
 from taut.supervisor.storage.snapshot import keep, outline, recall
 from taut.supervisor.view import Outcome
 from taut.transport.framing import SUPERVISOR_QUEUE, decode, encode, nbytes
 
-KEEP_NS = NS  # between two writings of what must not be forgotten
+KEEP_NS = NS  # between two snapshots
 
 
 class VirtualSupervisor:
-    """``noted(kind, text)`` is told what the real one would keep of events; models are not kept. ``keeps``: what it must
-    not forget is written down as the real one does it; only then it can come back."""
+    """``noted(kind, text)`` is called for each event that the real one would store; models are not stored. ``keeps``:
+    take snapshots as the real one does; only then it can restart."""
 
     def __init__(
-        self, world: World, network: Network, switch: Switchboard, plan: RunPlan, noted: Callable[[str, str], None]
+        self, loop: EventLoop, network: Network, switch: Switchboard, plan: RunPlan, noted: Callable[[str, str], None]
     ) -> None:
-        self.world, self.network, self.switch, self.noted = world, network, switch, noted
+        self.loop, self.network, self.switch, self.noted = loop, network, switch, noted
         self.plan = plan
-        self.cluster = Cluster(plan, world.now())
+        self.cluster = Cluster(plan, loop.now())
         self.keeps = self.away = False
-        self._kept = keep(self.cluster, world.now())
+        self._kept = keep(self.cluster, loop.now())
         self._kept_ns = 0
-        self._ahead: list[bytes] = []  # written down since then
+        self._ahead: list[bytes] = []  # write-ahead log since the snapshot
         self._outline: tuple[object, ...] = ()
         self._life = 0
-        self._waiting: dict[VirtualTransport, list[list[bytes]]] | None = None  # said to it while it is away
+        self._waiting: dict[VirtualTransport, list[list[bytes]]] | None = None  # messages sent to it while it is away
         self.outcome: Outcome | None = None
         self.last: dict[int, Statistics] = {}
         switch.supervisor = self
         self._tick()
 
     def heard(self, transport: VirtualTransport, frames: list[bytes]) -> None:
-        """A worker said something."""
+        """Handle a worker's message."""
         if self.away:
             queue = [] if self._waiting is None else self._waiting.setdefault(transport, [])
             if len(queue) < SUPERVISOR_QUEUE:
@@ -56,19 +57,19 @@ class VirtualSupervisor:
         try:
             message, payloads = decode(frames, WorkerMessage)
         except MalformedMessage as error:
-            self._do(self.cluster.malformed(connection, str(error), self.world.now()))
+            self._do(self.cluster.malformed(connection, str(error), self.loop.now()))
             return
-        self._do(self.cluster.heard(connection, message, payloads, self.world.now()))  # type: ignore[arg-type]
+        self._do(self.cluster.heard(connection, message, payloads, self.loop.now()))  # type: ignore[arg-type]
 
-    def kill(self, loses: bool) -> None:
-        """It dies. ``loses``: what is said to it meanwhile does not wait for it."""
+    def kill(self, lose_messages: bool) -> None:
+        """Kill the supervisor. ``lose_messages``: messages sent to it meanwhile do not wait for it."""
         self.away = True
         self._life += 1
-        self._waiting = None if loses else {}
+        self._waiting = None if lose_messages else {}
 
-    def come_back(self) -> None:
-        """From what it kept, in its next life; then it hears what waited for it."""
-        now, away_s = self.world.now(), (self.world.now_ns - self._kept_ns) / NS
+    def restart(self) -> None:
+        """Restart from the snapshot, in the next term; then handle the messages that waited."""
+        now, away_s = self.loop.now(), (self.loop.now_ns - self._kept_ns) / NS
         self.cluster = recall(self.plan, self._kept, self.cluster.term + 1, now, self._ahead, away_s)
         self.away, waiting, self._waiting = False, self._waiting or {}, None
         self._tick(self._life)
@@ -76,46 +77,46 @@ class VirtualSupervisor:
             for frames in queue:
                 self.heard(transport, frames)
 
-    def hung_up(self, transport: VirtualTransport) -> None:
-        """A worker's process ended, and its connection with it; that is heard after what it had sent before, and not
-        where the network is cut."""
-        now_ns, connection = self.world.now_ns, transport.address.encode()
+    def disconnected(self, transport: VirtualTransport) -> None:
+        """Report that a worker's process, and its connection, ended: after the messages it had sent before, and not if
+        the network is cut."""
+        now_ns, connection = self.loop.now_ns, transport.address.encode()
 
         def closed() -> None:
-            parted = self.switch.disruption.parted(transport.place, SUPERVISOR, self.world.now_ns)
-            if not self.away and not parted:
-                self.cluster.closed(connection, self.world.now())
+            is_cut = self.switch.faults.is_cut(transport.worker, SUPERVISOR, self.loop.now_ns)
+            if not self.away and not is_cut:
+                self.cluster.closed(connection, self.loop.now())
 
-        self.world.at(self.network.arrival(transport.place, SUPERVISOR, 0, now_ns), closed)
+        self.loop.at(self.network.arrival(transport.worker, SUPERVISOR, 0, now_ns), closed)
 
     def exited(self, pid: int, reason: str) -> None:
-        """Whoever started this process saw it end."""
-        self._do(self.cluster.exited(pid, reason, False, self.world.now()))
+        """Report that a process ended, as its launcher does."""
+        self._do(self.cluster.exited(pid, reason, False, self.loop.now()))
 
     def dismiss(self, rank: int, reason: str) -> None:
-        """Ask this worker to go; nothing happens where that cannot be: it is gone, or all are going."""
+        """Ask this worker to leave; do nothing if that cannot be: it is gone, or all are leaving."""
         with contextlib.suppress(Misuse):
-            self._do(self.cluster.dismiss(rank, reason, self.world.now()))
+            self._do(self.cluster.dismiss(rank, reason, self.loop.now()))
 
     def drain(self, reason: str) -> None:
         if not self.away:
-            self._do(self.cluster.drain(reason, self.world.now()))
+            self._do(self.cluster.drain(reason, self.loop.now()))
 
     def stop(self, reason: str) -> None:
-        """The run fails: no more can happen."""
-        self._do(self.cluster.stop(reason, self.world.now()))
+        """Fail the run, since no more can happen."""
+        self._do(self.cluster.stop(reason, self.loop.now()))
 
     def _tick(self, life: int = 0) -> None:
         if self.outcome is not None or life != self._life:
             return
-        self._do(self.cluster.tick(self.world.now()))
-        if self.world.now_ns - self._kept_ns >= KEEP_NS:
+        self._do(self.cluster.tick(self.loop.now()))
+        if self.loop.now_ns - self._kept_ns >= KEEP_NS:
             self._keep()
-        self.world.at(self.world.now_ns + int(TICK_S * NS), lambda: self._tick(life))
+        self.loop.at(self.loop.now_ns + int(TICK_S * NS), lambda: self._tick(life))
 
     def _keep(self) -> None:
         if self.keeps:
-            self._kept, self._kept_ns = keep(self.cluster, self.world.now()), self.world.now_ns
+            self._kept, self._kept_ns = keep(self.cluster, self.loop.now()), self.loop.now_ns
             self._ahead.clear()
             self.cluster.leases.log.clear()
 
@@ -136,39 +137,39 @@ class VirtualSupervisor:
                     address = connection.decode()
                     if isinstance(message, Welcome):
                         self.switch.ranks[address] = message.rank
-                    if address:  # else it has not spoken since the supervisor came back
+                    if address:  # else the worker has sent nothing since the supervisor restarted
                         self._send(self.switch.transports[address], encode(message, payloads))
                 case Record(kind, text):
                     self.noted(kind, text)
-                case Measured(rank, statistics):
+                case KeepStatistics(rank, statistics):
                     self.last[rank] = statistics
                 case Save(_, name):
                     self._saved(f"{name}.safetensors")
                 case SaveIndex():
                     self._saved("ensemble.json")
-                case Finished(outcome):
+                case RunFinished(outcome):
                     self.outcome = outcome
                 case _:
-                    pass  # who joined and who departed is in the outcome
+                    pass  # the outcome has the workers that joined and left
 
     def _saved(self, name: str) -> None:
         life = self._life
 
         def written() -> None:
             if life == self._life:
-                self._do(self.cluster.saved(name, "", self.world.now()))
+                self._do(self.cluster.saved(name, "", self.loop.now()))
 
-        self.world.at(self.world.now_ns, written)
+        self.loop.at(self.loop.now_ns, written)
 
     def _send(self, transport: VirtualTransport, frames: list[bytes]) -> None:
         if transport.closed:
-            self._do(self.cluster.unreachable(transport.address.encode(), self.world.now()))
+            self._do(self.cluster.unreachable(transport.address.encode(), self.loop.now()))
             return
-        now_ns = self.world.now_ns
-        arrival_ns = self.network.arrival(SUPERVISOR, transport.place, nbytes(frames), now_ns)
-        if self.switch.disruption.fate(SUPERVISOR, transport.place, now_ns):
-            self.world.at(arrival_ns, lambda: self._delivered(transport, frames))
+        now_ns = self.loop.now_ns
+        arrival_ns = self.network.arrival(SUPERVISOR, transport.worker, nbytes(frames), now_ns)
+        if self.switch.faults.delays_ns(SUPERVISOR, transport.worker, now_ns):
+            self.loop.at(arrival_ns, lambda: self._delivered(transport, frames))
 
     def _delivered(self, transport: VirtualTransport, frames: list[bytes]) -> None:
-        if not self.switch.disruption.parted(SUPERVISOR, transport.place, self.world.now_ns):
+        if not self.switch.faults.is_cut(SUPERVISOR, transport.worker, self.loop.now_ns):
             transport.take(SUPERVISOR, frames)

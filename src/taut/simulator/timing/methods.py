@@ -217,7 +217,16 @@ class MethodTiming(TimingWorld):
                 self.at(worker.busy_ns, self._wake, worker)
         else:
             self.hear(worker, mail)
-            self.happened(now_ns, worker)
+            self._heard(now_ns, worker)
+
+    def _heard(self, now_ns: int, worker: Worker) -> None:
+        """Look whether the worker may go on, after a message."""
+        wait = worker.wait
+        if wait is not None:
+            if self.hands_over:
+                self.hand_over(worker)
+            if wait.pauses or wait.until():
+                self.resume(now_ns, worker)
 
     def _wake(self, now_ns: int, worker: Worker, _: None) -> None:
         """Hand on what waits until the worker's thread is free."""
@@ -232,7 +241,7 @@ class MethodTiming(TimingWorld):
         if inbox:
             worker.waking = True
             self.at(worker.busy_ns, self._wake, worker)
-        self.happened(now_ns, worker)
+        self._heard(now_ns, worker)
 
     def hear(self, worker: Worker, mail: Mail) -> None:
         """Tell the method of a message."""

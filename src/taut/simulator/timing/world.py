@@ -141,7 +141,7 @@ class TimingWorld(ABC):
         if wait is not None:
             worker.busy_ns = max(worker.busy_ns, now_ns)
             wait.idle()
-            if worker.wait is wait and (wait.pauses or wait.until()):
+            if wait.pauses or wait.until():
                 self.resume(now_ns, worker)
 
     def _waits(self, worker: Worker, wait: Wait, now_ns: int) -> None:

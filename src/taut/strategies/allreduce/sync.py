@@ -34,7 +34,7 @@ from typing import ClassVar, Literal
 from taut import collectives
 from taut.core.events import Ended
 from taut.errors import MalformedMessage, Misuse
-from taut.specs import did_you_mean
+from taut.specs import check_whole, did_you_mean
 from taut.strategies.allreduce.backup_workers import BackupGroup
 from taut.strategies.allreduce.compressed_group import CompressedGroup, pays
 from taut.strategies.allreduce.group import Group
@@ -52,7 +52,6 @@ from taut.strategies.api import (
     Proceed,
     Stepped,
     Tell,
-    check_whole,
 )
 from taut.strategies.info import ANY_COMPRESSOR, Completeness, StrategyInfo, Variant
 from taut.strategies.local import Wish

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from taut.core.events import Action, Event, Synced, Ticked
-from taut.strategies.api import check_whole
+from taut.specs import check_whole
 from taut.strategies.broadcast.broadcast import Broadcast
 from taut.strategies.broadcast.state import BroadcastState
 from taut.strategies.info import ADVISED, Completeness, StrategyInfo, Variant

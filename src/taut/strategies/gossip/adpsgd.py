@@ -21,6 +21,7 @@ import numpy as np
 from taut.core.events import Ended
 from taut.core.messages import Note
 from taut.core.splitmix import hash_bits
+from taut.specs import check_whole
 from taut.strategies import api as m
 from taut.strategies.gossip.neighbour_rounds import check_length, say_goodbye
 from taut.strategies.info import Completeness, StrategyInfo, Variant
@@ -68,8 +69,8 @@ class ADPSGD(m.Method):
     seed: int = 0
 
     def __post_init__(self) -> None:
-        m.check_whole(self, "every", 1)
-        m.check_whole(self, "seed", 0)
+        check_whole(self, "every", 1)
+        check_whole(self, "seed", 0)
 
     def start(self, place: m.MemberPlace, local: m.Local) -> Pairing:
         return Pairing(local, place)

@@ -24,7 +24,8 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 import numpy as np
 
 from taut.errors import Misuse
-from taut.strategies.api import Heard, Local, MemberPlace, MethodAction, Stepped, check_share
+from taut.specs import check_share
+from taut.strategies.api import Heard, Local, MemberPlace, MethodAction, Stepped
 from taut.strategies.gossip.neighbour_rounds import Neighbourhood, NeighbourRounds, check_length, tell
 from taut.strategies.info import ANY_COMPRESSOR, Completeness, StrategyInfo, Variant
 from taut.strategies.local import VectorCoder

@@ -20,6 +20,7 @@ import numpy as np
 from taut.core.events import Ended
 from taut.core.messages import Note
 from taut.errors import MalformedMessage, Misuse
+from taut.specs import check_share, check_whole
 from taut.strategies import api as m
 from taut.strategies.info import Completeness, StrategyInfo
 
@@ -83,9 +84,9 @@ class Codistillation(m.Method):
     loss: str = "auto"
 
     def __post_init__(self) -> None:
-        m.check_whole(self, "every", 1)
-        m.check_whole(self, "burn_in", 0)
-        m.check_share(self, "weight", 0.0, float("inf"))
+        check_whole(self, "every", 1)
+        check_whole(self, "burn_in", 0)
+        check_share(self, "weight", 0.0, float("inf"))
         if self.loss not in LOSSES:
             raise Misuse(f"codistillation: loss={self.loss}", "one of " + ", ".join(LOSSES))
 

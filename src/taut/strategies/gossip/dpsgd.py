@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 
 from taut.errors import Misuse
+from taut.specs import check_share, check_whole
 from taut.strategies.allreduce.robust_mean import check_robust, clip, median, trimmed
-from taut.strategies.api import Heard, Local, MemberPlace, MethodAction, Stepped, check_share, check_whole
+from taut.strategies.api import Heard, Local, MemberPlace, MethodAction, Stepped
 from taut.strategies.gossip.momentum import GradientTracking, QuasiGlobalMomentum, check_kind, check_optimizer
 from taut.strategies.gossip.neighbour_rounds import Neighbourhood, NeighbourRounds, check_length, tell_all
 from taut.strategies.info import ADVISED, Completeness, StrategyInfo, Variant

@@ -22,6 +22,7 @@ import numpy as np
 from taut.core.events import Ended
 from taut.core.messages import Note
 from taut.errors import MalformedMessage
+from taut.specs import check_whole
 from taut.strategies import api as m
 from taut.strategies.allreduce.robust_mean import check_robust, clip_share
 from taut.strategies.delivery.flow_control import FlowControl
@@ -98,7 +99,7 @@ class Gossip(m.Method):
 
     def __post_init__(self) -> None:
         check_robust(self.name, self.robust, ("none", "clip"))
-        m.check_whole(self, "mix", 0, "0 is FAST's own form, without mixing")
+        check_whole(self, "mix", 0, "0 is FAST's own form, without mixing")
 
     def start(self, place: m.MemberPlace, local: m.Local) -> Gossiping:
         coded = cast(Coded, local)

@@ -22,7 +22,8 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from taut.core.splitmix import hash_bits
-from taut.strategies.api import Heard, Local, MemberPlace, MethodAction, Stepped, check_whole
+from taut.specs import check_whole
+from taut.strategies.api import Heard, Local, MemberPlace, MethodAction, Stepped
 from taut.strategies.gossip.dpsgd import average
 from taut.strategies.gossip.neighbour_rounds import Neighbourhood, NeighbourRounds, tell
 from taut.strategies.info import Completeness, StrategyInfo

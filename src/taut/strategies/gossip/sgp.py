@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 import numpy as np
 
 from taut.errors import MalformedMessage, Misuse, RunFailed
-from taut.strategies.api import Heard, Local, MemberPlace, MethodAction, Stepped, check_whole
+from taut.specs import check_whole
+from taut.strategies.api import Heard, Local, MemberPlace, MethodAction, Stepped
 from taut.strategies.gossip.neighbour_rounds import Neighbourhood, NeighbourRounds, check_length, tell
 from taut.strategies.info import Completeness, StrategyInfo, Variant
 from taut.topologies.mixing import degrees_of

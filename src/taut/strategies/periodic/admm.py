@@ -23,8 +23,9 @@ import numpy as np
 
 from taut.collectives import named
 from taut.errors import Misuse
+from taut.specs import check_whole
 from taut.strategies.allreduce.group import Group
-from taut.strategies.api import Local, MemberPlace, Tell, check_whole
+from taut.strategies.api import Local, MemberPlace, Tell
 from taut.strategies.info import Completeness, StrategyInfo
 from taut.strategies.periodic.periodic import Period, Periodic
 

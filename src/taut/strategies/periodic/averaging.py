@@ -15,11 +15,12 @@ from typing import ClassVar, Literal
 
 from taut.collectives import named
 from taut.errors import Misuse
+from taut.specs import check_whole
 from taut.strategies.allreduce.final_model import FinalModelForJoiners
 from taut.strategies.allreduce.group import Group
 from taut.strategies.allreduce.robust_group import RobustGroup
 from taut.strategies.allreduce.robust_mean import check_robust
-from taut.strategies.api import Local, MemberPlace, Tell, check_whole
+from taut.strategies.api import Local, MemberPlace, Tell
 from taut.strategies.info import Completeness, StrategyInfo, Variant
 from taut.strategies.periodic.periodic import Period, Periodic
 

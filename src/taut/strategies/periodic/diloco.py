@@ -29,11 +29,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from taut.errors import Misuse
+from taut.specs import check_share, check_whole
 from taut.strategies.allreduce.final_model import FinalModelForJoiners
 from taut.strategies.allreduce.group import Group
 from taut.strategies.allreduce.robust_group import RobustGroup
 from taut.strategies.allreduce.robust_mean import check_robust
-from taut.strategies.api import Local, MemberPlace, MethodAction, MethodEvent, Tell, check_share, check_whole
+from taut.strategies.api import Local, MemberPlace, MethodAction, MethodEvent, Tell
 from taut.strategies.info import Completeness, StrategyInfo, Variant
 from taut.strategies.periodic.periodic import Period, Periodic
 from taut.strategies.server.diloco_delayed import Delayed, Pushing

@@ -24,6 +24,7 @@ import numpy as np
 from taut.collectives import named
 from taut.core.messages import Note
 from taut.errors import MalformedMessage, Misuse
+from taut.specs import check_whole
 from taut.strategies import api as m
 from taut.strategies.allreduce.group import Group
 from taut.strategies.info import Completeness, StrategyInfo
@@ -96,7 +97,7 @@ class Dynamic(Periodic):
                 "a number of at least 0",
                 "0 averages at every check, inf never does",
             )
-        m.check_whole(self, "every", 1, "so many steps between two checks")
+        check_whole(self, "every", 1, "so many steps between two checks")
         named(self.schedule)
 
     def start(self, place: m.MemberPlace, local: m.Local) -> Watch:

@@ -23,11 +23,12 @@ from typing import TYPE_CHECKING, ClassVar
 
 from taut.collectives import named
 from taut.errors import Misuse
+from taut.specs import check_share, check_whole
 from taut.strategies.allreduce.final_model import FinalModelForJoiners
 from taut.strategies.allreduce.group import OWN_NUMBERS, Group
 from taut.strategies.allreduce.robust_group import RobustGroup
 from taut.strategies.allreduce.robust_mean import check_robust
-from taut.strategies.api import Local, MemberPlace, Tell, check_share, check_whole
+from taut.strategies.api import Local, MemberPlace, Tell
 from taut.strategies.info import Completeness, StrategyInfo
 from taut.strategies.periodic.periodic import Period, Periodic
 

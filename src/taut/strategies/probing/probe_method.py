@@ -20,6 +20,7 @@ import numpy as np
 from taut.core.events import Ended
 from taut.core.messages import Note
 from taut.errors import MalformedMessage, Misuse
+from taut.specs import check_whole
 from taut.strategies import api as m
 from taut.strategies.probing.link_measurement import BULK, PING, PONG, PULL, Measurement, answer, pairs
 from taut.strategies.probing.probe_state import Probed, ProbeState
@@ -52,8 +53,8 @@ class Probing(m.Method):
     name: ClassVar[str] = "probe"
 
     def __post_init__(self) -> None:
-        m.check_whole(self, "steps", 1)
-        m.check_whole(self, "codec_steps", 0)
+        check_whole(self, "steps", 1)
+        check_whole(self, "codec_steps", 0)
         if not 1 <= len(set(self._watched)) == len(self._watched) <= MOST_CODECS or not all(self._watched):
             raise Misuse(f"probe: watch={self.watch}", f"one to {MOST_CODECS} names, joined by +", f"try {CODECS}")
 

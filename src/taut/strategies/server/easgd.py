@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from taut.errors import MalformedMessage, Misuse
-from taut.strategies.api import Local, MemberPlace, Tell, check_whole
+from taut.specs import check_whole
+from taut.strategies.api import Local, MemberPlace, Tell
 from taut.strategies.gossip.momentum import check_optimizer
 from taut.strategies.info import Completeness, StrategyInfo
 from taut.strategies.server.center import SHARDS, Center, check_shards

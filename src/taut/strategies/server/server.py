@@ -28,6 +28,7 @@ import numpy as np
 from taut.core.events import Ended
 from taut.core.messages import Note
 from taut.errors import MalformedMessage, Misuse
+from taut.specs import check_whole
 from taut.strategies import api as m
 from taut.strategies.info import Completeness, StrategyInfo
 from taut.strategies.server import client
@@ -68,7 +69,7 @@ class Server(m.Method):
 
     def __post_init__(self) -> None:
         for name in ("shards", "push", "pull"):
-            m.check_whole(self, name, 1)
+            check_whole(self, name, 1)
         if self.staleness not in KINDS:
             raise Misuse(f"server: staleness={self.staleness}", "one of " + ", ".join(KINDS))
         for name in ("scale", "lambda0"):

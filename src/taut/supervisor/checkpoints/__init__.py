@@ -1,1 +1,1 @@
-"""When checkpoints are made, and where they are."""
+"""The schedule of checkpoints, and their folder."""

@@ -1,7 +1,7 @@
 """A run's checkpoints on disk: manifests, rotation, and the last one that is whole.
 
-A manifest is written when all parts are on disk, to a temporary file that takes its name only then; it lists every part
-with its hash. A folder without one is no checkpoint, nor is one in which a part is missing or another than listed.
+A manifest is written when all parts are on disk, to a temporary file that is renamed when complete; it lists every part
+with its hash. A folder without a manifest is no checkpoint, nor is one in which a part is missing or differs.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ CHUNK_NBYTES = 1 << 22
 
 
 class PartFile(msgspec.Struct, frozen=True):
-    """A worker's part. ``host``: where it was written; ``pause_s``: how long training stopped for it."""
+    """A worker's part. ``host``: where it was written; ``pause_s``: time that training stopped for it."""
 
     rank: int
     nbytes: int
@@ -41,7 +41,7 @@ class PartFile(msgspec.Struct, frozen=True):
 
 
 class Launch(msgspec.Struct, frozen=True):
-    """How the workers were started; ``script`` is empty where they were not started by the supervisor's process."""
+    """The way workers were started; ``script`` is empty if the supervisor's process did not start them."""
 
     script: str = ""
     args: list[str] = []
@@ -53,8 +53,8 @@ class Launch(msgspec.Struct, frozen=True):
 
 
 class Manifest(msgspec.Struct, frozen=True):
-    """What a checkpoint is. ``passes``: the length of each pass that was begun; ``undone``: what it does not contain of
-    them; ``phase``: of a run that changes its strategy; ``settings``: as the workers were told."""
+    """The manifest of a checkpoint. ``passes``: the length of each pass that was begun; ``undone``: the samples of
+    them that it does not contain; ``settings``: as sent to the workers."""
 
     version: int
     run: str
@@ -70,25 +70,26 @@ class Manifest(msgspec.Struct, frozen=True):
 
     @property
     def complete(self) -> int:
-        """So many passes are over: the first one with anything left, or one after the last that was begun."""
+        """Return the number of complete passes: the first one with anything left, or one after the last that was
+        begun."""
         return min((epoch for epoch, _, _ in self.undone), default=max(self.passes, default=-1) + 1)
 
 
 def remember_launch(run_dir: Path, launch: Launch | None) -> Launch:
-    """Keep how workers are started in the run's folder: a supervisor that comes back (None) finds it there."""
+    """Keep the way workers are started in the run's folder; a restarted supervisor (None) reads it there."""
     path = run_dir / LAUNCH_FILE
     try:
         if launch is not None:
             path.write_bytes(msgspec.json.format(msgspec.json.encode(launch)))
             return launch
         return msgspec.json.decode(path.read_bytes(), type=Launch)
-    except (OSError, msgspec.DecodeError):  # none was kept, or it cannot be: a run needs it only to be resumed
+    except (OSError, msgspec.DecodeError):  # only a resume needs it
         return launch or Launch()
 
 
 @dataclass(frozen=True)
 class Found:
-    """A checkpoint that is whole, where it is, and the later ones that are not: why."""
+    """A complete checkpoint, its folder, and why later ones are damaged."""
 
     manifest: Manifest
     folder: Path
@@ -96,15 +97,15 @@ class Found:
 
 
 def numbers(folder: Path) -> list[int]:
-    """Of all checkpoints that were ever begun and not removed, whole or not."""
+    """Return the numbers of all checkpoints that were begun and not removed, complete or not."""
     if not folder.is_dir():
         return []
     return sorted(int(path.name) for path in folder.iterdir() if path.name.isdecimal() and path.is_dir())
 
 
 def write_manifest(folder: Path, manifest: Mapping[str, object], keep: int) -> str:
-    """Make checkpoint ``manifest["number"]`` one, and remove what is too old; what there is to tell. ``StorageFailed``
-    leaves the one before as the last."""
+    """Complete checkpoint ``manifest["number"]``, remove old ones, and return a text for the log. Raise
+    ``StorageFailed`` on failure: the previous checkpoint stays the last."""
     number = int(str(manifest["number"]))
     own = folder / str(number)
     parsed = _parse({"version": VERSION, "written": time.time(), **manifest}, own)
@@ -118,7 +119,7 @@ def write_manifest(folder: Path, manifest: Mapping[str, object], keep: int) -> s
         sync_folder(folder)
     except OSError as error:
         raise StorageFailed(f"{own / MANIFEST} could not be written: {error.strerror or error}") from error
-    with contextlib.suppress(OSError):  # what is too old and cannot be removed does no harm
+    with contextlib.suppress(OSError):  # an old checkpoint that cannot be removed does no harm
         _rotate(folder, number, keep)
     nbytes = sum(part.nbytes for part in parsed.files.values())
     pause_ms = 1e3 * max(part.pause_s for part in parsed.files.values())
@@ -143,8 +144,8 @@ def _rotate(folder: Path, newest: int, keep: int) -> None:
 
 
 def last_good(folder: Path) -> Found | None:
-    """The newest checkpoint that is whole, with the reasons why later ones are not; None where there is none at all.
-    ``StorageFailed`` where there are some and all are damaged."""
+    """Return the newest complete checkpoint, with the reasons why later ones are not; None if there are none at all.
+    Raise ``StorageFailed`` if there are some and all are damaged."""
     damaged: list[str] = []
     for number in reversed(numbers(folder)):
         try:
@@ -159,7 +160,7 @@ def last_good(folder: Path) -> Found | None:
 
 
 def read_manifest(own: Path) -> Manifest:
-    """The manifest in this folder, checked for what it says, not for what the parts are."""
+    """Return the manifest in this folder; it is checked, the parts are not."""
     try:
         text = (own / MANIFEST).read_bytes()
     except FileNotFoundError:
@@ -188,7 +189,7 @@ def _parse(given: Mapping[str, object], own: Path) -> Manifest:
 
 
 def _verify(own: Path, manifest: Manifest) -> None:
-    """Every part is here, and what was written."""
+    """Raise ``StorageFailed`` unless every part is here and has its hash."""
     for name, part in manifest.files.items():
         path = own / name
         if not path.is_file():

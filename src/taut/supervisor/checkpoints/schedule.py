@@ -1,9 +1,8 @@
-"""When a checkpoint is due, whose parts are in, and which samples it does not contain. Pure; cluster.py drives it.
+"""The schedule of checkpoints: when one is due, which parts are here, which samples it lacks. Pure; cluster.py drives it.
 
-Every worker that trains is asked for its part. From the moment at which it says that its copy is made, whatever it
-reports as trained is not in the checkpoint; connections keep their order, so all that it reported before is. The
-manifest is written when every part is on disk; without it there is no checkpoint, so a kill at any instant leaves the
-last good one.
+Every training worker is asked for its part. All leases that it reports as trained after its ``CheckpointBegun`` are not
+in the checkpoint; since connections keep their order, all that it reported before are. The manifest is written when
+every part is on disk; without a manifest there is no checkpoint, so a kill at any instant leaves the last good one.
 """
 
 from __future__ import annotations
@@ -14,36 +13,37 @@ from typing import Any
 
 from taut.core.checkpoint_names import part_name
 from taut.core.messages import Checkpoint, CheckpointBegun, CheckpointDone
-from taut.core.sample_ranges import Span
+from taut.core.sample_ranges import Span, joined
 from taut.specs import Interval
-from taut.supervisor.checkpoints.lease_cut import continued, undone
 from taut.supervisor.data.leases import Leases
+from taut.supervisor.data.passes import Pass
 from taut.supervisor.run.actions import DropCheckpoint, Outbox, SaveCheckpoint
-from taut.supervisor.run.workers import Membership, Worker
+from taut.supervisor.run.workers import WorkerEntry, WorkerTable
 
 
 @dataclass(slots=True)
 class Parts:
-    """A checkpoint on its way. ``asked``: who has not begun; ``writing``: who has begun, and is not done."""
+    """A checkpoint under way. ``asked``: workers that have not begun; ``writing``: workers that have begun, and are
+    not done."""
 
     number: int
     asked: set[int]
     writing: set[int] = field(default_factory=set)
     written: dict[int, CheckpointDone] = field(default_factory=dict)
-    reached: dict[int, int] = field(default_factory=dict)  # lease -> first place that is not trained on in the copy
+    reached: dict[int, int] = field(default_factory=dict)  # lease -> first index that is not trained on in the copy
     later: list[Span] = field(default_factory=list)  # trained on after the copies were made
     failures: list[str] = field(default_factory=list)
-    copied: dict[int, CheckpointBegun] = field(default_factory=dict)  # what each worker said of its copy
-    late: bool = False  # it takes so long that the next one is due; this was told
+    copied: dict[int, CheckpointBegun] = field(default_factory=dict)  # by worker
+    late: bool = False  # the next one is due already; this was recorded
 
 
 @dataclass(slots=True)
 class Checkpointing:
-    """``every``: None for none at all. ``number``: of the last one that there was. ``last``: where it was taken, in steps
-    or epochs or, by the clock, when (None: at the start)."""
+    """The schedule. ``every``: None for no checkpoints. ``number``: of the last checkpoint. ``last``: its position in
+    steps or epochs, or its time (None: at the start)."""
 
     every: Interval | None
-    members: Membership
+    members: WorkerTable
     leases: Leases
     outbox: Outbox
     number: int = 0
@@ -52,7 +52,7 @@ class Checkpointing:
     saving: bool = False
 
     def resume(self, steps: int, passes: Mapping[int, int], undone: Iterable[Span]) -> None:
-        """The run goes on from a checkpoint: nothing was dealt yet in this life of it."""
+        """Continue from a checkpoint, before any lease was given."""
         left = continued(passes, undone)
         self.leases.passes.update(left.passes)
         self.leases.returned.extend(left.returned)
@@ -60,14 +60,12 @@ class Checkpointing:
         if self.every is not None and self.every.unit == "steps":
             self.last = float(steps)
 
-    # ------------------------------------------------------------------------------------------ what happens
-
-    def said(self, worker: Worker, message: CheckpointBegun | CheckpointDone) -> bool:
-        """A worker speaks of its part. False: nobody asked for it."""
+    def said(self, worker: WorkerEntry, message: CheckpointBegun | CheckpointDone) -> bool:
+        """Handle a worker's message about its part. Return False if it was not asked for."""
         return self.begun(worker, message) if isinstance(message, CheckpointBegun) else self.done(worker, message)
 
-    def begun(self, worker: Worker, message: CheckpointBegun) -> bool:
-        """A worker has copied its part. False: nobody asked for it."""
+    def begun(self, worker: WorkerEntry, message: CheckpointBegun) -> bool:
+        """Note that a worker has copied its part. Return False if it was not asked for."""
         parts = self.parts
         if parts is None or message.number != parts.number or worker.rank not in parts.asked:
             return False
@@ -80,8 +78,8 @@ class Checkpointing:
                 parts.reached[lease.lease] = lease.lo
         return True
 
-    def done(self, worker: Worker, message: CheckpointDone) -> bool:
-        """A worker's part is on disk, or cannot be. False: nobody asked for it."""
+    def done(self, worker: WorkerEntry, message: CheckpointDone) -> bool:
+        """Note that a worker's part is on disk, or cannot be. Return False if it was not asked for."""
         parts = self.parts
         if parts is None or message.number != parts.number:
             return False
@@ -96,7 +94,7 @@ class Checkpointing:
         return True
 
     def trained(self, rank: int, ids: Iterable[int]) -> None:
-        """Leases are about to be reported as done: those that are not in the checkpoint are noted."""
+        """Note the leases that are not in the checkpoint, before they are reported as done."""
         parts = self.parts
         if parts is None or rank in parts.asked:
             return
@@ -105,22 +103,20 @@ class Checkpointing:
             if lease is not None and holder == rank:
                 parts.later.append((lease.epoch, parts.reached.get(number, lease.lo), lease.hi))
 
-    def disturbed(self, worker: Worker) -> None:
-        """Something that this worker said was lost: nobody knows what its copy contains. This checkpoint will not be."""
+    def disturbed(self, worker: WorkerEntry) -> None:
+        """Fail the checkpoint: a message of this worker was lost, so that the contents of its copy are unknown."""
         if self.parts is not None:
             self.parts.asked.discard(worker.rank)
             self.parts.writing.discard(worker.rank)
             self.parts.failures.append(f"the connection to worker {worker.rank} had broken")
 
     def saved(self, number: int, text: str, error: str) -> None:
-        """The manifest is on disk, or could not be written."""
+        """Note that the manifest is on disk, or could not be written."""
         self.saving = False
         self.outbox.record("checkpoint", f"checkpoint {number} failed: {error}; the one before stays" if error else text)
 
-    # ----------------------------------------------------------------------------------------- what follows
-
-    def settle(self, now: float, started_s: float | None) -> None:
-        """Begin one if it is due, end one if all parts are in. Training has begun, and is not over."""
+    def advance(self, now: float, started_s: float | None) -> None:
+        """Begin a checkpoint if it is due, complete one if all parts are here. Only while the run trains."""
         if self.every is None or started_s is None:
             return
         position = self._position(now - started_s)
@@ -135,7 +131,7 @@ class Checkpointing:
             self._tell_late(self.parts)
 
     def _tell_late(self, parts: Parts) -> None:
-        """The next one is due before this one is there."""
+        """Record, once, that the next checkpoint is due before this one is complete."""
         if not parts.late:
             parts.late = True
             slow = ", ".join(map(str, sorted(parts.asked | parts.writing)))
@@ -152,13 +148,14 @@ class Checkpointing:
         for worker in training:
             self.outbox.send(worker.connection, Checkpoint(self.number))
 
-    def remind(self, worker: Worker) -> None:
-        """It may have missed that it was asked."""
+    def remind(self, worker: WorkerEntry) -> None:
+        """Ask a worker again, which may have missed the first request."""
         if self.parts is not None and worker.rank in self.parts.asked:
             self.outbox.send(worker.connection, Checkpoint(self.parts.number))
 
     def _conclude(self) -> None:
-        """Who is gone, or has no data any more, is not waited for. All others must have written their part."""
+        """Complete the checkpoint if all parts are written. Workers that are gone, or have no data any more, need
+        not."""
         parts = self.parts
         assert parts is not None
         for rank in [*parts.asked, *parts.writing]:
@@ -178,7 +175,7 @@ class Checkpointing:
         self.outbox.add(SaveCheckpoint(parts.number, self._manifest(parts)))
 
     def _manifest(self, parts: Parts) -> Mapping[str, Any]:
-        """What the shell cannot know."""
+        """Return the part of the manifest that the state machine knows."""
         return {
             "number": parts.number,
             "files": {
@@ -198,10 +195,38 @@ class Checkpointing:
         }
 
     def _position(self, trained_s: float) -> float:
-        """Where the run is, in units of the interval."""
+        """Return the run's position, in units of the interval."""
         assert self.every is not None
         if not self.every.counted:
             return trained_s
         if self.every.unit == "steps":
             return float(max((worker.statistics.steps for worker in self.members.live()), default=0))
         return sum(each.done / each.length for each in self.leases.passes.values())
+
+
+def continued(lengths: Mapping[int, int], undone: Iterable[Span]) -> Leases:
+    """Return the passes of a run that goes on from a checkpoint: ``undone`` is the rest of those begun.
+
+    >>> leases = continued({0: 10, 1: 10}, [(0, 2, 4), (1, 5, 10)])
+    >>> leases.returned, leases.passes[1].dealt, leases.samples_undone
+    ([(0, 2, 4)], 5, 7)
+    """
+    leases = Leases({epoch: Pass(length, length, length, begun=True) for epoch, length in lengths.items()})
+    for epoch, lo, hi in joined(undone):
+        current = leases.passes[epoch]
+        current.done -= hi - lo
+        if hi == current.length:
+            current.dealt = lo  # so that a single worker goes on in the very same order
+        else:
+            leases.returned.append((epoch, lo, hi))
+    leases.untouched = list(leases.returned)
+    return leases
+
+
+def undone(leases: Leases, reached: Mapping[int, int], later: Iterable[Span]) -> list[Span]:
+    """Return the samples of the passes begun that a checkpoint does not contain: all that are not trained on now,
+    from ``reached`` (by lease) if a worker's copy came that far, and those trained on ``later``."""
+    spans = [*later, *leases.returned, *(span for spans in leases.reserved.values() for span in spans)]
+    spans += [(epoch, each.dealt, each.end) for epoch, each in leases.passes.items()]
+    spans += [(one.epoch, reached.get(number, one.lo), one.hi) for number, (_, one) in leases.open.items()]
+    return joined(span for span in spans if leases.passes[span[0]].begun)

@@ -1,7 +1,7 @@
-"""What is written down before workers are told of it: leases, what was set aside, what was reported. Pure.
+"""Write-ahead log of leases, reserves and reports: entries are stored before workers are told. Pure.
 
-A supervisor keeps all that it knows once a second (``snapshot.py``); between two of those, it appends what concerns the
-data, so that one that comes back knows all that was ever dealt. A later entry on the same places replaces an earlier one.
+A supervisor stores a snapshot once a second (``snapshot.py``); in between, it appends entries about the data, so that a
+restarted one knows all leases. A later entry on the same indices replaces an earlier one.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from taut.errors import StorageFailed
 
 
 class Dealt(msgspec.Struct, frozen=True, tag=True, array_like=True):
-    """Worker ``rank`` has this lease, of a pass of ``length`` places."""
+    """Worker ``rank`` has this lease, of a pass of ``length`` samples."""
 
     rank: int
     lease: Lease
@@ -31,7 +31,7 @@ class Trained(msgspec.Struct, frozen=True, tag=True, array_like=True):
 
 
 class SetAside(msgspec.Struct, frozen=True, tag=True, array_like=True):
-    """These places are for worker ``rank`` alone, of passes of ``length`` places."""
+    """These spans are reserved for worker ``rank``, of passes of ``length`` samples."""
 
     rank: int
     spans: list[Span]
@@ -39,7 +39,7 @@ class SetAside(msgspec.Struct, frozen=True, tag=True, array_like=True):
 
 
 class Restarted(msgspec.Struct, frozen=True, tag=True, array_like=True):
-    """This pass begins anew, with ``length`` places."""
+    """This pass begins anew, with ``length`` samples."""
 
     epoch: int
     length: int
@@ -49,16 +49,17 @@ Entry = Dealt | Trained | SetAside | Restarted
 
 
 def pack(entries: Sequence[Entry]) -> bytes:
-    """For the store."""
+    """Return the entries as bytes for the store."""
     return msgspec.msgpack.encode(entries)
 
 
 def unpack(data: bytes) -> list[Entry]:
-    """
+    """Return the entries in bytes from the store.
+
     >>> unpack(pack([Trained(1, [4, 5]), SetAside(0, [(2, 0, 8)], 100)]))
     [Trained(rank=1, leases=[4, 5]), SetAside(rank=0, spans=[(2, 0, 8)], length=100)]
     """
     try:
         return msgspec.msgpack.decode(data, type=list[Entry])
     except msgspec.DecodeError as error:
-        raise StorageFailed(f"what the supervisor wrote down of leases cannot be read: {error}") from None
+        raise StorageFailed(f"the supervisor's log of leases cannot be read: {error}") from None

@@ -1,12 +1,10 @@
-"""Data leases: who trains on which places of a pass over the data. Each place is dealt exactly once while
-nobody dies.
+"""Data leases: which worker trains on which samples of a pass. Each sample is leased exactly once while no worker dies.
 
-A pass is dealt in chunks that shrink towards its end (guided self-scheduling, Polychronopoulos and Kuck
-1987), so that fast workers get more and all end at about the same time. What a dead worker held is dealt
-again, first of all. From the end of the passes, places are set aside for single workers (``reserves.py``), to be taken
-without asking.
+A pass is leased in chunks that shrink towards its end (guided self-scheduling, Polychronopoulos and Kuck 1987), so that
+fast workers get more and all end at about the same time. Leases of a dead worker are given to others first of all. From
+the end of the passes, samples are reserved for single workers (``reserves.py``), which take them without asking.
 
-Each place of a pass is at any time in one of these: not dealt, returned, set aside for one worker, in one open lease, or
+Each index of a pass is at any time in one of these: not leased, returned, reserved for one worker, in one open lease, or
 trained on.
 """
 
@@ -48,12 +46,12 @@ class Leases:
 
     passes: dict[int, Pass] = field(default_factory=dict)
     open: dict[int, tuple[int, Lease]] = field(default_factory=dict)  # lease id -> (rank, lease)
-    returned: list[Span] = field(default_factory=list)  # to be dealt again
-    reserved: dict[int, list[Span]] = field(default_factory=dict)  # set aside, by rank
-    samples_again: int = 0  # dealt again: perhaps trained twice
+    returned: list[Span] = field(default_factory=list)  # to be leased again
+    reserved: dict[int, list[Span]] = field(default_factory=dict)  # reserves, by rank
+    samples_again: int = 0  # leased again: perhaps trained twice
     issued: int = 0
-    untouched: list[Span] = field(default_factory=list)  # of those to be dealt again, what nobody has begun
-    log: list[Entry] = field(default_factory=list)  # to be written down before anybody is told
+    untouched: list[Span] = field(default_factory=list)  # of those returned, the ones that no worker has begun
+    log: list[Entry] = field(default_factory=list)  # to be stored before any worker is told
     released: dict[int, Released] = field(default_factory=dict)  # by rank, of workers that are gone
 
     def request(
@@ -70,13 +68,13 @@ class Leases:
         first: int | None = None,
         final: int = -1,
     ) -> Lease | Literal["hold"] | None:
-        """A lease, None when the passes up to ``final`` (if that is later than ``epoch``) are dealt out, or HOLD: ask
-        again after the next `done` or `release`.
+        """Return a lease; None if the passes up to ``final`` (if later than ``epoch``) are used up; or HOLD: ask again
+        after the next `done` or `release`.
 
-        What was returned comes first, whatever its epoch, unless that is still to come, or is of another data set. A
-        ``last`` request is held while others still have open leases of the passes that it is for (``first``, by default
-        ``epoch``, to ``final``), so that a late death leaves nothing undone. Leases of other passes are not waited for:
-        their holders may be waiting themselves, in another loop. Raises Misuse when ``length`` is not the pass's.
+        Returned samples come first, of any pass that is not still to come or of another data set. A ``last`` request is
+        held while others have open leases of its passes (``first``, by default ``epoch``, to ``final``), so that a late
+        death leaves nothing undone. Leases of other passes are not waited for: their holders may wait themselves, in
+        another loop. Raises Misuse if ``length`` is not the pass's.
         """
         self.fit(epoch, length)
         current = self.passes.get(epoch)
@@ -103,12 +101,12 @@ class Leases:
         return None
 
     def _due(self, epoch: int, final: int, length: int) -> bool:
-        """Whether who asks for passes up to ``final`` may be given what was returned of this one."""
+        """Return whether a request for passes up to ``final`` may get returned samples of this pass."""
         its = self.passes[epoch]
         return its.length == length and (epoch <= final or its.begun)
 
     def earliest(self, epoch: int, final: int, length: int) -> int:
-        """The first pass from ``epoch`` to ``final`` with something left to deal; ``final`` if there is none.
+        """Return the first pass from ``epoch`` to ``final`` with samples left to lease; ``final`` if there is none.
 
         >>> leases = Leases({0: Pass(10, dealt=10)})
         >>> leases.earliest(0, 0, 10), leases.earliest(0, 3, 10)
@@ -121,8 +119,8 @@ class Leases:
         return epoch
 
     def fit(self, epoch: int, length: int) -> None:
-        """This pass has so many places. One that was only set aside, since it was taken for one like those before, is
-        forgotten where it has another length.
+        """Fix the length of a pass. A pass that was only reserved, with the length of those before, is forgotten if
+        its length differs.
 
         >>> leases = Leases(); _ = leases.set_aside(3, 0, 25, length=100, batch=10)
         >>> leases.fit(0, 100); 0 in leases.passes
@@ -135,7 +133,8 @@ class Leases:
             self._forget(epoch)
 
     def restart(self, epoch: int, length: int) -> None:
-        """Begin a pass anew, with another length: workers agreed that it has this one. Nobody trained on it by that."""
+        """Begin a pass anew, with the length that the workers agreed on; no worker has trained on it with this
+        length."""
         self._forget(epoch)
         self.passes[epoch] = Pass(length)
         self.log.append(Restarted(epoch, length))
@@ -151,8 +150,8 @@ class Leases:
         }
 
     def done(self, rank: int, ids: Iterable[int]) -> int:
-        """These leases were trained on; how many samples that are. Ids that ``rank`` does not hold are
-        passed over."""
+        """Note these leases as trained, and return the number of samples. Ids that ``rank`` does not hold are
+        ignored."""
         samples, known = 0, []
         for lease_id in ids:
             holder, lease = self.open.get(lease_id, (None, None))
@@ -167,15 +166,15 @@ class Leases:
         return samples
 
     def release(self, rank: int, doubt: int = 0, begun: Container[int] | None = None) -> int:
-        """``rank`` is gone or stopped: what it held is to be dealt again; on how many samples it may have trained.
-        ``begun``: the leases that it may have begun; None: any. Of what was set aside for it, it may have begun ``doubt``
-        places without a word that came; nobody has begun the rest."""
+        """Return all leases and reserves of ``rank``, which is gone or done, for others. Return the number of samples
+        that it may have trained on. ``begun``: leases that it may have begun; None: any. ``doubt``: samples of its
+        reserve that it may have begun without a report; no worker has begun the rest."""
         mine = {number: (one.epoch, one.lo, one.hi) for number, (holder, one) in self.open.items() if holder == rank}
         for number in mine:
             del self.open[number]
         unbegun = [span for number, span in mine.items() if begun is not None and number not in begun]
         spans = self.reserved.pop(rank, [])
-        spared = [*unbegun, *beyond(spans, doubt)]  # it takes the first ones first
+        spared = [*unbegun, *beyond(spans, doubt)]  # a worker takes the first ones first
         self.untouched += spared
         doubtful = [*mine.values(), *spans]
         for span in spared:
@@ -185,18 +184,19 @@ class Leases:
         return count(mine.values()) - count(unbegun) + min(doubt, count(spans))
 
     def take_back(self, lost: Iterable[Lease], certain: bool) -> int:
-        """These leases did not come to whom they were dealt; how many samples that are. ``certain``: nor will they."""
+        """Return leases that did not reach their worker to the pool, and the number of their samples. ``certain``:
+        they cannot arrive later."""
         spans = [(lease.epoch, lease.lo, lease.hi) for lease in lost if self.open.pop(lease.lease, None) is not None]
         if certain:
             self.untouched += spans
         self.returned = joined([*self.returned, *spans])
         return count(spans)
 
-    # ------------------------------------------------------------------------------------------- what is set aside
+    # Reserves.
 
-    def set_aside(self, rank: int, epoch: int, places: int, length: int, batch: int) -> list[Span]:
-        """For ``rank`` alone: about so many of the last places of the pass that are not dealt yet, in whole batches. Of a
-        pass that nobody has begun, also what others gave up.
+    def set_aside(self, rank: int, epoch: int, samples: int, length: int, batch: int) -> list[Span]:
+        """Reserve about so many of the pass's last samples that are not leased yet for ``rank`` alone, in whole
+        batches. Of a pass that no worker has begun, also returned ones.
 
         >>> leases = Leases(); leases.set_aside(3, 0, 25, length=100, batch=10)
         [(0, 80, 100)]
@@ -204,10 +204,10 @@ class Leases:
         current = self.passes.setdefault(epoch, Pass(length))
         if current.length != length:
             return []
-        spans = last((epoch, current.dealt, current.end), places, batch)
+        spans = last((epoch, current.dealt, current.end), samples, batch)
         current.end = spans[0][1] if spans else current.end
         for span in [] if current.begun else [one for one in self.untouched if one[0] == epoch]:
-            spans += last(span, places - count(spans), batch)
+            spans += last(span, samples - count(spans), batch)
         for span in spans:
             self.returned, self.untouched = without(self.returned, span), without(self.untouched, span)
         if spans:
@@ -216,7 +216,7 @@ class Leases:
         return spans
 
     def give_back(self, rank: int, kept: Iterable[Span]) -> int:
-        """Of what was set aside for ``rank``, it gives up all but ``kept``; how many places that are."""
+        """Return the reserve of ``rank`` except ``kept`` to the pool, and the number of samples."""
         spans = self.reserved.get(rank, [])
         for span in kept:
             spans = without(spans, span)
@@ -226,7 +226,7 @@ class Leases:
         return count(spans)
 
     def taken(self, rank: int, lease: Lease) -> bool:
-        """``rank`` took this lease from what was set aside for it. False: that is not so (any more)."""
+        """Note that ``rank`` took this lease from its reserve. Return False if it is not there (any more)."""
         span = (lease.epoch, lease.lo, lease.hi)
         if count(common(self.reserved.get(rank, []), span)) != lease.hi - lease.lo or lease.lo >= lease.hi:
             return False
@@ -236,15 +236,15 @@ class Leases:
         self.hold(rank, lease, self.passes[lease.epoch].length)
         return True
 
-    # ------------------------------------------------------------------------------------------------------- figures
+    # Figures.
 
     @property
     def samples_undone(self) -> int:
-        """Samples of the passes begun so far that nobody reported as trained."""
+        """Return the samples of the passes begun so far that were not reported as trained."""
         return sum(each.length - each.done for each in self.passes.values() if each.begun)
 
     def progress(self) -> tuple[int, int, int]:
-        """(epoch, done, length) of the earliest pass that is not complete, else of the latest; zeros before
+        """Return (epoch, done, length) of the earliest pass that is not complete, else of the latest; zeros before
         the first."""
         begun = {epoch: each for epoch, each in self.passes.items() if each.begun}
         if not begun:
@@ -255,12 +255,12 @@ class Leases:
 
     @property
     def samples_trained(self) -> int:
-        """Samples of all passes that were reported as trained."""
+        """Return the samples of all passes that were reported as trained."""
         return sum(each.done for each in self.passes.values())
 
     def samples_left(self, epochs: int) -> int:
-        """Samples of the first ``epochs`` passes that nobody reported as trained. A pass that is still to come is taken
-        for one as long as the latest.
+        """Return the samples of the first ``epochs`` passes that were not reported as trained. A pass that is still
+        to come counts as long as the latest.
 
         >>> Leases({0: Pass(10, done=10), 1: Pass(10, done=4)}).samples_left(3)
         16
@@ -270,11 +270,11 @@ class Leases:
         known = [each.length - each.done for epoch, each in self.passes.items() if epoch < epochs]
         return sum(known) + (epochs - len(known)) * self.passes[max(self.passes)].length
 
-    # ------------------------------------------------------------------------------------------------------- dealing
+    # Issuing.
 
     def _deal_again(self, rank: int, span: Span, batch: int, live_workers: int) -> Lease:
         epoch, lo, hi = span
-        # cut it by what is left of its pass altogether, so that the end of the last pass is shared out evenly
+        # a chunk of all that is left of its pass, so that the end of the last pass is shared evenly
         left = self.passes[epoch].left + count(other for other in self.returned if other[0] == epoch)
         middle = min(hi, lo + chunk(left, batch, live_workers))
         self.returned = without(self.returned, (epoch, lo, middle))
@@ -287,21 +287,19 @@ class Leases:
         self.hold(rank, lease, self.passes[epoch].length)
         return lease
 
-    # ------------------------------------------------------------------------------------------- places change hands
-
     def hold(self, rank: int, lease: Lease, length: int) -> None:
-        """``rank`` has this lease from now on."""
+        """Note that ``rank`` has this lease."""
         self.passes[lease.epoch].begun = True
         self.open[lease.lease] = (rank, lease)
         self.log.append(Dealt(rank, lease, length))
 
     def count_again(self, span: Span) -> None:
-        """These had been returned, and are dealt."""
+        """Count returned samples that are leased again."""
         self.samples_again += span[2] - span[1] - count(common(self.untouched, span))
         self.untouched = without(self.untouched, span)
 
     def spare(self, spans: Iterable[Span]) -> None:
-        """To be dealt again, though nobody has begun them."""
+        """Return samples that no worker has begun to the pool."""
         spans = list(spans)
         self.untouched = joined([*self.untouched, *spans])
         self.returned = joined([*self.returned, *spans])

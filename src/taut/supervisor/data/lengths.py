@@ -1,15 +1,15 @@
-"""The length of a pass over the data, where workers disagree on it: the one that most of them ask for. Pure.
+"""The length of a pass over the data when workers disagree: the one that most of them ask for. Pure.
 
-The first worker that asks for a pass is dealt places at once, by the length that it gives. When another worker gives
-another length, nobody is dealt places of this pass until it is settled:
+The first worker that asks for a pass gets a lease at once, by the length that it gives. When another worker gives another
+length, no worker gets leases of this pass until a decision:
 
 - a length that more than half of the voters give wins at once, and so does the only one that voters give;
-- when all voters have asked for the pass, or ``WAIT_S`` have passed, the length with the most votes wins. Of equals the
-  one wins that most of those give with whom the run began. Where these are equal, too, all who voted are wrong: nobody
-  knows which data set is the right one.
+- when all voters have asked for the pass, or ``WAIT_S`` have passed, the length with the most votes wins; of equals the
+  one that more of the run's first workers give. If these are equal, too, all voters are wrong: the right data set is
+  unknown.
 
-Voters are the workers that train. A pass of which no vote is known (the supervisor came back, or most had agreed on it)
-keeps its length unless more than half of the voters give another. Who gives two lengths for one pass is wrong.
+Voters are the workers that train. A pass without known votes (the supervisor was restarted, or most had agreed on it)
+keeps its length unless more than half of the voters give another. A worker that gives two lengths for one pass is wrong.
 """
 
 from __future__ import annotations
@@ -26,8 +26,9 @@ REMEDY = "give every worker the same data set"
 
 
 @dataclass(frozen=True, slots=True)
-class Ruling:
-    """``length`` of the pass from now on (None: nobody knows), and why each worker that gave another is wrong."""
+class LengthRuling:
+    """The decision: ``length`` of the pass from now on (None: unknown), and why each worker with another one is
+    wrong."""
 
     length: int | None
     wrong: Mapping[int, str]
@@ -35,7 +36,7 @@ class Ruling:
 
 @dataclass(slots=True)
 class Lengths:
-    """Keep the length that each worker asked for.
+    """The length that each worker asked for.
 
     >>> lengths, asks = Lengths(), {}
     >>> for rank, length in ((2, 7), (0, 100)):
@@ -51,11 +52,11 @@ class Lengths:
     disputed: dict[int, float] = field(default_factory=dict)  # pass -> since when
 
     def vote(self, rank: int, epoch: int, length: int) -> bool:
-        """Note that worker ``rank`` asks for a pass with this length. False: it gave another one before."""
+        """Note that worker ``rank`` asks for a pass with this length. Return False if it gave another one before."""
         return self.votes.setdefault(epoch, {}).setdefault(rank, length) == length
 
     def forget(self, passes: Mapping[int, int], voters: Collection[int]) -> None:
-        """Forget the votes on passes of these lengths where most voters gave the same: nothing can change it."""
+        """Forget the votes on passes of these lengths if most voters gave the same: nothing can change it."""
         for epoch in [one for one in self.votes if one in passes and one not in self.disputed]:
             given = self.votes[epoch]
             if 2 * sum(given.get(rank) == passes[epoch] for rank in voters) > len(voters):
@@ -69,9 +70,9 @@ class Lengths:
         voters: Collection[int],
         founders: int,
         now: float,
-    ) -> Ruling | None:
-        """Settle a disputed pass, of ``present`` length so far; None: not yet. ``asks``: the last requests of all;
-        ``founders``: the ranks below this are of workers with whom the run began."""
+    ) -> LengthRuling | None:
+        """Decide on a disputed pass, of ``present`` length so far; return None if it is too early. ``asks``: the last
+        requests of all; ``founders``: lower ranks are of the run's first workers."""
         since_s = self.disputed.setdefault(epoch, now)
         given = {rank: ask.length for rank, ask in asks.items() if ask.epoch <= epoch <= final(ask)}
         given |= self.votes.get(epoch, {})
@@ -89,16 +90,18 @@ class Lengths:
         del self.disputed[epoch]
         expected = f"expected {leading} samples, as {counts[leading] or 'most'} of the workers have"
         wrong = {rank: self._why(votes[rank], epoch, expected) for rank in votes if votes[rank] != leading}
-        return Ruling(leading, wrong)
+        return LengthRuling(leading, wrong)
 
     def contradiction(self, rank: int, epoch: int, length: int) -> str:
-        """Return why a worker is wrong that gives two lengths for one pass."""
+        """Return the error for a worker that gives two lengths for one pass."""
         return self._why(length, epoch, f"expected {self.votes[epoch][rank]} samples, as it said before")
 
     def _why(self, length: int, epoch: int, expected: str) -> str:
         return f"a data set of {length} samples in pass {epoch}: {expected}; {REMEDY}"
 
-    def _nobody_knows(self, epoch: int, votes: Mapping[int, int]) -> Ruling:
+    def _nobody_knows(self, epoch: int, votes: Mapping[int, int]) -> LengthRuling:
         del self.disputed[epoch]
         each = ", ".join(f"worker {rank} has {length} samples" for rank, length in list(votes.items())[:8])
-        return Ruling(None, dict.fromkeys(votes, f"data sets of different lengths in pass {epoch}: {each}; {REMEDY}"))
+        return LengthRuling(
+            None, dict.fromkeys(votes, f"data sets of different lengths in pass {epoch}: {each}; {REMEDY}")
+        )

@@ -1,16 +1,16 @@
-"""One pass over the data: how far it is dealt, and in what chunks it is."""
+"""One pass over the data: how much of it is leased, and the size of the next lease."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-MOST_BATCHES = 64  # of one lease: bounds what a death makes uncertain
+MOST_BATCHES = 64  # of one lease: bounds the samples that a death makes uncertain
 
 
 @dataclass(slots=True)
 class Pass:
-    """One epoch: its length, the first place not dealt yet, and how many places were reported as trained. ``end``: what
-    is not dealt ends here, the rest was set aside (-1: nothing was). ``begun``: somebody has or had a lease of it."""
+    """One epoch: its length, the first index not leased yet, and the number of samples reported as trained. ``end``:
+    indices from here on were reserved (-1: none). ``begun``: some worker has or had a lease of it."""
 
     length: int
     dealt: int = 0
@@ -27,10 +27,10 @@ class Pass:
 
 
 def chunk(left: int, batch: int, live_workers: int, least: int = 1, after: int = 0) -> int:
-    """How many places to deal: about left / (4 p), in whole batches, from 1 to 64 of them, never more than
-    are left. ``least`` batches if that is more, since steps may be so short that small leases would be waited
-    for; but no more than left / p, or a quarter of a worker's share of all that is left where ``after`` places of
-    later passes follow: nobody waits at the end of this one then, but everybody at the end of the last.
+    """Return the number of samples to lease: about left / (4 p), in whole batches, from 1 to 64 of them, never more
+    than are left. At least ``least`` batches, since workers with short steps would wait for small leases; but at most
+    left / p, or a quarter of a worker's share of all that is left if ``after`` samples of later passes follow:
+    workers wait for each other only at the end of the last pass.
 
     >>> [chunk(left, batch=10, live_workers=2) for left in (1000, 25, 3)]
     [120, 10, 3]
@@ -39,6 +39,6 @@ def chunk(left: int, batch: int, live_workers: int, least: int = 1, after: int =
     >>> [chunk(100, batch=10, live_workers=2, least=30, after=after) for after in (300, 10_000)]
     [50, 100]
     """
-    share, of_all = (places // (max(1, live_workers) * batch) for places in (left, left + after))
+    share, of_all = (samples // (max(1, live_workers) * batch) for samples in (left, left + after))
     batches = max(share // 4, min(least, max(share, of_all // 4)))
     return min(left, batch * min(MOST_BATCHES, max(1, batches)))

@@ -1,7 +1,7 @@
-"""What a worker that was given up trained on, once it is back and says so: corrects the count of samples trained twice.
+"""Corrects the count of samples trained twice when an evicted worker rejoins and reports what it trained on.
 
-When a worker is given up, nobody knows what it has begun of its leases and of its reserve; that is guessed
-(``admission.py``). If it lives, it may go on with its reserve for as long as it does not know. Pure.
+When a worker is evicted, it is unknown which of its leases and reserves it has begun; this is estimated
+(``admission.py``). If it lives, it may go on with its reserve until it knows of the eviction. Pure.
 """
 
 from __future__ import annotations
@@ -18,21 +18,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Released:
-    """What was taken from a worker: places that it may have begun, and places that it cannot have begun as far as was
-    known."""
+    """Samples taken from an evicted worker: those that it may have begun, and those that it probably has not."""
 
     doubtful: list[Span]
     spared: list[Span]
 
 
-def settle(leases: Leases, rank: int, trained: Iterable[Span]) -> int:
-    """Worker ``rank`` was given up, and trained on these places; return by how much ``samples_again`` changed.
+def correct_count(leases: Leases, rank: int, trained: Iterable[Span]) -> int:
+    """Correct ``samples_again`` for evicted worker ``rank``, which trained on these spans, and return the change.
 
     >>> from taut.supervisor.data.leases import Leases
     >>> leases = Leases()
     >>> lease = leases.request(0, 0, 100, batch=10, live_workers=1)
     >>> _ = leases.release(0); again = leases.request(1, 0, 100, batch=10, live_workers=1)
-    >>> leases.samples_again, settle(leases, 0, trained=[(0, 0, 5)]), leases.samples_again
+    >>> leases.samples_again, correct_count(leases, 0, trained=[(0, 0, 5)]), leases.samples_again
     (20, -15, 5)
     """
     released, trained = leases.released.pop(rank, None), joined(trained)

@@ -1,8 +1,8 @@
-"""How many places of which pass are to be set aside for whom: by speed, for two minutes, the earliest passes first. Pure.
+"""Quotas of the reserves: samples per pass and worker, by speed, for two minutes, the earliest passes first. Pure.
 
-Of the passes that workers have come to, three quarters of what is left; the rest is dealt in leases, so that all end
-together. A script that asks for its passes one by one says nothing of the next, but most likely it is like this one. Of
-such passes everything is set aside: workers go through them without a supervisor, and nobody could deal the rest.
+Of the passes that workers have reached, three quarters of what is left are reserved; the rest is leased, so that all end
+together. A script that asks for its passes one by one does not announce the next, but most likely it is like this one.
+Such passes are reserved whole: workers go through them without a supervisor, which could not lease the rest.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from taut.config import PATIENCE_S
 from taut.core.messages import LeaseRequest
 
 FRACTION = 0.75  # of what is left
-END_S = 2.0  # before an end that all wait for nothing is set aside: to call it in again would take a part of that
+END_S = 2.0  # nothing is reserved this close to an end that all wait for: to call it in takes time
 LEAST_BATCHES = 2  # fewer are not worth a message
 PASSES_AHEAD = 8
 
 
 @dataclass(frozen=True, slots=True)
 class ReserveQuota:
-    """``stretch``: by rank, from where to where its speed reaches when all are laid end to end, in places a second;
-    ``left``: places of each pass that are neither in a lease nor trained on; ``reached``: the last pass that somebody has
-    asked for; ``alike``: all passes so far had one length."""
+    """Quotas of all workers. ``stretch``: by rank, the interval of its speed when all are laid end to end, in samples
+    per second; ``left``: by pass, samples that are neither leased nor trained on; ``reached``: the last pass that any
+    worker has asked for; ``alike``: all passes so far had one length."""
 
     rates: Mapping[int, float]
     stretch: Mapping[int, tuple[float, float]]
@@ -40,7 +40,7 @@ class ReserveQuota:
         left: Mapping[int, int],
         lengths: Collection[int],
     ) -> ReserveQuota:
-        """Among those who ask; ``lengths``: of all passes that were begun.
+        """Return the quotas of the workers that ask; ``lengths``: of all passes that were begun.
 
         >>> ask = LeaseRequest(0, 100, 10, last=False, until=1)
         >>> sharing = ReserveQuota.of({0: ask, 1: ask}, {0: 3.0, 1: 1.0}, {0: 100}, [100])
@@ -55,7 +55,7 @@ class ReserveQuota:
         return cls(rates, stretch, total, left, reached, len(lengths) < 2)
 
     def shares(self, rank: int, ask: LeaseRequest, alone: bool = False) -> dict[int, int]:
-        """How many places of each pass this worker should have set aside. ``alone``: it is in the run."""
+        """Return the number of samples of each pass to reserve for this worker. ``alone``: it is the only worker."""
         last = final(ask)
         first = next((epoch for epoch in sorted(self.left) if self.left[epoch] and ask.epoch <= epoch), ask.epoch)
         goes_on = not ask.last and self.alike
@@ -76,26 +76,28 @@ class ReserveQuota:
         return self.left.get(epoch, ask.length)
 
     def _ends(self, first: int, last: int, ask: LeaseRequest) -> bool:
-        """Whether all that is left of these passes is trained on in a moment."""
+        """Return whether the rest of these passes will be trained on in a moment."""
         known = [self.left[epoch] for epoch in self.left if first <= epoch <= last]
         return sum(known) + (last + 1 - first - len(known)) * ask.length < self.total * END_S
 
     def _of_this(self, rank: int, epoch: int, ask: LeaseRequest, goes_on: bool) -> int:
-        """Of a pass that somebody is in. Whoever asks for passes one by one waits at the end of each for the others."""
+        """Return the quota in a pass that some worker has reached. Workers that ask for passes one by one wait at the
+        end of each for the others."""
         if goes_on and self._left(epoch, ask) < self.total * END_S:
             return 0
-        places = int(FRACTION * self._left(epoch, ask) * self.rates[rank] / self.total) // ask.batch * ask.batch
-        return places if places >= LEAST_BATCHES * ask.batch else 0
+        samples = int(FRACTION * self._left(epoch, ask) * self.rates[rank] / self.total) // ask.batch * ask.batch
+        return samples if samples >= LEAST_BATCHES * ask.batch else 0
 
     def _of_next(self, rank: int, epoch: int, ask: LeaseRequest) -> int:
-        """Of a pass that nobody has come to: in whole batches, so that the shares of all are the whole."""
+        """Return the quota in a pass that no worker has reached: in whole batches, so that all quotas sum to the
+        whole."""
         batches = -(-self._left(epoch, ask) // ask.batch)
         begin, end = (round(batches * speed / self.total) for speed in self.stretch[rank])
         return ask.batch * (end - begin)
 
 
 def final(ask: LeaseRequest) -> int:
-    """The last pass that it names.
+    """Return the last pass that a request names.
 
     >>> final(LeaseRequest(3, 100, 10, last=True, until=5)), final(LeaseRequest(3, 100, 10, last=True))
     (4, 3)

@@ -1,11 +1,10 @@
-"""Places set aside for single workers, to be taken without asking: for when the supervisor is away, or slow.
+"""Reserves: samples set aside for single workers, which take them without asking while the supervisor is away or slow.
 
-Of what is left of a pass, three quarters are shared out like this, by how fast each worker is, but no more than it
-needs for ``PATIENCE_S``; the rest is dealt in leases. For a worker that is alone it is all that is left, which it takes
-place after place. ``reserve_quota.py`` says how much of which pass is for whom. What was set aside for one worker is
-given to no other before that worker has said that it saw the smaller offer (``ReserveSeen``), and everything it said
-before that has come. So no place is ever in the hands of two workers that are in the run, whatever is lost or late. Pure;
-lease_server.py drives it.
+Three quarters of what is left of a pass are reserved, by each worker's speed, but no more than it needs for
+``PATIENCE_S``; the rest is leased. A single worker gets all that is left, which it takes in order. ``reserve_quota.py``
+computes the quotas. A reserve is given to another worker only after its owner has said that it saw the smaller offer
+(``ReserveSeen``), and all that it said before has arrived. So no sample is ever with two workers in the run, whatever
+messages are lost or late. Pure; lease_server.py drives it.
 """
 
 from __future__ import annotations
@@ -19,14 +18,14 @@ from taut.supervisor.data.leases import Leases
 from taut.supervisor.data.reserve_quota import LEAST_BATCHES, ReserveQuota
 
 MOST_SPANS = 32
-MOST_UNSEEN = 64  # offers to one worker: one that answers none of so many is being given up anyway
-LATE_S = 0.3  # an answer that takes longer is not waited for by those who have other data
+MOST_UNSEEN = 64  # offers to one worker: one that answers none of so many is being evicted anyway
+LATE_S = 0.3  # workers with other data do not wait longer for an answer
 
 
 @dataclass(slots=True)
 class Offer:
-    """What a worker was told: these places of passes of ``length`` places; ``unseen``: the versions that it has not
-    answered, each with its places; ``told_s``: when it was told the first of them."""
+    """The reserve that a worker was told, in passes of ``length`` samples; ``unseen``: versions that it has not
+    answered, each with its spans; ``told_s``: when it was told the first of them."""
 
     length: int
     spans: list[Span] = field(default_factory=list)
@@ -41,13 +40,14 @@ class Offer:
         return self.pending and now - self.told_s > LATE_S
 
 
-def trimmed(spans: list[Span], epoch: int, places: int, batch: int) -> list[Span]:
-    """``spans`` without the first places of that pass, so that about ``places`` of it stay, cut between batches.
+def trimmed(spans: list[Span], epoch: int, samples: int, batch: int) -> list[Span]:
+    """Return ``spans`` without the first indices of that pass, so that about ``samples`` of it stay, cut between
+    batches.
 
-    >>> trimmed([(0, 20, 100), (1, 0, 50)], epoch=0, places=35, batch=10)
+    >>> trimmed([(0, 20, 100), (1, 0, 50)], epoch=0, samples=35, batch=10)
     [(0, 70, 100), (1, 0, 50)]
     """
-    surplus = count(span for span in spans if span[0] == epoch) - places
+    surplus = count(span for span in spans if span[0] == epoch) - samples
     for span in [one for one in spans if one[0] == epoch]:
         cut = min(span[2], -(-(span[1] + max(0, surplus)) // batch) * batch)
         if surplus > 0:
@@ -58,8 +58,8 @@ def trimmed(spans: list[Span], epoch: int, places: int, batch: int) -> list[Span
 
 @dataclass(slots=True)
 class Reserves:
-    """``term``: of the supervisor's lives. ``doubtful``: something that they said was lost, so what they say of a version
-    is not believed before they have said where they stand."""
+    """The reserves of all workers. ``term``: of the supervisor. ``doubtful``: workers whose messages were lost; their
+    ``ReserveSeen`` is ignored until they have sent their state."""
 
     leases: Leases
     term: int = 0
@@ -70,8 +70,8 @@ class Reserves:
     def balance(
         self, asks: Mapping[int, LeaseRequest], rates: Mapping[int, float], now: float, alone: bool = False
     ) -> dict[int, Reserve]:
-        """By the last requests of those who train, and their speeds in places a second: what to tell whom. ``alone``:
-        there is one worker in the run."""
+        """Return the new offers, by the last requests of training workers and their speeds in samples per second.
+        ``alone``: there is one worker in the run."""
         told: dict[int, Reserve] = {}
         lengths = {each.length for each in self.leases.passes.values() if each.begun}
         sharing = ReserveQuota.of(asks, rates, self._left(), lengths)
@@ -82,31 +82,33 @@ class Reserves:
                     offer.length = ask.length
                 shares = sharing.shares(rank, ask, alone) if offer.length == ask.length else {}
                 spans = self._adjusted(rank, offer, shares, ask.batch, sharing.reached)
-                again = offer.late(now) and len(offer.unseen) < MOST_UNSEEN  # the offer or its answer may be lost
+                again = offer.late(now) and len(offer.unseen) < MOST_UNSEEN  # the offer or its answer may have been lost
                 if spans != offer.spans or again:
                     told[rank] = self._tell(offer, spans, now)
         return told
 
     def call_in(self, final: int, now: float, batch: int) -> dict[int, Reserve]:
-        """Somebody waits for places of passes up to ``final``: all who have some set aside give up a half."""
+        """Return smaller offers, by half, to all workers with reserves in passes up to ``final``: another worker
+        waits for them."""
         told: dict[int, Reserve] = {}
         for rank, offer in self.offers.items():
             if offer.pending or rank in self.doubtful:
                 continue
             spans = offer.spans
             for epoch in {span[0] for span in spans if span[0] <= final}:
-                places = count(span for span in spans if span[0] == epoch) // 2
-                spans = trimmed(spans, epoch, places if places >= LEAST_BATCHES * batch else 0, batch)
+                samples = count(span for span in spans if span[0] == epoch) // 2
+                spans = trimmed(spans, epoch, samples if samples >= LEAST_BATCHES * batch else 0, batch)
             if spans != offer.spans:
                 told[rank] = self._tell(offer, spans, now)
         return told
 
     def before(self, epoch: int) -> bool:
-        """Whether places of earlier passes are set aside. They come first: passes are trained on one after the other."""
+        """Return whether earlier passes have reserves. These come first: passes are trained on one after the other."""
         return any(span[0] < epoch for spans in self.leases.reserved.values() for span in spans)
 
     def outstanding(self, final: int, now: float, patient: bool) -> bool:
-        """Whether places of passes up to ``final`` are set aside; not ``patient``: for somebody who answers in time."""
+        """Return whether passes up to ``final`` have reserves; unless ``patient``, only with workers that answer in
+        time."""
         for rank, spans in self.leases.reserved.items():
             offer = self.offers.get(rank)
             late = offer is None or offer.late(now)
@@ -115,12 +117,13 @@ class Reserves:
         return False
 
     def taken(self, rank: int, span: Span) -> None:
-        """The worker took these places, of what was set aside for it."""
+        """Note that the worker took this span of its reserve."""
         if rank in self.offers:
             self.offers[rank].spans = without(self.offers[rank].spans, span)
 
     def seen(self, rank: int, version: int) -> int:
-        """The worker has seen this version, and everything it said before has come; how many places are free by that."""
+        """Note that the worker has seen this version, and all its earlier messages have arrived. Return the number of
+        samples that are free now."""
         offer = self.offers.get(rank)
         if offer is None or version not in offer.unseen or rank in self.doubtful:
             return 0
@@ -129,7 +132,7 @@ class Reserves:
         return self.leases.give_back(rank, [*may_take, *offer.spans])
 
     def renewed(self, rank: int, now: float) -> Reserve | None:
-        """The worker has said where it stands: what is its own, told again."""
+        """Offer the worker its reserve again, after it has sent its state."""
         self.doubtful.discard(rank)
         spans = self.leases.reserved.get(rank, [])
         if not spans:
@@ -143,8 +146,6 @@ class Reserves:
         self.offers.pop(rank, None)
         self.doubtful.discard(rank)
 
-    # -------------------------------------------------------------------------------------------------------------
-
     def _tell(self, offer: Offer, spans: list[Span], now: float) -> Reserve:
         self._versions += 1
         version = (self.term << 32) + self._versions
@@ -153,7 +154,7 @@ class Reserves:
         return Reserve(version, offer.length, spans)
 
     def _left(self) -> dict[int, int]:
-        """Places of each pass that are neither in a lease nor trained on."""
+        """Return by pass the samples that are neither leased nor trained on."""
         left = {epoch: each.left for epoch, each in self.leases.passes.items() if each.done < each.length}
         for spans in [self.leases.returned, *self.leases.reserved.values()]:
             for epoch, lo, hi in spans:
@@ -161,8 +162,8 @@ class Reserves:
         return left
 
     def _adjusted(self, rank: int, offer: Offer, shares: Mapping[int, int], batch: int, reached: int) -> list[Span]:
-        """``offer.spans``, less or more, where they are far from the shares: of passes that nobody has come to, where it
-        costs nobody anything, an eighth or a batch; of others a third."""
+        """Return ``offer.spans``, smaller or larger if they are far from the shares: by an eighth or a batch in
+        passes that no worker has reached, where it costs nothing; by a third in others."""
         spans = offer.spans
         for epoch in sorted({span[0] for span in spans} | set(shares)):
             mine, share = count(span for span in spans if span[0] == epoch), shares.get(epoch, 0)

@@ -1,4 +1,4 @@
-"""Whether all workers deal the same samples: a split that is drawn without a seed is another one on each. Pure."""
+"""Checks that all workers use the same samples: a split that is drawn without a seed differs between workers. Pure."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ REMEDY = "seed what draws the split, such as random_split(..., generator=torch.G
 
 
 def other_samples(asks: Mapping[int, LeaseRequest], rank: int, voters: Collection[int], founders: int) -> dict[int, str]:
-    """Return which workers have drawn other samples than most, and what to tell them; empty where that is not known yet.
+    """Return the workers that have drawn other samples than most, with the error for each; empty if not known yet.
 
-    ``asks``: the last requests of all; compared are those for the same passes as the request of worker ``rank``. Where no
-    choice has more than half of the ``voters`` behind it, and all have asked, the most frequent one is right; of equals
-    the one of most ``founders`` (ranks below that); and where these are equal, too, none.
+    ``asks``: the last requests of all; those for the same passes as the request of worker ``rank`` are compared. If no
+    choice has more than half of the ``voters``, and all have asked, the most frequent one is right; of equals the one of
+    most ``founders`` (ranks below that); if these are equal, too, none.
 
     >>> def ask(samples): return LeaseRequest(0, 100, 10, last=True, until=3, samples=samples)
     >>> list(other_samples({0: ask(7), 1: ask(7), 2: ask(8)}, 2, voters=(0, 1, 2), founders=3))

@@ -1,12 +1,12 @@
-"""Who is complained of, by whom, and whether that is enough to expel it. Pure; cluster.py drives it.
+"""Complaints of workers about each other, and whether they are enough to expel one. Pure; cluster.py drives it.
 
-Workers count what they refuse of each other, and tell with every heartbeat. One accuser may lie or be broken itself, so
-its word alone moves nobody:
+Workers count the messages of each other that they refuse, and report the counts with every heartbeat. One accuser may lie
+or be broken itself, so it is not enough:
 
-    expelled  <=>  accused, past a limit, by more than half of those who hear it (or of all others), and by two at least
+    expelled  <=>  accused, past a limit, by more than half of its receivers (or of all others), and by at least two
 
-Of two workers neither can expel the other: which of them is broken, nobody can tell. What a worker sends to the
-supervisor itself needs no witness.
+Of two workers neither can expel the other: it is unknown which of them is broken. For messages to the supervisor itself
+no accuser is needed.
 """
 
 from __future__ import annotations
@@ -16,37 +16,35 @@ from dataclasses import dataclass, field
 
 from taut.core.messages import SUPERVISOR, Complaint
 
-WINDOW_S = 60.0  # a worker that sent a hundred odd messages in a month of training is no danger
-MOST_REFUSED = (
-    100  # in a window, by one accuser: nothing that is sound is ever refused, but for a race when members change
-)
-MOST_EXCESS = 20_000  # dropped unread, likewise
-MOST_SHOWN = 100  # accusations; then every hundredth is shown, for a liar must not fill the disk
+WINDOW_S = 60.0  # a hundred odd messages in a month of training are no danger
+MOST_REFUSED = 100  # in a window, by one accuser: sound messages are refused only in a race when members change
+MOST_EXCESS = 20_000  # dropped unread, in a window, by one accuser
+MOST_SHOWN = 100  # accusations; then every hundredth, for a liar must not fill the disk
 
 
 @dataclass(slots=True)
-class Account:
-    """What one accuser holds against one worker: totals now, and as they were when the window began."""
+class ComplaintCount:
+    """One accuser's counts against one worker: totals now, and when the window began."""
 
     since_s: float
     refused: int = 0
     excess: int = 0
     refused_before: int = 0
     excess_before: int = 0
-    told: int = 0  # the total when this was last shown
+    told: int = 0  # the total that was last shown
 
     @property
     def past_limit(self) -> bool:
         return self.refused - self.refused_before > MOST_REFUSED or self.excess - self.excess_before > MOST_EXCESS
 
     def count(self, refused: int, excess: int, now: float) -> None:
-        """The totals are so many by now; less than before is no news."""
+        """Note the totals; smaller ones than before are ignored."""
         if now - self.since_s > WINDOW_S:
             self.since_s, self.refused_before, self.excess_before = now, self.refused, self.excess
         self.refused, self.excess = max(self.refused, refused), max(self.excess, excess)
 
     def news(self) -> bool:
-        """Whether it is ten times what was shown last."""
+        """Return whether the total is ten times the last one shown."""
         total = self.refused + self.excess
         if total < max(1, 10 * self.told):
             return False
@@ -56,7 +54,7 @@ class Account:
 
 @dataclass(slots=True)
 class Complaints:
-    """All accounts, by accused and accuser.
+    """All counts, by accused and accuser.
 
     >>> complaints = Complaints()
     >>> for accuser in (0, 1):
@@ -65,12 +63,12 @@ class Complaints:
     (True, False)
     """
 
-    accounts: dict[int, dict[int, Account]] = field(default_factory=dict)
+    accounts: dict[int, dict[int, ComplaintCount]] = field(default_factory=dict)
     shown: int = 0
 
     def accuse(self, accuser: int, complaint: Complaint, now: float) -> str | None:
-        """An accuser's totals; what to show of it, if it is news."""
-        account = self.accounts.setdefault(complaint.rank, {}).setdefault(accuser, Account(now))
+        """Note an accuser's totals. Return a text for the log if it is news."""
+        account = self.accounts.setdefault(complaint.rank, {}).setdefault(accuser, ComplaintCount(now))
         account.count(complaint.refused, complaint.excess, now)
         if not account.news():
             return None
@@ -83,27 +81,29 @@ class Complaints:
         return f"worker {complaint.rank}: {', '.join(parts)}" + (f": {complaint.why}" if complaint.why else "")
 
     def refused_here(self, rank: int, refused: int, excess: int, why: str, now: float) -> str | None:
-        """The supervisor itself refused so many messages more of this worker; what to show of it."""
+        """Note that the supervisor itself refused so many more messages of this worker. Return a text for the log if
+        it is news."""
         account = self.accounts.get(rank, {}).get(SUPERVISOR)
         before = (account.refused, account.excess) if account is not None else (0, 0)
         return self.accuse(SUPERVISOR, Complaint(rank, before[0] + refused, before[1] + excess, why[:256]), now)
 
     def accusers(self, rank: int) -> set[int]:
-        """Those whose complaints of this worker are past the limit."""
+        """Return the accusers whose complaints of this worker are past the limit."""
         return {accuser for accuser, account in self.accounts.get(rank, {}).items() if account.past_limit}
 
     def convicted(self, rank: int, hears: Collection[int], others: Collection[int]) -> bool:
-        """Whether it is to be expelled. ``hears``: those whom its messages are for; ``others``: all live ones but it."""
+        """Return whether the worker is to be expelled. ``hears``: receivers of its messages; ``others``: all other
+        live workers."""
         accusers = self.accusers(rank)
         return SUPERVISOR in accusers or any(_most(accusers, judges) for judges in (hears, others))
 
     def refused(self, rank: int) -> int:
-        """Messages of this worker that were refused by other workers."""
+        """Return the number of this worker's messages that other workers refused."""
         accounts = self.accounts.get(rank, {})
         return sum(account.refused for accuser, account in accounts.items() if accuser != SUPERVISOR)
 
     def total(self, rank: int) -> int:
-        """Messages of this worker that were refused or dropped, anywhere."""
+        """Return the number of this worker's messages that were refused or dropped, anywhere."""
         return sum(account.refused + account.excess for account in self.accounts.get(rank, {}).values())
 
 

@@ -1,16 +1,17 @@
-"""Whether workers went on by themselves as one of them says: the others' heartbeats bear it out, or not. Pure.
+"""Claims that workers elected a membership, checked against the heartbeats of the workers that the claim names. Pure.
 
-A worker that voted is not calm (``Heartbeat.calm``) until it is in a later membership, and who is in the one that was
-elected says so in every heartbeat. So of those that a claim names, everybody who is heard is *for* it (says the same, or
-tells of a later election among them) or, some beats later, *against* it: calm, and in no such membership. No round is
-made in a membership before all are in it, so one honest word against it is proof that none was. Believed is
+A worker that voted is not calm (``Heartbeat.calm``) until it is in a later membership, and a member of an elected one
+says so in every heartbeat. So each heard worker that a claim names is either *for* it (says the same, or tells of a later
+election among them) or, some beats later, *against* it: calm, and in no such membership. No round is made in a membership
+before all are in it, so one honest worker against it proves that none was made. A claim is believed if
 
-    2 |for| > |named|        at once; else, when nobody who is heard has still to speak,
+    2 |for| > |named|        at once; else, when all heard workers have spoken,
     |for| > |against|   and   2 (|for| + 1) > |named| + 1        with the supervisor as one party, as in
     ``memberships.py``
 
-and only if there can have been such votes: the named, with those of a membership v they are all from who do not speak
-against it, are more than half of v. (An election after an election is of most of the first, which is of most of v.)
+and only if such votes are possible: the named workers, with the members of a live membership v that contains them and
+that are not against it, are more than half of v. (An election after an election is of most of the first, which is of
+most of v.)
 """
 
 from __future__ import annotations
@@ -23,14 +24,14 @@ from typing import Literal
 from taut.core.failure_detector import HEARTBEAT_S
 from taut.core.messages import View
 
-SETTLE_S = 4 * HEARTBEAT_S  # what a worker says so long after a claim was sent after it, too
-LATE_S = 4 * SETTLE_S  # who is not calm then, and in no election, has a vote out that nobody took
-Fate = Literal["live", "gone", "ended"]  # gone: it may be anywhere; ended: it was calm when it did
+SETTLE_S = 4 * HEARTBEAT_S  # a heartbeat that comes so long after a claim was also sent after it
+LATE_S = 4 * SETTLE_S  # a worker that is not calm then, and in no election, voted in vain
+Fate = Literal["live", "gone", "ended"]  # gone: its state is unknown; ended: it was calm at its end
 
 
 @dataclass(slots=True)
-class Word:
-    """A worker's last heartbeat; ``since_s``: since when it tells of elections that the supervisor has not followed."""
+class LastHeartbeat:
+    """A worker's last heartbeat; ``since_s``: since when it reports elections that the supervisor has not followed."""
 
     elected: View | None
     calm: bool
@@ -44,8 +45,8 @@ FINDINGS: Sequence[Finding] = ("true", "open", "void", "untrue")
 
 @dataclass(frozen=True, slots=True)
 class ClaimVerdict:
-    """``true``: they went on; ``untrue``: those who are named know nothing of it; ``void``: some do, but nobody went on
-    by it, and nobody can; ``open``: it may be true, and too few are heard to go on by it."""
+    """``true``: the election took place; ``untrue``: the named workers do not know of it; ``void``: some do, but no
+    membership came of it, and none can; ``open``: it may be true, but too few are heard to know."""
 
     view: View
     claimers: list[int]
@@ -54,7 +55,7 @@ class ClaimVerdict:
 
 @dataclass(slots=True)
 class ElectionClaims:
-    """``told``, in all methods: the memberships that may be in force; ``above``: the last election that was followed.
+    """The claims so far. ``told``, in all methods: the live memberships; ``above``: the last election that was followed.
 
     >>> claims, told = ElectionClaims(), [frozenset({0, 1, 2, 3})]
     >>> made_up = View(1, 5, [0, 1, 2], own=True)
@@ -69,23 +70,23 @@ class ElectionClaims:
     'true'
     """
 
-    words: dict[int, Word] = field(default_factory=dict)
-    claiming: set[int] = field(default_factory=set)  # who tells of an election: mostly nobody
-    _cleared_s: float = math.inf  # the claims since then had their roster (``unclear``)
+    heartbeats: dict[int, LastHeartbeat] = field(default_factory=dict)
+    claiming: set[int] = field(default_factory=set)  # workers that report an election: mostly none
+    _cleared_s: float = math.inf  # the claims since then were answered by a roster (``unclear``)
 
     def beat(self, rank: int, elected: View | None, calm: bool, now: float, above: int) -> None:
-        """A heartbeat came."""
-        before = self.words.get(rank)
+        """Note a heartbeat."""
+        before = self.heartbeats.get(rank)
         claims = elected is not None and elected.number > above
         since_s = math.inf if not claims else min(now, before.since_s if before is not None else now)
-        self.words[rank] = Word(elected if claims else None, calm, now, since_s)
+        self.heartbeats[rank] = LastHeartbeat(elected if claims else None, calm, now, since_s)
         (self.claiming.add if claims else self.claiming.discard)(rank)
 
     def judge(
         self, now: float, above: int, told: Sequence[Collection[int]], fate: Callable[[int], Fate]
     ) -> ClaimVerdict | None:
-        """What is to be made of the claims, of the lowest number first: to refuse a later one would hide it, since nobody
-        looks at those before."""
+        """Return the verdict on the claims, the lowest number first: earlier ones could not be seen after a later one
+        was refused."""
         claimed, opened = self.claimed(above, fate), None
         for number in sorted({view.number for view in claimed}):
             found = [self._weigh(view, now, told, fate) for view in claimed if view.number == number]
@@ -100,18 +101,21 @@ class ElectionClaims:
         return opened
 
     def unclear(self, now: float, above: int, fate: Callable[[int], Fate]) -> bool:
-        """Whether somebody may still have a vote out: a roster under a new version makes it void. Once for each claim."""
-        since_s = min((self.words[rank].since_s for rank in self.claiming), default=math.inf)
+        """Return whether a worker's vote may still be open: a roster under a new version makes it void. Once for each
+        claim."""
+        since_s = min((self.heartbeats[rank].since_s for rank in self.claiming), default=math.inf)
         if since_s == self._cleared_s or now < since_s + SETTLE_S or not self.claimed(above, fate):
             return False
         self._cleared_s = since_s
-        return any(not word.calm and word.elected is None for rank, word in self.words.items() if fate(rank) == "live")
+        return any(
+            not last.calm and last.elected is None for rank, last in self.heartbeats.items() if fate(rank) == "live"
+        )
 
     def claimed(self, above: int, fate: Callable[[int], Fate]) -> list[View]:
-        """The elections that are told of, by those who are heard."""
+        """Return the elections that heard workers report."""
         views: list[View] = []
         for rank in sorted(self.claiming):
-            view = self.words[rank].elected
+            view = self.heartbeats[rank].elected
             if view is not None and view.number > above and fate(rank) == "live" and view not in views:
                 views.append(view)
         return views
@@ -119,21 +123,21 @@ class ElectionClaims:
     def _weigh(
         self, view: View, now: float, told: Sequence[Collection[int]], fate: Callable[[int], Fate]
     ) -> ClaimVerdict | None:
-        since_s = min(self.words[rank].since_s for rank in self.claiming if self.words[rank].elected == view)
+        since_s = min(self.heartbeats[rank].since_s for rank in self.claiming if self.heartbeats[rank].elected == view)
 
         def stance(rank: int) -> int | None:
-            """1: for; -1: against; 0: nobody can ask it; None: it has still to speak."""
+            """Return 1 for, -1 against, 0 if it cannot be asked, None if it has yet to speak."""
             if fate(rank) != "live":
                 return -1 if fate(rank) == "ended" else 0
-            word = self.words.get(rank)
-            mine = word.elected if word is not None else None
+            last = self.heartbeats.get(rank)
+            mine = last.elected if last is not None else None
             if mine is not None and _bears_out(mine, view):
                 return 1
-            if word is None or word.beat_s < since_s + SETTLE_S:
+            if last is None or last.beat_s < since_s + SETTLE_S:
                 return None
             # in another election, or in none
             other = mine is not None and mine.number >= view.number
-            return -1 if other or word.calm or now > since_s + LATE_S else None
+            return -1 if other or last.calm or now > since_s + LATE_S else None
 
         named = {rank: stance(rank) for rank in view.members}
         claimers = [rank for rank in named if named[rank] == 1]
@@ -155,14 +159,15 @@ class ElectionClaims:
 
 
 def _bears_out(mine: View, view: View) -> bool:
-    """Who is in ``mine`` can have been in ``view``: later elections are of members of the ones before."""
+    """Return whether members of ``mine`` can have been in ``view``: a later election is among members of earlier
+    ones."""
     if mine.number == view.number:
         return mine == view
     return mine.number > view.number and set(mine.members) <= set(view.members)
 
 
 def _may_be(view: View, bases: Sequence[dict[int, int | None]]) -> bool | None:
-    """Whether the named and those who do not speak against it are most of a membership; None: somebody has still to
+    """Return whether the named workers and those not against them are most of a membership; None: a worker has yet to
     speak."""
     waiting = False
     for stances in bases:

@@ -1,13 +1,13 @@
-"""Whose silence means that it is given up, and when the others rather wait. Pure; cluster.py drives it.
+"""Eviction of silent workers, and when the run waits for them instead. Pure; cluster.py drives it.
 
-Who is silent is given up, and the others go on; it may come back (``admission.py``). Two runs wait instead:
+A silent worker is evicted, and the others go on; it may rejoin (``admission.py``). Two kinds of runs wait instead:
 
-- one in lock-step (``sync``), when those that are heard are no majority: more than half of the parties, which are the
-  workers in the run and the supervisor. Of two halves that cannot hear each other one has no majority, or the other; also
-  where workers go on without a supervisor (``memberships.py``);
-- one of whose workers none is heard that has the model: without them there is nothing to go on with.
+- one in lock-step (``sync``), if the heard workers are no majority: more than half of the parties, which are the workers
+  in the run and the supervisor. Of two halves that cannot hear each other at most one has a majority, also if workers go
+  on without a supervisor (``memberships.py``);
+- one in which no worker with the model is heard: there is nothing to go on with.
 
-Who is waited for has lost nothing when it speaks again. A worker whose process is known to have ended is no party.
+A worker that is waited for has lost nothing when it speaks again. A worker whose process has ended is no party.
 """
 
 from __future__ import annotations
@@ -16,67 +16,67 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from taut.supervisor.run.admission import Admission
-from taut.supervisor.run.workers import Worker
+from taut.supervisor.run.workers import WorkerEntry
 
 
 @dataclass(slots=True)
 class Eviction:
-    """``since_s``: since when the run waits for workers; None while it does not."""
+    """Evicts silent workers. ``since_s``: since when the run waits for workers; None while it does not."""
 
-    roll: Admission
+    admission: Admission
     since_s: float | None = None
 
     def judge(self, now: float) -> str | None:
-        """Give up the silent, or wait for them; why the run is over, where it has waited for too long."""
-        live = self.roll.members.live()
+        """Evict silent workers, or wait for them. Return the reason if the run has waited for too long and is over."""
+        live = self.admission.members.live()
         silent = self._silent(live, now)
-        if (not silent and not self.roll.withheld) or self._enough(live, silent):
+        if (not silent and not self.admission.withheld) or self._enough(live, silent):
             if self.since_s is not None:
                 self._go_on(silent, now)
                 return None
             for worker in silent:
                 closed = "its connection was closed; " if worker.detector.is_closed else ""
                 reason = f"{closed}silent for {worker.detector.silence_s(now):.1f} s"
-                self.roll.given_up(worker, reason, now, may_return=True)
+                self.admission.expel(worker, reason, now, may_return=True)
             return None
         lacking = f"{len(silent)} of {len(live)} workers are silent" if silent else f"{len(live)} workers are left"
         why = f"{lacking}: {self._needs()}"
-        patience_s = self.roll.plan.patience_s
+        patience_s = self.admission.plan.patience_s
         if self.since_s is None:
             self.since_s = now
-            self.roll.outbox.record("waiting", f"{why}; waiting, for {patience_s:.0f} s at most")
+            self.admission.outbox.record("waiting", f"{why}; waiting, for {patience_s:.0f} s at most")
         if now - self.since_s < patience_s:
             return None
-        remedy = "; `taut resume` goes on from the last checkpoint" if self.roll.plan.checkpoint_every else ""
+        remedy = "; `taut resume` goes on from the last checkpoint" if self.admission.plan.checkpoint_every else ""
         return f"{why}, and were not heard again in {now - self.since_s:.0f} s{remedy}"
 
-    def _silent(self, live: Sequence[Worker], now: float) -> list[Worker]:
-        """Those that must be taken for gone: by their rhythm, or since their connection was closed. Where most have lost
-        it at once they are not dying: it is our own network, and they come back when it does."""
+    def _silent(self, live: Sequence[WorkerEntry], now: float) -> list[WorkerEntry]:
+        """Return the workers that must be taken for dead: by their silence, or since their connection was closed. If
+        most have lost their connections at once, our own network is down, and closed connections do not count."""
         judged = [worker for worker in live if worker.judged]
         few = 2 * sum(worker.detector.is_closed for worker in judged) <= len(judged)
         return [one for one in judged if one.detector.suspects(now) or (few and one.detector.abandoned(now))]
 
     def _needs(self) -> str:
-        plan = self.roll.plan
+        plan = self.admission.plan
         if plan.majority:
             return f"{plan.strategy} goes on only with a majority"
-        return "nobody is left who has the model"
+        return "no worker that has the model can be reached"
 
-    def _enough(self, live: Sequence[Worker], silent: Sequence[Worker]) -> bool:
-        """Whether those that are heard go on without the others."""
-        ledger, ending = self.roll.ledger, self.roll.ending
+    def _enough(self, live: Sequence[WorkerEntry], silent: Sequence[WorkerEntry]) -> bool:
+        """Return whether the heard workers go on without the others."""
+        ledger, ending = self.admission.ledger, self.admission.ending
         if ledger.started_s is None or ending.verdict is not None:
-            return True  # nothing was trained that could part, or nobody exchanges anything any more
-        if not self.roll.plan.majority:
+            return True  # nothing was trained yet, or workers exchange nothing any more
+        if not self.admission.plan.majority:
             return len(silent) < len(live)
         lost = {worker.rank for worker in silent}
         heard = {worker.rank for worker in live if worker.rank not in lost}
-        return self.roll.enough(heard) and 2 * (len(heard) + 1) > len(live) + 1
+        return self.admission.enough(heard) and 2 * (len(heard) + 1) > len(live) + 1
 
-    def _go_on(self, silent: Sequence[Worker], now: float) -> None:
-        """The wait is over. Who is still silent may be a moment behind the others: it is judged anew."""
+    def _go_on(self, silent: Sequence[WorkerEntry], now: float) -> None:
+        """End the wait. Workers that are still silent may be a moment behind the others, and get another chance."""
         self.since_s = None
-        self.roll.outbox.record("waiting", "over: enough workers are heard again")
+        self.admission.outbox.record("waiting", "over: enough workers are heard again")
         for worker in silent:
             worker.detector.seen(now)

@@ -1,16 +1,18 @@
-"""Which memberships of a run in lock-step may be in force, so that the supervisor and the workers cannot both go on.
+"""Live memberships of a run in lock-step: those that may be in force, so that supervisor and workers cannot both go on.
 
-The supervisor gives workers up, and where it is not heard workers elect a membership of their own (``assembly.py``). For
-each membership v that may be in force, those that stay must be more than half of its workers and the supervisor:
+The supervisor evicts workers, and workers that cannot reach it elect a membership of their own
+(``strategies/election``). For each membership v that may be in force, those that stay must be more than half of its
+workers and the supervisor:
 
     2 (|heard in v| + 1) > |v| + 1        workers without a supervisor need 2 |votes in v| > |v|
 
-Two such sets have a worker in common, and it is in one of the two memberships at a time. Who has ended counts, too, for
-it may have voted before, unless it was heard a moment ago, and heard the supervisor itself (``party``). A membership may
-be in force from when it was told until all members of a later one have said that they are in that (``Heartbeat.agreed``).
+Two such sets have a worker in common, which is in one of the two memberships at a time. A worker that has ended counts,
+too, for it may have voted before, unless it was heard a moment ago, and heard the supervisor itself (``party``). A
+membership may be in force from its announcement until all members of a later one have said that they are in that
+(``Heartbeat.agreed``).
 
-To count the workers of now alone would not do: of a half that falls silent one after the other each would be given up by
-enough, and newcomers would outvote those who cannot be heard. Pure.
+It would not do to count the present workers alone: workers that fall silent one after the other would each be evicted by
+enough others, and newcomers would outvote those that cannot be heard. Pure.
 """
 
 from __future__ import annotations
@@ -32,25 +34,25 @@ class AnnouncedMembership:
 
 @dataclass(slots=True)
 class LiveMemberships:
-    """``told``: the memberships that may be in force, in order.
+    """The live memberships. ``told``: in order of announcement.
 
-    >>> agreement = LiveMemberships()
-    >>> agreement.tell(1, {0, 1, 2, 3}, started=True)
-    >>> agreement.enough({3}), agreement.enough({2, 3})
+    >>> memberships = LiveMemberships()
+    >>> memberships.tell(1, {0, 1, 2, 3}, started=True)
+    >>> memberships.enough({3}), memberships.enough({2, 3})
     (False, True)
-    >>> agreement.tell(2, {0, 1, 2, 3, 4, 5, 6}, started=True)  # three newcomers, whom workers 0 to 2 have not met
-    >>> agreement.enough({3, 4, 5, 6})
+    >>> memberships.tell(2, {0, 1, 2, 3, 4, 5, 6}, started=True)  # three newcomers, unknown to workers 0 to 2
+    >>> memberships.enough({3, 4, 5, 6})
     False
-    >>> agreement.agreed(2)  # they have
-    >>> agreement.enough({3, 4, 5, 6})
+    >>> memberships.agreed(2)  # known now
+    >>> memberships.enough({3, 4, 5, 6})
     True
     """
 
     told: list[AnnouncedMembership] = field(default_factory=list)
 
     def tell(self, stamp: int, members: Collection[int], started: bool) -> None:
-        """Workers are told, or decided, that these are the members. Before the run has ``started`` nothing was trained
-        that could part."""
+        """Note that these members were announced to, or elected by, workers. Before the run has ``started``, earlier
+        ones are void."""
         now = frozenset(members)
         if self.told and self.told[-1].members == now:
             self.told[-1].last = stamp
@@ -60,14 +62,15 @@ class LiveMemberships:
         self.told.append(AnnouncedMembership(stamp, stamp, now))
 
     def agreed(self, stamp: int) -> None:
-        """All members of the membership under this stamp are in it, or beyond: nothing that was told before is in force,
-        nor what is earlier in the workers' order and was told while it was not known that they had gone on."""
+        """Forget every membership announced before this one, and any later-announced one that sorts before it
+        (announced before the supervisor knew of the election): all members of the one under this stamp are in it, or
+        beyond."""
         at = next((at for at, each in enumerate(self.told) if each.first <= stamp <= each.last), None)
         if at is not None:
             self.told = [each for each in self.told[at:] if each.last >= self.told[at].first]
 
     def elected(self, view: View) -> bool:
-        """Workers went on by themselves, or may have. False: it is known."""
+        """Add a membership that workers elected, or may have. Return False if it is known."""
         told = AnnouncedMembership(view.stamp, view.stamp, frozenset(view.members))
         if told in self.told:
             return False
@@ -80,8 +83,8 @@ class LiveMemberships:
         party: Callable[[int], bool] = lambda _: True,
         claimed: Sequence[Collection[int]] = (),
     ) -> bool:
-        """Whether these may go on without the others. ``party``: this one may have gone on without us; ``claimed``: these
-        are said to have, which is looked into."""
+        """Return whether the heard workers may go on without the others. ``party``: whether a worker may have gone on
+        without the supervisor; ``claimed``: memberships that are said to have, which is being checked."""
         for members in (*(each.members for each in self.told), *claimed):
             parties = [rank for rank in members if rank in heard or party(rank)]
             if 2 * (sum(rank in heard for rank in parties) + 1) <= len(parties) + 1:

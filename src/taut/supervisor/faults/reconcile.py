@@ -1,15 +1,14 @@
-"""A supervisor that came back, or a connection that broke: what one side knows, the other tells. Pure.
+"""Reconciles leases with a worker's report, after the supervisor was restarted or a connection broke. Pure.
 
-A lease is written down before it is sent (``lease_wal.py``), and so is who is in the run. So a supervisor that comes back
-knows all that was dealt, and goes on at once with everybody who has spoken. What it does not know is what the others
-have done since: what they hold stays theirs until they speak, or are given up. When a worker says where it stands
-(``Returned``),
+Leases (``lease_wal.py``) and the roster are stored before they are sent. So a restarted supervisor knows all leases, and
+goes on at once with every worker that has spoken. It does not know what the others have done since: their leases stay
+with them until they speak, or are evicted. When a worker reports its state (``Returned``),
 
-- what it trained on is done;
-- what it took by itself, from what was set aside for it, is its lease, or done;
-- what was dealt to it and never came is dealt again.
+- leases that it trained on are done;
+- leases that it took by itself from its reserve are its own, or done;
+- leases that never reached it are leased again.
 
-So nothing is dealt twice that was finished by a worker that is still there.
+So no lease that a living worker finished is leased twice.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from taut.supervisor.data.passes import Pass
 
 
 def replay(entry: Entry, leases: Leases) -> None:
-    """What was written down after all else: wherever these places are in our memory, they went on from there."""
+    """Apply an entry of the log: wherever its indices are in the snapshot, they moved on from there."""
     match entry:
         case Trained(rank, ids):
             leases.done(rank, ids)
@@ -46,10 +45,10 @@ def replay(entry: Entry, leases: Leases) -> None:
 
 
 def _withdraw(span: Span, leases: Leases) -> list[Span]:
-    """These places are in nobody's hands; which of them were to be dealt again."""
+    """Remove these indices from all leases, reserves and passes, and return those that were to be leased again."""
     epoch, lo, hi = span
     for number, (_, old) in list(leases.open.items()):
-        if overlap((old.epoch, old.lo, old.hi), span):  # it never came to its worker, and was dealt to another
+        if overlap((old.epoch, old.lo, old.hi), span):  # it never reached its worker, and was leased to another
             del leases.open[number]
             leases.spare(without([(old.epoch, old.lo, old.hi)], span))
     again = common(leases.returned, span)
@@ -67,8 +66,8 @@ def _withdraw(span: Span, leases: Leases) -> list[Span]:
 
 
 def reconcile(rank: int, message: Returned, leases: Leases, certain: bool = True) -> int:
-    """Worker ``rank`` says where it stands, as of the pulse that asked it to (``message.issued``). How many samples of
-    those that were dealt to it had been lost. ``certain``: nothing that was dealt before can still be on its way.
+    """Apply worker ``rank``'s report, as of the pulse that asked for it (``message.issued``). Return the number of
+    leased samples that had been lost. ``certain``: no earlier lease can still be on its way.
 
     >>> leases = Leases()
     >>> first, second = (leases.request(0, 0, 100, batch=10, live_workers=1) for _ in range(2))

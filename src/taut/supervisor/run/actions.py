@@ -1,4 +1,4 @@
-"""What the cluster's state machine answers with: things for a shell to do, in this order."""
+"""Actions that the cluster's state machine returns, to be carried out in this order."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Departed:
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class KeepStatistics:
     """Keep these statistics; ``final``: the worker's last."""
 
     rank: int
@@ -54,7 +54,7 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class Save:
-    """Write a model (safetensors bytes), under this name, and say how it went by ``Cluster.saved``."""
+    """Write a model (safetensors bytes), under this name, and report the result by ``Cluster.saved``."""
 
     data: bytes
     name: str = "model"
@@ -62,14 +62,14 @@ class Save:
 
 @dataclass(frozen=True, slots=True)
 class SaveIndex:
-    """Write the index of an ensemble, a JSON object, and say how it went by ``Cluster.saved``."""
+    """Write the index of an ensemble, a JSON object, and report the result by ``Cluster.saved``."""
 
     index: Mapping[str, object]
 
 
 @dataclass(frozen=True, slots=True)
 class SaveCheckpoint:
-    """All parts of this checkpoint are on disk: write its manifest, and say how it went by ``Cluster.checkpointed``."""
+    """Write the manifest of this checkpoint, all parts of which are on disk, and report by ``Cluster.checkpointed``."""
 
     number: int
     manifest: Mapping[str, object]
@@ -77,19 +77,21 @@ class SaveCheckpoint:
 
 @dataclass(frozen=True, slots=True)
 class DropCheckpoint:
-    """This checkpoint will not be: remove what there is of it."""
+    """Remove this checkpoint, which was not completed."""
 
     number: int
 
 
 @dataclass(frozen=True, slots=True)
-class Finished:
+class RunFinished:
     """The run is over."""
 
     outcome: Outcome
 
 
-Action = Send | Record | Joined | Departed | Measured | Save | SaveIndex | SaveCheckpoint | DropCheckpoint | Finished
+Action = (
+    Send | Record | Joined | Departed | KeepStatistics | Save | SaveIndex | SaveCheckpoint | DropCheckpoint | RunFinished
+)
 
 
 @dataclass(slots=True)
@@ -97,7 +99,7 @@ class Outbox:
     """Collects actions while an event is handled."""
 
     actions: list[Action] = field(default_factory=list)
-    told: dict[bytes, int] = field(default_factory=dict)  # how many messages to whom, without pulses
+    told: dict[bytes, int] = field(default_factory=dict)  # by connection: messages, without pulses
 
     def send(self, connection: bytes, message: SupervisorMessage, *payloads: bytes) -> None:
         if not isinstance(message, Pulse):
@@ -111,6 +113,6 @@ class Outbox:
         self.actions.append(action)
 
     def take(self) -> list[Action]:
-        """Everything so far; the outbox is empty afterwards."""
+        """Return all actions so far, and empty the outbox."""
         taken, self.actions = self.actions, []
         return taken

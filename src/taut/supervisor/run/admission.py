@@ -1,5 +1,4 @@
-"""Who comes and who goes: admission, the roster, departures and what follows from them. Pure; cluster.py
-drives it."""
+"""Admission and departure of workers, and the roster. Pure; cluster.py drives it."""
 
 from __future__ import annotations
 
@@ -14,24 +13,24 @@ from taut.supervisor.data.leases import Leases
 from taut.supervisor.faults.election_claims import ElectionClaims
 from taut.supervisor.faults.memberships import LiveMemberships
 from taut.supervisor.metrics import rate
-from taut.supervisor.run.actions import Departed, Joined, Measured, Outbox
+from taut.supervisor.run.actions import Departed, Joined, KeepStatistics, Outbox
 from taut.supervisor.run.ending import Ending
 from taut.supervisor.run.plan import RunPlan
-from taut.supervisor.run.workers import Membership, Worker, refusal
+from taut.supervisor.run.workers import WorkerEntry, WorkerTable, refusal
 
-SMALL = 24  # workers: up to so many, a change of the roster is told at once
+SMALL = 24  # workers: up to so many, a change of the roster is sent at once
 MEMBER_NBYTES = 120  # of a roster, about
 ROSTER_BYTES_PER_S = 40e6  # at most, for rosters
-MOST_FRUITLESS = 3  # times running that a worker may come back without making a step before it is given up again
-LONG_REASON = 40  # characters: a longer one is not said again for every worker
-CALM_S = 2.0  # after it heard the supervisor well, a worker waits for longer before it takes it for gone
+MOST_FRUITLESS = 3  # times in a row that a worker may rejoin without making a step
+LONG_REASON = 40  # characters: a longer one is not repeated for every worker
+CALM_S = 2.0  # a calm worker waits for longer before it takes the supervisor for gone
 RESUME = "`taut resume` continues the run from a checkpoint with as many workers as you like"
-MOST_REFUSED = 1024  # processes of which is remembered why they were not admitted
+MOST_REFUSED = 1024  # refused processes whose reasons are kept
 
 
 @dataclass(frozen=True, slots=True)
-class Exit:
-    """A process that ended, to be judged at ``due``."""
+class ProcessEnd:
+    """A process that ended, to be handled at ``due``."""
 
     due: float
     pid: int
@@ -40,49 +39,49 @@ class Exit:
 
     @property
     def script_failed(self) -> bool:
-        """It ended by itself, with an error. One that was killed is what the run is made to survive."""
+        """Return whether it ended by itself, with an error. A run survives a process that was killed."""
         return not self.clean and not self.reason.startswith("killed by")
 
 
 @dataclass(slots=True)
 class Ledger:
-    """What happened to the run as a whole."""
+    """Events of the run as a whole."""
 
     started_s: float | None = None  # when training started
-    lost: int = 0  # expected workers that will not come, counted before the start
+    lost: int = 0  # expected workers that will not come, before the start
     failures: list[str] = field(default_factory=list)
     script_failed: bool = False
-    phase: int = 0  # of a run that changes its strategy: the one announced last
+    phase: int = 0  # announced last
     oddities: int = 0  # malformed and unexpected messages
 
 
 @dataclass(slots=True)
 class Admission:
-    """The doors of the run."""
+    """Admits and removes workers, and sends the roster."""
 
     plan: RunPlan
-    members: Membership
+    members: WorkerTable
     leases: Leases
     ledger: Ledger
     ending: Ending
     outbox: Outbox
-    term: int = 0  # of the supervisor's lives
-    held: dict[int, list[LeaseRequest]] = field(default_factory=dict)  # requests to be answered later, by rank
+    term: int = 0  # how often the supervisor was restarted
+    held: dict[int, list[LeaseRequest]] = field(default_factory=dict)  # lease requests to be answered later, by rank
     refused: dict[tuple[str, int], str] = field(default_factory=dict)  # (host, pid) -> why
-    awaited: set[int] = field(default_factory=set)  # who has not said where it stands since the supervisor came back
-    agreement: LiveMemberships = field(default_factory=LiveMemberships)  # of a run in lock-step
-    claims: ElectionClaims = field(default_factory=ElectionClaims)  # of workers who went on by themselves
-    withheld: bool = False  # nobody goes on by the roster as it is: those who are left are no majority
+    awaited: set[int] = field(default_factory=set)  # workers that have not sent their state since the restart
+    memberships: LiveMemberships = field(default_factory=LiveMemberships)  # in lock-step
+    claims: ElectionClaims = field(default_factory=ElectionClaims)  # of elected memberships
+    withheld: bool = False  # the roster is void: the remaining workers are no majority
     _roster_owed: bool = False
     _roster_told_s: float = -math.inf
 
     def hello(self, connection: bytes, hello: Hello, now: float, closed: bool) -> None:
-        """A process wants to join; ``closed``: nobody is admitted any more."""
+        """Handle a process that wants to join; ``closed``: no worker is admitted any more."""
         known = self.members.find(connection)
         if known is not None and not known.live:
-            self.expel(known)
+            self.send_expulsion(known)
             return
-        if known is not None:  # it asks again: the answer is the same
+        if known is not None:  # it asks again, and gets the same answer
             known.detector.seen(now)
             self._welcome(known)
             if known.donor is not None:
@@ -91,7 +90,7 @@ class Admission:
         why = "the run is ending: no worker can join any more" if closed else self._late()
         why = why or refusal(hello, self.members.model)
         if why is not None:
-            while len(self.refused) >= MOST_REFUSED:  # anyone who holds a token can make up processes
+            while len(self.refused) >= MOST_REFUSED:  # bounded: a token holder can make up processes
                 del self.refused[next(iter(self.refused))]
             self.refused[hello.host, hello.pid] = why
             self.outbox.record("refused", f"process {hello.pid} on {hello.host}: {why}")
@@ -99,16 +98,16 @@ class Admission:
             return
         worker = self.members.admit(connection, hello, now, self.ledger.phase)
         self.outbox.add(Joined(worker.rank, hello.host, hello.pid))
-        former = self._former(hello)
-        if former is None or not former.may_return:
+        previous = self._previous(hello)
+        if previous is None or not previous.may_return:
             self.outbox.record("joined", f"worker {worker.rank} (process {hello.pid} on {hello.host})")
         else:
-            self._back(worker, former)
+            self._back(worker, previous)
         self._welcome(worker)
         self.tell_roster(besides=worker)
 
     def _late(self) -> str | None:
-        """Why nobody can join in mid-run, where that is so."""
+        """Return the reason if no worker can join in mid-run; else None."""
         if self.ledger.started_s is None or self.plan.admits_late:
             return None
         return (
@@ -117,41 +116,42 @@ class Admission:
         )
 
     def started(self, now: float) -> None:
-        """Training starts. Where nobody may join in mid-run, who is not ready by now is too late."""
+        """Expel workers that are not ready, if none may join in mid-run: training starts."""
         if not self.plan.admits_late:
             for worker in [one for one in self.members.live() if not one.has_state]:
-                self.given_up(worker, self._late() or "", now)
+                self.expel(worker, self._late() or "", now)
 
     def ready(self) -> None:
-        """Somebody has the run's state now: rounds may count on it."""
+        """Announce that another worker has the run's state and takes part in rounds."""
         self.members.version += 1
         self.tell_roster()
 
     def move_on(self, phase: int) -> None:
-        """The run goes on to ``phase``, and who is only joining begins there: nobody waits for it in the one before."""
+        """Go on to ``phase``; joining workers begin there."""
         self.ledger.phase = phase
         if self.members.move_on(phase):
             self.tell_roster()
 
     def gone(
         self,
-        worker: Worker,
+        worker: WorkerEntry,
         reason: str,
         now: float,
         failure: bool = True,
         certain: bool = True,
         begun: Container[int] | None = None,
     ) -> None:
-        """Out of the run: its leases are dealt again, the others are told. ``certain``: it does no more.
-        ``begun``: leases that it trained on in part; None: nobody knows, nor what it took by itself."""
+        """Remove a worker from the run: lease its samples again, and tell the others. ``certain``: its process does
+        nothing more. ``begun``: leases that are partly trained on; None: unknown, as are those that it took by
+        itself."""
         self.members.remove(worker, reason[:2000])
         worker.party = not certain or now - worker.calm_s > CALM_S
         self.held.pop(worker.rank, None)
         doubt = self._doubt(worker, now) if begun is None else 0
         samples = 0 if self.ending.begun else self.leases.release(worker.rank, doubt, begun)
-        again = f"; {samples} samples are dealt again" if samples else ""
+        again = f"; {samples} samples are leased again" if samples else ""
         self.outbox.record("gone", f"worker {worker.rank}: {self._reason(worker)}{again}")
-        self.outbox.add(Measured(worker.rank, worker.statistics, final=True))
+        self.outbox.add(KeepStatistics(worker.rank, worker.statistics, final=True))
         self.outbox.add(Departed(worker.rank, worker.reason))
         if failure:
             self.ledger.failures.append(f"worker {worker.rank}: {worker.reason}")
@@ -160,27 +160,27 @@ class Admission:
         self.tell_roster()
         self.ending.lost(worker, now)
 
-    def _reason(self, worker: Worker) -> str:
-        """Return why ``worker`` is gone; a long reason that was given for another one is not said again."""
+    def _reason(self, worker: WorkerEntry) -> str:
+        """Return why ``worker`` is gone; a long reason that another worker had is not repeated."""
         same = [each.partition(":")[0] for each in self.ledger.failures if each.endswith(f": {worker.reason}")]
         return f"as {same[0]}" if same and len(worker.reason) > LONG_REASON else worker.reason
 
-    def _doubt(self, worker: Worker, now: float) -> int:
-        """So many samples it may have trained on by itself, and could not say so: all, of one that was silent since
-        before the supervisor died; else what twice its speed makes of its silence."""
+    def _doubt(self, worker: WorkerEntry, now: float) -> int:
+        """Return an upper bound on samples trained but not reported: everything if silent since before the
+        supervisor's restart, else 2 x speed x silence."""
         made = worker.statistics
         if worker.rank in self.awaited or made.wall_s <= 0.0:
             return 1 << 62
         return math.ceil(2.0 * rate(made) * (1.0 + worker.detector.silence_s(now)))
 
-    def failed(self, worker: Worker, reason: str, now: float) -> None:
-        """Out of the run by an error of its own script: the run's exit code will tell."""
+    def failed(self, worker: WorkerEntry, reason: str, now: float) -> None:
+        """Remove a worker after an error of its own script: the run's exit code will be 1."""
         self.ledger.script_failed = True
         self.gone(worker, reason, now)
 
-    def unfit(self, worker: Worker, reason: str, now: float) -> None:
-        """It could not take over the run's state. In mid-run that is as if it had been refused: no failure of the run's,
-        which goes on without it."""
+    def unfit(self, worker: WorkerEntry, reason: str, now: float) -> None:
+        """Remove a worker that could not take the run's state. In mid-run this counts as a refusal, not as a failure
+        of the run."""
         if self.ledger.started_s is None:
             self.failed(worker, reason, now)
             return
@@ -190,18 +190,18 @@ class Admission:
         self.gone(worker, f"refused: {reason}", now, failure=False)
         self.ledger.failures.append(f"worker {worker.rank}: {worker.reason}")
 
-    def given_up(
-        self, worker: Worker, reason: str, now: float, may_return: bool = False, without: tuple[int, ...] = ()
+    def expel(
+        self, worker: WorkerEntry, reason: str, now: float, may_return: bool = False, without: tuple[int, ...] = ()
     ) -> None:
-        """Out of the run, though it may still live: it is told now, and again whenever it speaks. ``may_return``: it did
-        nothing wrong, and is welcome back, ``without`` what these workers sent it."""
+        """Remove a worker that may still live; it is told now, and again whenever it speaks. ``may_return``: it did
+        nothing wrong, and may rejoin, ``without`` the updates of these workers."""
         worker.expelled, worker.may_return, worker.without = True, may_return, without
         self.gone(worker, reason, now, certain=False)
-        self.expel(worker)
+        self.send_expulsion(worker)
 
-    def expel(self, worker: Worker) -> None:
-        """Tell it that it was given up, and whether it may come back: not to a run that is ending, nor any more where it
-        came back several times running and did not get anywhere."""
+    def send_expulsion(self, worker: WorkerEntry) -> None:
+        """Tell a worker that it was removed, and whether it may rejoin: not a run that is ending, nor after several
+        times in a row without a step."""
         flaps = worker.fruitless >= MOST_FRUITLESS and not worker.statistics.steps
         late = self.ledger.started_s is not None and not self.plan.admits_late
         welcome = worker.may_return and not late and not self.ending.begun and not flaps
@@ -211,31 +211,31 @@ class Admission:
         self.outbox.send(worker.connection, Expulsion(reason[:4000], welcome, list(worker.without)))
 
     def superseded(self, hello: Hello, now: float) -> None:
-        """A process asks for another place while, for a supervisor that came back from what it kept, it still has the
-        one that it was told to leave. Nobody's place is lost that way who has spoken to this supervisor."""
-        former = self._former(hello)
-        if former is not None and former.live and not former.connection:
-            self.given_up(former, "it was given up before the supervisor came back", now, may_return=True)
+        """Evict the previous rank of a process that wants to rejoin, if a restarted supervisor does not know of its
+        eviction. A worker that has spoken to this supervisor keeps its rank."""
+        previous = self._previous(hello)
+        if previous is not None and previous.live and not previous.connection:
+            self.expel(previous, "it was evicted before the supervisor was restarted", now, may_return=True)
 
-    def _former(self, hello: Hello) -> Worker | None:
-        """The worker that this process says it was, if that can be."""
-        former = self.members.workers.get(hello.was)
-        same = former is not None and (former.hello.host, former.hello.pid) == (hello.host, hello.pid)
-        return former if same and former is not None and former.successor is None else None
+    def _previous(self, hello: Hello) -> WorkerEntry | None:
+        """Return the worker that this process says it was, if possible."""
+        previous = self.members.workers.get(hello.was)
+        same = previous is not None and (previous.hello.host, previous.hello.pid) == (hello.host, hello.pid)
+        return previous if same and previous is not None and previous.successor is None else None
 
-    def _back(self, worker: Worker, former: Worker) -> None:
-        """A process that was given up has another place: that was no failure of the run's."""
-        former.successor = worker.rank
-        worker.fruitless = 0 if former.statistics.steps else former.fruitless + 1
-        told = f"worker {former.rank}: {former.reason}"
+    def _back(self, worker: WorkerEntry, previous: WorkerEntry) -> None:
+        """Note that an evicted process has rejoined: its eviction was no failure of the run."""
+        previous.successor = worker.rank
+        worker.fruitless = 0 if previous.statistics.steps else previous.fruitless + 1
+        told = f"worker {previous.rank}: {previous.reason}"
         if told in self.ledger.failures:
             self.ledger.failures.remove(told)
         if self.ledger.started_s is None:
             self.ledger.lost = max(0, self.ledger.lost - 1)
-        self.outbox.record("back", f"worker {worker.rank} is back (it was worker {former.rank}: {former.reason})")
+        self.outbox.record("back", f"worker {worker.rank} is back (it was worker {previous.rank}: {previous.reason})")
 
-    def ended(self, exit_: Exit, now: float) -> None:
-        """A process ended a moment ago, and what it had to say was heard."""
+    def ended(self, exit_: ProcessEnd, now: float) -> None:
+        """Handle a process that ended a moment ago, after its last messages."""
         worker = self.members.find_pid(exit_.pid, self.plan.host) if exit_.pid else None
         if worker is None:
             self._never_joined(exit_)
@@ -251,16 +251,16 @@ class Admission:
             self.ledger.script_failed |= exit_.script_failed
             self.gone(worker, f"{exit_.reason} before the end of the run" if exit_.clean else exit_.reason, now)
 
-    def _never_joined(self, exit_: Exit) -> None:
+    def _never_joined(self, exit_: ProcessEnd) -> None:
         why = self.refused.get((self.plan.host, exit_.pid))
         why = f"refused: {why}" if why else f"{exit_.reason} without joining the run (is taut.join called?)"
         self.ledger.failures.append(f"process {exit_.pid}: {why}")
         self.outbox.record("gone", self.ledger.failures[-1])
-        if self.ledger.started_s is None:  # it was expected; a latecomer that could not join is no failure of the run
+        if self.ledger.started_s is None:  # it was expected; a newcomer that could not join is no failure of the run
             self.ledger.lost += 1
             self.ledger.script_failed |= exit_.script_failed
 
-    def _welcome(self, worker: Worker) -> None:
+    def _welcome(self, worker: WorkerEntry) -> None:
         plan = self.plan
         started = self.ledger.started_s is not None
         phase = worker.first_phase
@@ -269,7 +269,7 @@ class Admission:
         self.outbox.send(worker.connection, self.roster())
 
     def roster(self) -> Roster:
-        """As it is told now. Where those that are left are no majority it is void: nobody goes on by it."""
+        """Return the roster to send. It is void if the remaining workers are no majority."""
         roster = self.members.roster()
         if not self.plan.elects:
             return roster
@@ -278,25 +278,25 @@ class Admission:
         self.withheld = started and not self.enough(ready)
         if self.withheld:
             return msgspec.structs.replace(roster, version=0, view=0)
-        self.agreement.tell(roster.stamp, ready, started)
+        self.memberships.tell(roster.stamp, ready, started)
         return roster
 
     def enough(self, heard: Iterable[int]) -> bool:
-        """Whether these may go on, as far as others may do so without a supervisor, or say that they have."""
+        """Return whether these workers may go on, considering live memberships and claimed elections."""
         workers, ranks = self.members.workers, set(heard)
         claimed = self.claims.claimed(self.members.view, lambda rank: "live" if workers[rank].live else "gone")
-        return self.agreement.enough(ranks, lambda rank: workers[rank].party, [set(view.members) for view in claimed])
+        return self.memberships.enough(ranks, lambda rank: workers[rank].party, [set(view.members) for view in claimed])
 
-    def tell_roster(self, besides: Worker | None = None) -> None:
+    def tell_roster(self, besides: WorkerEntry | None = None) -> None:
         live = self.members.live()
-        if len(live) > SMALL:  # what changes within a moment is told at once
+        if len(live) > SMALL:  # changes within a moment are sent together
             self._roster_owed = True
             return
         self._send_roster(live, besides)
 
     def tell_late(self, now: float) -> None:
-        """Of many workers, all hear of all once in a while: n lists of n members are a lot of bytes, and a later list
-        replaces an earlier one."""
+        """Send the roster to many workers once in a while: n lists of n members are many bytes, and a later one
+        replaces an earlier."""
         live = self.members.live()
         if self.withheld and self.enough(worker.rank for worker in self.members.with_state()):
             self._roster_owed = True
@@ -305,9 +305,9 @@ class Admission:
             self._roster_owed, self._roster_told_s = False, now
             self._send_roster(live, None)
 
-    def _send_roster(self, live: Sequence[Worker], besides: Worker | None) -> None:
+    def _send_roster(self, live: Sequence[WorkerEntry], besides: WorkerEntry | None) -> None:
         if self.ending.verdict is not None:
-            return  # after the verdict nobody exchanges anything any more
+            return  # after the verdict workers exchange nothing any more
         roster = self.roster()
         for worker in live:
             if worker is not besides:

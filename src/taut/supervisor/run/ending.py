@@ -1,5 +1,5 @@
-"""The end of a run: drain, digests, verdict, upload, saved. A state machine without I/O; cluster.py drives
-it. How the model is chosen is told in docs/finish.md."""
+"""The end of a run: drain, digests, verdict, upload, saved. A state machine without I/O; cluster.py drives it.
+docs/finish.md tells how the model is chosen."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from taut.core.messages import Digest, Drain, Finish, Saved, Upload
 from taut.errors import MalformedMessage
-from taut.supervisor.run.actions import Measured, Outbox, Save, SaveIndex
+from taut.supervisor.run.actions import KeepStatistics, Outbox, Save, SaveIndex
 from taut.supervisor.run.replica_distance import relative
 from taut.supervisor.run.verdict import (
     ModelUpload,
@@ -21,32 +21,32 @@ from taut.supervisor.run.verdict import (
     spread,
     upload_limit_nbytes,
 )
-from taut.supervisor.run.workers import Membership, Worker
-from taut.supervisor.view import Validation
+from taut.supervisor.run.workers import WorkerEntry, WorkerTable
+from taut.supervisor.view import ValidationScores
 
 
 @dataclass(slots=True)
 class Ending:
-    """Nothing happens before `begin`. Afterwards every live worker owes a Digest; when all are in, the
-    verdict is given, one worker writes the model (of an ensemble all do, in turn), and ``over`` says so: (path,
+    """The end's state. Nothing happens before `begin`. Then every live worker owes a Digest; when all are here, the
+    verdict is given, one worker writes the model (of an ensemble all do, in turn), and ``over`` is set: (path,
     error), one of them empty. ``policy``: average, best, any or ensemble; ``agrees``: the strategy leaves equal
     replicas."""
 
-    members: Membership
+    members: WorkerTable
     outbox: Outbox
     policy: str = "any"
     agrees: bool = True
-    reason: str | None = None  # why the run is drained; None: it is not
+    reason: str | None = None  # of the drain; None: the run is not drained
     digests: dict[int, Digest] = field(default_factory=dict)
     buffers: dict[int, bytes] = field(default_factory=dict)
     averaged: bytes = b""
     verdict: Verdict | None = None
     judged_s: float | None = None  # when the verdict was given
     order: list[int] = field(default_factory=list)  # in which workers are asked to write
-    writer: Worker | None = None
+    writer: WorkerEntry | None = None
     tried: list[int] = field(default_factory=list)
     upload: ModelUpload | None = None
-    asked_again: bool = False  # something of the upload was lost: it begins anew
+    asked_again: bool = False  # part of the upload was lost: it begins anew
     saving: bool = False  # the file is complete and being written
     chosen_score: float | None = None
     consensus: float | None = None  # of the replicas as they were trained; None before the verdict
@@ -58,13 +58,13 @@ class Ending:
         return self.reason is not None
 
     def distance(self) -> float:
-        """Consensus distance of the live replicas, relative; from the verdict on, of what was trained."""
+        """Return the relative consensus distance of the live replicas; from the verdict on, that before averaging."""
         if self.consensus is not None:
             return self.consensus
         return relative(worker.sketch for worker in self.members.live())
 
     def begin(self, reason: str) -> None:
-        """Tell everybody who has the state to drain; who gets it later is told then."""
+        """Tell all workers with the state to drain; others are told when they get it."""
         if self.begun:
             return
         self.reason = reason
@@ -72,19 +72,19 @@ class Ending:
         for worker in self.members.with_state():
             self.tell(worker)
 
-    def tell(self, worker: Worker) -> None:
+    def tell(self, worker: WorkerEntry) -> None:
         if self.reason is not None and not worker.drain_told:
             worker.drain_told = True
             self.outbox.send(worker.connection, Drain(self.reason))
 
-    def said(self, worker: Worker, message: Digest | Upload, payloads: Sequence[bytes], now: float) -> bool:
-        """A worker's part in the end. False: it has none just now, or not in this form."""
+    def said(self, worker: WorkerEntry, message: Digest | Upload, payloads: Sequence[bytes], now: float) -> bool:
+        """Handle a worker's digest or upload. Return False if it was not expected, or is malformed."""
         if isinstance(message, Digest):
             return self.take_digest(worker, message, payloads)
         return self.take_upload(worker, message, payloads, now)
 
-    def remind(self, worker: Worker) -> None:
-        """What this worker was told after the verdict may have been lost, or what the writer uploaded."""
+    def remind(self, worker: WorkerEntry) -> None:
+        """Repeat what this worker was told after the verdict; restart the upload of the writer."""
         if self.verdict is None or self.writer is None:
             return
         if worker is self.writer and self.upload is not None:
@@ -94,8 +94,8 @@ class Ending:
         if self.over is not None:
             self.outbox.send(worker.connection, Saved(*self.over))
 
-    def take_digest(self, worker: Worker, digest: Digest, payloads: Sequence[bytes]) -> bool:
-        """A worker is drained. False: not now, or not in this form."""
+    def take_digest(self, worker: WorkerEntry, digest: Digest, payloads: Sequence[bytes]) -> bool:
+        """Note a drained worker's digest. Return False if it was not expected, or is malformed."""
         if not worker.drain_told or self.verdict is not None or worker.rank in self.digests or len(payloads) > 1:
             return False
         self.digests[worker.rank] = digest
@@ -103,11 +103,11 @@ class Ending:
         worker.statistics, worker.state = digest.statistics, "drained"
         if digest.note:
             self.outbox.record("finish", f"worker {worker.rank}: {digest.note}")
-        self.outbox.add(Measured(worker.rank, digest.statistics, final=True))
+        self.outbox.add(KeepStatistics(worker.rank, digest.statistics, final=True))
         return True
 
     def check(self, now: float) -> None:
-        """Give the verdict once every live worker's digest is there."""
+        """Give the verdict once every live worker's digest is here."""
         live = self.members.live()
         if not self.begun or self.verdict is not None or not live:
             return
@@ -129,7 +129,8 @@ class Ending:
         self._ask(live, now)
 
     def _average_buffers(self) -> None:
-        """Batch-norm statistics belong to the weights they were taken with: only one model for all gets their mean."""
+        """Average the buffers if all have one model: batch-norm statistics belong to the weights they were taken
+        with."""
         if self.policy == "average" or (self.policy == "any" and self.agrees):
             samples = {rank: digest.statistics.samples for rank, digest in self.digests.items()}
             parts = {rank: (samples[rank], self.buffers[rank]) for rank in self.digests}
@@ -139,7 +140,7 @@ class Ending:
         self.buffers.clear()
 
     def _choose(self) -> None:
-        """Who writes the model, the next one in case it dies, and so on."""
+        """Choose the order in which workers are asked to write the model."""
         scores = {rank: digest.score for rank, digest in sorted(self.digests.items())}
         lower = any(digest.lower_is_better for digest in self.digests.values())
         self.order = sorted(scores)
@@ -152,17 +153,17 @@ class Ending:
             self.outbox.record("finish", f"worker {self.order[0]}'s replica {why}")
 
     @property
-    def validation(self) -> Validation | None:
-        """None before the verdict, and where the script has no validation function."""
+    def validation(self) -> ValidationScores | None:
+        """Return the scores; None before the verdict, and if the script has no validation function."""
         if self.verdict is None or all(digest.score is None for digest in self.digests.values()):
             return None
         lower = any(digest.lower_is_better for digest in self.digests.values())
         replicas = {rank: digest.score for rank, digest in sorted(self.digests.items())}
-        return Validation(replicas, self.chosen_score, "lower" if lower else "higher")
+        return ValidationScores(replicas, self.chosen_score, "lower" if lower else "higher")
 
-    def take_upload(self, worker: Worker, chunk: Upload, payloads: Sequence[bytes], now: float) -> bool:
-        """Part of the model. False: it is not from the writer. A broken upload is given up and another
-        writer asked."""
+    def take_upload(self, worker: WorkerEntry, chunk: Upload, payloads: Sequence[bytes], now: float) -> bool:
+        """Add a part of the model. Return False unless it is from the writer. After a broken upload another writer is
+        asked."""
         if worker is not self.writer or self.upload is None or self.over is not None:
             return False
         if self.asked_again and self.upload.total is None and chunk.offset:
@@ -182,7 +183,7 @@ class Ending:
         return True
 
     def saved(self, path: str, error: str, now: float) -> None:
-        """The shell wrote the model, or could not."""
+        """Note that the model was written, or could not be."""
         if self.policy == "ensemble" and self.saving:
             self._kept(path, error, now)
             return
@@ -193,7 +194,7 @@ class Ending:
         self.over = (path, error)
 
     def _kept(self, path: str, error: str, now: float) -> None:
-        """One model of the ensemble is on disk, or could not be written; the next one, please."""
+        """Note that one model of the ensemble is on disk, or could not be written, and ask for the next."""
         assert self.writer is not None
         if error:
             self.outbox.record("writer", f"worker {self.writer.rank}'s model: {error}")
@@ -203,20 +204,19 @@ class Ending:
         self._ask([], now)
 
     def _index(self) -> None:
-        """All that could be had of the ensemble is on disk: write down what there is."""
+        """Write the index of the ensemble, all models of which are on disk."""
         models = [{"rank": rank, "file": path.name, "score": score} for rank, (path, score) in self.kept.items()]
         self.outbox.add(SaveIndex({"finish": "ensemble", "models": models}))
 
-    def lost(self, worker: Worker, now: float) -> None:
-        """This worker is gone. If it was to write the model, another one is asked: perhaps one is still
-        there."""
+    def lost(self, worker: WorkerEntry, now: float) -> None:
+        """Ask another writer if this worker, which is gone, was to write the model."""
         if worker is not self.writer or self.saving or self.over is not None:
             return
         self.outbox.record("writer", f"worker {worker.rank} did not deliver the model")
         self._ask([], now)
 
-    def _ask(self, everybody: Sequence[Worker], now: float) -> None:
-        """Choose the next writer and tell it, and at the first time everybody else."""
+    def _ask(self, everybody: Sequence[WorkerEntry], now: float) -> None:
+        """Choose the next writer and tell it, and the first time all others, too."""
         assert self.verdict is not None
         able = [self.members.workers[rank] for rank in self.order if rank not in self.tried]
         self.writer = next((one for one in able if one.live and not one.ended), None)

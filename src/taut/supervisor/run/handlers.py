@@ -1,4 +1,4 @@
-"""What an admitted worker says, one case per message, and what it is reminded of. Pure; cluster.py drives it."""
+"""Handlers of an admitted worker's messages, one case per message, and reminders to it. Pure; cluster.py drives it."""
 
 from __future__ import annotations
 
@@ -30,28 +30,28 @@ from taut.core.messages import (
 )
 from taut.supervisor.checkpoints.schedule import Checkpointing
 from taut.supervisor.data.lease_server import LeaseServer
-from taut.supervisor.data.released import settle as settle_released
+from taut.supervisor.data.released import correct_count
 from taut.supervisor.faults.expulsion import ExpulsionPolicy
-from taut.supervisor.faults.follow_election import hear, settle
+from taut.supervisor.faults.follow_election import hear, judge_claims
 from taut.supervisor.faults.reconcile import reconcile
-from taut.supervisor.run.actions import Measured
+from taut.supervisor.run.actions import KeepStatistics
 from taut.supervisor.run.admission import Admission
 from taut.supervisor.run.lifecycle import Lifecycle
-from taut.supervisor.run.workers import Worker
+from taut.supervisor.run.workers import WorkerEntry
 
 
 @dataclass(slots=True)
 class MessageHandlers:
-    """Tells each message to whom it concerns."""
+    """Passes each message to the part of the supervisor that handles it."""
 
-    roll: Admission
-    course: Lifecycle
-    lending: LeaseServer
-    discipline: ExpulsionPolicy
+    admission: Admission
+    lifecycle: Lifecycle
+    lease_server: LeaseServer
+    expulsion: ExpulsionPolicy
     checkpointing: Checkpointing
 
     def said(  # noqa: PLR0912  # one case per message
-        self, worker: Worker, message: WorkerMessage, payloads: Sequence[bytes], now: float
+        self, worker: WorkerEntry, message: WorkerMessage, payloads: Sequence[bytes], now: float
     ) -> None:
         if isinstance(message, LeaseRequest | LeaseTaken | LeaseDone | PhaseDone | Done | Digest):
             worker.began = True
@@ -61,125 +61,127 @@ class MessageHandlers:
             case Returned():
                 self._returned(worker, message, now)
             case Ready(phase) if worker.state == "joining" and phase == worker.first_phase:
-                worker.calm_s = now  # it cannot have voted: nobody has told it yet who is in the run with it
+                worker.calm_s = now  # it cannot have voted: it knows no members yet
                 self._ready(worker)
-            case LeaseRequest() if worker.rank in self.roll.awaited:
-                pass  # said to the one before: it asks again once it has said where it stands
+            case LeaseRequest() if worker.rank in self.admission.awaited:
+                pass  # sent to the previous supervisor: it asks again after its ``Returned``
             case LeaseRequest(epoch):
-                if not self.lending.asked(worker, message, now):
-                    self.discipline.odd(f"worker {worker.rank}, which is {worker.state}, asked for pass {epoch}")
+                if not self.lease_server.asked(worker, message, now):
+                    self.expulsion.odd(f"worker {worker.rank}, which is {worker.state}, asked for pass {epoch}")
             case LeaseTaken():
-                if not self.lending.taken(worker, message):
-                    self.discipline.odd(f"worker {worker.rank} took {message.lease}, which is not set aside for it")
+                if not self.lease_server.taken(worker, message):
+                    self.expulsion.odd(f"worker {worker.rank} took {message.lease}, which is not reserved for it")
             case ReserveSeen(version, said):
                 if said == worker.heard:
-                    self.lending.reserves.seen(worker.rank, version)
+                    self.lease_server.reserves.seen(worker.rank, version)
             case LeaseDone():
                 self.checkpointing.trained(worker.rank, message.leases)
-                self.roll.leases.done(worker.rank, message.leases)
+                self.admission.leases.done(worker.rank, message.leases)
             case PhaseDone(phase):
                 worker.phase = max(worker.phase, phase)
             case Done(leaving=True, begun=begun, said=said):
-                self.roll.gone(worker, "left", now, failure=False, begun=begun if said == worker.heard else None)
+                self.admission.gone(worker, "left", now, failure=False, begun=begun if said == worker.heard else None)
             case Done(said=said) if said != worker.heard:
-                pass  # something was lost before it: the next heartbeat shows that, and the worker says where it stands
+                pass  # a message was lost before it: the next heartbeat shows that, and ``Returned`` follows
             case Done(begun=begun) if worker.state in ("ready", "training"):
                 self._done(worker, begun)
             case Failed(reason, unfit):
-                leave = self.roll.unfit if unfit else self.roll.failed
+                leave = self.admission.unfit if unfit else self.admission.failed
                 leave(worker, reason or "failed without a reason", now)
             case CheckpointBegun() | CheckpointDone():
                 if not self.checkpointing.said(worker, message):
-                    self.discipline.odd(f"{type(message).__name__} {message.number} from worker {worker.rank}")
+                    self.expulsion.odd(f"{type(message).__name__} {message.number} from worker {worker.rank}")
             case Digest() | Upload():
-                if not self.roll.ending.said(worker, message, payloads, now):
-                    self.discipline.odd(f"{type(message).__name__} from worker {worker.rank}, which is {worker.state}")
+                if not self.admission.ending.said(worker, message, payloads, now):
+                    self.expulsion.odd(f"{type(message).__name__} from worker {worker.rank}, which is {worker.state}")
             case _:
-                pass  # Ready in a phase that is over, or Ready or Done said twice, or after the drain began: harmless
+                pass  # Ready in an earlier phase, Ready or Done twice, or after the drain began: harmless
 
-    def _beat(self, worker: Worker, message: Heartbeat, now: float) -> None:
-        roll = self.roll
+    def _beat(self, worker: WorkerEntry, message: Heartbeat, now: float) -> None:
+        admission = self.admission
         if worker.detector.beat(now):
             self._remind(worker)
         worker.statistics, worker.sketch = message.statistics, message.sketch
         worker.began = worker.began or message.statistics.steps > 0
-        self.discipline.complained(worker, message.complaints, now)
-        self.discipline.disputed(worker, message.disputes, now)
-        roll.outbox.add(Measured(worker.rank, message.statistics))
+        self.expulsion.complained(worker, message.complaints, now)
+        self.expulsion.disputed(worker, message.disputes, now)
+        admission.outbox.add(KeepStatistics(worker.rank, message.statistics))
         if message.said != worker.heard:
             worker.heard, worker.lost = message.said, worker.lost + 1
-            self.lending.reserves.doubtful.add(worker.rank)
-        if roll.plan.elects or message.elected is not None:
-            if not hear(roll, worker, message, now):
-                self.discipline.refused(worker, "an election that cannot have been", now)
-            if message.elected is not None:  # else it is soon enough with the next tick
+            self.lease_server.reserves.doubtful.add(worker.rank)
+        if admission.plan.elects or message.elected is not None:
+            if not hear(admission, worker, message, now):
+                self.expulsion.refused(worker, "an impossible election", now)
+            if message.elected is not None:  # else the next tick does it
                 self.elections(now)
-        roll.agreement.agreed(message.agreed)
+        admission.memberships.agreed(message.agreed)
         if message.calm:
             worker.calm_s = now
-        told = roll.outbox.told.get(worker.connection, 0)
-        roll.outbox.send(worker.connection, Pulse(roll.term, told, worker.lost, roll.leases.issued))
+        told = admission.outbox.told.get(worker.connection, 0)
+        admission.outbox.send(worker.connection, Pulse(admission.term, told, worker.lost, admission.leases.issued))
 
     def elections(self, now: float) -> None:
-        """Follow workers who went on by themselves, as soon as it is clear that they did."""
-        settle(self.roll, self.discipline, now)
+        """Follow elections of workers, as soon as it is clear that they took place."""
+        judge_claims(self.admission, self.expulsion, now)
 
-    def _returned(self, worker: Worker, message: Returned, now: float) -> None:
-        """After the supervisor came back: where this worker stands, and what it may have missed."""
+    def _returned(self, worker: WorkerEntry, message: Returned, now: float) -> None:
+        """Reconcile with a worker's state, after a restart or a broken connection, and repeat what it may have
+        missed."""
         if message.rank != worker.rank:
-            if self.roll.members.succeeded(message.rank) is worker:
-                settle_released(self.roll.leases, message.rank, [(one.epoch, one.lo, one.hi) for one in message.done])
+            if self.admission.members.succeeded(message.rank) is worker:
+                correct_count(self.admission.leases, message.rank, [(one.epoch, one.lo, one.hi) for one in message.done])
             else:
-                self.discipline.odd(f"worker {worker.rank} returned as worker {message.rank}")
+                self.expulsion.odd(f"worker {worker.rank} returned as worker {message.rank}")
             return
         self.checkpointing.disturbed(worker)
-        back = worker.rank in self.roll.awaited
-        self.roll.awaited.discard(worker.rank)
-        if back or not self.roll.ending.begun:
-            over = message.state in ("done", "drained")  # then it begins nothing that may still come
-            lost = reconcile(worker.rank, message, self.roll.leases, certain=back or over)
+        back = worker.rank in self.admission.awaited
+        self.admission.awaited.discard(worker.rank)
+        if back or not self.admission.ending.begun:
+            over = message.state in ("done", "drained")  # then it begins no lease that may still arrive
+            lost = reconcile(worker.rank, message, self.admission.leases, certain=back or over)
             if not back:
-                again = f"; {lost} samples are dealt again" if lost else ""
-                self.roll.outbox.record("mended", f"the connection to worker {worker.rank} had broken{again}")
-        self.lending.returned(worker, now)
+                again = f"; {lost} samples are leased again" if lost else ""
+                self.admission.outbox.record("mended", f"the connection to worker {worker.rank} had broken{again}")
+        self.lease_server.returned(worker, now)
         worker.phase = max(worker.phase, message.phase, message.reached)
-        if worker.state != "joining" or message.phase >= worker.first_phase:  # else it has to begin anew
+        if worker.state != "joining" or message.phase >= worker.first_phase:  # else it must begin anew
             self._stands(worker, message)
         self._remind(worker)
         if worker.donor is not None and worker.state == "joining":
-            self.roll.outbox.send(worker.connection, Donor(worker.donor))
-        self.roll.ending.remind(worker)
+            self.admission.outbox.send(worker.connection, Donor(worker.donor))
+        self.admission.ending.remind(worker)
 
-    def _stands(self, worker: Worker, message: Returned) -> None:
+    def _stands(self, worker: WorkerEntry, message: Returned) -> None:
         if message.state in ("ready", "training") and worker.state == "joining":
             self._ready(worker)
         elif message.state in ("done", "drained") and worker.state in ("joining", "ready", "training"):
             self._done(worker, [lease.lease for lease in message.holds])
 
-    def _ready(self, worker: Worker) -> None:
-        """It has the run's state."""
+    def _ready(self, worker: WorkerEntry) -> None:
+        """Note that the worker has the run's state."""
         worker.state = "ready"
-        self.roll.ready()
-        self.course.begin(worker)
+        self.admission.ready()
+        self.lifecycle.begin(worker)
 
-    def _done(self, worker: Worker, begun: Sequence[int]) -> None:
-        """Its loop is over: what it still has of leases is for others; but for those ``begun``, nobody touched it."""
+    def _done(self, worker: WorkerEntry, begun: Sequence[int]) -> None:
+        """Return the leases of a worker that is done. Only those in ``begun`` may be partly trained on."""
         worker.state = "done"
-        self.roll.held.pop(worker.rank, None)  # it asks for nothing any more
-        if not self.roll.ending.begun:
-            self.roll.leases.release(worker.rank, begun=begun)
-            self.lending.gone(worker.rank)
+        self.admission.held.pop(worker.rank, None)  # it needs no leases any more
+        if not self.admission.ending.begun:
+            self.admission.leases.release(worker.rank, begun=begun)
+            self.lease_server.gone(worker.rank)
 
-    def _remind(self, worker: Worker) -> None:
-        """It was silent for long: a connection that broke may have taken with it what it was told. All of
-        this may be said twice."""
-        self.roll.outbox.send(worker.connection, self.roll.roster())
-        if worker.has_state and self.roll.ledger.started_s is not None:
-            self.roll.outbox.send(worker.connection, Start())
-        if self.roll.ledger.phase:
-            self.roll.outbox.send(worker.connection, NextPhase(self.roll.ledger.phase, self.roll.members.version))
+    def _remind(self, worker: WorkerEntry) -> None:
+        """Repeat what the worker was told: it was silent for long, and a broken connection may have lost it. All of
+        these messages may come twice."""
+        admission, ledger, to = self.admission, self.admission.ledger, worker.connection
+        admission.outbox.send(to, admission.roster())
+        if worker.has_state and ledger.started_s is not None:
+            admission.outbox.send(to, Start())
+        if ledger.phase:
+            admission.outbox.send(to, NextPhase(ledger.phase, admission.members.version))
         self.checkpointing.remind(worker)
         if worker.leave is not None:
-            self.roll.outbox.send(worker.connection, Leave(worker.leave))
-        if worker.drain_told and self.roll.ending.reason is not None:
-            self.roll.outbox.send(worker.connection, Drain(self.roll.ending.reason))
+            admission.outbox.send(to, Leave(worker.leave))
+        if worker.drain_told and admission.ending.reason is not None:
+            admission.outbox.send(to, Drain(admission.ending.reason))

@@ -1,4 +1,4 @@
-"""The plan of a run: what is fixed before the first worker comes. A record; prepare.py makes it from the settings."""
+"""The plan of a run: settings that are fixed before the first worker comes. prepare.py makes it."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RunPlan:
-    """What is fixed before the first worker comes."""
+    """The fixed settings of a run."""
 
     run: str
     seed: int
     workers: int  # how many the run waits for
     settings: str  # JSON
-    host: str = ""  # the engine's: its process numbers are of this host
+    host: str = ""  # of the engine: its process numbers are of this host
     strategy: str = ""  # its name
     finish: str = "any"  # how the model is chosen: average, best, any or ensemble
     agrees: bool = True  # the strategy leaves equal replicas
-    streams: bool = False  # they are equal because every update of each reaches all
+    streams: bool = False  # replicas are equal because every update reaches all
     admits_late: bool = True  # workers may join in mid-run
     checkpoint_every: Interval | None = None
-    topology: str = "complete"  # who hears whom
-    majority: bool = False  # in lock-step: of two halves that cannot hear each other, one at most goes on
-    patience_s: float = float(PATIENCE_S)  # for workers without whom the run cannot go on
+    topology: str = "complete"  # by name
+    majority: bool = False  # in lock-step: of two halves that cannot hear each other, at most one goes on
+    patience_s: float = float(PATIENCE_S)  # for workers that the run cannot go on without
 
     @classmethod
     def of(cls, chosen: Combination, **more: Any) -> RunPlan:
@@ -39,5 +39,5 @@ class RunPlan:
 
     @property
     def elects(self) -> bool:
-        """Workers that hear no supervisor may go on without those they have lost, if they are a majority."""
+        """Return whether a majority of workers may go on without a supervisor and without lost workers."""
         return self.majority and self.admits_late

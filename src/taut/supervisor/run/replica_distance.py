@@ -1,4 +1,4 @@
-"""How far apart the replicas are, from small linear sketches of their weights."""
+"""Distance between replicas, from small linear sketches of their weights."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 
 def relative(sketches: Iterable[Sequence[float]]) -> float:
-    """The same relative to the norm of the mean: 0.01 is one percent of the weights.
+    """Return the ``consensus`` distance relative to the norm of the mean: 0.01 is one percent of the weights.
 
     >>> relative([[3.0, 4.0], [3.0, 6.0]])
     0.17149858514250882
@@ -23,11 +23,10 @@ def relative(sketches: Iterable[Sequence[float]]) -> float:
 
 
 def consensus(sketches: Iterable[Sequence[float]]) -> float:
-    """Root mean square distance of the replicas from their mean, sqrt(mean_i |s_i - mean|^2).
+    """Return the root mean square distance of the replicas from their mean, sqrt(mean_i |s_i - mean|^2).
 
-    The sketch is linear and keeps norms on average, so the distance of sketches estimates the distance of
-    weights. Sketches of an uncommon length, empty ones and ones that are not finite are left out; fewer
-    than two give 0.
+    The sketch is linear and keeps norms on average, so the distance of sketches estimates the distance of weights.
+    Sketches of an uncommon length, empty ones and ones that are not finite are left out; fewer than two give 0.
 
     >>> consensus([[0.0, 0.0], [2.0, 0.0]])
     1.0
@@ -40,7 +39,7 @@ def consensus(sketches: Iterable[Sequence[float]]) -> float:
 def _distance(table: npt.NDArray[np.float64]) -> float:
     if len(table) < 2:
         return 0.0
-    # very large weights overflow in the square, so the distance is computed in units of the largest deviation
+    # in units of the largest deviation, since squares of very large weights overflow
     away = table - table.mean(axis=0)
     scale = float(np.abs(away).max())
     if scale == 0.0 or not np.isfinite(scale):
@@ -49,7 +48,7 @@ def _distance(table: npt.NDArray[np.float64]) -> float:
 
 
 def _table(sketches: Iterable[Sequence[float]]) -> npt.NDArray[np.float64]:
-    """Those that can be compared, one in each row."""
+    """Return the comparable sketches as rows."""
     rows = [sketch for sketch in sketches if len(sketch) > 0]
     if not rows:
         return np.empty((0, 0))

@@ -15,12 +15,12 @@ from taut.errors import MalformedMessage
 from taut.supervisor.run.replica_distance import relative
 
 MOST_BLAMED = 8
-_SIZES = {"float": 4, "double": 8, "half": 2, "long": 8, "bool": 1}  # names that do not tell their bits
+_SIZES = {"float": 4, "double": 8, "half": 2, "long": 8, "bool": 1}  # types without a number of bits in their names
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What the digests say. Without ``exact`` from all, ``identical`` is False and means nothing."""
+    """The result of comparing digests. Without ``exact`` from all, ``identical`` is False and means nothing."""
 
     identical: bool
     exact: bool
@@ -53,7 +53,7 @@ def judge(digests: Mapping[int, Digest]) -> Verdict:
 
 
 def why_differ(digests: Mapping[int, Digest], refused: Mapping[int, int]) -> str:
-    """What is known of replicas that ought to be equal and are not: whose, and how many messages of whom were refused.
+    """Return the known facts about replicas that differ though they must not: which, and whose messages were refused.
 
     >>> from taut.core.messages import Statistics
     >>> ends = {rank: Digest(end, True, {}, Statistics()) for rank, end in enumerate(("ab", "cd", "ab"))}
@@ -74,7 +74,7 @@ def why_differ(digests: Mapping[int, Digest], refused: Mapping[int, int]) -> str
 
 
 def by_score(scores: Mapping[int, float | None], lower_is_better: bool = False) -> list[int]:
-    """The ranks, the best first; of equals the lowest rank. What is no number never wins.
+    """Return the ranks, the best first; of equals the lowest rank. A score that is no number never wins.
 
     >>> by_score({0: 0.9, 1: float("nan"), 2: 0.95, 3: 0.95, 4: None})
     [2, 3, 0, 1, 4]
@@ -90,7 +90,8 @@ def by_score(scores: Mapping[int, float | None], lower_is_better: bool = False) 
 
 
 def scores_text(scores: Mapping[int, float | None]) -> str:
-    """
+    """Return the scores for the log.
+
     >>> scores_text({0: 0.97, 1: None})
     'worker 0: 0.97, worker 1: none'
     """
@@ -98,8 +99,8 @@ def scores_text(scores: Mapping[int, float | None]) -> str:
 
 
 def spread(digests: Mapping[int, Digest]) -> float:
-    """The consensus distance of the replicas as they were trained, relative to the norm of their mean: root mean square
-    of what they measured, or 0 where equality was promised and kept, or else an estimate from sketches."""
+    """Return the consensus distance of the replicas before averaging, relative to the norm of their mean: root mean
+    square of their measurements, or 0 if equality was promised and kept, or else an estimate from sketches."""
     measured = [digest.distance for digest in digests.values() if digest.distance >= 0.0]
     if measured:
         return math.sqrt(sum(distance**2 for distance in measured) / len(measured))
@@ -109,11 +110,11 @@ def spread(digests: Mapping[int, Digest]) -> float:
 
 
 def average_buffers(parts: Mapping[int, tuple[int, bytes]]) -> tuple[bytes, tuple[int, ...]]:
-    """Mean of the workers' float32 buffers, weighted by samples: sum_i n_i x_i / sum_i n_i, in float64, in
+    """Return the mean of the workers' float32 buffers, weighted by samples: sum_i n_i x_i / sum_i n_i, in float64, in
     rank order.
 
-    ``parts`` maps a rank to (samples, bytes). Returns the mean as float32 bytes, and the ranks left out:
-    those whose buffers have another length than most, or are not finite while others' are.
+    ``parts`` maps a rank to (samples, bytes). The result is the mean as float32 bytes, and the ranks left out: those
+    whose buffers have another length than most, or are not finite while others' are.
 
     >>> one, two = np.float32([0.0, 1.0]).tobytes(), np.float32([4.0, 1.0]).tobytes()
     >>> mean, left_out = average_buffers({0: (300, one), 1: (100, two)})
@@ -140,7 +141,7 @@ def average_buffers(parts: Mapping[int, tuple[int, bytes]]) -> tuple[bytes, tupl
 
 
 def upload_limit_nbytes(model: Sequence[TensorSpec]) -> int:
-    """The most a safetensors file of this model may take: every tensor twice (tied tensors are written
+    """Return the most that a safetensors file of this model may take: every tensor twice (tied tensors are written
     under each of their names), and a header with room for names and metadata."""
     tensors, header = 0, 1 << 16
     for spec in model:
@@ -153,7 +154,7 @@ def upload_limit_nbytes(model: Sequence[TensorSpec]) -> int:
 
 
 def _item_nbytes(dtype: str) -> int:
-    """Bytes of one element: float32 4, torch.bfloat16 2, bool 1; 16, the most there is, for an unknown
+    """Return the bytes of one element: float32 4, torch.bfloat16 2, bool 1; 16, the most there is, for an unknown
     type."""
     name = dtype.removeprefix("torch.")
     bits = re.search(r"\d+", name)
@@ -162,15 +163,15 @@ def _item_nbytes(dtype: str) -> int:
 
 @dataclass(slots=True)
 class ModelUpload:
-    """Puts the writer's chunks together. Chunks come in order, without gaps, and never exceed the limit."""
+    """Joins the writer's chunks, which come in order, without gaps, and never exceed the limit."""
 
     limit_nbytes: int
     total: int | None = None
     data: bytearray = field(default_factory=bytearray)
 
     def add(self, chunk: Upload, payloads: Sequence[bytes]) -> bytes | None:
-        """The whole file once it is complete, else None. Raises MalformedMessage for a chunk that does not
-        belong."""
+        """Add a chunk; return the whole file once it is complete, else None. Raise MalformedMessage for a chunk that
+        does not fit."""
         if len(payloads) != 1:
             raise MalformedMessage(f"an upload of {len(payloads)} frames: expected 1")
         if chunk.total > self.limit_nbytes or chunk.total == 0:

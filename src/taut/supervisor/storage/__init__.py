@@ -1,1 +1,1 @@
-"""What the supervisor keeps on disk."""
+"""The supervisor's files: the store, its readers, snapshots, the run's lock, the model."""

@@ -1,4 +1,4 @@
-"""The run's files that take time: models, and the manifests of checkpoints. Written beside the supervisor's loop."""
+"""Writes the run's large files (models, manifests of checkpoints) in threads beside the supervisor's loop."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from pathlib import Path
 from taut.core.checkpoint_names import FOLDER
 from taut.errors import TautError
 from taut.supervisor.checkpoints.folder import Launch, drop, write_manifest
+from taut.supervisor.control import ThreadCalls
 from taut.supervisor.run.actions import DropCheckpoint, Save, SaveCheckpoint, SaveIndex
 from taut.supervisor.run.cluster import Cluster
 from taut.supervisor.storage.model_file import write_index, write_model
 from taut.supervisor.storage.spare_descriptors import Spare
-from taut.supervisor.thread_calls import ThreadCalls
 
 KEEP_CHECKPOINTS = 3
 
 
 class BackgroundFiles:
-    """Each file in a thread of its own; how it went is told to ``cluster``, by an order. A checkpoint's manifest also has
-    ``settings`` and ``launch``."""
+    """Writes each file in a thread of its own, and reports the result to ``cluster`` by a call. ``settings`` and
+    ``launch`` go into the manifests of checkpoints."""
 
     def __init__(
-        self, run_dir: Path, settings: Mapping[str, object], launch: Launch, cluster: Cluster, orders: ThreadCalls
+        self, run_dir: Path, settings: Mapping[str, object], launch: Launch, cluster: Cluster, calls: ThreadCalls
     ) -> None:
         self._run_dir, self._checkpoints = run_dir, run_dir.absolute() / FOLDER
-        self._cluster, self._orders = cluster, orders
+        self._cluster, self._calls = cluster, calls
         self._of_run = {"run": cluster.plan.run, "settings": settings, "launch": launch}
         self._kept = int(str(settings.get("keep_checkpoints") or KEEP_CHECKPOINTS))
         self._spare = Spare()
@@ -52,30 +52,30 @@ class BackgroundFiles:
         self._spare.close()
 
     def _write(self, write: Callable[[], Path]) -> None:
-        """Beside the loop: torch is imported for a model, and workers must not take that for silence."""
+        """Write beside the loop: a model imports torch, and workers must not take that for silence."""
 
         def work() -> None:
             with self._spare.used():
                 path, error = _tried(lambda: str(write()))
-            self._orders.give(lambda now: self._cluster.saved(path, error, now))
+            self._calls.give(lambda now: self._cluster.saved(path, error, now))
 
         self._writer = threading.Thread(target=work, name="writer", daemon=True)
         self._writer.start()
 
     def _complete(self, number: int, manifest: Mapping[str, object]) -> None:
-        """Beside the loop: a disk takes its time."""
+        """Write the manifest beside the loop: a disk may be slow."""
         whole = {**manifest, **self._of_run}
 
         def work() -> None:
             text, error = _tried(lambda: write_manifest(self._checkpoints, whole, self._kept))
-            self._orders.give(lambda now: self._cluster.checkpointed(number, text, error, now))
+            self._calls.give(lambda now: self._cluster.checkpointed(number, text, error, now))
 
         self._completer = threading.Thread(target=work, name="checkpoint", daemon=True)
         self._completer.start()
 
 
 def _tried(write: Callable[[], str]) -> tuple[str, str]:
-    """Return what writing gave, and what went wrong: also what nobody thought of, or the run would wait for ever."""
+    """Return the result of writing, and the error text: of any exception, or the run would wait for ever."""
     try:
         return write(), ""
     except TautError as failure:

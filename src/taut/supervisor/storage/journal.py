@@ -1,5 +1,4 @@
-"""Keeps a run's events in memory for a display and everything in the store; a disk that fails never stops
-the run."""
+"""Keeps a run's events in memory for displays, and everything in the store; a disk that fails never stops the run."""
 
 from __future__ import annotations
 
@@ -16,9 +15,8 @@ FLUSH_EVERY_S = 1.0
 
 
 class Journal:
-    """Times are given in seconds of the supervisor's clock; ``began_s`` and ``began_at`` (seconds since
-    1970) are the same moment. ``store`` is None when the store could not be opened, for the reason ``why``.
-    """
+    """The run's journal. Times are in seconds of the supervisor's clock; ``began_s`` and ``began_at`` (seconds since
+    1970) are the same moment. ``store`` is None if the store could not be opened, for the reason ``why``."""
 
     def __init__(self, store: StoreWriter | None, began_s: float, began_at: float, why: str = "") -> None:
         self.events: deque[Event] = deque(maxlen=KEPT_EVENTS)
@@ -37,7 +35,7 @@ class Journal:
         self._try(now, lambda store: store.event(self._at(now), kind, text))
 
     def superseded(self, text: str, now: float) -> None:
-        """Another supervisor took over: only the display is told, the store is the other's."""
+        """Show that another supervisor took over: only in memory, since the store is the other's."""
         self.events.append(Event(0, now - self.began_s, "superseded", text))
 
     def joined(self, rank: int, host: str, pid: int, now: float) -> None:
@@ -50,16 +48,15 @@ class Journal:
         self._try(now, lambda store: store.measured(self._at(now), rank, statistics, final))
 
     def finished(self, outcome: Outcome, now: float) -> None:
-        """Keep the outcome. It is tried even after a failure: there may be room again, and nothing matters
-        more."""
+        """Keep the outcome, even after a failure: the disk may have room again."""
         self.broken = self._store is None
         self._try(now, lambda store: store.finished(self._at(now), outcome))
 
     def flush(
         self, now: float, remember: Callable[[StoreWriter, float], None] | None = None, at_once: bool = False
     ) -> None:
-        """To disk, once a second: also what the supervisor must not forget, which ``remember`` hands to the store with
-        the time. Raises ``Superseded``."""
+        """Write to disk, once a second, also the supervisor's snapshot, which ``remember`` gives to the store with
+        the time. Raise ``Superseded``."""
         if at_once or now - self._flushed_s >= FLUSH_EVERY_S:
             self._flushed_s = now
             if remember is not None:
@@ -67,7 +64,7 @@ class Journal:
             self._try(now, lambda store: store.flush())
 
     def append(self, term: int, data: bytes, now: float) -> None:
-        """To disk at once, beside what was remembered last. Raises ``Superseded``."""
+        """Write an entry beside the last snapshot to disk at once. Raise ``Superseded``."""
         self._try(now, lambda store: store.append(term, data))
         self._try(now, lambda store: store.flush())
 

@@ -1,5 +1,5 @@
-"""The final model on disk: ``model.safetensors``, and ``model.pt`` for ``torch.load``. Both whole, or
-neither. Of an ensemble: ``model-0.safetensors`` and so on, and ``ensemble.json``, which lists them."""
+"""The final model on disk: ``model.safetensors``, and ``model.pt`` for ``torch.load``, both or neither. An ensemble
+has ``model-0.safetensors`` and so on, and ``ensemble.json``, which lists them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ INDEX = "ensemble.json"
 
 
 def write_index(run_dir: Path, index: Mapping[str, object]) -> Path:
-    """Write the list of an ensemble's models; returns its path. Raises StorageFailed like `write_model`."""
+    """Write the list of an ensemble's models, and return its path. Raise StorageFailed like `write_model`."""
     final = run_dir / INDEX
     text = json.dumps(plain(index), indent=2) + "\n"
     try:
@@ -27,17 +27,16 @@ def write_index(run_dir: Path, index: Mapping[str, object]) -> Path:
 
 
 def write_model(run_dir: Path, data: bytes, name: str = "model") -> Path:
-    """Write ``data`` (a safetensors file) and the same tensors as a plain ``state_dict``; returns the
-    former's path.
+    """Write ``data`` (a safetensors file) and the same tensors as a plain ``state_dict``; return the path of the first.
 
-    Each goes to a temporary file first, is synced, and takes its name only when both are complete. Raises
-    MalformedMessage when ``data`` is no safetensors file, StorageFailed when the disk is full or not
-    writable: then the former is in a new folder of the temporary one, if that has room, and the error says where.
+    Each goes to a temporary file first, is synced, and is renamed when both are complete. Raises MalformedMessage when
+    ``data`` is no safetensors file, StorageFailed when the disk is full or not writable: then the safetensors file is in
+    a new temporary folder, if that has room, and the error says where.
     """
     model, state_dict = run_dir / f"{name}.safetensors", run_dir / f"{name}.pt"
     try:
         from safetensors import SafetensorError
-        from safetensors.torch import load  # imports torch: only here, once a run has its model
+        from safetensors.torch import load  # imports torch, so only when a run has its model
     except (ImportError, OSError) as error:  # without descriptors nothing can be imported
         rescued = _rescued(run_dir, model.name, data)
         raise StorageFailed(f"the model could not be written to {run_dir}: {error}{rescued}") from error
@@ -60,7 +59,8 @@ def write_model(run_dir: Path, data: bytes, name: str = "model") -> Path:
 
 
 def _rescued(run_dir: Path, file_name: str, data: bytes) -> str:
-    """Where else the model is now. Days of training must not be lost since one disk is full."""
+    """Write the model to a temporary folder, and return a text that says where: one full disk must not lose days of
+    training."""
     folder = None
     try:
         folder = Path(tempfile.mkdtemp(prefix=f"taut-{run_dir.name}-"))  # for this user alone

@@ -1,4 +1,4 @@
-"""Writes down what the supervisor must not forget, before anybody is told of what follows from it."""
+"""Writes the supervisor's state to the store before any worker is told of a change."""
 
 from __future__ import annotations
 
@@ -14,20 +14,21 @@ from taut.supervisor.storage.store_writer import StoreWriter
 
 @dataclass(slots=True)
 class Persistence:
-    """``reached_at``: the supervisor's address, what it is bound to, and what it advertises (or "")."""
+    """Writer of a cluster's state. ``reached_at``: the supervisor's address, bind address, and advertised address (or
+    "")."""
 
     cluster: Cluster
     journal: Journal
     reached_at: tuple[str, str, str]
-    outline: tuple[object, ...] = ()  # of what was remembered last
+    outline: tuple[object, ...] = ()  # of the last snapshot
 
     def now_and_then(self, now: float) -> None:
-        """All of it, once a second. Raises ``Superseded``."""
+        """Write a snapshot, once a second. Raise ``Superseded``."""
         self.journal.flush(now, self._kept(now))
 
     def ahead(self, now: float) -> None:
-        """What must be known of what was decided just now: all of it where that changed the run's outline, else what
-        concerns the data. Raises ``Superseded``."""
+        """Write the changes of this round: a snapshot if the run's outline changed, else the entries about data.
+        Raise ``Superseded``."""
         log, drawn = self.cluster.leases.log, outline(self.cluster)
         if drawn != self.outline:
             self.outline = drawn

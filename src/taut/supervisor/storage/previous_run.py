@@ -1,4 +1,4 @@
-"""What a supervisor left behind when it died, read from its run's folder: its store, and beside it its keys."""
+"""The state that a dead supervisor left in its run's folder: its store and its keys."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ KEYS_FILE = "keys"  # readable by the user alone; never in the store
 
 @dataclass(frozen=True)
 class PreviousRun:
-    """A supervisor's life before this one. ``data``: what it kept (``snapshot.py``); ``beat``: when that was, in seconds
-    since 1970; ``ahead``: what it wrote down after that (``lease_wal.py``)."""
+    """A previous supervisor's run. ``data``: its last snapshot (``snapshot.py``); ``beat``: the snapshot's time, in
+    seconds since 1970; ``ahead``: entries after it (``lease_wal.py``)."""
 
     run: str
     settings: dict[str, Any]
@@ -36,7 +36,8 @@ class PreviousRun:
 
 
 def port_of(address: str) -> int:
-    """
+    """Return the port of an address.
+
     >>> port_of("tcp://127.0.0.1:4000"), port_of("tcp://[::1]:5")
     (4000, 5)
     """
@@ -44,27 +45,27 @@ def port_of(address: str) -> int:
 
 
 def check_own(run_dir: Path) -> None:
-    """``Misuse`` where the run is not this user's to conduct: whoever may write its folder may."""
+    """Raise ``Misuse`` unless this user may write the run's folder, as is needed to supervise it."""
     if not os.access(run_dir, os.R_OK | os.W_OK | os.X_OK) or not os.access(run_dir / FILE, os.R_OK | os.W_OK):
         raise Misuse(f"run folder {run_dir}", "one that this user may read and write", "its owner may")
 
 
-def recall_former(run_dir: Path) -> PreviousRun:
-    """What is left in ``run_dir``; ``Misuse`` where that is not a run whose supervisor can come back."""
+def read_previous_run(run_dir: Path) -> PreviousRun:
+    """Return the run in ``run_dir``. Raise ``Misuse`` unless it is one whose supervisor can be restarted."""
     path = Path(run_dir) / FILE
     if not path.is_file():
         raise Misuse(f"run folder {run_dir}", f"one with a {FILE}", "`taut runs` lists the runs")
     try:
         database = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)
         try:
-            database.execute("begin")  # one moment of it: its supervisor may live
+            database.execute("begin")  # a consistent snapshot: its supervisor may live
             run = database.execute("select name, settings, command, started, outcome from run").fetchone()
             memory = database.execute("select term, beat, address, bind, advertise, data from memory").fetchone()
             ahead = tuple(row[0] for row in database.execute("select data from ahead order by id"))
         finally:
             database.close()
     except sqlite3.Error as error:
-        check_own(Path(run_dir))  # a store that is not being written is read by whoever may write beside it
+        check_own(Path(run_dir))  # to read a store that is not being written needs write permission
         raise Misuse(f"run folder {run_dir}", "a readable run", f"{path} is damaged: {error}") from None
     if run is None or memory is None:
         raise Misuse(f"run folder {run_dir}", "a run that has begun", "no worker ever joined it: start a new one")

@@ -1,8 +1,8 @@
-"""One process at a time conducts a run: it holds a lock on a file in the run's folder.
+"""A lock on a file in the run's folder, so that one process at a time supervises a run.
 
-The lock is the operating system's, which releases it when the process ends, however it ends: none is ever left behind.
-The file says who holds it. A supervisor that takes over from one that is only stopped does so by the term
-(``store_writer.py``), without the lock, and has it as soon as the other is gone.
+The operating system releases the lock when the process ends, however it ends: none is ever left behind. The file names
+the holder. A supervisor that takes over from one that is only stopped does so by the term (``store_writer.py``), without
+the lock, and gets it as soon as the other is gone.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from taut.errors import Misuse, StorageFailed
 
 FILE = "lock"
 _ELSEWHERE = (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES, errno.EDEADLK)
-_BYTE = 1 << 20  # Windows locks bytes, also against reading: one far behind the text
+_BYTE = 1 << 20  # Windows locks bytes, also against reading: take one far behind the text
 
 Doing = Literal["preparing", "supervising"]
 
 
 class Holder(NamedTuple):
-    """Who has the lock. ``preparing``: nothing of it is in the run's store yet, so that no term says that it is there."""
+    """The holder of the lock. ``preparing``: the run's store does not name it yet."""
 
     pid: int
     host: str
@@ -34,7 +34,7 @@ class Holder(NamedTuple):
 
 
 class RunLock:
-    """``taken``: this process has it; ``sure``: and no other of this machine has (some file systems know no locks).
+    """The lock. ``taken``: this process has it; ``sure``: no other has (some file systems know no locks).
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -46,7 +46,8 @@ class RunLock:
     """
 
     def __init__(self, run_dir: Path) -> None:
-        """``Misuse`` where the folder is not for this user to write to, ``StorageFailed`` for any other reason."""
+        """Open the lock's file. Raise ``Misuse`` if this user may not write to the folder, ``StorageFailed`` for any
+        other failure."""
         self.run_dir, self.path = run_dir, run_dir / FILE
         self.taken = self.sure = False
         try:
@@ -59,7 +60,7 @@ class RunLock:
 
     @classmethod
     def take(cls, run_dir: Path) -> RunLock:
-        """The lock, taken; ``Misuse`` that names the holder where somebody else has it."""
+        """Return the lock, taken. Raise a ``Misuse`` that names the holder if another process has it."""
         lock = cls(run_dir)
         if not lock.try_take():
             held = lock.refusal()
@@ -68,7 +69,7 @@ class RunLock:
         return lock
 
     def try_take(self) -> bool:
-        """Whether this process has it now. Where a file system knows no locks, there is nothing to wait for."""
+        """Try to take the lock, and return whether this process has it. File systems without locks always succeed."""
         if not self.taken:
             try:
                 _lock(self._file)
@@ -82,7 +83,7 @@ class RunLock:
         return True
 
     def say(self, doing: Doing) -> None:
-        """Tell others, in the file, what the holder does."""
+        """Write the holder's state into the file, for other processes."""
         if self.taken:
             text = json.dumps([os.getpid(), socket.gethostname(), doing]).encode()
             with contextlib.suppress(OSError):  # a full disk: the lock holds without it
@@ -91,7 +92,7 @@ class RunLock:
                 os.ftruncate(self._file, len(text))
 
     def holder(self) -> Holder:
-        """As the file says; one that cannot be read has only just begun."""
+        """Return the holder that the file names; without a pid if the file cannot be read yet."""
         try:
             pid, host, doing = json.loads(self.path.read_bytes()[:1000])
             return Holder(int(pid), str(host)[:255], "supervising" if doing == "supervising" else "preparing")
@@ -99,15 +100,15 @@ class RunLock:
             return Holder(0, "", "preparing")
 
     def refusal(self) -> Misuse:
-        """What to tell whoever comes second."""
+        """Return the error for a second process."""
         pid, host, _ = self.holder()
         who = f"process {pid} on {host}" if pid else "another process"
         name = self.run_dir.name
         remedy = f"{who} does: `taut show {name}` shows it, `taut drain {name}` ends it"
-        return Misuse(f"run {name!r}", "a run that nobody else conducts", remedy)
+        return Misuse(f"run {name!r}", "a run that no other process supervises", remedy)
 
     def release(self) -> None:
-        """Let others have it. The file stays: to remove it would let two hold two files of one name."""
+        """Release the lock. The file stays: without it, two processes could lock two files of one name."""
         self.taken = self.sure = False
         file, self._file = self._file, -1
         if file >= 0:

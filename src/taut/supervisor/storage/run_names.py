@@ -1,4 +1,4 @@
-"""Names for runs: when it began, and two words by which people remember it."""
+"""Names for runs: the time of the start, and two words that are easy to remember."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ tapir tern thrush tiger toad trout viper vole walrus wasp weasel whale wolf womb
 
 
 def run_name(now: datetime, chance: random.Random) -> str:
-    """A name that sorts by time.
+    """Return a name that sorts by time.
 
     >>> run_name(datetime(2026, 11, 15, 3, 18, 22), random.Random(1)).startswith("20261115-031822-")
     True
@@ -33,8 +33,7 @@ def run_name(now: datetime, chance: random.Random) -> str:
 
 
 def new_run(runs_dir: Path, now: datetime | None = None, chance: random.Random | None = None) -> Path:
-    """Make the folder of a new run under ``runs_dir`` and return it; its name is the run's, and nobody
-    else's."""
+    """Make the folder of a new run under ``runs_dir`` and return it; its name, the run's, is unique."""
     now, chance = now or datetime.now(), chance or random.Random()
     for _ in range(1000):
         path = runs_dir / run_name(now, chance)

@@ -1,7 +1,7 @@
-"""What a supervisor must not forget: ranks, leases, and how far the run is, as bytes for its store. Pure.
+"""Snapshots of a supervisor's state: ranks, leases, and the run's progress, as bytes for its store. Pure.
 
-No secret is among it. A connection's name is one (who knows it can speak for the worker), so only its hash is kept: a
-worker that speaks again over the same connection is known by that.
+They hold no secret. A connection's name is one (with it, another process could speak for the worker), so only its hash is
+kept, by which a worker on the same connection is recognized.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from taut.supervisor.faults.reconcile import replay
 from taut.supervisor.run.admission import Ledger
 from taut.supervisor.run.cluster import Cluster
 from taut.supervisor.run.plan import RunPlan
-from taut.supervisor.run.workers import Worker, name_hash
+from taut.supervisor.run.workers import WorkerEntry, name_hash
 from taut.supervisor.view import WorkerState
 
 VERSION = 3
-UNKNOWN = 1 << 20  # rosters and leases that may have followed the last one that was kept, where the disk failed
+UNKNOWN = 1 << 20  # rosters and leases that may have followed the snapshot, if the disk failed
 
 
 class WorkerSnapshot(msgspec.Struct, frozen=True, array_like=True):
@@ -45,7 +45,7 @@ class WorkerSnapshot(msgspec.Struct, frozen=True, array_like=True):
     expelled: bool
     reason: str
     may_return: bool
-    rhythm: list[int]  # of its heartbeats
+    rhythm: list[int]  # intervals of its heartbeats
     first_phase: int = 0
 
 
@@ -60,7 +60,7 @@ class LeaseSnapshot(msgspec.Struct, frozen=True, array_like=True):
 
 
 class SupervisorSnapshot(msgspec.Struct, frozen=True, array_like=True):
-    """``trained_s``: since the start of training; None before it."""
+    """A supervisor's state. ``trained_s``: since the start of training; None before it."""
 
     version: int
     term: int
@@ -75,18 +75,18 @@ class SupervisorSnapshot(msgspec.Struct, frozen=True, array_like=True):
     phase: int
     drain: str | None
     view: int = 0
-    told: list[tuple[int, int, list[int]]] = []  # memberships that may be in force
+    told: list[tuple[int, int, list[int]]] = []  # live memberships
 
 
 def outline(cluster: Cluster) -> tuple[object, ...]:
-    """What decides whether all must be kept at once, before anybody is told of what has changed: who is in the run and
-    has its state, whether it has started, in which phase it is, and whether it is being drained."""
+    """Return the facts whose change needs a snapshot at once, before any worker is told: the version of the roster,
+    whether the run has started, its phase, and why it is drained."""
     ledger = cluster.ledger
     return cluster.members.version, ledger.started_s is None, ledger.phase, cluster.ending.reason
 
 
 def keep(cluster: Cluster, now: float) -> bytes:
-    """The run as of now."""
+    """Return the run's snapshot as bytes."""
     members, leases, ledger = cluster.members, cluster.leases, cluster.ledger
     kept = SupervisorSnapshot(
         VERSION,
@@ -110,7 +110,7 @@ def keep(cluster: Cluster, now: float) -> bytes:
         ledger.phase,
         cluster.ending.reason,
         members.view,
-        [(each.first, each.last, sorted(each.members)) for each in cluster.roll.agreement.told],
+        [(each.first, each.last, sorted(each.members)) for each in cluster.admission.memberships.told],
     )
     return msgspec.msgpack.encode(kept)
 
@@ -118,8 +118,8 @@ def keep(cluster: Cluster, now: float) -> bytes:
 def recall(
     plan: RunPlan, data: bytes, term: int, now: float, ahead: Sequence[bytes] = (), away_s: float = 0.0
 ) -> Cluster:
-    """The run as it was kept, and what was written down after that (``ahead``), for a supervisor in its life ``term``;
-    ``away_s``: since ``data`` were kept. Nobody has spoken yet."""
+    """Return the run from a snapshot and the entries after it (``ahead``), for a supervisor of ``term``; ``away_s``:
+    since the snapshot. No worker has spoken yet."""
     try:
         kept = msgspec.msgpack.decode(data, type=SupervisorSnapshot)
     except msgspec.DecodeError as error:
@@ -128,9 +128,9 @@ def recall(
         raise StorageFailed(f"the run was kept in form {kept.version}; this version of taut reads {VERSION}")
     cluster = Cluster(plan, now, term)
     members = cluster.members
-    # Workers may have heard of later versions than the one that was kept, and pass over what is not later than those.
+    # Workers may know later versions than the snapshot's, and ignore rosters that are not later than those.
     members.model, members.version, members.view = kept.model, kept.roster + UNKNOWN, kept.view
-    cluster.roll.agreement.told.extend(
+    cluster.admission.memberships.told.extend(
         AnnouncedMembership(first, last, frozenset(ranks)) for first, last, ranks in kept.told
     )
     for each in kept.workers:
@@ -141,11 +141,11 @@ def recall(
     _recall_ledger(cluster.ledger, kept, now - away_s)
     cluster.ending.reason = kept.drain
     cluster.recovering = True
-    cluster.roll.awaited.update(worker.rank for worker in members.live())
+    cluster.admission.awaited.update(worker.rank for worker in members.live())
     return cluster
 
 
-def _kept(worker: Worker) -> WorkerSnapshot:
+def _kept(worker: WorkerEntry) -> WorkerSnapshot:
     hello = worker.hello
     return WorkerSnapshot(
         worker.rank,
@@ -168,11 +168,11 @@ def _kept(worker: Worker) -> WorkerSnapshot:
     )
 
 
-def _recalled(kept: WorkerSnapshot, model: list[TensorSpec], now: float) -> Worker:
+def _recalled(kept: WorkerSnapshot, model: list[TensorSpec], now: float) -> WorkerEntry:
     hello = Hello(kept.protocol, model, kept.address, kept.public_key, kept.host, kept.pid)
-    # After the verdict workers wait for the model to be saved: they will say where they stand, and all is judged anew.
+    # After the verdict workers wait for the model to be saved: they will send their state, and get a new verdict.
     state: WorkerState = "done" if kept.state in ("drained", "finished") else kept.state
-    return Worker(
+    return WorkerEntry(
         kept.rank,
         b"",
         hello,
@@ -199,7 +199,7 @@ def _recall_leases(leases: Leases, kept: LeaseSnapshot, ahead: Sequence[bytes]) 
     for entries in ahead:
         for entry in unpack(entries):
             replay(entry, leases)
-    leases.log.clear()  # it is written down
+    leases.log.clear()  # it is in the store already
     leases.issued += UNKNOWN
 
 

@@ -1,4 +1,4 @@
-"""Descriptors in reserve: the run's files must be written also when connections have taken all others."""
+"""File descriptors in reserve, so that the run's files can be written when connections have taken all others."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 SPARE = 24  # importing torch and writing both files of a model takes a few at a time
-WAIT_S = 10.0  # for descriptors to be closed elsewhere, where the reserve was taken by others
+WAIT_S = 10.0  # for others to close descriptors
 LOOK_S = 0.05
 
 
 class Spare:
-    """Holds descriptors until they are needed.
+    """Descriptors that are held until they are needed.
 
     >>> spare = Spare(number=3)
     >>> with spare.used():
@@ -33,8 +33,8 @@ class Spare:
 
     @contextmanager
     def used(self) -> Iterator[None]:
-        """Free the descriptors, for whoever opens files now; take them back afterwards. If others were quicker, wait
-        until so many can be opened, ``WAIT_S`` at most."""
+        """Free the descriptors for files that are opened within the block; take them back afterwards. If other
+        threads took them first, wait until so many can be opened, ``WAIT_S`` at most."""
         deadline = time.monotonic() + WAIT_S
         self._hold()
         while len(self._held) < self._number and time.monotonic() < deadline:
@@ -51,6 +51,6 @@ class Spare:
             os.close(self._held.pop())
 
     def _hold(self) -> None:
-        with suppress(OSError):  # there are no more just now
+        with suppress(OSError):  # no more are free
             while len(self._held) < self._number:
                 self._held.append(os.open(os.devnull, os.O_RDONLY))

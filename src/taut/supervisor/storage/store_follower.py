@@ -1,4 +1,4 @@
-"""Follows a run's store: what is new in it since the last time. It only reads; the supervisor may be writing."""
+"""Follows a run's store: reads what is new since the last time, while the supervisor may be writing."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from taut.supervisor.storage.store_reader import (
 from taut.supervisor.storage.store_writer import FIELDS, FILE
 
 MOST_STATISTICS = 20_000
-LEAST_STRETCHES = 32  # of time, however many workers
+LEAST_STRETCHES = 32  # of time, for any number of workers
 
 
 @dataclass(frozen=True, slots=True)
 class Fresh:
-    """What the store holds now (summary, settings, outcome, workers), and what was added: statistics, and events with the
-    numbers of their rows."""
+    """The store's present contents (summary, settings, outcome, workers), and new statistics and events, these with
+    row numbers."""
 
     summary: RunSummary
     settings: dict[str, Any]
@@ -38,21 +38,21 @@ class Fresh:
 
 
 class StoreFollower:
-    """Of the run in ``run_dir``. The first reading has everything, each further one what came after the one before.
+    """Follows the run in ``run_dir``. The first reading has everything, each further one what is new.
 
-    A run of days leaves millions of statistics, two a second of each worker. Of more than ``most`` the first reading
-    takes the last ones of equal stretches of time: curves need no more, and the newest of each worker are among them.
+    A run of days leaves millions of statistics, two a second of each worker. If there are more than ``most``, the first
+    reading takes the last ones of equal stretches of time, enough for curves; the newest of each worker are included.
     """
 
     def __init__(self, run_dir: Path, most: int = MOST_STATISTICS) -> None:
         self.run_dir, self._most = Path(run_dir), most
-        self._statistic = self._event = 0  # the last rows that were read
+        self._statistic = self._event = 0  # last rows read
 
     def read(self) -> Fresh:
-        """``Misuse`` where the store cannot be read."""
+        """Return what is new. Raise ``Misuse`` if the store cannot be read."""
         try:
             with opened(self.run_dir) as database:
-                database.execute("begin")  # one moment of it
+                database.execute("begin")  # a consistent snapshot
                 return self._read(database)
         except (sqlite3.Error, ValueError) as error:
             path = self.run_dir / FILE
@@ -85,7 +85,7 @@ class StoreFollower:
             ).fetchone()
             if count > self._most:
                 stretch_s = (last - first) / max(LEAST_STRETCHES, self._most // ranks) or 1.0
-                # beside max(), SQLite gives the other columns of the row that has it
+                # SQLite takes the other columns from the row that has the max()
                 thinned = (
                     f"select max(rowid) as row, {columns} from statistic group by rank, cast((time - ?) / ? as integer)"
                 )

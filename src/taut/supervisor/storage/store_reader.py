@@ -1,4 +1,4 @@
-"""Reads what supervisors left behind, and what they are writing now: the list of runs, and one run whole."""
+"""Readers of a run's store, also while its supervisor writes: the list of runs, and one run whole."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from taut.supervisor.storage.store_writer import FIELDS, FILE, StoreWriter
 
 __all__ = [
     "EventRecord",
-    "RunRecord",
     "RunSummary",
     "StatisticRecord",
     "StoreWriter",
+    "StoredRun",
     "WorkerRecord",
     "list_runs",
     "load_run",
@@ -33,7 +33,7 @@ StoredState = Literal["running", "interrupted", "finished", "failed", "unreadabl
 
 
 class DamagedRun(Misuse):
-    """The store of a run cannot be read. ``path`` is the run's folder: what else is in it may be whole."""
+    """A run whose store cannot be read. ``path`` is the run's folder: its other files may be whole."""
 
     def __init__(self, path: Path, why: object) -> None:
         self.path = path
@@ -42,7 +42,7 @@ class DamagedRun(Misuse):
 
 @dataclass(frozen=True, slots=True)
 class RunSummary:
-    """One line of ``taut runs``. ``interrupted``: its supervisor ended without a word."""
+    """One line of ``taut runs``. ``interrupted``: its supervisor ended without an outcome."""
 
     name: str
     path: Path
@@ -62,7 +62,7 @@ class RunSummary:
 
 @dataclass(frozen=True, slots=True)
 class WorkerRecord(Printable):
-    """A worker as it was kept; ``gone`` is None for one that stayed to the end."""
+    """A worker in the store; ``gone`` is None for one that stayed to the end."""
 
     rank: int
     host: str
@@ -74,7 +74,7 @@ class WorkerRecord(Printable):
 
 @dataclass(frozen=True, slots=True)
 class StatisticRecord:
-    """What a worker had done by ``time``."""
+    """A worker's statistics at ``time``."""
 
     time: float
     rank: int
@@ -83,7 +83,7 @@ class StatisticRecord:
 
 @dataclass(frozen=True, slots=True)
 class EventRecord(Printable):
-    """Something that happened."""
+    """An event in the store."""
 
     time: float
     kind: str
@@ -91,8 +91,8 @@ class EventRecord(Printable):
 
 
 @dataclass(frozen=True, slots=True)
-class RunRecord:
-    """A run whole. ``outcome`` is ``taut.supervisor.view.Outcome`` as a JSON object, None before the end."""
+class StoredRun:
+    """A whole run. ``outcome`` is ``taut.supervisor.view.Outcome`` as a JSON object, None before the end."""
 
     summary: RunSummary
     settings: dict[str, Any]
@@ -103,18 +103,18 @@ class RunRecord:
     events: tuple[EventRecord, ...]
 
     def latest(self) -> dict[int, Statistics]:
-        """The last statistics of each worker."""
+        """Return the last statistics of each worker."""
         return {record.rank: record.statistics for record in self.statistics}
 
 
 def list_runs(runs_dir: Path) -> list[RunSummary]:
-    """All runs under ``runs_dir``, the oldest first; none when there is no such folder."""
+    """Return all runs under ``runs_dir``, the oldest first; none if there is no such folder."""
     found = sorted(path.parent for path in Path(runs_dir).glob(f"*/{FILE}"))
     return [_summary_or_unreadable(path) for path in found]
 
 
-def load_run(runs_dir: Path, name: str) -> RunRecord:
-    """The run ``name``; the end of its name will do (``quiet-otter``) while only one run has it."""
+def load_run(runs_dir: Path, name: str) -> StoredRun:
+    """Return the run ``name``; the end of its name will do (``quiet-otter``) if only one run has it."""
     names = [path.parent.name for path in Path(runs_dir).glob(f"*/{FILE}")]
     fitting = [name] if name in names else [one for one in names if name and one.endswith(f"-{name}")]
     if len(fitting) != 1:
@@ -131,8 +131,8 @@ def load_run(runs_dir: Path, name: str) -> RunRecord:
 
 @contextmanager
 def opened(path: Path) -> Iterator[sqlite3.Connection]:
-    """For reading alone. A file in a folder we may not write to needs ``immutable``: no lock files are
-    made."""
+    """Open the store of the run in ``path`` for reading. A folder without write permission needs ``immutable``: no
+    lock files are made."""
     address = (path / FILE).resolve().as_uri()
     database = sqlite3.connect(f"{address}?mode=ro", uri=True)
     try:
@@ -158,9 +158,9 @@ def _unreadable(path: Path, why: str) -> RunSummary:
     return RunSummary(path.name, path, "unreadable", 0.0, None, "", 0, None, None, None, why)
 
 
-def without_store(path: Path, why: str) -> RunRecord:
-    """Return what is known of a run whose store is damaged: where it is."""
-    return RunRecord(_unreadable(path, why), {}, {}, None, (), (), ())
+def without_store(path: Path, why: str) -> StoredRun:
+    """Return a record of a run whose store is damaged: its folder."""
+    return StoredRun(_unreadable(path, why), {}, {}, None, (), (), ())
 
 
 def set_aside(path: Path) -> Path:
@@ -197,14 +197,14 @@ def summarised(path: Path, database: sqlite3.Connection) -> RunSummary:
     )
 
 
-def _record(path: Path, database: sqlite3.Connection) -> RunRecord:
-    summary = summarised(path, database)  # first: it says so where nothing is recorded yet
+def _record(path: Path, database: sqlite3.Connection) -> StoredRun:
+    summary = summarised(path, database)  # first: it raises if nothing is recorded yet
     settings, versions, outcome = database.execute("select settings, versions, outcome from run").fetchone()
     columns = ", ".join(FIELDS)
     measured = database.execute(f"select time, rank, {columns} from statistic order by time, rowid")
     workers = database.execute("select rank, host, pid, joined, gone, reason from worker order by rank")
     events = database.execute("select time, kind, text from event order by rowid")
-    return RunRecord(
+    return StoredRun(
         summary=summary,
         settings=json.loads(settings),
         versions=json.loads(versions),
@@ -216,12 +216,12 @@ def _record(path: Path, database: sqlite3.Connection) -> RunRecord:
 
 
 def statistics_of(values: tuple[Any, ...]) -> Statistics:
-    """Null stands for "not finite" too, so it becomes the field's default."""
+    """Return statistics from a row. Null, which also stands for "not finite", becomes the field's default."""
     return Statistics(**{name: value for name, value in zip(FIELDS, values, strict=True) if value is not None})
 
 
 def alive(host: str, pid: int) -> bool:
-    """Whether the supervisor may still run; one on another machine is believed to."""
+    """Return whether the supervisor may still run; one on another machine is believed to."""
     if host != socket.gethostname():
         return True
     try:

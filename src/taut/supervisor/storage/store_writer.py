@@ -1,5 +1,4 @@
-"""A run's memory: one SQLite file per run, written by its supervisor while it goes. store_reader.py reads
-it."""
+"""A run's store: one SQLite file per run, written by its supervisor. store_reader.py reads it."""
 
 from __future__ import annotations
 
@@ -20,7 +19,7 @@ from taut.errors import StorageFailed, Superseded
 from taut.supervisor.view import Outcome
 
 FILE = "run.sqlite"
-STATISTIC_EVERY_S = 0.5  # of one worker; what comes faster replaces what waits
+STATISTIC_EVERY_S = 0.5  # for one worker; later ones replace those that wait
 FIELDS = Statistics.__struct_fields__
 
 _TABLES = f"""
@@ -37,7 +36,7 @@ create table if not exists ahead (id integer primary key, data blob);
 
 
 def plain(value: Any) -> Any:
-    """Values as JSON has them: records become objects, what is not finite becomes null.
+    """Return a value as JSON has it: records become objects, numbers that are not finite become null.
 
     >>> plain({"loss": float("nan"), "at": Path("a/b"), "of": (1, 2)})
     {'loss': None, 'at': 'a/b', 'of': [1, 2]}
@@ -64,11 +63,9 @@ def _storage(path: Path) -> Iterator[None]:
 
 
 class StoreWriter:
-    """Writes one run. Times are seconds since 1970. Nothing is on disk before `flush`, which writes all in
-    one go.
+    """Writer of one run. Times are seconds since 1970. All is on disk after `flush`, in one transaction.
 
-    Every method may raise StorageFailed; what was flushed before stays readable.
-    """
+    Every method may raise StorageFailed; flushed data stays readable."""
 
     def __init__(self, run_dir: Path, name: str) -> None:
         self.path = run_dir / FILE
@@ -79,7 +76,7 @@ class StoreWriter:
             self._database = sqlite3.connect(self.path, check_same_thread=False)
             try:
                 self._database.execute("pragma journal_mode = wal")
-                # a crash of the machine may cost the last second of statistics, never the file
+                # a crash of the machine may lose the last second of statistics, never the file
                 self._database.execute("pragma synchronous = normal")
                 self._database.executescript(_TABLES)
             except sqlite3.Error:
@@ -88,7 +85,7 @@ class StoreWriter:
         self.name = name
 
     def begin(self, started: float, command: str, settings: Mapping[str, object], versions: Mapping[str, str]) -> None:
-        """Keep what is known at the start."""
+        """Write what is known at the start."""
         texts = (command, json.dumps(plain(settings)), json.dumps(plain(versions)))
         self._run(
             "insert or replace into run values (?, ?, null, ?, ?, ?, null, ?, ?)",
@@ -97,23 +94,23 @@ class StoreWriter:
         self.flush()
 
     def resumed(self, time: float) -> int:
-        """The run goes on from a checkpoint, with new workers; the supervisor's term from now on. Written with `begin`: a
-        stand-by that has found the former one gone must not take over from it now."""
+        """Note that the run goes on from a checkpoint, with new workers, and return the supervisor's term. Written
+        with `begin`: a stand-by that found the previous supervisor gone must not take over now."""
         self._run("update memory set term = term + 1", ())
         with _storage(self.path):
             row = self._database.execute("select term from memory").fetchone()
         self._run("update worker set gone = ?, reason = 'before the run was resumed' where gone is null", (time,))
         return 0 if row is None else int(row[0])
 
-    def claim(self, former_term: int) -> None:
-        """Take over from the supervisor of ``former_term``. Of all that try, one does; ``Superseded`` for the others."""
-        with _storage(self.path), self._database:  # one transaction: to look first and write then would let two through
-            found = self._database.execute("update memory set term = term + 1 where term = ?", (former_term,))
+    def claim(self, previous_term: int) -> None:
+        """Take over from the supervisor of ``previous_term``. Raise ``Superseded`` for all processes but one."""
+        with _storage(self.path), self._database:  # one transaction, so that only one process succeeds
+            found = self._database.execute("update memory set term = term + 1 where term = ?", (previous_term,))
             mine = found.rowcount == 1
-            if mine:  # who looks now must not find the process that is gone
+            if mine:  # readers must not find the dead process
                 self._database.execute("update run set host = ?, pid = ?", (socket.gethostname(), os.getpid()))
         if not mine:
-            raise Superseded(f"another supervisor has taken over from that of term {former_term}")
+            raise Superseded(f"another supervisor has taken over from that of term {previous_term}")
 
     def joined(self, time: float, rank: int, host: str, pid: int) -> None:
         self._run("insert or replace into worker values (?, ?, ?, ?, null, '')", (rank, host, pid, time))
@@ -125,7 +122,7 @@ class StoreWriter:
         self._run("insert into event values (?, ?, ?)", (time, kind, text))
 
     def measured(self, time: float, rank: int, statistics: Statistics, final: bool = False) -> None:
-        """Keep these statistics, at most two a second of one worker, and the last in any case."""
+        """Keep these statistics, at most two a second for one worker, and the last in any case."""
         if not final and time - self._written_s.get(rank, -math.inf) < STATISTIC_EVERY_S:
             self._waiting[rank] = (time, statistics)
             return
@@ -135,16 +132,16 @@ class StoreWriter:
         marks = ", ".join("?" * (2 + len(FIELDS)))
         self._run(f"insert into statistic values ({marks})", (time, rank, *values))
 
-    def remember(self, time: float, term: int, place: tuple[str, str, str], data: bytes) -> None:
-        """Keep what the supervisor must not forget, and that it lives. ``place``: address, bind, advertise. Raises
-        ``Superseded`` where another one, of a higher term, has taken over."""
+    def remember(self, time: float, term: int, reached_at: tuple[str, str, str], data: bytes) -> None:
+        """Keep the supervisor's snapshot, and the time as a sign of life. ``reached_at``: address, bind, advertise.
+        Raise ``Superseded`` if another one, of a higher term, has taken over."""
         self._check_term(term)
-        self._run("insert or replace into memory values (0, ?, ?, ?, ?, ?, ?)", (term, time, *place, data))
-        self._run("delete from ahead", ())  # it is among the data
+        self._run("insert or replace into memory values (0, ?, ?, ?, ?, ?, ?)", (term, time, *reached_at, data))
+        self._run("delete from ahead", ())  # the snapshot contains it
 
     def append(self, term: int, data: bytes) -> None:
-        """Keep this beside what was remembered last; ``Superseded`` as there. The process may die after the next `flush`,
-        and it is not lost."""
+        """Keep this entry beside the last snapshot; it is durable after the next `flush`. Raise ``Superseded`` as
+        `remember`."""
         self._check_term(term)
         self._run("insert into ahead (data) values (?)", (data,))
 
@@ -155,7 +152,7 @@ class StoreWriter:
             raise Superseded(f"a supervisor of term {row[0]} has taken over; this one is of term {term}")
 
     def finished(self, time: float, outcome: Outcome) -> None:
-        """Keep how it ended."""
+        """Keep the outcome."""
         for rank, (measured, statistics) in list(self._waiting.items()):
             self.measured(measured, rank, statistics, final=True)
         text = json.dumps(plain(outcome))
@@ -163,18 +160,17 @@ class StoreWriter:
         self.flush()
 
     def flush(self) -> None:
-        """Everything so far to disk."""
+        """Write everything so far to disk."""
         with _storage(self.path):
             try:
                 self._database.commit()
             except sqlite3.Error:
                 with suppress(sqlite3.Error):
-                    self._database.rollback()  # else the next attempt meets this one's rests
+                    self._database.rollback()  # else the next attempt finds this transaction open
                 raise
 
     def close(self) -> None:
-        """Flush and let go. A disk that is full by now costs the last second only, so that is no error
-        here."""
+        """Flush and close. A full disk loses the last second only, so it is no error here."""
         with suppress(StorageFailed):
             self.flush()
         self._database.close()

@@ -55,16 +55,16 @@ def vectors(size: int, seed: int) -> Iterator[tuple[str, F32]]:
     one[size // 2] = -3.0
     small = np.full(size, 1e-3, np.float32)
     small[0] = 1.0
-    places = np.arange(size)
+    indices = np.arange(size)
     yield "normal", normal
     yield "heavy-tailed", rng.standard_t(1.5, size).astype(np.float32)
     yield "sparse", np.where(rng.random(size) < 0.02, normal, np.float32(0.0))
     yield "one element", one
     yield "equal elements", np.full(size, 0.1, np.float32)
     yield "one large and many small", small
-    yield "signs in turn", np.where(places % 2, -1.0, 1.0).astype(np.float32)
-    yield "all magnitudes", np.exp2(-20.0 * places / size).astype(np.float32)
-    yield "halves of a level", ((places % 127 + 0.5) / 127).astype(np.float32)
+    yield "signs in turn", np.where(indices % 2, -1.0, 1.0).astype(np.float32)
+    yield "all magnitudes", np.exp2(-20.0 * indices / size).astype(np.float32)
+    yield "halves of a level", ((indices % 127 + 0.5) / 127).astype(np.float32)
 
 
 def throws_dice(compressor: Compressor) -> bool:
@@ -160,12 +160,12 @@ def _decoded(compressor: Compressor, v: F32, memory: Memory) -> F32:
 
 
 def _spread(piece: Any, size: int) -> F32:
-    q, places = (None if part is None else np.asarray(part) for part in (piece.q, piece.places))
+    q, indices = (None if part is None else np.asarray(part) for part in (piece.q, piece.indices))
     assert q is not None
-    if places is None:
+    if indices is None:
         return q
     values = np.zeros(size, np.float32)
-    values[places] = q
+    values[indices] = q
     return values
 
 

@@ -6,65 +6,50 @@ import ast
 
 from taut.core.messages import SUPERVISOR
 from taut.errors import Misuse
-from taut.simulator.faults import (
-    Fail,
-    Fault,
-    Join,
-    KillSupervisor,
-    Leave,
-    Loss,
-    Moment,
-    Partition,
-    Pause,
-    Reorder,
-    Repeat,
-    Restart,
-    Slow,
-    Throttle,
-)
+from taut.simulator import faults as f
 
 Calls = list[tuple[str, list[object], dict[str, object]]]
 
 
-def written(fault: Fault) -> str:
-    """The calls that plan it.
+def written(fault: f.Fault) -> str:
+    """Return the calls that plan the fault.
 
-    >>> written(Fail(2, at_s=0.0, at_step=30)), written(Loss(0, 1, p=0.05, from_s=1.0, until_s=2.5))
+    >>> written(f.Fail(2, at_s=0.0, at_step=30)), written(f.Loss(0, 1, p=0.05, from_s=1.0, until_s=2.5))
     ('.kill(2).at_step(30)', '.drop(0, 1, p=0.05).between(1, 2.5)')
     """
     match fault:
-        case Fail(rank):
+        case f.Fail(rank):
             call = f"kill({rank})"
-        case Pause(rank, for_s=for_s):
+        case f.Pause(rank, for_s=for_s):
             call = f"pause({rank}, for_s={_number(for_s)})"
-        case Join(count):
+        case f.Join(count):
             call = f"join({count})"
-        case Restart(rank, after_s):
+        case f.Restart(rank, after_s):
             call = f"restart({rank}, after_s={_number(after_s)})"
-        case Leave(rank):
+        case f.Dismiss(rank):
             call = f"leave({rank})"
-        case KillSupervisor(back_after_s, moved=moved):
+        case f.KillSupervisor(back_after_s, moved=moved):
             back = "None" if back_after_s is None else _number(back_after_s)
             call = f"kill_supervisor(back_after_s={back}{', moved=True' if moved else ''})"
-        case Slow(rank, times):
+        case f.Slow(rank, times):
             call = f"slow({rank}, times={_number(times)})"
-        case Partition(groups):
+        case f.Partition(groups):
             call = f"partition({', '.join('{' + ', '.join(map(str, group)) + '}' for group in groups)})"
-        case Throttle(one, other, share):
+        case f.Throttle(one, other, share):
             call = f"throttle({one}, {other}, share={_number(share)})"
-        case Repeat(one, other, p, by_s):
+        case f.Repeat(one, other, p, by_s):
             call = f"duplicate({one}, {other}, p={_number(p)}, by_s={_number(by_s)})"
-        case Reorder(one, other, p, by_s):
+        case f.Reorder(one, other, p, by_s):
             call = f"reorder({one}, {other}, p={_number(p)}, by_s={_number(by_s)})"
-        case Loss(one, other, p, one_way):
+        case f.Loss(one, other, p, one_way):
             chance = "" if p == 1.0 else f", p={_number(p)}"
             verb = "one_way" if one_way else "cut" if p == 1.0 else "drop"
             call = f"{verb}({one}, {other}{chance})"
     return f".{call}{_when(fault)}"
 
 
-def _when(fault: Fault) -> str:
-    if isinstance(fault, Moment):
+def _when(fault: f.Fault) -> str:
+    if isinstance(fault, f.Moment):
         if fault.at_step is not None:
             return f".at_step({fault.at_step})"
         return f".at({_number(fault.at_s)})"
@@ -73,57 +58,57 @@ def _when(fault: Fault) -> str:
     return f".at({_number(fault.from_s)})" if fault.from_s else ""
 
 
-def told(fault: Fault) -> str:
-    """What happens, and when.
+def told(fault: f.Fault) -> str:
+    """Describe what happens, and when.
 
-    >>> told(Fail(2, at_s=0.0, at_step=30)), told(Partition(((0, 1), (2, SUPERVISOR)), 5.0, 9.0))
+    >>> told(f.Fail(2, at_s=0.0, at_step=30)), told(f.Partition(((0, 1), (2, SUPERVISOR)), 5.0, 9.0))
     ('worker 2 dies at its step 30', 'from 5 s to 9 s: workers 0 and 1 are cut off from worker 2 and the supervisor')
     """
-    if not isinstance(fault, Moment):
+    if not isinstance(fault, f.Moment):
         end = "the end" if fault.until_s is None else f"{fault.until_s:g} s"
         return f"from {fault.from_s:g} s to {end}: {_told_extent(fault)}"
     when = _moment(fault)
     match fault:
-        case Fail(rank):
+        case f.Fail(rank):
             return f"worker {rank} dies {when}"
-        case Pause(rank, for_s=for_s):
-            return f"worker {rank} stands still {when}, for {for_s:g} s"
-        case Join(count):
+        case f.Pause(rank, for_s=for_s):
+            return f"worker {rank} is stopped {when}, for {for_s:g} s"
+        case f.Join(count):
             return f"{count} more worker{'s come' if count > 1 else ' comes'} {when}"
-        case Restart(rank, after_s):
+        case f.Restart(rank, after_s):
             return f"worker {rank} dies {when}, and its script is started again {after_s:g} s later"
         case _:
             return _told_leaving(fault, when)
 
 
-def _told_leaving(fault: Leave | KillSupervisor, when: str) -> str:
-    if isinstance(fault, Leave):
-        return f"worker {fault.rank} is asked to go {when}"
+def _told_leaving(fault: f.Dismiss | f.KillSupervisor, when: str) -> str:
+    if isinstance(fault, f.Dismiss):
+        return f"worker {fault.rank} is asked to leave {when}"
     back_s, where = fault.back_after_s, ", at another address" if fault.moved else ""
     return f"the supervisor dies {when}, {'for good' if back_s is None else f'and is back {back_s:g} s later{where}'}"
 
 
-def _told_extent(fault: Slow | Partition | Loss | Throttle | Repeat | Reorder) -> str:
+def _told_extent(fault: f.Slow | f.Partition | f.Loss | f.Throttle | f.Repeat | f.Reorder) -> str:
     match fault:
-        case Slow(rank, times):
+        case f.Slow(rank, times):
             return f"worker {rank} takes {times:g} times as long for a step"
-        case Partition(groups):
+        case f.Partition(groups):
             return " are cut off from ".join(_who(group) for group in groups)
-        case Throttle(one, other, share):
-            return f"the link between {_who((one, other))} carries {share:.3g} of what it did"
-        case Loss(one, other, p, one_way):
+        case f.Throttle(one, other, share):
+            return f"the link between {_who((one, other))} has {share:.3g} of its bandwidth"
+        case f.Loss(one, other, p, one_way):
             way = f"from {_end(one)} to {_end(other)}" if one_way else f"between {_end(one)} and {_end(other)}"
             return f"messages {way} are lost" + ("" if p == 1.0 else f" with probability {p:g}")
-        case Repeat(one, other, p, by_s):
+        case f.Repeat(one, other, p, by_s):
             return f"messages between {_end(one)} and {_end(other)} come twice with probability {p:g}, {by_s:g} s apart"
-        case Reorder(one, other, p, by_s):
+        case f.Reorder(one, other, p, by_s):
             return f"messages between {_end(one)} and {_end(other)} are {by_s:g} s late with probability {p:g}"
 
 
-def _moment(fault: Moment) -> str:
+def _moment(fault: f.Moment) -> str:
     if fault.at_step is None:
         return f"at {fault.at_s:g} s"
-    whose = "the first worker's" if isinstance(fault, Join | KillSupervisor) else "its"
+    whose = "the first worker's" if isinstance(fault, f.Join | f.KillSupervisor) else "its"
     return f"at {whose} step {fault.at_step}"
 
 
@@ -138,7 +123,7 @@ def _who(ranks: tuple[int, ...]) -> str:
 
 
 def _number(value: float) -> str:
-    """The shortest that reads back to the same number.
+    """Return the shortest text that reads back to the same number.
 
     >>> _number(5.0), _number(0.05)
     ('5', '0.05')
@@ -147,7 +132,7 @@ def _number(value: float) -> str:
 
 
 def read_calls(text: str) -> tuple[dict[str, object], Calls]:
-    """What ``FaultPlan(seed=7).kill(2).at_step(30)`` says: the first call's arguments by name, and the calls after it.
+    """Parse ``FaultPlan(seed=7).kill(2).at_step(30)``: return the first call's arguments by name, and the calls after it.
     Nothing of it is executed, and arguments are plain values.
 
     >>> read_calls("FaultPlan(seed=7).kill(2).at_step(30)")

@@ -1,4 +1,4 @@
-"""A script under a plan of faults, in virtual time: one call for a test."""
+"""Run a script under a plan of faults, in virtual time: one call for a test."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ def run_with_faults(
 ) -> Simulated:
     """Run ``script`` with ``workers`` workers while ``plan`` happens. A step takes ``step_s`` and the network is gigabit
     Ethernet, unless ``scenario`` (the other fields of ``Scenario``: topology, codec, finish, steps, epochs, speeds,
-    links) says otherwise. ``RunFailed`` where no model comes out, or it is not over after ``limit_s`` of virtual time.
+    links) says otherwise. Raises ``RunFailed`` if no model comes out, or the run is not over after ``limit_s`` of virtual
+    time.
 
         found = run_with_faults("train.py", FaultPlan().kill(2).at_step(30), workers=4)
         assert not found.error and found.outcome.samples_undone == 0
@@ -43,15 +44,9 @@ def run_with_faults(
 
 
 def faulty_scenario(
-    script: str | Path,
-    plan: FaultPlan,
-    workers: int,
-    strategy: str,
-    args: Sequence[str],
-    step_s: float,
-    **scenario: Any,
+    script: str | Path, plan: FaultPlan, workers: int, strategy: str, args: Sequence[str], step_s: float, **scenario: Any
 ) -> Scenario:
-    """What ``run_with_faults`` simulates."""
+    """Return the scenario that ``run_with_faults`` simulates."""
     plan.check(workers)
     settings: dict[str, Any] = {"speeds": Speeds(step_s=step_s), "links": Links(ETHERNET), "seed": plan.seed}
     settings |= scenario

@@ -1,5 +1,5 @@
-"""Fuzzing of payloads: whatever the bytes, they are taken in as a valid update, or ``MalformedMessage`` is raised and
-nothing has changed; and they never cost more memory than they are worth.
+"""Fuzzing of payloads: any bytes are absorbed as a valid update, or ``MalformedMessage`` is raised and nothing has
+changed; and the memory they cost is bounded.
 
     from taut.testing import fuzz_payloads
     fuzz_payloads([payload, ...], size=len(weights), count=100_000, seed=0)
@@ -19,15 +19,15 @@ from taut.codecs import Dense, State, merge, validate
 from taut.codecs.wire.payload import HEADER, Kind
 from taut.errors import MalformedMessage
 
-BATCH = 1000  # mutations between two looks at the memory
-TRACED = 20  # one in so many batches is traced: that takes three times as long
-MERGED = 2  # one in so many of those that were taken is merged with another
+BATCH = 1000  # mutations between two checks of the memory
+TRACED = 20  # one in 20 batches is traced, which takes three times as long
+MERGED = 2  # one in 2 of those absorbed is merged with another
 SPARE_NBYTES = 1 << 18  # whatever the payload
 MOST = 64  # bytes that may be allocated at a time for each byte of a payload and of the vector
 
 NUMBERS = (0, 1, 2, 3, 2**16 - 1, 2**31 - 1, 2**31, 2**32 - 1, 0x7F7FFFFF, 0xFF7FFFFF, 0x7F800000, 0xFFC00000, 0x80000000)
 LONG = (0, 1, 2**31, 2**32 - 1, 2**32, 2**62, 2**63, 2**64 - 64, 2**64 - 1)
-FIELDS = {  # of the header: where it is, how it is written, what is tried
+FIELDS = {  # of the header: offset, format, values that are tried
     "version": (1, "<B", (0, 2, 255)),
     "zero": (2, "<H", (1, 65535)),
     "quantum": (4, "<I", NUMBERS),
@@ -41,7 +41,7 @@ Mutation = Callable[[bytearray, Sequence[bytes], random.Random], None]
 
 @dataclass
 class Fuzzed:
-    """What became of the mutated payloads. ``peak_nbytes``: the most that was allocated at a time, of those traced."""
+    """Counts of the mutated payloads. ``peak_nbytes``: the most that was allocated at a time, of those traced."""
 
     refused: int = 0
     taken: int = 0
@@ -64,9 +64,9 @@ def fuzz_payloads(payloads: Sequence[bytes], size: int, count: int, seed: int) -
     """
     rng, found = random.Random(seed), Fuzzed()
     state = Dense().start(np.zeros(size, np.float32), 1)
-    for payload in payloads:  # as they are, all must be right
+    for payload in payloads:  # unchanged, all must be valid
         validate(payload, size)
-    for raw in [*payloads, *(_mutated(payloads, rng) for _ in range(BATCH))]:  # what is imported once is not counted
+    for raw in [*payloads, *(_mutated(payloads, rng) for _ in range(BATCH))]:  # so that first imports are not counted
         _absorb(state, raw, payloads[0], Fuzzed())
     limit = SPARE_NBYTES + MOST * (max(map(len, payloads)) + 4 * size)
     for first in range(0, count, BATCH):
@@ -110,39 +110,39 @@ def _mutated(payloads: Sequence[bytes], rng: random.Random) -> bytes:
     return bytes(raw)
 
 
-def _place(raw: bytearray, rng: random.Random) -> int:
-    """Anywhere, but more often in the header or where the body begins."""
+def _offset(raw: bytearray, rng: random.Random) -> int:
+    """Return an offset: anywhere, but more often in the header or where the body begins."""
     return rng.randrange(min(len(raw), HEADER.size + 16) if rng.random() < 0.3 else len(raw))
 
 
 def _flip(raw: bytearray, payloads: Sequence[bytes], rng: random.Random) -> None:
     if raw:
-        raw[_place(raw, rng)] ^= 1 << rng.randrange(8)
+        raw[_offset(raw, rng)] ^= 1 << rng.randrange(8)
 
 
 def _edit(raw: bytearray, payloads: Sequence[bytes], rng: random.Random) -> None:
     if raw:
-        raw[_place(raw, rng)] = rng.randrange(256)
+        raw[_offset(raw, rng)] = rng.randrange(256)
 
 
 def _edit_number(raw: bytearray, payloads: Sequence[bytes], rng: random.Random) -> None:
-    """A number of the body: the largest, the smallest, infinite, not a number."""
+    """Set a number of the body to the largest, the smallest, infinity or NaN."""
     if len(raw) >= HEADER.size + 4:
-        place = HEADER.size + rng.randrange((len(raw) - HEADER.size) // 4) * 4
-        struct.pack_into("<I", raw, place, rng.choice(NUMBERS))
+        offset = HEADER.size + rng.randrange((len(raw) - HEADER.size) // 4) * 4
+        struct.pack_into("<I", raw, offset, rng.choice(NUMBERS))
 
 
 def _edit_field(raw: bytearray, payloads: Sequence[bytes], rng: random.Random) -> None:
-    place, form, values = FIELDS[rng.choice(list(FIELDS))]
+    offset, form, values = FIELDS[rng.choice(list(FIELDS))]
     if len(raw) >= HEADER.size:
-        struct.pack_into(form, raw, place, rng.choice(values))
+        struct.pack_into(form, raw, offset, rng.choice(values))
 
 
 def _swap_kind(raw: bytearray, payloads: Sequence[bytes], rng: random.Random) -> None:
     if len(raw) >= HEADER.size:
         kind = rng.choice(list(Kind))
         raw[0] = kind
-        if rng.random() < 0.5:  # with a quantum that suits, so that it is not refused for that alone
+        if rng.random() < 0.5:  # with a fitting quantum, so that it is not refused for that alone
             raw[4:8] = struct.pack("<f", rng.choice((0.0, 0.5)))
 
 
@@ -156,7 +156,7 @@ def _extend(raw: bytearray, payloads: Sequence[bytes], rng: random.Random) -> No
 
 
 def _splice(raw: bytearray, payloads: Sequence[bytes], rng: random.Random) -> None:
-    """The beginning of one and the end of another."""
+    """Join the beginning of one payload and the end of another."""
     other = payloads[rng.randrange(len(payloads))]
     here = rng.choice((HEADER.size, rng.randrange(len(raw) + 1)))
     there = rng.choice((min(here, len(other)), rng.randrange(len(other) + 1)))
@@ -164,9 +164,9 @@ def _splice(raw: bytearray, payloads: Sequence[bytes], rng: random.Random) -> No
 
 
 def _fill(raw: bytearray, payloads: Sequence[bytes], rng: random.Random) -> None:
-    """A run of ones, or of zeros."""
+    """Write a run of ones, or of zeros."""
     if raw:
-        start = _place(raw, rng)
+        start = _offset(raw, rng)
         stop = min(len(raw), start + rng.randrange(1, 33))
         raw[start:stop] = bytes([rng.choice((0, 255))]) * (stop - start)
 

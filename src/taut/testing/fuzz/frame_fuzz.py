@@ -1,4 +1,4 @@
-"""Fuzzing of frames: whatever the bytes, they are a message of the family that was asked for, or ``MalformedMessage``.
+"""Fuzzing of frames: any bytes are a message of the family that was asked for, or raise ``MalformedMessage``.
 
 from taut.testing.fuzz.frame_fuzz import fuzz_frames
 fuzz_frames(messages, count=100_000, seed=0)
@@ -16,21 +16,21 @@ from taut.errors import MalformedMessage
 from taut.transport.framing import decode, encode, payload_count
 
 FAMILIES: tuple[Any, ...] = (PeerMessage, WorkerMessage, SupervisorMessage)
-# What msgpack takes for the beginning of something: maps, arrays, texts and numbers of all lengths, extensions, nothing.
+# First bytes of msgpack's types: maps, arrays, texts and numbers of all lengths, extensions, nil.
 MARKS = bytes((0x80, 0x8F, 0x90, 0x9F, 0xA0, 0xBF, *range(0xC0, 0xE0), 0xFF))
 
 
 @dataclass
 class Decoded:
-    """What became of the mutated frames."""
+    """Counts of the mutated frames."""
 
     refused: int = 0
     taken: int = 0
 
 
 def fuzz_frames(messages: Sequence[Message], count: int, seed: int) -> Decoded:
-    """Change the frames of valid messages in ``count`` ways and decode each as one of some family. What is taken must be
-    written down again as something that reads back alike; anything but ``MalformedMessage`` goes through.
+    """Change the frames of valid messages in ``count`` ways and decode each as one of some family. A message that is
+    accepted must read back alike when it is encoded again; anything but ``MalformedMessage`` is raised.
 
     >>> from taut.core.messages import LeaseDone, Pulse
     >>> found = fuzz_frames([Pulse(), LeaseDone([1, 2, 3])], count=300, seed=0)
@@ -65,24 +65,24 @@ def mutated(samples: Sequence[Sequence[bytes]], rng: random.Random) -> list[byte
 
 def _mutate(frames: list[bytearray], samples: Sequence[Sequence[bytes]], rng: random.Random) -> None:
     header = frames[0] if frames else bytearray()
-    place = rng.randrange(len(header)) if header else 0
+    offset = rng.randrange(len(header)) if header else 0
     match rng.randrange(9):
         case 0 if header:
-            header[place] ^= 1 << rng.randrange(8)
+            header[offset] ^= 1 << rng.randrange(8)
         case 1 if header:
-            header[place] = rng.choice(MARKS)
+            header[offset] = rng.choice(MARKS)
         case 2 if header:
-            del header[place:]
+            del header[offset:]
         case 3:
             header += rng.randbytes(rng.randrange(1, 40))
         case 4:
-            header[place:] = rng.choice(samples)[0][place:]
+            header[offset:] = rng.choice(samples)[0][offset:]
         case 5 if frames:
             frames.append(bytearray(rng.randbytes(rng.randrange(9))))
         case 6 if frames:
             frames.pop()
         case 7:
-            header[place:place] = bytes([rng.choice(MARKS)]) * rng.randrange(1, 300)  # nested deeply, or long
+            header[offset:offset] = bytes([rng.choice(MARKS)]) * rng.randrange(1, 300)  # nested deeply, or long
         case _:
             if header:
-                header[place] = rng.randrange(256)
+                header[offset] = rng.randrange(256)

@@ -1,4 +1,4 @@
-"""Valid payloads of every kind that there is, small: what fuzzing starts from."""
+"""Valid payloads of every kind, small: fuzzing starts from these."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from taut.codecs.wire.merge import write_bitmap
 from taut.codecs.wire.payload import COUNTS, PAIRS, build
 from taut.codecs.wire.rice import encode
 
-SIZE = 4224  # a chunk of demo's and a little more; all others are of 64 to 600 elements
+SIZE = 4224  # a chunk of demo's and a little more; all other samples have 64 to 600 elements
 
 
 def emitted(written: str | Codec | Compressor, length: int, lo: int = 0) -> list[bytes]:
-    """What this codec says of a vector that moves: one payload, or none."""
+    """Return what this codec emits for a vector that moves: one payload, or none."""
     codec, w = parse(written), np.zeros(lo + length, np.float32)
     shapes = ((16, length // 32), (length - length // 32 * 16,)) if lo == 0 and length >= 64 else ()
     state = codec.start(w, 2, shapes=shapes)
@@ -28,7 +28,7 @@ def emitted(written: str | Codec | Compressor, length: int, lo: int = 0) -> list
 
 
 def made(kind: Kind, length: int = 200, base: int = 128) -> bytes:
-    """Of the kinds that come from merging, or only now and then."""
+    """Make a payload of a kind that comes from merging, or only now and then."""
     rng = np.random.default_rng(kind)
     at = np.sort(rng.permutation(length)[: length // 8])
     if kind is Kind.WORDS:
@@ -46,7 +46,7 @@ def made(kind: Kind, length: int = 200, base: int = 128) -> bytes:
 
 
 def payload_samples() -> list[bytes]:
-    """For a vector of ``SIZE`` elements: of every kind, of every codec.
+    """Return payloads of every kind and every codec, for a vector of ``SIZE`` elements.
 
     >>> from taut.codecs.wire.payload import header
     >>> {header(payload).kind for payload in payload_samples()} == set(Kind)

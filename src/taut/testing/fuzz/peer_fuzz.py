@@ -1,9 +1,9 @@
-"""Fuzzing of what workers do with each other's messages: whatever one of them says, the others go on.
+"""Fuzzing of the messages between workers: whatever one of them sends, the others go on.
 
-One worker of a small world says what it likes: messages made up of random fields, and copies of what others really send
-with a field or some bytes changed. Every strategy of the registry is told so in every state of a run: before the first
-step, in mid-run, after deaths and joins, while the run is drained. A message is taken or refused (``MalformedMessage``);
-anything else goes through, as a failure.
+One worker of a small world sends anything: messages made of random fields, and copies of real ones with a field or some
+bytes changed. Every strategy of the registry gets them in every state of a run: before the first step, in mid-run, after
+deaths and joins, while the run is drained. A message is accepted or refused (``MalformedMessage``); any other exception
+is a failure.
 
     from taut.testing.fuzz.peer_fuzz import fuzz_peers
     fuzz_peers(count=10_000, seed=0)
@@ -21,20 +21,8 @@ import numpy as np
 
 from taut.codecs import merge, snap
 from taut.codecs import parse as parse_codec
-from taut.core.events import Arrived, Ended, Event, Heard, PeerGone, PeerJoined, Published, Send, Taken, Tick, Ticked
-from taut.core.messages import (
-    Mark,
-    Message,
-    Note,
-    Parcel,
-    PeerMessage,
-    Receipt,
-    Report,
-    Span,
-    StateChunk,
-    StateRequest,
-    Updates,
-)
+from taut.core import events
+from taut.core import messages as m
 from taut.errors import MalformedMessage
 from taut.strategies.api import Draining, HeldUp
 from taut.strategies.compatibility import default_topology
@@ -50,7 +38,7 @@ from taut.transport.memory import MemoryNetwork
 from taut.worker.comm.comm_thread import CommThread
 from taut.worker.comm.phase_protocols import Protocol
 
-COURIER = "courier"  # beside the strategies: a worker's end of the network
+DISPATCHER = "dispatcher"  # beside the strategies: a worker's communication thread
 HONEST, LIAR = 3, 3  # workers 0, 1, 2, and the rank of the one that lies
 SIZE = 24
 EPISODE = 60  # lies in one world
@@ -58,63 +46,22 @@ NUMBERS = (0, 1, 2, 3, 5, 8, 40, 300, 2**24, 2**40, 2**62)
 SCALARS = (0.0, 1.0, 2.0, 3.0, 5.0, -1.0, 0.5, 2.0**20, 2.0**53, 1e300, float("inf"), float("nan"))
 FLOATS = (0.0, 1.0, -1.0, 1e30, float("inf"), float("nan"))
 KINDS = (
-    "adopt",
-    "again",
-    "answer",
-    "ask",
-    "back",
-    "bye",
-    "declined",
-    "end",
-    "final",
-    "full",
-    "got",
-    "gradient",
-    "hand",
-    "have",
-    "inherited",
-    "kept",
-    "last",
-    "lend",
-    "lent",
-    "mean",
-    "missed",
-    "model",
-    "piece",
-    "pull",
-    "push",
-    "reference",
-    "report",
-    "residual",
-    "result",
-    "settled",
-    "shard",
-    "share",
-    "stand",
-    "state",
-    "stray",
-    "taken",
-    "took?",
-    "unknown",
-    "update",
-    "verdict",
-    "want",
-    "weights",
-    "whole",
-    "will",
-    "x",
-)
+    "adopt", "again", "answer", "ask", "back", "bye", "declined", "end", "final", "full", "got", "gradient", "hand",
+    "have", "inherited", "kept", "last", "lend", "lent", "mean", "missed", "model", "piece", "pull", "push",
+    "reference", "report", "residual", "result", "settled", "shard", "share", "stand", "state", "stray", "taken",
+    "took?", "unknown", "update", "verdict", "want", "weights", "whole", "will", "x",
+)  # fmt: skip
 
 
 @dataclass
 class Lies:
-    """Count what became of the lies."""
+    """Counts of the lies: messages that no correct worker sends."""
 
     refused: int = 0
     taken: int = 0
 
     def tell(self, act: Callable[[], object]) -> None:
-        """Do what a lie leads to; one that is refused is counted."""
+        """Do what a lie leads to, and count whether it is refused."""
         try:
             with np.errstate(all="ignore"):
                 act()
@@ -125,7 +72,7 @@ class Lies:
 
 
 def fuzz_peers(count: int, seed: int) -> Lies:
-    """Tell ``count`` lies, in turn to the workers of every strategy.
+    """Send ``count`` lies, in turn to the workers of every strategy.
 
     >>> lies = fuzz_peers(count=200, seed=0)
     >>> lies.refused + lies.taken, lies.refused > 0, lies.taken > 0
@@ -134,10 +81,10 @@ def fuzz_peers(count: int, seed: int) -> Lies:
     choose, lies = random.Random(seed), Lies()
     names = sorted(REGISTRY)
     while lies.refused + lies.taken < count:
-        name = choose.choice([*names, COURIER, COURIER])
+        name = choose.choice([*names, DISPATCHER, DISPATCHER])
         episode = min(EPISODE, count - lies.refused - lies.taken)
-        if name == COURIER:
-            _fuzz_courier(episode, choose, lies)
+        if name == DISPATCHER:
+            _fuzz_dispatcher(episode, choose, lies)
         elif Choice(name).is_method:
             _fuzz_method(parse(name), episode, choose, lies)
         else:
@@ -145,11 +92,11 @@ def fuzz_peers(count: int, seed: int) -> Lies:
     return lies
 
 
-# ------------------------------------------------------------------------------------------------------- couriers
+# ---------------------------------------------------------------------------------------------------- dispatcher
 
 
-def _fuzz_courier(count: int, choose: random.Random, lies: Lies) -> None:
-    """Frames to a worker's communication thread, whole and broken, in whichever phase it is."""
+def _fuzz_dispatcher(count: int, choose: random.Random, lies: Lies) -> None:
+    """Send frames, whole and broken, to a worker's communication thread, in any phase."""
     wire = MemoryNetwork()
     mine, theirs = wire.transport(0), wire.transport(1)
     theirs.admit(wire.member(0))
@@ -182,18 +129,18 @@ def _fuzz_courier(count: int, choose: random.Random, lies: Lies) -> None:
     node.close()
 
 
-def _is_of_peers(message: Message) -> bool:
-    return isinstance(message, PeerMessage)
+def _is_of_peers(message: m.Message) -> bool:
+    return isinstance(message, m.PeerMessage)
 
 
 def _framed(choose: random.Random) -> list[bytes]:
     phase, number, seq = choose.choice((0, 0, 0, 1, 2, 9)), choose.choice(NUMBERS), choose.choice((1, 2, 3, 2**40))
-    message: Message = choose.choice(
+    message: m.Message = choose.choice(
         (
-            Parcel(seq, number, Note("x"), choose.randrange(2), choose.randrange(1, 3), phase),
-            Receipt(number, choose.random() < 0.5, phase),
-            StateRequest(number, phase),
-            StateChunk(number, choose.choice(NUMBERS), {1: number}, phase),
+            m.Parcel(seq, number, m.Note("x"), choose.randrange(2), choose.randrange(1, 3), phase),
+            m.Receipt(number, choose.random() < 0.5, phase),
+            m.StateRequest(number, phase),
+            m.StateChunk(number, choose.choice(NUMBERS), {1: number}, phase),
             msgspec.structs.replace(_told([], choose), phase=phase),
         )
     )
@@ -221,7 +168,7 @@ def _fuzz_method(choice: Choice, count: int, choose: random.Random, lies: Lies) 
         victims = [rank for rank in world.actors if rank != LIAR]
         victim = choose.choice(victims)
         note, payload = _lie(world, choose)
-        lies.tell(lambda: world._hear(victim, Heard(LIAR, note, payload)))  # noqa: B023
+        lies.tell(lambda: world._hear(victim, events.Heard(LIAR, note, payload)))  # noqa: B023
 
 
 def _step(actor: Actor) -> int:
@@ -230,7 +177,7 @@ def _step(actor: Actor) -> int:
 
 
 def _live(world: MethodWorld, choose: random.Random) -> None:
-    """Something honest happens."""
+    """Let something honest happen."""
     what, rank = choose.random(), choose.choice(sorted(world.actors))
     if what < 0.4:
         world.deliver()
@@ -247,12 +194,12 @@ def _drain(world: MethodWorld) -> None:
         if rank != LIAR:
             world.actors[rank].ended = True
             _quietly(lambda: world.catch_up(rank))  # noqa: B023
-            for event in (Ended(), Draining()):
+            for event in (events.Ended(), Draining()):
                 _quietly(lambda: world.tell(rank, event))  # noqa: B023
 
 
-def _lie(world: MethodWorld, choose: random.Random) -> tuple[Note, bytes]:
-    """Something that nobody sent, or what somebody sends, changed."""
+def _lie(world: MethodWorld, choose: random.Random) -> tuple[m.Note, bytes]:
+    """Return a made-up message, or a real one, changed."""
     real = [item for queue in world.queues.values() for item in queue]
     if real and choose.random() < 0.6:
         item = choose.choice(real)
@@ -263,10 +210,10 @@ def _lie(world: MethodWorld, choose: random.Random) -> tuple[Note, bytes]:
     part = choose.choice((0, 0, 0, 1, 2, 2**30))
     values = np.full(choose.choice((SIZE, SIZE, 1, SIZE + 3, 2 * SIZE)), choose.choice(FLOATS), np.float32)
     payload = choose.choice((values.tobytes(), values.tobytes(), b"", choose.randbytes(choose.randrange(64))))
-    return Note(choose.choice(KINDS), choose.choice(NUMBERS), part, numbers), payload
+    return m.Note(choose.choice(KINDS), choose.choice(NUMBERS), part, numbers), payload
 
 
-def _bent(note: Note, choose: random.Random) -> Note:
+def _bent(note: m.Note, choose: random.Random) -> m.Note:
     kind, round_, part, numbers = note.kind, note.round, note.part, list(note.numbers)
     what = choose.randrange(6)
     if what == 0:
@@ -279,7 +226,7 @@ def _bent(note: Note, choose: random.Random) -> Note:
         numbers[choose.randrange(len(numbers))] = choose.choice(SCALARS)
     elif what == 4:
         numbers = numbers[:-1] if choose.random() < 0.5 else [*numbers, choose.choice(SCALARS)]
-    return Note(kind, round_, part, numbers)
+    return m.Note(kind, round_, part, numbers)
 
 
 def _changed(payload: bytes, choose: random.Random) -> bytes:
@@ -290,7 +237,7 @@ def _changed(payload: bytes, choose: random.Random) -> bytes:
 
 
 def _quietly(act: Callable[[], object]) -> None:
-    """Let an honest worker act on what it was told before."""
+    """Let an honest worker act on what it received before."""
     try:
         with np.errstate(all="ignore"):
             act()
@@ -316,15 +263,15 @@ def _fuzz_stream(choice: Choice, count: int, choose: random.Random, lies: Lies) 
     )
     own: Any = protocol.start(0, True)
     now = 0.0
-    said: list[Updates | Report] = []
+    said: list[m.Updates | m.Report] = []
 
-    def happen(event: Event) -> None:
+    def happen(event: events.Event) -> None:
         for action in protocol.on(own, event, now):
-            if isinstance(action, Send) and isinstance(action.message, Updates | Report):
+            if isinstance(action, events.Send) and isinstance(action.message, m.Updates | m.Report):
                 said.append(action.message)
 
     for rank in range(1, HONEST + 1):
-        happen(PeerJoined(rank))
+        happen(events.PeerJoined(rank))
     for _ in range(count):
         now += choose.choice((0.0, 0.01, 0.6))
         for _ in range(choose.randrange(3)):
@@ -332,7 +279,7 @@ def _fuzz_stream(choice: Choice, count: int, choose: random.Random, lies: Lies) 
         message = _told(said[-8:], choose)
         some = [_changed(choose.choice(payloads), choose) for _ in getattr(message, "spans", ())]
         sender = choose.choice((1, 1, 2, LIAR, 9))
-        lies.tell(lambda: happen(Arrived(sender, message, some)))  # noqa: B023
+        lies.tell(lambda: happen(events.Arrived(sender, message, some)))  # noqa: B023
 
 
 def _payloads(choose: random.Random) -> list[bytes]:
@@ -345,19 +292,23 @@ def _payloads(choose: random.Random) -> list[bytes]:
     return [payload for payload in found if payload] + [b""]
 
 
-def _honest(state: Any, payloads: list[bytes], choose: random.Random) -> Event:
-    """Let something happen to an honest worker that no message causes."""
-    events: list[Event] = [Tick(), Taken({rank: log.head for rank, log in state.logs.items()})]
+def _honest(state: Any, payloads: list[bytes], choose: random.Random) -> events.Event:
+    """Return an event of an honest worker that no message causes."""
+    possible: list[events.Event] = [events.Tick(), events.Taken({rank: log.head for rank, log in state.logs.items()})]
     if state.final >= 0:
-        return choose.choice(events[:2])
-    events += [Published(payloads[0]), Published(None), Ticked(state.clock + 1)]
+        return choose.choice(possible[:2])
+    possible += [events.Published(payloads[0]), events.Published(None), events.Ticked(state.clock + 1)]
     if choose.random() < 0.05:
-        events = [PeerGone(choose.choice((1, 2, LIAR))), PeerJoined(choose.randrange(4, 7)), Ended()]
-    return choose.choice(events)
+        possible = [
+            events.PeerGone(choose.choice((1, 2, LIAR))),
+            events.PeerJoined(choose.randrange(4, 7)),
+            events.Ended(),
+        ]
+    return choose.choice(possible)
 
 
-def _told(real: list[Updates | Report], choose: random.Random) -> Updates | Report:
-    """Updates or a report: made up, or what an honest worker says, from somebody else."""
+def _told(real: list[m.Updates | m.Report], choose: random.Random) -> m.Updates | m.Report:
+    """Return updates or a report: made up, or those of an honest worker, from another sender."""
     if real and choose.random() < 0.3:
         return choose.choice(real)
 
@@ -371,11 +322,11 @@ def _told(real: list[Updates | Report], choose: random.Random) -> Updates | Repo
         spans = []
         for _ in range(choose.randrange(1, 4)):
             lo = choose.randrange(1, 12) if choose.random() < 0.8 else max(1, number())
-            spans.append(Span(rank(), lo, lo if choose.random() < 0.7 else max(1, min(2**62, lo + number() - 1))))
-        return Updates(number(), number(), spans)
+            spans.append(m.Span(rank(), lo, lo if choose.random() < 0.7 else max(1, min(2**62, lo + number() - 1))))
+        return m.Updates(number(), number(), spans)
     have = {rank(): number() for _ in range(3)}
     merged = [(choose.randrange(12), choose.randrange(12)) for _ in range(2)]
-    marks = [Mark(rank(), choose.randrange(12), choose.randbytes(16)) for _ in range(2)]
+    marks = [m.Mark(rank(), choose.randrange(12), choose.randbytes(16)) for _ in range(2)]
     position, final = choose.choice((-1, *NUMBERS)), choose.choice((-1, -1, *NUMBERS))
     gap = choose.random() < 0.5
-    return Report(choose.randrange(3), position, gap, have, [rank()], final, number(), 0, merged, marks)
+    return m.Report(choose.randrange(3), position, gap, have, [rank()], final, number(), 0, merged, marks)

@@ -1,5 +1,6 @@
-"""Random messages of workers, made from their types: with values that the run has (its ranks, its leases, its versions),
-or at the bounds of the type."""
+"""Random messages of workers, made from their types: with values of the run (its ranks, its leases, its versions), or at
+the bounds of the type.
+"""
 
 from __future__ import annotations
 
@@ -16,20 +17,22 @@ from taut.supervisor.run.cluster import Cluster
 
 MODEL = [TensorSpec("w", [3, 4], "float32", "trained"), TensorSpec("mean", [2], "float32", "buffer")]
 KINDS: tuple[Any, ...] = get_args(WorkerMessage)
-WEIGHTS = [0.1 if kind in (Done, Failed) else 1.0 for kind in KINDS]  # who has gone says nothing more
+WEIGHTS = [
+    0.1 if kind in (Done, Failed) else 1.0 for kind in KINDS
+]  # rarer, since a worker that is gone sends nothing more
 TEXTS = ("", "done", "ready", "training", "drained", "float32", "a" * 40, "a reason\nin two lines", "é\u4e2d")
 LIKELY = 0.8  # how often a value is one that a worker might give here
 
 
 class RandomMessages:
-    """For a run with data of ``length`` samples."""
+    """Random messages for a run with data of ``length`` samples."""
 
     def __init__(self, rng: random.Random, length: int) -> None:
         self.rng, self.length = rng, length
         self._likely: dict[str, list[Any]] = {}
 
     def any(self, cluster: Cluster, rank: int) -> Any:
-        """Return a message as worker ``rank`` of this run might say it."""
+        """Return a message as worker ``rank`` of this run might send it."""
         self._likely = self._values(cluster, rank)
         return self._made(self.rng.choices(KINDS, WEIGHTS)[0], cluster, rank)
 
@@ -81,7 +84,7 @@ class RandomMessages:
             "length": [self.length] * 7 + [7],
             "batch": [8],
             "until": [0, 3, 3, 2**62],
-            "version": [PROTOCOL_VERSION, cluster.members.version, cluster.lending.reserves._versions],
+            "version": [PROTOCOL_VERSION, cluster.members.version, cluster.lease_server.reserves._versions],
             "model": [MODEL, MODEL, []],
             "public_key": ["k" * 40],
             "pid": [100, 101, 200],
@@ -101,7 +104,7 @@ class RandomMessages:
         }
 
     def lease(self, cluster: Cluster, rank: int) -> Lease:
-        """Return an open lease, or one from what is set aside for this worker."""
+        """Return an open lease, or one from this worker's reserve."""
         held = [lease for _, lease in cluster.leases.open.values()]
         for epoch, lo, hi in cluster.leases.reserved.get(rank, []):
             held.append(Lease(own_lease(rank, self.rng.randrange(2**30)), epoch, lo, self.rng.choice((hi, lo + 8))))

@@ -9,7 +9,7 @@ import numpy as np
 
 from taut.codecs import Codec, Grid, merge, parse, snap, validate
 from taut.codecs.vector_codec import VectorCodec
-from taut.codecs.wire.residual import bequest, read_bequest
+from taut.codecs.wire.residual import read_residual, residual_parts
 from taut.strategies.delivery.channels import ChannelsState
 from taut.testing.worlds.method_actor import Actor, Vector
 
@@ -54,10 +54,10 @@ class CodecActor(Actor):
         return self.shared.copy()
 
     def bequest(self) -> Iterator[bytes]:
-        return bequest(self.codec, self.codec_state)
+        return residual_parts(self.codec, self.codec_state)
 
     def inherit(self, part: bytes) -> None:
-        self.codec.inherit(self.codec_state, *read_bequest(part, len(self.x)))
+        self.codec.inherit(self.codec_state, *read_residual(part, len(self.x)))
 
 
 class CoderActor(Actor):

@@ -13,7 +13,6 @@ from typing import Any, ClassVar, Self
 
 from taut.errors import Misuse
 from taut.topologies.graph import Edge, Graph
-from taut.topologies.paths import check_connected
 from taut.topologies.shape import Shape, spec
 
 _LINE = re.compile(r"(\d{1,9})\s*(->|>|-|,|\s)\s*(\d{1,9})(?:[\s,].*)?")
@@ -94,7 +93,7 @@ class Edges(Shape):
                     f"ranks from 0 to {workers - 1}" if workers > 1 else "no edges",
                     f"start {max(max(edge) for edge in self.edges) + 1} workers, or leave the edge out",
                 )
-        check_connected(Graph(tuple(range(workers)), frozenset(self.edges), self.directed))
+        Graph(tuple(range(workers)), frozenset(self.edges), self.directed).check_connected()
 
 
 def resolve(given: str, read: Callable[[str], str]) -> str:

@@ -1,7 +1,7 @@
-"""A worker's part of a checkpoint as one file: tensors as safetensors has them, all else as JSON in its header.
+"""A worker's part of a checkpoint as one file: tensors in the format of safetensors, all else as JSON in its header.
 
-A file takes its name only when it is complete and on disk. Its hash is what the manifest lists, and what it is checked by
-when it is read. Nothing is ever unpickled.
+A file gets its name only when it is complete and on disk. The manifest lists its hash, by which it is checked when it is
+read. Nothing is ever unpickled.
 """
 
 from __future__ import annotations
@@ -18,31 +18,20 @@ from typing import TYPE_CHECKING, Any
 
 from taut.core.checkpoint_names import DIGEST_NBYTES
 from taut.errors import StorageFailed
-from taut.worker.checkpoints.tree import unfold
+from taut.worker.checkpoints.state_tree import unfold
 from taut.worker.checkpoints.writer_process import WriterProcess, WriterProcessLost
-from taut.worker.checkpoints.writing import Writing
+from taut.worker.checkpoints.writer_program import HashedFile
 
 if TYPE_CHECKING:
     import torch
 
 VERSION = 1
 CHUNK_NBYTES = 1 << 22
-_TYPES = {
-    "float64": "F64",
-    "float32": "F32",
-    "float16": "F16",
-    "bfloat16": "BF16",
-    "int64": "I64",
-    "int32": "I32",
-    "int16": "I16",
-    "int8": "I8",
-    "uint64": "U64",
-    "uint32": "U32",
-    "uint16": "U16",
-    "uint8": "U8",
-    "bool": "BOOL",
-    "float8_e4m3fn": "F8_E4M3",
-    "float8_e5m2": "F8_E5M2",
+_TYPES = {  # torch's name -> that of safetensors
+    **{f"float{bits}": f"F{bits}" for bits in (16, 32, 64)},
+    **{f"int{bits}": f"I{bits}" for bits in (8, 16, 32, 64)},
+    **{f"uint{bits}": f"U{bits}" for bits in (8, 16, 32, 64)},
+    **{"bfloat16": "BF16", "bool": "BOOL", "float8_e4m3fn": "F8_E4M3", "float8_e5m2": "F8_E5M2"},
 }
 
 Tensors = Mapping[str, "torch.Tensor"]
@@ -55,9 +44,9 @@ def write_part(
     by: WriterProcess | None = None,
     within_s: float | None = None,
 ) -> tuple[int, str]:
-    """Write ``path`` whole or not at all: its size and its hash. ``StorageFailed`` where the disk does not let us.
+    """Write ``path`` whole or not at all; return its size and its hash. Raises ``StorageFailed`` if the disk fails.
     ``by``: a process that writes it and gives way to others, the less the more of ``within_s`` has passed; without one,
-    this thread does.
+    this thread writes.
 
     >>> import tempfile, torch
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -71,7 +60,7 @@ def write_part(
 
 
 def part_views(document: Mapping[str, Any], tensors: Tensors) -> list[memoryview]:
-    """What the file will contain, one after the other. The tensors' bytes are not looked at yet."""
+    """Return the contents of the file, in order. The tensors' bytes are not read yet."""
     header, views = _header(document, tensors)
     return [memoryview(header), *views]
 
@@ -79,7 +68,7 @@ def part_views(document: Mapping[str, Any], tensors: Tensors) -> list[memoryview
 def write_views(
     path: Path, views: list[memoryview], by: WriterProcess | None = None, within_s: float | None = None
 ) -> tuple[int, str]:
-    """As ``write_part``."""
+    """Write the views as ``write_part`` does."""
     nbytes = sum(map(len, views))
     if by is not None:
         with contextlib.suppress(WriterProcessLost):
@@ -88,28 +77,28 @@ def write_views(
 
 
 def _write_here(path: Path, views: list[memoryview]) -> str:
-    """By this thread: its hash."""
+    """Write the file in this thread; return its hash."""
     try:
-        writing = Writing(os.path.abspath(path), DIGEST_NBYTES)
+        file_written = HashedFile(os.path.abspath(path), DIGEST_NBYTES)
         try:
             for piece in _pieces(views):
-                writing.add(piece)
-            return writing.finish()
+                file_written.add(piece)
+            return file_written.finish()
         except OSError:
-            writing.abandon()
+            file_written.abandon()
             raise
     except OSError as error:
         raise StorageFailed(f"{path} could not be written: {error.strerror or error}") from error
 
 
 def packed(document: Mapping[str, Any], tensors: Tensors) -> bytes:
-    """The same as bytes; the tensors are in host memory."""
+    """Return the file's contents as bytes; the tensors must be in host memory."""
     header, views = _header(document, tensors)
     return b"".join([header, *views])
 
 
 def unpacked(data: bytes | memoryview) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
-    """What was ``packed``. Any of several errors, where ``data`` is something else (``_checked``)."""
+    """Return what was ``packed``. Raises one of several errors if ``data`` is something else (``_checked``)."""
     from safetensors.torch import load
 
     whole = bytes(data)
@@ -117,7 +106,7 @@ def unpacked(data: bytes | memoryview) -> tuple[dict[str, Any], dict[str, torch.
 
 
 def _header(document: Mapping[str, Any], tensors: Tensors) -> tuple[bytes, list[memoryview]]:
-    """The file up to the first tensor, and the tensors' bytes."""
+    """Return the file up to the first tensor, and the tensors' bytes."""
     import torch
 
     entries: dict[str, Any] = {}
@@ -141,7 +130,7 @@ def _header(document: Mapping[str, Any], tensors: Tensors) -> tuple[bytes, list[
 
 
 def _pieces(views: list[memoryview]) -> Iterator[memoryview]:
-    """In pieces: writing and hashing let other threads run meanwhile, and none for long."""
+    """Yield pieces of the views: writing and hashing let other threads run meanwhile, and none takes long."""
     for view in views:
         for lo in range(0, len(view), CHUNK_NBYTES):
             with view[lo : lo + CHUNK_NBYTES] as piece:
@@ -149,7 +138,7 @@ def _pieces(views: list[memoryview]) -> Iterator[memoryview]:
 
 
 class Part:
-    """A worker's part of a checkpoint, checked. Tensors are read when they are asked for."""
+    """A worker's part of a checkpoint, checked. Tensors are read on demand."""
 
     def __init__(self, path: Path, document: dict[str, Any], file: Any) -> None:
         self.path, self.document, self._file = path, document, file
@@ -165,13 +154,14 @@ class Part:
         return found
 
     def tree(self, name: str, otherwise: Any = None) -> Any:
-        """What was put into the document as a tree (``tree.py``), with its tensors."""
+        """Return the tree that was put into the document under this name (``state_tree.py``), with its tensors."""
         found = self.document.get(name)
         return otherwise if found is None else unfold(found, self.tensor)
 
 
 def read_part(path: Path, digest: str | None = None) -> Part:
-    """The part in ``path``; ``StorageFailed`` where it cannot be read or is not what was written (by its ``digest``)."""
+    """Return the part in ``path``. Raises ``StorageFailed`` if it cannot be read or is not what was written (by its
+    ``digest``)."""
     from safetensors import SafetensorError, safe_open
 
     try:
@@ -185,16 +175,16 @@ def read_part(path: Path, digest: str | None = None) -> Part:
 
 
 def _checked(data: mmap.mmap | bytes, digest: str | None) -> dict[str, Any]:
-    """The document in the file, whose checksum is right; any of several errors where it is not."""
+    """Return the document in the file, whose checksum is right; raise one of several errors if it is not."""
     if digest is not None:
         hashed = hashlib.blake2b(digest_size=DIGEST_NBYTES)
         with memoryview(data) as whole:
             for piece in _pieces([whole]):
                 hashed.update(piece)
         if hashed.hexdigest() != digest:
-            raise ValueError("its checksum is another")
+            raise ValueError("its checksum differs")
     (size,) = struct.unpack_from("<Q", data)
     document: dict[str, Any] = json.loads(json.loads(data[8 : 8 + size])["__metadata__"]["taut"])
     if document.get("version") != VERSION:
-        raise ValueError(f"it is in form {document.get('version')}, and this version of taut reads {VERSION}")
+        raise ValueError(f"it has format {document.get('version')}, and this version of taut reads {VERSION}")
     return document

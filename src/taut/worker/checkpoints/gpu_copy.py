@@ -1,7 +1,7 @@
-"""A copy of tensors on a GPU for a checkpoint: there first, if it has room, then to the host by a stream of its own.
+"""A copy of tensors on a GPU for a checkpoint: first on the GPU, if it has room, then to the host on a stream of its own.
 
 on the GPU      2 n bytes at the memory's speed (H200: about 4 TB/s)
-to the host     n bytes through the bus, and once more from pinned memory to where they stay
+to the host     n bytes through the bus, and once more from pinned memory to the final copy
 """
 
 from __future__ import annotations
@@ -23,14 +23,15 @@ ALIGNMENT_NBYTES = 256
 
 
 def new_staging() -> torch.Tensor:
-    """To be made before training: the GPU stands still while memory is pinned, about a millisecond for each MiB."""
+    """Return pinned memory. To be called before training: the GPU stops while memory is pinned, about a millisecond per
+    MiB."""
     import torch
 
     return torch.empty(STAGING_NBYTES, dtype=torch.uint8, pin_memory=True)
 
 
 def make_room(device: torch.device, nbytes: int) -> None:
-    """Ask for what ``cloned`` will need, from another thread: torch keeps it, and need not ask the driver then."""
+    """Allocate in another thread what ``cloned`` will need: torch keeps it, and need not ask the driver then."""
     import torch
 
     if 2 * nbytes <= free_nbytes(device):
@@ -39,7 +40,7 @@ def make_room(device: torch.device, nbytes: int) -> None:
 
 
 def free_nbytes(device: torch.device) -> int:
-    """Of the GPU, and of what torch holds without using it."""
+    """Return the free memory of the GPU, including what torch holds without using it."""
     import torch
 
     unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
@@ -47,8 +48,8 @@ def free_nbytes(device: torch.device) -> int:
 
 
 def cloned(device: Any, pairs: Sequence[Pair]) -> list[Pair] | None:
-    """The same with copies of the sources on the GPU, if half of what is free there holds them. One piece of memory and
-    few kernels for all, since the training thread starts them.
+    """Return the same pairs with copies of the sources on the GPU, if half of its free memory holds them. One piece of
+    memory and few kernels for all, since the training thread starts them.
 
     >>> import torch, unittest.mock
     >>> host, there = torch.zeros(2), torch.ones(2)
@@ -65,23 +66,23 @@ def cloned(device: Any, pairs: Sequence[Pair]) -> list[Pair] | None:
         return None
     try:
         slab = torch.empty(sum(sizes), dtype=torch.uint8, device=device)
-    except torch.OutOfMemoryError:  # what is free is in pieces
+    except torch.OutOfMemoryError:  # the free memory is fragmented
         return None
-    places = itertools.accumulate(sizes, initial=0)
-    copies = [_room(slab, lo, source) for lo, source in zip(places, sources, strict=False)]
+    offsets = itertools.accumulate(sizes, initial=0)
+    copies = [_room(slab, lo, source) for lo, source in zip(offsets, sources, strict=False)]
     if copies:
         torch._foreach_copy_(copies, sources)
     return [(target, copy) for (target, _), copy in zip(pairs, copies, strict=True)]
 
 
 def _room(slab: torch.Tensor, lo: int, like: torch.Tensor) -> torch.Tensor:
-    """The contiguous tensor at ``lo``."""
+    """Return the contiguous tensor at ``lo``."""
     flat = slab[lo : lo + like.numel() * like.element_size()]
     return flat.view(like.dtype).view(like.shape)
 
 
 def from_gpu(device: Any, pairs: Sequence[Pair], staging: torch.Tensor | None) -> Callable[[], None]:
-    """On a stream of its own, behind what the present one has been given so far."""
+    """Return a function that copies on a stream of its own, after the work that the present stream has so far."""
     import torch
 
     with torch.cuda.device(device):
@@ -101,7 +102,7 @@ def from_gpu(device: Any, pairs: Sequence[Pair], staging: torch.Tensor | None) -
 
 
 def _bring(target: torch.Tensor, source: torch.Tensor, staging: torch.Tensor | None, beside: Any) -> None:
-    """By way of pinned memory: a copy to any other holds the GPU's driver all the while."""
+    """Copy by way of pinned memory: a copy to any other memory holds the GPU's driver all the while."""
     import torch
 
     if staging is None or not source.is_contiguous():

@@ -1,12 +1,12 @@
-"""The copy that a checkpoint is made of, taken beside training: large tensors are copied in other threads, while the
-script is at its next forward and backward pass.
+"""The copy that a checkpoint is made of, taken beside training: large tensors are copied in other threads, during the
+script's next forward and backward pass.
 
-That is no race: weights and the optimizer's state change in the optimizer's step and in exchanges only, and both wait
-for ``finish`` first, where the waiting thread helps. Should a script change a tensor at another time all the same, torch
-has counted that: the copy is then ``torn``, and nobody may use it.
+That is no race: weights and the optimizer's state change in the optimizer's step and in exchanges only, and both wait for
+``finish`` first, where the waiting thread helps. Should a script change a tensor at another time all the same, torch has
+counted that: the copy is then ``torn``, and must not be used.
 
-On a GPU with room for it, the copy is made there first, at the speed of its memory, and nobody waits for the way to the
-host.
+On a GPU with room for it, the copy is made there first, at the speed of its memory, and training does not wait for the
+transfer to the host.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 
     from taut.worker.checkpoints.gpu_copy import Pair
 
-SMALL_NBYTES = 1 << 16  # what is smaller is copied faster than it is handed to another thread
-AT_ONCE_NBYTES = 1 << 20  # and a state that is smaller than this, too: it takes a tenth of a millisecond
-PIECE_NBYTES = 1 << 24  # of the copy, and of what is given back: between two of them the interpreter is needed
+SMALL_NBYTES = 1 << 16  # a smaller tensor is copied faster than it is handed to another thread
+AT_ONCE_NBYTES = 1 << 20  # a smaller state is copied at once, too: it takes a tenth of a millisecond
+PIECE_NBYTES = 1 << 24  # of the copy, and of released memory: between two of them the interpreter is needed
 TOUCH_NBYTES = 1 << 21
-TOUCH_NBYTES_PER_S = 1 << 27  # of memory that is made ready, at most, or all of it within
+TOUCH_NBYTES_PER_S = 1 << 27  # of memory that is touched, at most, or all of it within TOUCH_S
 TOUCH_S = 30.0
 ALIGNMENT_NBYTES = 64
 PAGE_NBYTES = 4096
@@ -41,15 +41,14 @@ MOST_COPIERS = 4
 PRIVATE: dict[str, int] = {} if sys.platform == "win32" else {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS}
 
 
-class Memory:
+class CopyMemory:
     """Host memory for a copy of ``nbytes``, for one checkpoint after the other. Of 0 bytes, it is ``ready`` as it is, and
-    all room is made when it is asked for. ``device``: a GPU on which there will be a copy, too.
+    all memory is allocated on demand. ``device``: a GPU on which there will be a copy, too.
 
     Its pages are made by ``touch``, beside training: a first write to memory takes longer than the copy itself. Not too
-    fast: the system takes the pages that were used last, which are those that training gives back and asks for again all
-    the time, and it may have no others that are as quickly had (a virtual machine's come from its host, at 2 ms for each
-    MB). For the same reason they stay between two checkpoints, as long as nobody else needs them (``release``).
-    """
+    fast: the system takes the pages that were used last, which are those that training frees and allocates again all the
+    time, and others may take longer to get (a virtual machine's come from its host, at 2 ms per MB). For the same reason
+    the pages stay between two checkpoints, until the system needs them (``release``)."""
 
     def __init__(self, nbytes: int, device: torch.device | None = None) -> None:
         self.nbytes, self.device = nbytes, device
@@ -60,7 +59,7 @@ class Memory:
         self._used = 0
 
     def touch(self) -> None:
-        """Make it, wholly, in another thread: what goes wrong is said in ``failure``."""
+        """Allocate all of it, in another thread; an error is stored in ``failure``."""
         import torch
 
         try:
@@ -82,8 +81,8 @@ class Memory:
         self.ready = True
 
     def release(self) -> None:
-        """Nobody needs what is in it: the system may have its pages, when it wants them for somebody else. Piece by
-        piece: all at once would hold the interpreter. Where systems do not know of that, it is given back."""
+        """Let the system take the pages when it needs them. Piece by piece: all at once would hold the interpreter. On
+        systems without that option, the memory is freed."""
         self._used = 0
         if self._map is not None and hasattr(mmap, "MADV_FREE"):
             for lo in range(0, self.nbytes, PIECE_NBYTES):
@@ -93,21 +92,21 @@ class Memory:
         self.ready = self.nbytes == 0 or (self._map is not None and self.device is None)
 
     def like(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Room for a contiguous copy: from here as long as there is some, else made now."""
+        """Return room for a contiguous copy: from this memory as long as there is some, else allocated now."""
         import torch
 
         nbytes = tensor.numel() * tensor.element_size()
         if self._slab is None or self._used + nbytes > len(self._slab):
             return _room(tensor)
-        place = self._used // tensor.element_size()
+        offset = self._used // tensor.element_size()
         self._used += -(-nbytes // ALIGNMENT_NBYTES) * ALIGNMENT_NBYTES
         room = torch.empty(0, dtype=tensor.dtype)
-        room.set_(self._slab.untyped_storage(), place, tensor.shape)  # type: ignore[call-overload]  # strides are optional
+        room.set_(self._slab.untyped_storage(), offset, tensor.shape)  # type: ignore[call-overload]  # strides are optional
         return room
 
 
 def _advise(area: mmap.mmap, word: str, lo: int, length: int) -> None:
-    """Tell the system about a part of it, where it understands that."""
+    """Advise the system about a part of the memory, if it supports that."""
     if hasattr(mmap, word):
         with contextlib.suppress(OSError):
             area.madvise(getattr(mmap, word), lo, length)
@@ -126,7 +125,7 @@ def _copied(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def needed_nbytes(sources: Mapping[str, torch.Tensor]) -> int:
-    """What ``Memory`` must hold for a copy of these.
+    """Return the size that ``CopyMemory`` must have for a copy of these.
 
     >>> import torch
     >>> needed_nbytes({"small": torch.zeros(3), "large": torch.zeros(20000)})
@@ -144,7 +143,7 @@ class Copy:
 
     >>> import torch
     >>> w = torch.ones(100_000)
-    >>> copy = Copy({"w": w}, Memory(0)); copy.finish(); w[:] = 2.0
+    >>> copy = Copy({"w": w}, CopyMemory(0)); copy.finish(); w[:] = 2.0
     >>> copy.tensors["w"].sum().item(), copy.torn
     (100000.0, False)
     """
@@ -152,7 +151,7 @@ class Copy:
     def __init__(
         self,
         sources: Mapping[str, torch.Tensor],
-        memory: Memory,
+        memory: CopyMemory,
         now: Collection[str] = (),
         watched: Sequence[torch.Tensor] = (),
         staging: torch.Tensor | None = None,
@@ -163,7 +162,7 @@ class Copy:
         self._pieces: deque[Callable[[], None]] = deque()
         self._lock = threading.Lock()
         self._failure: BaseException | None = None
-        self._way_home: list[Callable[[], None]] = []
+        self._to_host: list[Callable[[], None]] = []
         self._watched = list(watched)
         sizes = {name: source.numel() * source.element_size() for name, source in sources.items()}
         least = SMALL_NBYTES if sum(sizes.values()) > AT_ONCE_NBYTES else AT_ONCE_NBYTES + 1
@@ -192,11 +191,11 @@ class Copy:
     def _from_gpu(
         self, device: Any, pairs: Mapping[str, Pair], later: Collection[str], staging: torch.Tensor | None
     ) -> None:
-        """All of it there at once, where there is room: the GPU does that between two steps, and nobody waits for it.
-        Else what is small goes to the host now, and the rest while training goes on."""
+        """Copy all of it on the GPU at once, if there is room: the GPU does that between two steps, and nothing waits for
+        it. Else copy small tensors to the host now, and the rest while training goes on."""
         there = cloned(device, list(pairs.values()))
         if there is not None:
-            self._way_home.append(from_gpu(device, there, staging))
+            self._to_host.append(from_gpu(device, there, staging))
             return
         for name, (target, source) in pairs.items():
             if name not in later:
@@ -215,7 +214,7 @@ class Copy:
                 return
             try:
                 piece()
-            except BaseException as error:  # nobody must wait for it for ever
+            except BaseException as error:  # else a thread would wait for ever
                 self._failure = error
             with self._lock:
                 self._left -= 1
@@ -224,26 +223,26 @@ class Copy:
                     self.done.set()
 
     def finish(self) -> None:
-        """The sources are about to change: help, and wait for the rest."""
+        """Help with the copy and wait for the rest: the sources are about to change."""
         self.work()
         self.done.wait()
 
     def collect(self) -> None:
-        """Have it all in host memory. Raises what went wrong."""
+        """Complete the copy in host memory. Raises the error of a piece that failed."""
         self.finish()
         if self._failure is not None:
             raise self._failure
-        while self._way_home:
-            self._way_home.pop()()  # and let go of what is on the GPU
+        while self._to_host:
+            self._to_host.pop()()  # and free the copy on the GPU
 
     def copiers(self) -> int:
-        """How many threads to copy with, where there are cores for them."""
+        """Return how many threads to copy with, if there are cores for them."""
         return min(MOST_COPIERS, max(1, cores() // 4), max(1, self._left))
 
 
 def _pieces(target: torch.Tensor, source: torch.Tensor) -> list[Callable[[], None]]:
-    """C's copy of bytes lets other threads run, and starts none. (To ask for addresses takes a tenth of what it takes to
-    make two NumPy vectors, and training waits for this.)"""
+    """Return functions that copy a piece each. C's copy of bytes lets other threads run, and starts none. (Getting
+    addresses takes a tenth of the time of making two NumPy vectors, and training waits for this.)"""
     if not source.is_contiguous():
         return [lambda: _whole(target, source)]
     nbytes = source.numel() * source.element_size()
@@ -256,7 +255,7 @@ def _pieces(target: torch.Tensor, source: torch.Tensor) -> list[Callable[[], Non
 
 
 def _move(_target: torch.Tensor, to: int, _source: torch.Tensor, frm: int, nbytes: int) -> None:
-    """The tensors are given so that their memory is there until it is done."""
+    """Copy bytes. The tensors are arguments so that their memory stays until then."""
     ctypes.memmove(to, frm, nbytes)
 
 
@@ -265,5 +264,5 @@ def _whole(target: torch.Tensor, source: torch.Tensor) -> None:
 
 
 def _versions(tensors: Sequence[torch.Tensor]) -> list[int]:
-    """How often each was written to."""
+    """Return how often each tensor was written to."""
     return [0 if tensor.is_inference() else tensor._version for tensor in tensors]

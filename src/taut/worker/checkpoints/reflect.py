@@ -1,5 +1,6 @@
-"""What a codec, or a strategy's method, remembers between two steps: read from its state field by field, so that neither
-need know anything of checkpoints."""
+"""The state of a codec, or of a strategy's method, between two steps: read field by field, so that neither need know
+anything of checkpoints.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from taut.worker.checkpoints.tree import fold, unfold
+from taut.worker.checkpoints.state_tree import fold, unfold
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
     import torch
 
-# The weights themselves are kept apart; the rest is made anew by ``start``, or told by ``retune`` and the roster.
+# The weights are stored separately; the rest is made anew by ``start``, or comes with ``retune`` and the roster.
 _NEVER = ("w", "b", "r", "kernels", "grid", "words", "workers", "local", "place", "members")
 _RENAMED = {"centre": "center"}  # fields under the names that earlier checkpoints have
 
@@ -23,8 +24,8 @@ _RENAMED = {"centre": "center"}  # fields under the names that earlier checkpoin
 def remembered(
     state: Any, tensors: dict[str, torch.Tensor], name: str = "codec", only: Collection[str] | None = None
 ) -> dict[str, Any]:
-    """Numbers and vectors, and records and lists of them, folded. What is anything else is left out. ``only``: these
-    fields (``momentum``) and fields of records (``momentum.m``).
+    """Fold numbers and vectors, and records and lists of them; leave out anything else. ``only``: these fields
+    (``momentum``) and fields of records (``momentum.m``).
 
     >>> from taut.codecs import parse
     >>> codec = parse("threshold")
@@ -44,7 +45,7 @@ def remembered(
         if _record(value):
             kept[each.name] = {"$record": remembered(value, tensors, full, within)}
         elif isinstance(value, list) and value and all(_record(item) for item in value):
-            items = [remembered(item, tensors, f"{full}.{place}") for place, item in enumerate(value)]
+            items = [remembered(item, tensors, f"{full}.{index}") for index, item in enumerate(value)]
             kept[each.name] = {"$records": items}
         elif isinstance(getattr(value, "completed", None), int):
             kept[each.name] = {"$completed": value.completed}  # a group: how many rounds it has made
@@ -60,8 +61,8 @@ def recall(
     w: Any = None,
     only: Collection[str] | None = None,
 ) -> None:
-    """Put back into ``state`` what was remembered; fields that it does not have any more are passed over. ``w``: the
-    weights, to whose device tensors go. ``only``: as for ``remembered``."""
+    """Put what was remembered back into ``state``; fields that it no longer has are skipped. ``w``: the weights, to whose
+    device tensors go. ``only``: as for ``remembered``."""
     w = getattr(state, "w", w)
     for written, folded in kept.items():
         name = _RENAMED.get(written, written)
@@ -84,7 +85,7 @@ def recall(
 
 
 def _within(name: str, only: Collection[str] | None) -> Collection[str] | None:
-    """Which fields of a field are wanted: None for all of it, () for nothing.
+    """Return which fields of a field are wanted: None for all of it, () for nothing.
 
     >>> [_within(name, ("a", "b.c")) for name in ("a", "b", "c")], _within("c", None)
     ([None, ('c',), ()], None)
@@ -95,7 +96,7 @@ def _within(name: str, only: Collection[str] | None) -> Collection[str] | None:
 
 
 def _put(state: Any, name: str, value: Any) -> None:
-    """Vectors in place: there may be other views of them."""
+    """Set a field; vectors in place, since there may be other views of them."""
     held = getattr(state, name)
     if isinstance(held, np.ndarray) and isinstance(value, np.ndarray) and held.shape == value.shape:
         held[...] = value
@@ -104,7 +105,7 @@ def _put(state: Any, name: str, value: Any) -> None:
 
 
 def _record(value: Any) -> bool:
-    """A record whose fields may be set."""
+    """Return whether this is a record whose fields may be set."""
     if not dataclasses.is_dataclass(value) or isinstance(value, type):
         return False
     frozen: bool = type(value).__dataclass_params__.frozen  # type: ignore[attr-defined]
@@ -112,7 +113,7 @@ def _record(value: Any) -> bool:
 
 
 def _plain(value: Any) -> bool:
-    """Numbers, texts and vectors, and dictionaries, lists and tuples of them."""
+    """Return whether this is a number, a text or a vector, or a dictionary, list or tuple of them."""
     import torch
 
     if isinstance(value, dict):
@@ -123,7 +124,7 @@ def _plain(value: Any) -> bool:
 
 
 def _like(w: Any, value: Any) -> Any:
-    """Tensors to where the weights are."""
+    """Move tensors to the device of the weights."""
     import torch
 
     if isinstance(value, dict):

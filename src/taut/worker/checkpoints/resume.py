@@ -1,9 +1,9 @@
-"""Continuing a run from a checkpoint: which of its parts this worker takes, and what it takes of them.
+"""Resuming a run from a checkpoint: which of its parts this worker takes, and what it takes of them.
 
-The run's weights come from the parts as the strategy has it (``founded``); everybody but the founder then gets them from
-a donor, as any joiner does. A worker's own (optimizer, residual, random states, counts) come from its own part: with n
-workers, worker i takes the i-th part, and of fewer workers than parts also the (i + n)-th, and so on: what those had not
-sent yet is not lost. A worker without a part takes the first one's optimizer.
+The run's weights come from the parts as the strategy has it (``founded``); every worker but the founder then gets them
+from a donor, as any newcomer does. A worker's own state (optimizer, residual, random states, counts) comes from its own
+part: with n workers, worker i takes the i-th part and, if there are fewer workers than parts, also the (i + n)-th, and so
+on, so that no residual is lost. A worker without a part takes the first one's optimizer.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ log = logging.getLogger("taut")
 
 
 def assigned(rank: int, workers: int, parts: int) -> list[int]:
-    """Which parts worker ``rank`` of ``workers`` takes.
+    """Return the parts that worker ``rank`` of ``workers`` takes.
 
     >>> [assigned(rank, 2, 5) for rank in (0, 1)], assigned(1, 3, 1)
     ([[0, 2, 4], [1, 3]], [])
@@ -53,12 +53,12 @@ class Resumption:
         self.folder, self.rank, self.workers, self.choice = folder, rank, workers, choice
         self._digests = _digests(folder)
         self.ranks = sorted(self._digests)
-        self.mine = [self.ranks[place] for place in assigned(rank, workers, len(self.ranks))]
+        self.mine = [self.ranks[index] for index in assigned(rank, workers, len(self.ranks))]
         self._read: dict[int, Part] = {}
 
     @property
     def of_gradients(self) -> bool:
-        """All replicas make the same steps: they must have the same optimizer state."""
+        """Return whether all replicas make the same steps, and so must have the same optimizer state."""
         return self.choice.is_method and self.choice.kind.vector == "gradients"
 
     def part(self, rank: int) -> Part:
@@ -67,25 +67,26 @@ class Resumption:
         return self._read[rank]
 
     def forget(self) -> None:
-        """Everything is in place: let go of the files."""
+        """Close the files: everything is restored."""
         self._read.clear()
 
     # -------------------------------------------------------------------------------------- the run's weights
 
     def founded(self, replica: Replica, workers: int) -> None:
-        """The founder's replica takes the run's weights."""
+        """Load the run's weights into the founder's replica."""
         if not self.ranks:
             remedy = "the run's folder must be on this machine, too"
             raise StorageFailed(f"{self.folder} has no checkpoint: {remedy}")
-        first, arena = self.part(self.ranks[0]), replica.arena
-        check_model(first, arena)
-        _load_still(first, arena)
+        first, params = self.part(self.ranks[0]), replica.arena
+        check_model(first, params)
+        _load_still(first, params)
         shared = self._weights("b", agrees(self.choice)) if replica.talks else self._weights("w", self.of_gradients)
-        replica.resume(shared, Grid.unpack(first.document["grid"], arena.names), workers)
+        replica.resume(shared, Grid.unpack(first.document["grid"], params.names), workers)
         self.joined(replica, workers)
 
     def _weights(self, name: str, alike: bool) -> Any:
-        """Where all have the same, but for what is under way, the first part's; else the mean, as at the end of a run."""
+        """Return the first part's weights, if all have the same but for updates under way; else the mean, as at the end
+        of a run."""
         total: Any = self.part(self.ranks[0]).tensor(name).numpy()
         if alike or len(self.ranks) == 1:
             return total
@@ -95,7 +96,7 @@ class Resumption:
         return (total / len(self.ranks)).astype(np.float32)
 
     def joined(self, replica: Replica, workers: int) -> None:
-        """The replica has the run's weights: what is this worker's own comes back."""
+        """Restore this worker's own state, once the replica has the run's weights."""
         if not self.mine:
             return
         mine = [self.part(rank) for rank in self.mine]
@@ -108,13 +109,13 @@ class Resumption:
         replica.restore(mine[0].document["replica"])
 
     def _restore_codec(self, replica: Replica, mine: list[Part], workers: int) -> None:
-        arena, state, first = replica.arena, replica.codec_state, mine[0]
-        shared = np.array(arena.host(state.b))
+        params, state, first = replica.arena, replica.codec_state, mine[0]
+        shared = np.array(params.host(state.b))
         if len(mine) == 1 and np.array_equal(first.tensor("b").numpy(), shared):
-            arena.load(first.tensor("w").numpy())
-        else:  # its own weights strayed from the shared ones: so they do again, and on the average of those it takes over
+            params.load(first.tensor("w").numpy())
+        else:  # its own weights strayed from the shared ones: restore the mean stray of the parts that it takes
             strays = sum((part.tensor("w") - part.tensor("b")).double() for part in mine)
-            arena.load(shared + (strays / len(mine)).float().numpy())  # type: ignore[union-attr]
+            params.load(shared + (strays / len(mine)).float().numpy())  # type: ignore[union-attr]
         if state.r is not None and all("r" in part for part in mine):
             state.kernels.load(state.r, sum(part.tensor("r") for part in mine).numpy())  # type: ignore[union-attr]
         if first.document["codec"] == spec(replica.codec):
@@ -126,18 +127,18 @@ class Resumption:
 
     @property
     def _own(self) -> Part | None:
-        """Counts and random states come from here."""
+        """Return the part with this worker's counts and random states."""
         return self.part(self.mine[0]) if self.mine else None
 
     @property
     def _trained(self) -> Part | None:
-        """The optimizer and what goes with it come from here."""
+        """Return the part with this worker's optimizer, schedulers and the like."""
         if not self.ranks:
             return None
         return self.part(self.ranks[0]) if self.of_gradients or not self.mine else self._own
 
     def restore_phase(self, phases: Phases) -> None:
-        """How far it came in the present phase, which is the first one now. What it said of that is to be said again."""
+        """Restore how far the worker came in the present phase, which is the first one now. It must report that again."""
         part = self._own
         if part is None or phases.phase.steps is None:
             return
@@ -146,7 +147,7 @@ class Resumption:
         phases.steps = min(steps, phases.phase.steps - 1)
 
     def restore_worker(self, worker: TorchWorker, also: Mapping[str, Any]) -> None:
-        """Counts, the optimizer, and everything beside it."""
+        """Restore the counts, the optimizer, and everything beside it."""
         own, trained = self._own, self._trained
         if own is not None:
             worker.steps, worker.loss = own.document["steps"], own.document["loss"]
@@ -166,8 +167,8 @@ class Resumption:
             self._restore_method(talk.method_state, part)
 
     def _restore_method(self, state: Any, part: Part | None) -> None:
-        """All of it for one worker alone. Else what all have alike, from the first part, whoever it is for; and, if there
-        are as many as before, what was each one's own."""
+        """Restore all of the method's state, for one worker alone. Else restore what all have alike, from the first part;
+        and, if there are as many workers as before, what was each one's own."""
         kind, first = self.choice.kind, self.part(self.ranks[0])
         if self.workers == len(self.ranks) == 1:
             recall(state, first.document["method"], first.tensor)
@@ -177,7 +178,7 @@ class Resumption:
             recall(state, part.document["method"], part.tensor, only=kind.keeps_own)
 
     def _restore_coder(self, talk: Any, part: Part) -> None:
-        """What a codec of gradients had not sent yet; of fewer workers, each takes over others', too."""
+        """Restore the residual of a codec of gradients; if there are fewer workers, each takes over others', too."""
         coder = getattr(getattr(talk, "local", None), "coder", None)
         if coder is None or not part.document.get("coder") or part.document["codec"] != spec(coder.codec):
             return
@@ -188,7 +189,7 @@ class Resumption:
             state.r[:] = sum(left).numpy()  # type: ignore[union-attr]
 
     def restore_schedule(self, optimizer: torch.optim.Optimizer, also: Mapping[str, Any]) -> None:
-        """Learning rates and schedulers again: a loop over epochs may have moved them on the way here."""
+        """Restore learning rates and schedulers again: a loop over epochs may have moved them on the way here."""
         trained = self._trained
         if trained is not None:
             groups = trained.tree("optimizer")["param_groups"]
@@ -203,8 +204,8 @@ class Resumption:
 
 
 def _digests(folder: Path) -> dict[int, str]:
-    """Whose parts there are, and their hashes; none where the folder is not here: this machine does not share it, or this
-    worker came so late that the checkpoint has been replaced by others."""
+    """Return the hash of each worker's part; none if the folder is not here: this machine does not share it, or this
+    worker came so late that the checkpoint was replaced by others."""
     try:
         files = json.loads((folder / MANIFEST).read_text())["files"]
         return {int(part["rank"]): str(part["blake2b"]) for part in files.values()}
@@ -215,10 +216,10 @@ def _digests(folder: Path) -> dict[int, str]:
         raise StorageFailed(f"{folder / MANIFEST} cannot be read: {error}") from None
 
 
-def check_model(part: Part, arena: FlatParams) -> None:
-    """``Misuse`` that names the first tensor in which the checkpoint's model is another one."""
+def check_model(part: Part, params: FlatParams) -> None:
+    """Raise ``Misuse``, naming the first tensor in which the checkpoint's model differs."""
     kept = [msgspec.convert(each, TensorSpec) for each in part.document["model"]]
-    given = arena.specs()
+    given = params.specs()
     for theirs, mine in zip(kept, given, strict=False):
         if theirs != mine:
             raise _another(_describe(mine), _describe(theirs), part)
@@ -239,11 +240,11 @@ def _describe(one: TensorSpec) -> str:
     return f"{one.part} tensor {one.name!r} of shape {shape} and type {one.dtype}{layout}"
 
 
-def _load_still(part: Part, arena: FlatParams) -> None:
+def _load_still(part: Part, params: FlatParams) -> None:
     import torch
 
     with torch.no_grad():
-        for name, tensor, kind in arena.named():
+        for name, tensor, kind in params.named():
             if kind != "trained":
                 tensor.copy_(part.tensor(f"{kind}.{name}"))
 

@@ -9,7 +9,7 @@ import numpy as np
 
 
 def random_states() -> dict[str, Any]:
-    """As they are now.
+    """Return the random states as they are now.
 
     >>> import torch
     >>> before = random_states(); drawn = (random.random(), float(np.random.rand()), float(torch.rand(())))
@@ -35,12 +35,12 @@ def _uses_gpus() -> bool:
 
 
 def _words(kept: Any) -> Any:
-    """As they were drawn from: of 32 bits, without a sign. (Older checkpoints have lists of them.)"""
+    """Return the 32-bit words without a sign. (Older checkpoints have lists of them.)"""
     return kept.view(np.uint32) if isinstance(kept, np.ndarray) else np.array(kept, np.uint32)
 
 
 def put_back_random_states(states: dict[str, Any]) -> None:
-    """As they were."""
+    """Restore the random states."""
     import torch
 
     version, words, gauss = states["python"]

@@ -1,7 +1,7 @@
-"""The process that writes a worker's checkpoints (``writing.py``), as the worker sees it.
+"""The process that writes a worker's checkpoints (``writer_program.py``), as the worker sees it.
 
 The file's bytes go through a pipe, which takes as many as it has room for, and the writer reads at its own pace: so the
-worker's thread sleeps in the system most of the time, and the interpreter is not needed until all is written.
+worker's thread sleeps in the system most of the time, and needs the interpreter only when all is written.
 """
 
 from __future__ import annotations
@@ -19,29 +19,29 @@ from pathlib import Path
 from typing import Any
 
 from taut.errors import StorageFailed
-from taut.worker.checkpoints import writing
+from taut.worker.checkpoints import writer_program
 
 PIPE_NBYTES = 1 << 20
-AT_ONCE = 512  # buffers in one call of the system: it takes 1024
-_ROOT = str(Path(writing.__file__).parents[3])
-PROGRAM = f"import sys; sys.path.insert(0, {_ROOT!r}); from {writing.__name__} import main; main()"
+AT_ONCE = 512  # buffers in one system call, which takes 1024
+_ROOT = str(Path(writer_program.__file__).parents[3])
+PROGRAM = f"import sys; sys.path.insert(0, {_ROOT!r}); from {writer_program.__name__} import main; main()"
 
 
 class WriterProcessLost(Exception):
-    """The process that writes is not there: it could not be started, or somebody has ended it. You do not get to see it:
-    the worker writes the file itself then."""
+    """The writer process is gone: it could not be started, or it was killed. Users never see this error: the worker
+    writes the file itself then."""
 
 
 class WriterProcess:
-    """A writer, from now on until ``close``, or until nobody holds it any more.
+    """A writer process, from now on until ``close``, or until nothing holds it any more.
 
     >>> import tempfile
-    >>> scribe = WriterProcess()
+    >>> writer = WriterProcess()
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     digest = scribe.write(Path(folder) / "file", [memoryview(b"ta"), memoryview(b"ut")], digest_nbytes=4)
+    ...     digest = writer.write(Path(folder) / "file", [memoryview(b"ta"), memoryview(b"ut")], digest_nbytes=4)
     ...     digest, (Path(folder) / "file").read_text()
     ('f0fc0dfb', 'taut')
-    >>> scribe.close()
+    >>> writer.close()
     """
 
     def __init__(self) -> None:
@@ -49,9 +49,9 @@ class WriterProcess:
         self.close = weakref.finalize(self, _end, self._process, os.getpid())
 
     def write(self, path: Path, views: Sequence[memoryview], digest_nbytes: int, within_s: float | None = None) -> str:
-        """Write ``path`` whole or not at all: its hash. ``StorageFailed`` where the disk does not let us,
-        ``WriterProcessLost`` where the writer is gone. ``within_s``: it gives way to others, the less the more of that
-        has passed."""
+        """Write ``path`` whole or not at all; return its hash. Raises ``StorageFailed`` if the disk fails,
+        ``WriterProcessLost`` if the writer is gone. ``within_s``: the writer gives way to others, the less the more of
+        that has passed."""
         process = self._process
         if process is None or process.stdin is None or process.stdout is None:
             raise WriterProcessLost
@@ -74,15 +74,12 @@ class WriterProcess:
 
 
 def _started() -> subprocess.Popen[bytes] | None:
-    """None where there are no such processes, or none can be started."""
+    """Start the process; return None if the system has no such processes, or none can be started."""
     if not sys.executable or not hasattr(os, "writev"):
         return None
     try:
         process = subprocess.Popen(
-            [sys.executable, "-I", "-S", "-c", PROGRAM],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            bufsize=0,
+            [sys.executable, "-I", "-S", "-c", PROGRAM], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0
         )
     except OSError:
         return None
@@ -95,7 +92,7 @@ def _started() -> subprocess.Popen[bytes] | None:
 
 
 def _send(pipe: int, views: Sequence[memoryview]) -> None:
-    """All of it, in as few calls of the system as there can be."""
+    """Write all views, in as few system calls as possible."""
     left = deque(view for view in views if len(view))
     while left:
         sent = os.writev(pipe, list(itertools.islice(left, AT_ONCE)))
@@ -106,7 +103,7 @@ def _send(pipe: int, views: Sequence[memoryview]) -> None:
 
 
 def _answer(pipe: int) -> dict[str, Any]:
-    """A line of JSON; ``ValueError`` where the other side is gone."""
+    """Read a line of JSON. Raises ``ValueError`` if the writer is gone."""
     line = b""
     while not line.endswith(b"\n"):
         piece = os.read(pipe, PIPE_NBYTES)
@@ -118,8 +115,8 @@ def _answer(pipe: int) -> dict[str, Any]:
 
 
 def _end(process: subprocess.Popen[bytes] | None, owner: int) -> None:
-    """It has nothing to do any more, or nobody who would be told. Not for a copy of the worker's process to say."""
+    """Kill the process: it has nothing to do any more, or nobody to report to. A fork of the worker must not do that."""
     if process is not None and os.getpid() == owner:
         process.kill()
-        with process:  # its pipes are closed, and it is waited for
+        with process:  # closes its pipes, and waits for it
             pass

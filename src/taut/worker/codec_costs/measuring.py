@@ -1,12 +1,12 @@
-"""One codec on a stream of updates: how many bits, how long, and how much of what it should say it says.
+"""One codec on a stream of updates: how many bits, how long, and how large its error is.
 
     v = what was left before + the change;    q = what is sent;    error = sum |v - q|^2 / sum |v|^2 over the turns
 
 As one worker, so that nothing is divided among several. The first turns of a stream do not count: kernels are compiled in
-them, and codecs that steer themselves find their limits; a warm-up that is set is left out. Of what the others take the
-middle counts: some are interrupted.
+them, and codecs that steer themselves find their limits; a codec's warm-up is turned off. The median of the others
+counts, since some are interrupted.
 
-For ``taut codecs`` and ``bench/costs.py``. The clock is handed in: the bench counts the thread's own time.
+For ``taut codecs`` and ``bench/costs.py``. The clock is an argument: the bench counts the thread's own time.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from taut.worker.standalone.worker import Vector
 
 
 @dataclass(frozen=True)
-class Measured:
-    """One codec on updates of ``elements``. ``error`` is None where there was nothing to send. Times are of one update,
-    and so are ``nbytes``, on average."""
+class MeasuredCodec:
+    """One codec on updates of ``elements``. ``error`` is None if there was nothing to send. Times and ``nbytes`` are
+    those of one update, on average."""
 
     spec: str
     elements: int
@@ -37,12 +37,12 @@ class Measured:
 
     @property
     def bits(self) -> float:
-        """Per element."""
+        """Return the bits per element."""
         return 8.0 * self.nbytes / max(1, self.elements)
 
     @property
     def encode_ns(self) -> float:
-        """Per element."""
+        """Return the nanoseconds per element."""
         return 1e9 * self.encode_s / max(1, self.elements)
 
     @property
@@ -50,15 +50,15 @@ class Measured:
         return 1e9 * self.decode_s / max(1, self.elements)
 
 
-def pays_below(codec: Measured, dense: Measured) -> float:
-    """The bits per second of a link below which an update is sooner there with the codec than as plain float32:
+def pays_below(codec: MeasuredCodec, dense: MeasuredCodec) -> float:
+    """Return the bits per second of a link below which an update arrives sooner with the codec than as plain float32:
 
         rate = (bits of dense - bits of the codec) / (encode + decode of the codec - those of dense)
 
-    Infinite where the codec is no slower to begin with; 0 where it saves nothing.
+    Infinite if the codec is no slower to begin with; 0 if it saves nothing.
 
-    >>> dense = Measured("dense", 1000, 1, 4000, 1e-6, 1e-6, 0.0)
-    >>> pays_below(Measured("int8", 1000, 1, 1000, 3e-6, 2e-6, 0.0), dense)  # 24,000 bits in 3 microseconds
+    >>> dense = MeasuredCodec("dense", 1000, 1, 4000, 1e-6, 1e-6, 0.0)
+    >>> pays_below(MeasuredCodec("int8", 1000, 1, 1000, 3e-6, 2e-6, 0.0), dense)  # 24,000 bits in 3 microseconds
     8000000000.0
     """
     saved = 8.0 * (dense.nbytes - codec.nbytes)
@@ -85,12 +85,12 @@ class Trial:
     shapes: Sequence[tuple[int, ...]] = ()
     seed: int = 0
     clock: Clock = field(default_factory=MonotonicClock)
-    other: State | None = field(default=None, repr=False)  # who absorbs; one for several trials saves memory
+    other: State | None = field(default=None, repr=False)  # the receiver; sharing one among trials saves memory
 
     def __post_init__(self) -> None:
         self.w = self.w.copy()
-        self._settled = settled(self.codec)
-        self._state = self._settled.start(self.w, 1, shapes=self.shapes, seed=self.seed)
+        self._codec = without_warmup(self.codec)
+        self._state = self._codec.start(self.w, 1, shapes=self.shapes, seed=self.seed)
         self._other = receiver(len(self.w)) if self.other is None else self.other
         self._encode_s: list[float] = []
         self._decode_s: list[float] = []
@@ -98,15 +98,15 @@ class Trial:
         self._left = self._wanted = 0.0
 
     def turn(self, change: Vector, counts: bool = True) -> None:
-        """The weights move by ``change``, and the codec says so."""
+        """Move the weights by ``change``, and encode that."""
         state, size = self._state, len(self.w)
         self.w += change
         before = state.b.copy() if counts else None
         begun_s = self.clock.now()
-        payload = self._settled.emit(state, 0, size)
+        payload = self._codec.emit(state, 0, size)
         encoded_s = self.clock.now()
         if payload is not None:
-            self._settled.absorb(self._other, payload)
+            self._codec.absorb(self._other, payload)
         absorbed_s = self.clock.now()
         if before is None:
             return
@@ -115,14 +115,14 @@ class Trial:
         if payload is not None:
             self._decode_s.append(absorbed_s - encoded_s)
         left = state.r if state.r is not None else self.w - state.b
-        np.subtract(state.b, before, out=before)  # what was sent; with what is left, what should have been
+        np.subtract(state.b, before, out=before)  # what was sent; together with what is left, what should have been
         self._left += _square(left)
         before += left
         self._wanted += _square(before)
 
-    def measured(self) -> Measured:
-        """Of the turns that counted, of which there must be one."""
-        return Measured(
+    def measured(self) -> MeasuredCodec:
+        """Return the figures of the turns that counted, of which there must be one."""
+        return MeasuredCodec(
             spec(self.codec),
             len(self.w),
             len(self._nbytes),
@@ -133,10 +133,10 @@ class Trial:
         )
 
 
-def settled(codec: Codec) -> Codec:
-    """As it goes on after it has warmed up, which may take longer than anybody measures.
+def without_warmup(codec: Codec) -> Codec:
+    """Return the codec without its warm-up, which may take longer than a measurement.
 
-    >>> spec(settled(parse("int8")))
+    >>> spec(without_warmup(parse("int8")))
     'int8'
     """
     if isinstance(codec, Feedback) and hasattr(codec.compressor, "warmup"):
@@ -145,7 +145,7 @@ def settled(codec: Codec) -> Codec:
 
 
 def receiver(size: int) -> State:
-    """Somebody who absorbs updates of any codec."""
+    """Return a state that absorbs updates of any codec."""
     return parse("dense").start(np.zeros(size, np.float32), 1)
 
 

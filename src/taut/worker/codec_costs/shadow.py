@@ -1,13 +1,15 @@
-"""What each codec costs on this machine and this model: it is run on a copy of the weights that follows the real ones.
+"""The cost of each codec on this machine and this model: it is run on a copy of the weights that follows the real ones.
 
     encode = seconds of emit / elements;  absorb = seconds of absorb / bytes;  bits = 8 * bytes / elements
 
-Bits are those of one step. As in a real worker (``worker/model/replica.py``), where encoding would take more than 2% of
-a step only a fragment is encoded after each. Only the later half of the steps counts: kernels are compiled in the first,
-and codecs find their limits in those that follow; a warm-up that is set is left out. Of what they take the middle counts:
-some are interrupted. Codecs that see matrices see one here, as wide as it is high: the copy is a sample, without shapes.
+Bits are those of one step. As in a real worker (``worker/model/replica.py``), if encoding would take more than 2% of a
+step only a fragment is encoded after each. Only the later half of the steps counts: kernels are compiled in the first,
+and codecs find their limits in those that follow; a codec's warm-up is turned off. The median of their times counts,
+since some are interrupted. Codecs that see matrices see one here, as wide as it is high: the copy is a sample, without
+shapes.
 
-For ``taut probe``, whose method (``strategies/probing/probe_method.py``) decides when. The clock is handed in, for tests.
+For ``taut probe``, whose method (``strategies/probing/probe_method.py``) decides when. The clock is an argument, for
+tests.
 """
 
 from __future__ import annotations
@@ -21,17 +23,17 @@ import numpy as np
 from taut.codecs import parse
 from taut.core.clock import Clock, MonotonicClock
 from taut.strategies.probing.probe_state import CodecFigures
-from taut.worker.codec_costs.measuring import settled
+from taut.worker.codec_costs.measuring import without_warmup
 from taut.worker.model.fragments import fragment, fragments
 from taut.worker.standalone.worker import Vector
 
-SAMPLE_ELEMENTS = 1 << 21  # of larger models: beyond the processor's caches, and no burden on its memory
+SAMPLE_ELEMENTS = 1 << 21  # of larger models: more than the processor's caches, and little memory
 CHUNK_ELEMENTS = 1 << 16
-CHOOSE_STEPS = 16  # after so many the number of fragments is chosen
+CHOOSE_STEPS = 16  # after which the number of fragments is chosen
 
 
 def sample(x: Vector) -> Vector:
-    """A copy of x, or, where that is large, of equal chunks spread evenly over it: layers differ.
+    """Return a copy of x or, if that is large, of equal chunks spread evenly over it, since layers differ.
 
     >>> len(sample(np.zeros(1000, np.float32))), len(sample(np.zeros(5_000_000, np.float32)))
     (1000, 2097152)
@@ -44,11 +46,11 @@ def sample(x: Vector) -> Vector:
 
 
 @dataclass
-class Shadow:
+class ShadowCodec:
     """One codec on a copy of the weights. ``follow`` after each real step; nothing of the worker's is touched.
 
     >>> x = np.zeros(256, np.float32)
-    >>> shadow = Shadow("dense", x, workers=2)
+    >>> shadow = ShadowCodec("dense", x, workers=2)
     >>> for step in range(4):
     ...     x += 1.0; shadow.follow(x)
     >>> shadow.figures().bits_per_element  # 28 bytes of header with 256 elements of 4
@@ -66,7 +68,7 @@ class Shadow:
     _parts: tuple[Any, ...] = field(default=(), repr=False)
 
     def __post_init__(self) -> None:
-        codec = settled(parse(self.name))
+        codec = without_warmup(parse(self.name))
         self._size = len(self.x)
         self.fragments = 1
         self.x = sample(self.x)  # as it was after the last step
@@ -76,7 +78,7 @@ class Shadow:
         self._parts = (codec, mine, ours, other)
 
     def follow(self, x: Vector) -> None:
-        """The worker made a step: so does the copy, and the codec says what it would have said."""
+        """Repeat the worker's step on the copy, and encode what the codec would have sent."""
         codec, mine, ours, other = self._parts
         now = sample(x)
         mine += now - self.x
@@ -96,7 +98,7 @@ class Shadow:
         self.nbytes.append(len(payload or b""))
 
     def figures(self) -> CodecFigures | None:
-        """None where there were too few steps to say anything."""
+        """Return the figures; None if there were too few steps."""
         late = slice(len(self.nbytes) // 2, None)
         if len(self.nbytes) < 2 or not len(self.x):
             return None

@@ -1,4 +1,4 @@
-"""Updates that resemble those of training, for measuring codecs where there is no model at hand. Made up, and seeded.
+"""Updates that resemble those of training, to measure codecs without a model. Made up, and seeded.
 
     u_t = scale * (0.5 a b' + rows * columns * noise_t)        for every matrix; vectors alike, without the product
 
@@ -17,13 +17,13 @@ import numpy.typing as npt
 SIDE = 512  # of the matrices
 SIGNAL = 0.5
 SIZE = 1e-3  # of a typical element
-POOL = 1 << 20  # so many numbers are drawn; every step begins at another of them
+POOL = 1 << 20  # numbers that are drawn; every step begins at another of them
 
 Floats = npt.NDArray[np.float32]
 
 
 def shapes_for(size: int) -> list[tuple[int, ...]]:
-    """A made-up network of so many parameters: square matrices, each with a bias, and what is left.
+    """Return the shapes of a made-up network of ``size`` parameters: square matrices, each with a bias, and the rest.
 
     >>> shapes_for(300_000)
     [(512, 512), (512,), (193, 193), (95,)]
@@ -41,7 +41,7 @@ def shapes_for(size: int) -> list[tuple[int, ...]]:
 
 
 class Synthetic:
-    """``next`` is the next update, in a buffer that the one after it overwrites.
+    """Made-up updates. ``next`` returns the next one, in a buffer that the one after it overwrites.
 
     >>> updates = Synthetic(1000, seed=3)
     >>> first = updates.next().copy()
@@ -64,7 +64,7 @@ class Synthetic:
             start = stop
 
     def _tensor(self, shape: Sequence[int]) -> tuple[Floats, Floats]:
-        """How large the noise of each element is, and the part that stays."""
+        """Return how large the noise of each element is, and the part that stays."""
         rng, scale = self._rng, SIZE * math.exp(float(self._rng.standard_normal()))
         envelope, drift = np.float32(scale), np.float32(SIGNAL * scale)
         spreads = [np.exp(0.5 * rng.standard_normal(side)).astype(np.float32) for side in shape]

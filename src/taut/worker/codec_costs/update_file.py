@@ -27,8 +27,8 @@ KINDS = (
 
 @dataclass(frozen=True)
 class FoundUpdate:
-    """``update``: one flat vector of all tensors; ``weights``: where it begins, zeros where that is not known. ``what``:
-    what was taken, in words."""
+    """``update``: one flat vector of all tensors; ``weights``: where it begins, zeros if that is not known. ``what``: the
+    source, in words."""
 
     names: tuple[str, ...]
     shapes: tuple[tuple[int, ...], ...]
@@ -38,7 +38,7 @@ class FoundUpdate:
 
 
 def read_update(paths: Sequence[Path]) -> FoundUpdate:
-    """From one file, or from two: what came between them. ``Misuse`` where there is none."""
+    """Read an update from one file, or the difference of two. Raises ``Misuse`` if there is none."""
     if len(paths) > 2:
         raise Misuse(f"{len(paths)} checkpoints", "one, or two whose difference is the update")
     tensors = [_read(path) for path in paths]
@@ -91,7 +91,7 @@ def _check_finite(tensors: Mapping[str, Any], path: Path) -> None:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """The floating-point tensors that have elements, by name, as float32."""
+    """Read the floating-point tensors that have elements, by name, as float32."""
     if not path.is_file():
         raise Misuse(f"checkpoint {str(path)!r}", "a file that exists")
     from safetensors import SafetensorError, safe_open
@@ -115,8 +115,8 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def first_rows(shapes: Sequence[tuple[int, ...]], most: int) -> list[tuple[int, int, tuple[int, ...]]]:
-    """Of every tensor a part: from where to where in the flat vector, and its shape. About ``most`` elements in all, the
-    first rows of each, so that matrices stay such; everything where that is less.
+    """Return a part of every tensor: from where to where in the flat vector, and its shape. About ``most`` elements in
+    all, the first rows of each, so that matrices stay matrices; everything if that is less.
 
     >>> first_rows([(100, 8), (8,)], 200)
     [(0, 192, (24, 8)), (800, 801, (1,))]

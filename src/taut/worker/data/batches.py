@@ -47,7 +47,7 @@ class BatchPlan:
 
 
 class LeaseSource(ABC):
-    """The supervisor through a node or, for a worker alone, the worker itself."""
+    """The supervisor through the communication thread or, for a worker alone, the worker itself."""
 
     @abstractmethod
     def take(self, plan: BatchPlan, ahead: bool = False) -> Lease | Literal["later"] | None:
@@ -60,7 +60,7 @@ class LeaseSource(ABC):
         """Report that the lease was trained on."""
 
     def holds(self, lease: Lease) -> bool:
-        """Return whether the lease is still this worker's: its place in the run may have changed."""
+        """Return whether the lease is still this worker's: the worker may have rejoined with another rank."""
         return True
 
 
@@ -78,7 +78,7 @@ class OwnLeases(LeaseSource):
         return Lease(epoch, epoch, 0, plan.length)
 
     def done(self, lease: Lease) -> None:
-        """Nobody to tell."""
+        """Do nothing: there is no supervisor."""
 
 
 class Dealer:
@@ -88,12 +88,12 @@ class Dealer:
         self.source, self.seed = source, seed
         self._next_pass = 0
         self._orders: dict[int, tuple[Order, Indices]] = {}
-        self.open: list[Share] = []  # that a loop of the script is reading
-        self.progress: dict[int, int] = {}  # places trained on, of each lease that is begun
-        self.complete = 0  # passes before this one were trained on in an earlier life of the run
+        self.open: list[Share] = []  # those that a loop of the script is reading
+        self.progress: dict[int, int] = {}  # samples trained on, of each lease that is begun
+        self.complete = 0  # passes before this one were trained on before the run was resumed
 
     def passes(self, count: int) -> tuple[int, int]:
-        """The numbers of the next ``count`` passes: first, and one after the last."""
+        """Return the numbers of the next ``count`` passes: first, and one after the last."""
         first = self._next_pass
         self._next_pass += max(0, count)
         return first, first + count
@@ -106,16 +106,16 @@ class Dealer:
         """Return how many samples the batches have that are being trained on; 0 if they did not come from here."""
         return sum(share.handed() for share in self.open)
 
-    def places(self, lease: Lease, plan: BatchPlan) -> Indices:
-        """Return the samples of a lease."""
-        known, places = self._orders.get(lease.epoch, (None, None))
-        if places is None or known is not plan.order:
+    def samples_of(self, lease: Lease, plan: BatchPlan) -> Indices:
+        """Return the indices of a lease's samples."""
+        known, indices = self._orders.get(lease.epoch, (None, None))
+        if indices is None or known is not plan.order:
             self._orders.pop(lease.epoch, None)
-            while len(self._orders) > 1:  # this pass and one other that a death may bring back
+            while len(self._orders) > 1:  # this pass and one other, of which a dead worker's leases may come back
                 del self._orders[next(iter(self._orders))]
-            places = plan.order(self.seed, lease.epoch)
-            self._orders[lease.epoch] = plan.order, places
-        return places[lease.lo : lease.hi]
+            indices = plan.order(self.seed, lease.epoch)
+            self._orders[lease.epoch] = plan.order, indices
+        return indices[lease.lo : lease.hi]
 
     def trained(self, lease: Lease, samples: int, last: bool) -> None:
         """Note that a batch of the lease was trained on; after its ``last`` one, report the lease."""
@@ -128,8 +128,8 @@ class Dealer:
 class Share(Iterator[Indices]):
     """Batches of indices for a reader that may ask ahead of training, as a ``DataLoader`` with processes does.
 
-    The law: it waits for a lease only while every batch that it gave was trained on. For the supervisor's answer may
-    depend on those batches: at the end of the last pass it holds requests back until all leases were reported. Where it
+    The law: it waits for a lease only if every batch that it gave was trained on, since the supervisor's answer may
+    depend on those batches: at the end of the last pass it holds requests back until all leases were reported. If it
     would have to wait it stops early; asked again, it goes on. ``over``: nothing follows.
     """
 
@@ -155,16 +155,16 @@ class Share(Iterator[Indices]):
     def _cut(self, lease: Lease) -> Iterator[Indices]:
         """Yield the batches of a lease, each noted as handed out."""
         source, size = self._dealer.source, self._plan.batch_size
-        places = self._dealer.places(lease, self._plan)
-        starts = range(0, len(places), size)
-        if self._plan.drop_last and len(places) % size:
+        indices = self._dealer.samples_of(lease, self._plan)
+        starts = range(0, len(indices), size)
+        if self._plan.drop_last and len(indices) % size:
             starts = starts[:-1]
         if not starts:
             source.done(lease)
         for start in starts:
             if not source.holds(lease):
                 break
-            batch = places[start : start + size]
+            batch = indices[start : start + size]
             self._handed.append((lease, len(batch), start == starts[-1]))
             yield batch
 
@@ -180,8 +180,8 @@ class Share(Iterator[Indices]):
 
 
 class Batches(Iterator[Any]):
-    """What ``worker.batches`` returns. Its length is what this worker is expected to get, with as many workers as there
-    are now; a faster one gets more."""
+    """The result of ``worker.batches``. Its length is the number of batches that this worker can expect with the present
+    number of workers; a faster one gets more."""
 
     def __init__(self, dealt: Iterator[Any], length: Callable[[], int]) -> None:
         self._dealt, self._length = dealt, length

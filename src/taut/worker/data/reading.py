@@ -1,4 +1,4 @@
-"""What ``batches`` is given: a data set, or a ``DataLoader``, of which everything is taken over or refused."""
+"""The argument of ``batches``: a data set, or a ``DataLoader``, of which everything is taken over or refused."""
 
 from __future__ import annotations
 
@@ -18,22 +18,12 @@ from taut.worker.data.sampling import sampled, whole
 Read = Callable[[Share, int], Iterator[Any]]  # the batches' indices, and the number of the first pass
 
 OPTIONS = (  # of a DataLoader
-    "num_workers",
-    "collate_fn",
-    "pin_memory",
-    "timeout",
-    "worker_init_fn",
-    "multiprocessing_context",
-    "prefetch_factor",
-    "persistent_workers",
-    "pin_memory_device",
-    "generator",
-    "in_order",
-    "sampler",
+    "num_workers", "collate_fn", "pin_memory", "timeout", "worker_init_fn", "multiprocessing_context",
+    "prefetch_factor", "persistent_workers", "pin_memory_device", "generator", "in_order", "sampler",
     "batch_sampler",
-)
+)  # fmt: skip
 
-_kept: WeakKeyDictionary[Any, Read] = WeakKeyDictionary()  # by the script's DataLoader, whose processes are to stay
+_kept: WeakKeyDictionary[Any, Read] = WeakKeyDictionary()  # by the script's DataLoader, whose processes stay
 
 
 @dataclass(frozen=True)
@@ -56,8 +46,8 @@ def data_of(
     drop_last: bool | None = None,
     **options: Any,
 ) -> Data:
-    """Return how a data set or a DataLoader is read; ``Misuse`` where that cannot be. The script's own arguments, None
-    where it gave none, go before what the DataLoader says."""
+    """Return how a data set or a DataLoader is read. Raises ``Misuse`` if it cannot be. The script's own arguments (None
+    if it gave none) take precedence over the DataLoader's."""
     from torch.utils.data import BatchSampler, DataLoader, IterableDataset
 
     for name in options:
@@ -93,7 +83,8 @@ def data_of(
 
 
 def _options_of(loader: Any) -> dict[str, Any]:
-    """Return what a DataLoader was made with; ``Misuse`` for one that does not read as DataLoader does."""
+    """Return the arguments that a DataLoader was made with. Raises ``Misuse`` for one that does not read as DataLoader
+    does."""
     from torch.utils.data import DataLoader, default_collate
 
     kind = type(loader)
@@ -106,14 +97,14 @@ def _options_of(loader: Any) -> dict[str, Any]:
             "a DataLoader that makes batches",
             "where each sample is a batch already: batches(dataset, 1, collate_fn=lambda samples: samples[0])",
         )
-    taken = {name: getattr(loader, name) for name in OPTIONS if name != "sampler"}  # that is in its batch sampler
+    taken = {name: getattr(loader, name) for name in OPTIONS if name != "sampler"}  # the sampler is in its batch sampler
     if taken["collate_fn"] is default_collate:
         del taken["collate_fn"]
     return taken
 
 
 def _samples(dataset: Any, sampler: Any) -> int:
-    """Return a digest of the indices by which samples of another data set are picked; 0 where none are."""
+    """Return a digest of the indices by which samples of another data set are picked; 0 if none are."""
     from torch.utils.data import ConcatDataset, Subset, SubsetRandomSampler
 
     if isinstance(dataset, ConcatDataset):
@@ -157,7 +148,7 @@ def _reader(dataset: Any, loader: Any, options: dict[str, Any]) -> tuple[int, Re
 
 def _columns(dataset: Any, bare: bool) -> list[Any] | None:
     """Return the tensors or arrays that the data set is made of, or None. ``bare``: it came without a DataLoader, for
-    which a tuple is one of samples."""
+    which a tuple is a tuple of samples."""
     from torch.utils.data import TensorDataset
 
     if type(dataset) is TensorDataset:  # not a subclass, which may change what is read
@@ -202,11 +193,11 @@ class _Sampler:
 
 
 def _through_loader(dataset: Any, options: dict[str, Any]) -> Read:
-    """Read through a DataLoader. Its processes stay while it reads; with ``persistent_workers``, for the next time too.
+    """Read through a DataLoader. Its processes stay while it reads; with ``persistent_workers``, for the next time, too.
 
-    It asks for indices ahead of training, and the share stops where that would mean to wait: then it begins again.
+    It asks for indices ahead of training; if the share would have to wait, it stops, and the loader begins again.
     """
-    kept: list[tuple[_Sampler, Any]] = []  # DataLoaders that nobody reads from
+    kept: list[tuple[_Sampler, Any]] = []  # DataLoaders that are not being read from
 
     def read(share: Share, first: int) -> Iterator[Any]:
         sampler, loader = kept.pop() if kept else _loader(dataset, first, options)
@@ -227,8 +218,8 @@ def _loader(dataset: Any, first: int, options: dict[str, Any]) -> tuple[_Sampler
     import torch
     from torch.utils.data import DataLoader
 
-    # A DataLoader draws a number whenever it begins, which it seeds its processes with. From a generator of the script's
-    # own, a run that is continued in mid-pass, and so begins once more, would go on with other random numbers.
+    # A DataLoader draws a number whenever it begins, with which it seeds its processes. With a generator of the script's
+    # own, a run that is resumed in mid-pass, and so begins once more, would go on with other random numbers.
     given = options.get("generator")
     seed = ((torch.initial_seed() if given is None else given.initial_seed()) + 0x9E3779B9 * first) % 2**63
     own: dict[str, Any] = {"generator": torch.Generator().manual_seed(seed)}

@@ -1,7 +1,8 @@
 """Which samples a pass deals, and in which order: of a whole data set, or as a sampler of torch's says.
 
-An order depends on the run's seed and the number of the pass alone, so that all workers agree on it. Hence a sampler of
-the script's own, which draws by itself on every worker, is refused."""
+An order depends only on the run's seed and the number of the pass, so that all workers agree on it. Hence a sampler of
+the script's own, which draws by itself on every worker, is refused.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ def whole(length: int, shuffle: bool) -> tuple[int, Order]:
 def sampled(sampler: Any, length: int, shuffle: bool | None) -> tuple[int, Order]:
     """Return how many samples a pass over ``length`` of them has, and their order, as ``sampler`` says.
 
-    ``shuffle``: what the script said itself, beside the sampler.
+    ``shuffle``: the script's own argument, beside the sampler.
     """
     from torch.utils import data
 
@@ -79,9 +80,9 @@ def _redrawn(count: int, length: int, replacement: bool) -> tuple[int, Order]:
 
     def draw(seed: int, epoch: int) -> Indices:
         if replacement:
-            return _dice(seed, epoch).integers(0, length, count)
+            return _rng(seed, epoch).integers(0, length, count)
         rounds = [np.random.Generator(np.random.PCG64([seed, epoch, one])) for one in range(-(-count // length))]
-        return np.concatenate([dice.permutation(length) for dice in rounds])[:count].astype(np.int64)
+        return np.concatenate([rng.permutation(length) for rng in rounds])[:count].astype(np.int64)
 
     return count, draw
 
@@ -93,11 +94,11 @@ def _weighted(count: int, weights: Any, length: int) -> tuple[int, Order]:
     ends, last = np.cumsum(weights), np.flatnonzero(weights)[-1]
 
     def draw(seed: int, epoch: int) -> Indices:
-        found = np.searchsorted(ends, _dice(seed, epoch).random(count) * ends[-1], side="right")
-        return np.asarray(np.minimum(found, last), np.int64)  # rounding must not go beyond the last that can be drawn
+        found = np.searchsorted(ends, _rng(seed, epoch).random(count) * ends[-1], side="right")
+        return np.asarray(np.minimum(found, last), np.int64)  # rounding must not go beyond the last sample with a weight
 
     return count, draw
 
 
-def _dice(seed: int, epoch: int) -> np.random.Generator:
+def _rng(seed: int, epoch: int) -> np.random.Generator:
     return np.random.Generator(np.random.PCG64([seed, epoch]))

@@ -117,11 +117,12 @@ class RoundDriver:
             spare = method.spare(io.method_state)
             due_s = math.inf if patient else began_s + self._waits[spare].too_long_s(rounds)
 
-            def enough() -> bool:
-                return self._may_go_on() or self._moved_on(rounds) or self._late(due_s, trained)  # noqa: B023
+            def enough() -> bool:  # asked after every message
+                moved_on = self.proceed or method.rounds_over(io.method_state) != rounds  # noqa: B023
+                return moved_on or self._late(due_s, trained) or self._may_go_on()  # noqa: B023
 
             yield Wait(enough, io.catch_up, due_s)
-            if self.proceed or self._moved_on(rounds):
+            if self.proceed or method.rounds_over(io.method_state) != rounds:
                 if trained and self._held is None:
                     self._waits[spare].add(io.now() - began_s)
             elif self._late(due_s, trained):
@@ -133,11 +134,8 @@ class RoundDriver:
         """Also where this worker is to leave, and has nothing to lose by it."""
         return self.proceed or (self.io.leaving and self.method.dispensable(self.io.method_state))
 
-    def _moved_on(self, rounds: int) -> bool:
-        return self.method.rounds_over(self.io.method_state) != rounds
-
     def _late(self, due_s: float, trained: bool) -> bool:
-        return self.io.now() > due_s and (trained or (self._wanted is not None and self._wanted()))
+        return due_s < self.io.now() and (trained or (self._wanted is not None and self._wanted()))
 
     def _see_drift(self) -> None:
         """Note that a round that was held up is over. Where no member has come or gone it was only slow: the next one may
@@ -195,7 +193,8 @@ class RoundDriver:
     def _pause(self, until: Callable[[], bool]) -> Wait:
         """Wait for something to happen between two turns without data; not while others have data."""
         training = self.method.agreed_rate(self.io.method_state) is not None
-        return Wait((lambda: True) if training else until, self.io.catch_up, pauses=True, on_supervisor=True)
+        pauses = self.method.lockstep
+        return Wait((lambda: True) if training else until, self.io.catch_up, pauses=pauses, on_supervisor=True)
 
 
 class GradientDriver(RoundDriver):

@@ -1,7 +1,7 @@
-"""The arena: a model's trainable parameters as views into one contiguous float32 vector.
+"""A model's trainable parameters as views into one contiguous float32 vector.
 
-Codecs and strategies see flat vectors; the user's modules and optimizers keep their ``Parameter`` objects, whose data
-now lives in the arena. Parameters that are not trained (frozen, or in no optimizer) and buffers stay where they are; they
+Codecs and strategies see flat vectors; the user's modules and optimizers keep their ``Parameter`` objects, whose data now
+lives in the vector. Parameters that are not trained (frozen, or in no optimizer) and buffers stay where they are; they
 travel with the state, not with updates. A parameter keeps its strides: in the vector, its elements are in memory order.
 """
 
@@ -28,13 +28,13 @@ LINE_NBYTES = 64
 class FlatParams:
     """Moves the ``trained`` parameters of ``model`` into one vector: by default, all that require gradients.
 
-    ``vector`` is what codecs work on: a NumPy view of the same memory on the CPU, the tensor itself on a GPU.
+    Codecs work on ``vector``: a NumPy view of the same memory on the CPU, the tensor itself on a GPU.
 
     >>> import torch
     >>> layer = torch.nn.Linear(3, 2)
-    >>> arena = FlatParams(layer)
-    >>> arena.vector[:] = 1.0
-    >>> layer.weight.sum().item(), arena.size
+    >>> params = FlatParams(layer)
+    >>> params.vector[:] = 1.0
+    >>> layer.weight.sum().item(), params.size
     (6.0, 8)
     """
 
@@ -63,14 +63,16 @@ class FlatParams:
         return self.tensor.device.type == "cpu"
 
     def views(self, vector: torch.Tensor) -> Iterator[tuple[nn.Parameter, torch.Tensor]]:
-        """Yield each parameter with its part of ``vector`` (in the arena's order), shaped and strided as it is."""
+        """Yield each parameter with its part of ``vector`` (in the order of ``parameters``), shaped and strided as it
+        is."""
         offset = 0
         for parameter, size in zip(self.parameters, self.sizes, strict=True):
             yield parameter, shaped(vector[offset : offset + size], parameter)
             offset += size
 
     def specs(self, named: Sequence[Named] | None = None) -> list[TensorSpec]:
-        """What the model consists of, for comparing it with the others' models. ``named``: where that is at hand."""
+        """Return what the model consists of, for comparing it with the others' models. ``named``: the result of
+        ``named()``, if known."""
         every = self.named() if named is None else named
         return [
             TensorSpec(
@@ -80,7 +82,8 @@ class FlatParams:
         ]
 
     def named(self) -> list[Named]:
-        """Every tensor of the model: its name, itself, and its part: trained, frozen (or in no optimizer), or buffer."""
+        """Return every tensor of the model: its name, itself, and its part: trained, frozen (or in no optimizer), or
+        buffer."""
         tensors = [
             (name, p.detach(), "trained" if id(p) in self._trained else "frozen")
             for name, p in self.model.named_parameters()
@@ -88,7 +91,7 @@ class FlatParams:
         return tensors + [(name, b.detach(), "buffer") for name, b in self.model.named_buffers()]
 
     def still(self) -> Sequence[torch.Tensor]:
-        """Frozen parameters and buffers: everything of the state that the arena does not hold."""
+        """Return frozen parameters and buffers: everything of the state that the flat vector does not hold."""
         return [tensor for _, tensor, part in self.named() if part != "trained"]
 
     def still_bytes(self) -> bytes:
@@ -98,11 +101,11 @@ class FlatParams:
         _load(self.still(), data)
 
     def buffers(self) -> Sequence[torch.Tensor]:
-        """Floating-point buffers (batch-norm statistics), which are averaged at the end."""
+        """Return the floating-point buffers (batch-norm statistics), which are averaged at the end."""
         return [b.detach() for b in self.model.buffers() if b.is_floating_point()]
 
     def buffer_bytes(self) -> bytes:
-        """The buffers as float32, in order."""
+        """Return the buffers as float32, in order."""
         import torch
 
         return b"".join(_bytes(tensor.to(torch.float32)) for tensor in self.buffers())
@@ -117,18 +120,18 @@ class FlatParams:
             tensor.copy_(value)
 
     def load(self, vector: npt.NDArray[np.float32]) -> None:
-        """Take these weights."""
+        """Load these weights."""
         import torch
 
         with torch.no_grad():
             self.tensor.copy_(torch.from_numpy(np.array(vector, np.float32)))
 
     def host(self, vector: Any) -> npt.NDArray[np.float32]:
-        """``vector`` (as codecs hold it) in host memory; no copy on the CPU."""
+        """Return ``vector`` (as codecs hold it) in host memory; no copy on the CPU."""
         return vector if isinstance(vector, np.ndarray) else vector.detach().cpu().numpy()
 
     def blame(self, error: NonFiniteUpdate) -> NonFiniteUpdate:
-        """The same error, with the name of the parameter."""
+        """Return the same error, with the name of the parameter."""
         number = int(np.searchsorted(np.cumsum(self.sizes), error.element, side="right"))
         return NonFiniteUpdate(
             f"the gradient of {self.names[number]!r} is NaN or infinite: nothing of this step was sent. "
@@ -137,16 +140,17 @@ class FlatParams:
         )
 
     def state_dict(self) -> dict[str, torch.Tensor]:
-        """The model's ``state_dict`` on the host, with the arena's weights; tied tensors under each of their names."""
+        """Return the model's ``state_dict`` on the host, with the flat vector's weights; tied tensors under each of their
+        names."""
         return {name: t.detach().cpu().contiguous().clone() for name, t in self.model.state_dict().items()}
 
 
 def _room(size: int, device: torch.device) -> torch.Tensor:
-    """An empty vector; in host memory it begins with a cache line, and a large one is on huge pages.
+    """Return an empty vector; in host memory it begins with a cache line, and a large one is on huge pages.
 
-    NumPy asks Linux for them (``MADV_HUGEPAGE``, from 4 MiB on), torch does not; elsewhere nobody does, and nothing is
-    lost. A scan goes through two or three vectors at once, and small pages must be looked up all the time: with the
-    arena alone on such, scans of 25 million elements took 8% longer (``threshold``) and 19% (``tether``).
+    NumPy asks Linux for them (``MADV_HUGEPAGE``, from 4 MiB on), torch does not; on other systems there are none, and
+    nothing is lost. A scan goes through two or three vectors at once, and small pages must be looked up all the time:
+    with only the weights on small pages, scans of 25 million elements took 8% (``threshold``) and 19% (``tether``) more.
 
     >>> import torch
     >>> room = _room(5, torch.device("cpu"))

@@ -1,11 +1,11 @@
-"""How much of the weights is scanned after one step: all, or, where that would take too long, a fragment in turn."""
+"""How much of the weights is scanned after one step: all or, if that would take too long, a fragment in turn."""
 
 from __future__ import annotations
 
 MAX_FRAGMENTS = 8
 ENCODE_SHARE = 0.02  # of the step's time; beyond it, only a fragment is scanned at each step
 FRAGMENT_ELEMENTS = 1 << 23  # at most, so that no payload outgrows a message
-BLOCK = 64  # where fragments may begin
+BLOCK = 64  # fragments begin at multiples of it
 
 
 def least_fragments(size: int) -> int:
@@ -13,7 +13,8 @@ def least_fragments(size: int) -> int:
 
 
 def fragments(encode_s: float, size: int, step_s: float) -> int:
-    """A power of two: as many as keep encoding, which takes ``encode_s`` for the whole, within its share of a step.
+    """Return a power of two: as many fragments as keep encoding, which takes ``encode_s`` for the whole, within its share
+    of a step.
 
     >>> fragments(0.001, 1000, 0.1), fragments(0.005, 1000, 0.1), fragments(1.0, 1000, 0.1), fragments(0.0, 1 << 27, 0.1)
     (1, 4, 8, 16)
@@ -26,7 +27,7 @@ def fragments(encode_s: float, size: int, step_s: float) -> int:
 
 
 def fragment(turn: int, fragments: int, size: int) -> tuple[int, int]:
-    """From where to where.
+    """Return the start and the end of a fragment.
 
     >>> fragment(0, 2, 200), fragment(1, 2, 200)
     ((0, 128), (128, 200))

@@ -1,4 +1,4 @@
-"""The numbers in an optimizer's parameter groups: what schedulers move, and what all replicas must agree on."""
+"""The numbers in an optimizer's parameter groups: schedulers move them, and all replicas must agree on them."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import torch
 
-DIGITS = 6  # significant ones of a number that was agreed upon: sums of float32 are good for no more
+DIGITS = 6  # significant digits of an agreed number: sums of float32 have no more
 
 
 class Hyperparameters:
     """Reads and sets all finite numbers in the groups of ``optimizer``: rates, momentum, betas, weight decay, ...
 
-    Which numbers there are is settled here, so that all workers exchange as many. The first is the first learning rate.
+    The list of numbers is fixed here, so that all workers exchange as many. The first is the first learning rate.
 
     >>> import torch
     >>> adam = torch.optim.Adam([torch.zeros(1)], lr=0.1, betas=(0.9, 0.999))
@@ -30,20 +30,20 @@ class Hyperparameters:
 
     def __init__(self, optimizer: torch.optim.Optimizer) -> None:
         self._optimizer = optimizer
-        self._own: list[dict[str, Any]] | None = None  # while numbers that were agreed upon are in force
-        self._places: list[tuple[int, str, int | None]] = []
+        self._own: list[dict[str, Any]] | None = None  # while the agreed numbers are set
+        self._entries: list[tuple[int, str, int | None]] = []
         for at, group in enumerate(optimizer.param_groups):
             for name in ["lr", *(name for name in group if name not in ("lr", "params"))]:
                 value = group.get(name)
                 if isinstance(value, tuple | list):
-                    self._places += [(at, name, index) for index, each in enumerate(value) if _is_number(each)]
+                    self._entries += [(at, name, index) for index, each in enumerate(value) if _is_number(each)]
                 elif _is_number(value):
-                    self._places.append((at, name, None))
+                    self._entries.append((at, name, None))
 
     def read(self) -> list[float]:
         """Return the numbers as the script has set them."""
         groups = self._optimizer.param_groups
-        return [float(_part(groups[at][name], index)) for at, name, index in self._places]
+        return [float(_part(groups[at][name], index)) for at, name, index in self._entries]
 
     def impose(self, numbers: Sequence[float]) -> None:
         """Set these numbers until ``restore``, rounded, so that the last bits of a sum do not change a number that is the
@@ -51,7 +51,7 @@ class Hyperparameters:
         groups = self._optimizer.param_groups
         if self._own is None:
             self._own = [{name: _copied(value) for name, value in group.items() if name != "params"} for group in groups]
-        for (at, name, index), number in zip(self._places, numbers, strict=True):
+        for (at, name, index), number in zip(self._entries, numbers, strict=True):
             group, rounded = groups[at], float(f"{number:.{DIGITS}g}")
             if float(_part(group[name], index)) == rounded:
                 continue  # a whole number stays one

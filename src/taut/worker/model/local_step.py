@@ -1,4 +1,4 @@
-"""A worker's own step: its loss, and what can go wrong in it, told so that the user knows what to try."""
+"""A worker's own step: its loss, and errors in it that tell the user what to try."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class LastLoss:
         self._worker = worker
         self.value: float | None = None
         self._late: int | None = None  # the step whose loss is on its way from the device
-        self._copy: torch.Tensor | None = None  # of that, in memory that the device writes to
-        self._copied: Any = None  # the event that says that it is here
+        self._copy: torch.Tensor | None = None  # of that loss, in memory that the device writes to
+        self._copied: Any = None  # the event after the copy
 
     def note(self, loss: torch.Tensor | float) -> float | torch.Tensor:
         """Note and return the loss of a step: as a number, or the detached tensor where that is on a GPU.
@@ -91,7 +91,7 @@ def check_gradient(loss: Any) -> None:
 
 
 def _culprit(model: nn.Module) -> str:
-    """Which parameter is to blame, if one is."""
+    """Name the first parameter with weights that are not finite, if there is one."""
     import torch
 
     for name, parameter in model.named_parameters():
@@ -101,7 +101,7 @@ def _culprit(model: nn.Module) -> str:
 
 
 def take_step(optimizer: torch.optim.Optimizer) -> None:
-    """The optimizer's step; ``Misuse`` for one that needs a closure."""
+    """Call the optimizer's step. Raises ``Misuse`` for an optimizer that needs a closure."""
     try:
         optimizer.step()
     except TypeError as error:

@@ -1,4 +1,6 @@
-"""Refuse models and optimizers that cannot be trained rightly: at ``taut.join``, and when a script changes them later."""
+"""Refuse models and optimizers that cannot be trained correctly: at ``taut.join``, and when a script changes them
+later.
+"""
 
 from __future__ import annotations
 
@@ -100,31 +102,31 @@ weights with load_state_dict without assign=True
         kept = {id(parameter) for parameter in trained}
         others = [parameter for parameter in model.parameters() if id(parameter) not in kept]
         self._frozen = [parameter for parameter in others if not parameter.requires_grad]
-        self._loose = [parameter for parameter in others if parameter.requires_grad]  # no optimizer has them
-        self._loose_versions: list[int] | None = None  # as of the first step
-        self._places = [parameter.data_ptr() for parameter in trained]
+        self._unowned = [parameter for parameter in others if parameter.requires_grad]  # no optimizer has them
+        self._unowned_versions: list[int] | None = None  # as of the first step
+        self._addresses = [parameter.data_ptr() for parameter in trained]
         self._held = _held(optimizer)
         self._checks = 0
 
     def check(self) -> None:
-        """Raise ``Misuse`` for what the script changed since ``join`` and must not change."""
-        places = [parameter.data_ptr() for parameter in self._trained]
-        if places != self._places:
-            self._refuse_moved(next(at for at, place in enumerate(places) if place != self._places[at]))
+        """Raise ``Misuse`` if the script changed what it must not change since ``join``."""
+        addresses = [parameter.data_ptr() for parameter in self._trained]
+        if addresses != self._addresses:
+            self._refuse_moved(next(at for at, address in enumerate(addresses) if address != self._addresses[at]))
         if any(parameter.requires_grad for parameter in self._frozen):
             self._refuse_unfrozen()
         if _held(self._optimizer) != self._held:
             self._refuse_groups()
-        if self._loose:
-            self._check_loose()
+        if self._unowned:
+            self._check_unowned()
         if self._checks == 0:
             self.check_modules()
         self._checks += 1
 
     def begin(self) -> None:
-        """The script trains from now on: before, it may have loaded weights."""
-        if self._loose_versions is None:
-            self._loose_versions = [parameter._version for parameter in self._loose]
+        """Note that the script trains from now on; before, it may have loaded weights."""
+        if self._unowned_versions is None:
+            self._unowned_versions = [parameter._version for parameter in self._unowned]
 
     def check_modules(self) -> None:
         """Raise ``Misuse`` if the model has no longer the parameters that it had at ``join``. Slower than ``check``."""
@@ -166,14 +168,14 @@ weights with load_state_dict without assign=True
             "give the optimizer all its groups before taut.join, with lr=0 for those that are to wait",
         )
 
-    def _check_loose(self) -> None:
+    def _check_unowned(self) -> None:
         self.begin()
-        versions = [parameter._version for parameter in self._loose]
-        if versions == self._loose_versions or self._loose_versions is None:
+        versions = [parameter._version for parameter in self._unowned]
+        if versions == self._unowned_versions or self._unowned_versions is None:
             return
-        at = next(at for at, version in enumerate(versions) if version != self._loose_versions[at])
+        at = next(at for at, version in enumerate(versions) if version != self._unowned_versions[at])
         raise Misuse(
-            f"parameter {self._name(self._loose[at])}, changed though no optimizer that was joined has it",
+            f"parameter {self._name(self._unowned[at])}, changed though no optimizer that was joined has it",
             "all optimizers that train the model",
             "join them all: taut.join(model, [optimizer, other_optimizer])",
         )
@@ -187,8 +189,8 @@ class WeightSample:
     """A sample of the weights, compared between one step's end and the next step's begin.
 
     Where gradients are exchanged, replicas stay equal only if nothing but the optimizer's step moves the weights.
-    ``vector``: all trained weights, as a NumPy array or a tensor on a GPU, where a comparison makes the host wait and is
-    made at the first exchanges and then rarely.
+    ``vector``: all trained weights, as a NumPy array or a tensor on a GPU, where a comparison makes the host wait and so
+    happens at the first exchanges and then rarely.
     """
 
     SIZE = 4096

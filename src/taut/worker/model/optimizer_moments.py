@@ -1,4 +1,4 @@
-"""The optimizer's moments as one vector: where all replicas must take the same steps, they must share these, too."""
+"""The optimizer's moments as one vector: replicas that must take the same steps must share these, too."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ class Moments:
 
 
 def begin_moments(optimizer: torch.optim.Optimizer) -> None:
-    """Zeros for what the first step would make, where none was made yet: a worker that came when no data was left has as
-    many moments to average as the others. Which they are is seen from a step of a copy, without gradients.
+    """Make zeros for the state that the first step would make, if no step was made yet: a worker that came when no data
+    was left has as many moments to average as the others. A step of a copy, without gradients, shows which they are.
 
     >>> import torch
     >>> layer = torch.nn.Linear(2, 1)

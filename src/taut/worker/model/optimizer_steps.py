@@ -1,6 +1,6 @@
 """Hooks around the steps of the optimizers that were joined.
 
-Gradients are exchanged before a step where the strategy asks for that, and what the script does between steps is checked.
+Gradients are exchanged before a step if the strategy asks for that, and changes by the script between steps are checked.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ ONE_EVALUATION = ("torch.optim.", "taut.optim.")  # optimizers that call a closu
 
 
 class OptimizerSteps:
-    """The hooks of ``worker``; ``seat``: its place in a run of several, if it has one."""
+    """The hooks of ``worker``; ``session``: in a run of several, if it is in one."""
 
-    def __init__(self, worker: TorchWorker, seat: WorkerSession | None, guard: ModelGuard) -> None:
-        self._worker, self._seat, self._guard = worker, seat, guard
+    def __init__(self, worker: TorchWorker, session: WorkerSession | None, guard: ModelGuard) -> None:
+        self._worker, self._session, self._guard = worker, session, guard
         self._sample: WeightSample | None = None
         self._unexchanged: set[int] = set()  # the optimizers that the script stepped since the last exchange
         self._script_exchanges = False  # the script calls ``worker.step`` or ``worker.exchange``
@@ -43,8 +43,8 @@ class OptimizerSteps:
 
     def renew(self) -> None:
         """Take the weights as they are: a strategy begins, or the run's state was taken over."""
-        sampled = self._seat is not None and self._seat.talk.exchanges_gradients
-        self._sample = WeightSample(self._seat.arena.vector) if sampled and self._seat is not None else None
+        sampled = self._session is not None and self._session.talk.exchanges_gradients
+        self._sample = WeightSample(self._session.arena.vector) if sampled and self._session is not None else None
 
     def exchanging(self, asked: bool = True) -> None:
         """Raise ``Misuse`` if the weights cannot be exchanged now. ``asked``: by the script."""
@@ -60,15 +60,15 @@ class OptimizerSteps:
 
     @property
     def forgotten(self) -> bool:
-        """The script makes steps, and has never asked for an exchange."""
+        """Return whether the script makes steps, and has never asked for an exchange."""
         return bool(self._unexchanged) and not self._script_exchanges
 
     def _before(self, number: int, after: list[Any], optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> Any:
         self._guard.begin()
         after[0].remove()
-        # after hooks of the script, which may move weights
+        # again, so that it comes after hooks of the script, which may move weights
         after[0] = optimizer.register_step_post_hook(partial(self._after, number))
-        if self._seat is not None and self._seat.talk.stepping_itself:
+        if self._session is not None and self._session.talk.stepping_itself:
             self._worker.before_step(())
             return None
         if number in self._unexchanged:  # of several optimizers, each makes its step before one exchange
@@ -78,16 +78,16 @@ class OptimizerSteps:
         return given
 
     def _after(self, number: int, *_: Any) -> None:
-        if self._seat is None or not self._seat.talk.stepping_itself:
+        if self._session is None or not self._session.talk.stepping_itself:
             self._unexchanged.add(number)
         if self._sample is not None:
             self._sample.renew()
 
     def _evaluated(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> Any:
-        """Where gradients are exchanged before the step, call the closure that computes them now, and return arguments
-        with its loss instead of it."""
+        """Call the closure that computes gradients now, if these are exchanged before the step; return arguments with its
+        loss instead of it."""
         closure: Callable[[], Any] | None = args[1] if len(args) > 1 else kwargs.get("closure")
-        if closure is None or self._seat is None or not self._seat.talk.exchanges_gradients:
+        if closure is None or self._session is None or not self._session.talk.exchanges_gradients:
             return None
         if not type(optimizer).__module__.startswith(ONE_EVALUATION):
             raise Misuse(

@@ -62,7 +62,7 @@ class JoinedOptimizers(Optimizer):
 
     @property
     def state(self) -> dict[torch.Tensor, Any]:  # type: ignore[override]
-        """A copy of the members' mappings: changes of it are lost."""
+        """Return a copy of the members' mappings: changes of it are lost."""
         return {key: value for member in self.members for key, value in member.state.items()}
 
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from taut.codecs import Codec, Grid, sketch, snap
-from taut.codecs.wire.residual import bequest, read_bequest
+from taut.codecs.wire.residual import read_residual, residual_parts
 from taut.errors import MalformedMessage, NonFiniteUpdate
 from taut.worker.model.flat_params import FlatParams
 from taut.worker.model.fragments import ENCODE_SHARE, fragment, fragments, least_fragments
@@ -133,11 +133,11 @@ class Replica:
     def bequest(self) -> Iterator[bytes]:
         """What the codec has not sent, for another worker to take over: dense payloads."""
         if self.talks:
-            yield from bequest(self.codec, self.codec_state)
+            yield from residual_parts(self.codec, self.codec_state)
 
     def inherit(self, payload: bytes) -> None:
         """Take over what another worker left. Raises ``MalformedMessage``."""
-        self.codec.inherit(self.codec_state, *read_bequest(payload, self.arena.size))
+        self.codec.inherit(self.codec_state, *read_residual(payload, self.arena.size))
 
     def shared(self) -> Any:
         """The weights that this replica stands for: the shared ones, or, in a run in which nobody talks, its own."""

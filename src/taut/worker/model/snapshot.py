@@ -1,4 +1,4 @@
-"""A replica's whole state as bytes: what a donor gives to a worker that joins."""
+"""A replica's whole state as bytes, which a donor gives to a newcomer."""
 
 from __future__ import annotations
 
@@ -22,9 +22,8 @@ class _Header(msgspec.Struct, frozen=True, array_like=True):
 @dataclass(frozen=True)
 class Snapshot:
     """``vector``: the shared weights; ``still``: frozen parameters and buffers; ``grid``: of the sums; ``tail``: updates
-    in the weights that not everybody may have yet (``Synced``); ``training``: the optimizer's state and what goes with
-    it, where all must make the same steps (``training_state.py``); ``steps``: how far the donor is in the run's present
-    phase."""
+    in the weights that some workers may not have yet (``Synced``); ``training``: the optimizer's state and the like, if
+    all must make the same steps (``training_state.py``); ``steps``: how far the donor is in the run's present phase."""
 
     vector: bytes | memoryview
     still: bytes | memoryview = b""
@@ -35,7 +34,8 @@ class Snapshot:
 
 
 def pack(state: Snapshot) -> bytes:
-    """
+    """Return the state as bytes.
+
     >>> state = Snapshot(b"abcd", b"e", {"sizes": [1]}, (Include(3, 1, 2, b"xy"),), b"f", steps=7)
     >>> unpack(pack(state)) == state
     True
@@ -48,7 +48,7 @@ def pack(state: Snapshot) -> bytes:
 
 
 def unpack(data: bytes | memoryview) -> Snapshot:
-    """The state in ``data``, or ``MalformedMessage``. Its weights are views of ``data``, not copies."""
+    """Return the state in ``data``. Raises ``MalformedMessage``. Its weights are views of ``data``, not copies."""
     view = memoryview(data)
     try:
         start = 4 + int.from_bytes(view[:4], "little")

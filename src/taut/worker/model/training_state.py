@@ -1,8 +1,8 @@
-"""What goes with the weights to a worker that joins in mid-run: the optimizer's state, and what the script named in
+"""The state that a newcomer gets with the weights in mid-run: the optimizer's, and that of the objects in
 ``join(also=...)``. As in a checkpoint: typed JSON and tensors; nothing is unpickled.
 
-The settings of the optimizer's groups (betas, weight decay, ...) are the giver's from then on: all must make the same
-steps. Its learning rates are taken only with the scheduler that they belong to, where ``also`` has one.
+The settings of the optimizer's groups (betas, weight decay, ...) are the donor's from then on: all must make the same
+steps. Its learning rates are taken only with the scheduler that they belong to, if ``also`` has one.
 """
 
 from __future__ import annotations
@@ -14,17 +14,18 @@ from typing import TYPE_CHECKING, Any
 
 from taut.errors import MalformedMessage, Misuse
 from taut.worker.checkpoints.file import packed, unpacked
-from taut.worker.checkpoints.tree import fold, unfold
+from taut.worker.checkpoints.state_tree import fold, unfold
 
 if TYPE_CHECKING:
     import torch
 
 REMEDY = "start every worker of a run with the same script and the same arguments"
-OWN = ("lr", "initial_lr")  # of a group: each worker's own, unless its scheduler is given, too
+OWN = ("lr", "initial_lr")  # settings of a group: each worker's own, unless its scheduler is given, too
 
 
 def pack_training(optimizer: torch.optim.Optimizer, also: Mapping[str, Any]) -> bytes:
-    """
+    """Return the optimizer's state, and that of the objects in ``also``, as bytes.
+
     >>> import torch
     >>> def adam(layer):
     ...     return torch.optim.Adam(layer.parameters(), lr=0.1)
@@ -48,8 +49,9 @@ def pack_training(optimizer: torch.optim.Optimizer, also: Mapping[str, Any]) -> 
 def load_training(
     data: bytes | memoryview, optimizer: torch.optim.Optimizer, also: Mapping[str, Any], again: bool = False
 ) -> bool:
-    """Take it over; whether a scheduler's position came with it. ``again``: that alone, since the script's loop has moved
-    it on the way to its first batch. ``Misuse`` that names what differs, ``MalformedMessage`` for what is no state."""
+    """Load the state; return whether it had a scheduler's position. ``again``: load only that, since the script's loop
+    has moved it on the way to its first batch. Raises ``Misuse`` that names a difference, ``MalformedMessage`` for data
+    that is no state."""
     from safetensors import SafetensorError
 
     try:
@@ -109,7 +111,8 @@ def _check_kind(kind: str, sizes: list[int], optimizer: torch.optim.Optimizer) -
 
 
 def _check_moments(moments: dict[Any, dict[str, Any]], optimizer: torch.optim.Optimizer) -> None:
-    """A tensor of an optimizer's state is no larger than its parameter, and where this worker has one already, alike."""
+    """Raise unless each tensor of the optimizer's state is no larger than its parameter, and like the one that this
+    worker has already."""
     import torch
 
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]

@@ -19,7 +19,7 @@ from taut.worker.time_split import Stopwatch
 if TYPE_CHECKING:
     import torch
 
-    from taut.worker.codec_costs.shadow import Shadow
+    from taut.worker.codec_costs.shadow import ShadowCodec
 
 
 class FlatParamsCodec(VectorCodec):
@@ -112,11 +112,11 @@ class Weights(Local):
         state = self.replica.codec_state
         state.kernels.add_values(state.w, state.b, 0, change)
 
-    def shadow(self, name: str, workers: int, step_s: float) -> Shadow:
+    def shadow(self, name: str, workers: int, step_s: float) -> ShadowCodec:
         """A codec on a copy of the weights, to see what it would cost (``taut probe``)."""
-        from taut.worker.codec_costs.shadow import Shadow
+        from taut.worker.codec_costs.shadow import ShadowCodec
 
-        return Shadow(name, self.x, workers, step_s)
+        return ShadowCodec(name, self.x, workers, step_s)
 
     def adopt(self, shared: Vector) -> None:
         self.replica.codec.adopt(self.replica.codec_state, shared)

@@ -1,7 +1,7 @@
-"""Two things that numba has no word for: eight bytes at any place of an array, and the bits of a number.
+"""Operations that numba lacks: eight bytes at any offset of an array, and the bits of a number.
 
-For bit streams in kernels. Nothing is checked: whoever calls ``load`` or ``store`` sees to it that there are eight
-bytes. They are little-endian, as is every machine that taut runs on (``payload`` holds that).
+For bit streams in kernels. Nothing is checked: callers of ``load`` and ``store`` make sure that there are eight bytes.
+They are little-endian, as is every machine that taut runs on (``payload`` checks that).
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ _intrinsic: Callable[[Callable[..., Any]], Callable[..., Any]] = numba.extending
 
 
 @_intrinsic
-def load(typing: Any, data: Any, place: Any) -> Any:
-    """Eight bytes from ``place`` on, as a number."""
+def load(typing: Any, data: Any, offset: Any) -> Any:
+    """Load eight bytes from ``offset`` on, as a number."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         address = _address(context, builder, signature, arguments)
@@ -28,8 +28,8 @@ def load(typing: Any, data: Any, place: Any) -> Any:
 
 
 @_intrinsic
-def store(typing: Any, data: Any, place: Any, value: Any) -> Any:
-    """The same the other way."""
+def store(typing: Any, data: Any, offset: Any, value: Any) -> Any:
+    """Store a number as eight bytes from ``offset`` on."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         builder.store(arguments[2], _address(context, builder, signature, arguments), align=1)
@@ -45,12 +45,12 @@ def _address(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
 
 @_intrinsic
 def ones(typing: Any, value: Any) -> Any:
-    """How many bits are set."""
+    """Count the bits that are set."""
     return types.uint64(types.uint64), lambda context, builder, signature, arguments: builder.ctpop(arguments[0])
 
 
 @_intrinsic
 def lowest(typing: Any, value: Any) -> Any:
-    """Which is the lowest bit that is set; 64 where none is."""
+    """Return the position of the lowest bit that is set; 64 if none is."""
     no = ir.Constant(ir.IntType(1), 0)
     return types.uint64(types.uint64), lambda context, builder, signature, arguments: builder.cttz(arguments[0], no)

@@ -82,7 +82,8 @@ def _jit(cache: bool) -> Any:
 
 
 def private_folder() -> str | None:
-    """Return a folder in the temporary one that is this user's alone, since what is loaded from it is run; or None."""
+    """Return a folder under the temporary one that only this user can write, since what is loaded from it is run; or
+    None."""
     with contextlib.suppress(OSError):
         path = os.path.join(tempfile.gettempdir(), f"taut-kernels-{os.getuid()}")
         os.makedirs(path, mode=0o700, exist_ok=True)

@@ -1,5 +1,5 @@
 """Cosine transforms of 64 points, many side by side, in numba: chunk by chunk, in the processor's cache. The same bits as
-the torch operations of ``dct.py``: float32, one rounding per operation, the same order.
+the torch operations of ``math/dct.py``: float32, one rounding per operation, the same order.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ U16 = npt.NDArray[np.uint16]
 
 _values = types.Array(types.float32, 1, "C")
 _values_in = types.Array(types.float32, 1, "C", readonly=True)
-_places = types.Array(types.uint16, 1, "C")
-_places_in = types.Array(types.uint16, 1, "C", readonly=True)
+_indices = types.Array(types.uint16, 1, "C")
+_indices_in = types.Array(types.uint16, 1, "C", readonly=True)
 _int = types.int64
 _limit = np.float32(LIMIT)
 _zero = np.float32(0.0)
@@ -29,8 +29,8 @@ _part = numba.njit(nogil=True, error_model="numpy")  # part of the kernels below
 
 
 def _plan(rows: list[int]) -> tuple[list[tuple[int, int, float]], list[tuple[int, int]], list[int]]:
-    """Lee's steps for points that lie in these rows, all in place: butterflies (row, row, factor), then additions
-    (to, from), and in which rows the coefficients are in the end."""
+    """Return Lee's steps for points that lie in these rows, all in place: butterflies (row, row, factor), then additions
+    (to, from), and the rows in which the coefficients end up."""
     if len(rows) == 1:
         return [], [], rows
     half = len(rows) // 2
@@ -51,7 +51,8 @@ _ORDER = np.array(_rows, np.intp)
 
 @_part
 def _forward(a, b):  # type: ignore[no-untyped-def]
-    """Down the columns of ``a`` (64, 64), which is worked in; the coefficients of a column become a row of ``b``."""
+    """Transform the columns of ``a`` (64, 64), which is overwritten; the coefficients of a column become a row of
+    ``b``."""
     for step in range(192):
         factor = _FACTORS[step]
         one, other = a[_WINGS[step, 0]], a[_WINGS[step, 1]]
@@ -71,7 +72,7 @@ def _forward(a, b):  # type: ignore[no-untyped-def]
 
 @_part
 def _inverse(a, b):  # type: ignore[no-untyped-def]
-    """The rows of ``a`` are the coefficients of what become the columns of ``b``: the same steps backwards."""
+    """Transform the rows of ``a``, which are coefficients, back into columns of ``b``: the same steps backwards."""
     for start in range(0, 64, 16):
         for lane in range(64):
             for k in range(start, start + 16):
@@ -91,10 +92,10 @@ def _inverse(a, b):  # type: ignore[no-untyped-def]
 
 @_part
 def _kth(bits, count, k):  # type: ignore[no-untyped-def]
-    """The k-th largest of ``count`` numbers below 2^31, bit by bit."""
+    """Return the k-th largest of ``count`` numbers below 2^31, found bit by bit."""
     found = np.uint32(0)
-    for place in range(30, -1, -1):
-        tried = found | np.uint32(1 << place)
+    for bit in range(30, -1, -1):
+        tried = found | np.uint32(1 << bit)
         above = 0
         for i in range(count):
             above += bits[i] >= tried
@@ -104,15 +105,17 @@ def _kth(bits, count, k):  # type: ignore[no-untyped-def]
 
 
 @_part
-def _select(coefficients, count, k, bits, rows, some, places, values):  # type: ignore[no-untyped-def]
-    """The ``k`` largest of ``count`` coefficients (a multiple of 64), of equal ones the first, by rising place."""
+def _select(coefficients, count, k, bits, rows, some, indices, values):  # type: ignore[no-untyped-def]
+    """Select the ``k`` largest of ``count`` coefficients (a multiple of 64), of equal ones the first, by rising index."""
     seen = coefficients.view(np.uint32)
     for row in range(count // 64):
         top = np.uint32(0)
         for i in range(64 * row, 64 * row + 64):
             top = max(top, seen[i] & _magnitude)
         rows[row] = top
-    bound = _kth(rows, count // 64, k) if k <= count // 64 else np.uint32(0)  # k rows hold one of this size at least
+    bound = (
+        _kth(rows, count // 64, k) if k <= count // 64 else np.uint32(0)
+    )  # k rows hold one that is at least this large
     found = 0
     for row in range(count // 64):
         if rows[row] >= bound:
@@ -129,24 +132,24 @@ def _select(coefficients, count, k, bits, rows, some, places, values):  # type: 
     for i in range(found):
         if bits[i] > edge or (bits[i] == edge and ties > 0):
             ties -= bits[i] == edge
-            places[taken] = some[i]
+            indices[taken] = some[i]
             values[taken] = min(max(coefficients[np.int64(some[i])], -_limit), _limit)
             taken += 1
 
 
 @_part
-def _restore(places, values, a, b):  # type: ignore[no-untyped-def]
-    """The chunk that these coefficients stand for, into ``a``."""
+def _restore(indices, values, a, b):  # type: ignore[no-untyped-def]
+    """Write the chunk that these coefficients stand for into ``a``."""
     a[:, :] = _zero
     flat = a.reshape(4096)
-    for i in range(places.size):
-        flat[np.int64(places[i])] = values[i]
+    for i in range(indices.size):
+        flat[np.int64(indices[i])] = values[i]
     _inverse(a, b)
     _inverse(b, a)
 
 
-@kernel(types.void(_values_in, _int, _places, _values, _values))
-def _compress_chunks(v, top, places, values, q):  # type: ignore[no-untyped-def]
+@kernel(types.void(_values_in, _int, _indices, _values, _values))
+def _compress_chunks(v, top, indices, values, q):  # type: ignore[no-untyped-def]
     a, b = np.empty((64, 64), np.float32), np.empty((64, 64), np.float32)
     bits, rows = np.empty(4097, np.uint32), np.empty(64, np.uint32)
     some = np.empty(4097, np.uint16)
@@ -156,25 +159,25 @@ def _compress_chunks(v, top, places, values, q):  # type: ignore[no-untyped-def]
             flat[i] = v[4096 * chunk + i]
         _forward(a, b)
         _forward(b, a)
-        some_places, some_values = places[top * chunk : top * (chunk + 1)], values[top * chunk : top * (chunk + 1)]
-        _select(a.reshape(4096), 4096, top, bits, rows, some, some_places, some_values)
-        _restore(some_places, some_values, a, b)
+        some_indices, some_values = indices[top * chunk : top * (chunk + 1)], values[top * chunk : top * (chunk + 1)]
+        _select(a.reshape(4096), 4096, top, bits, rows, some, some_indices, some_values)
+        _restore(some_indices, some_values, a, b)
         for i in range(4096):
             q[4096 * chunk + i] = flat[i]
 
 
-@kernel(types.void(_places_in, _values_in, _int, _values))
-def _expand_chunks(places, values, top, out):  # type: ignore[no-untyped-def]
+@kernel(types.void(_indices_in, _values_in, _int, _values))
+def _expand_chunks(indices, values, top, out):  # type: ignore[no-untyped-def]
     a, b = np.empty((64, 64), np.float32), np.empty((64, 64), np.float32)
     flat = a.reshape(4096)
     for chunk in range(out.size // 4096):
-        _restore(places[top * chunk : top * (chunk + 1)], values[top * chunk : top * (chunk + 1)], a, b)
+        _restore(indices[top * chunk : top * (chunk + 1)], values[top * chunk : top * (chunk + 1)], a, b)
         for i in range(4096):
             out[4096 * chunk + i] = flat[i]
 
 
-@kernel(types.void(_values_in, _int, _places, _values))
-def _compress_lines(v, top, places, values):  # type: ignore[no-untyped-def]
+@kernel(types.void(_values_in, _int, _indices, _values))
+def _compress_lines(v, top, indices, values):  # type: ignore[no-untyped-def]
     a, b = np.zeros((64, 64), np.float32), np.empty((64, 64), np.float32)
     bits, rows = np.empty(65, np.uint32), np.empty(1, np.uint32)
     some = np.empty(65, np.uint16)
@@ -183,42 +186,43 @@ def _compress_lines(v, top, places, values):  # type: ignore[no-untyped-def]
     _forward(a, b)
     for line in range((v.size + 63) // 64):
         mine = slice(top * line, top * (line + 1))
-        _select(b[line], 64, top, bits, rows, some, places[mine], values[mine])
+        _select(b[line], 64, top, bits, rows, some, indices[mine], values[mine])
 
 
-@kernel(types.void(_places_in, _values_in, _int, _values))
-def _expand_lines(places, values, top, out):  # type: ignore[no-untyped-def]
+@kernel(types.void(_indices_in, _values_in, _int, _values))
+def _expand_lines(indices, values, top, out):  # type: ignore[no-untyped-def]
     a, b = np.zeros((64, 64), np.float32), np.empty((64, 64), np.float32)
-    for i in range(places.size):
-        a[i // top, np.int64(places[i])] = values[i]
+    for i in range(indices.size):
+        a[i // top, np.int64(indices[i])] = values[i]
     _inverse(a, b)
     for i in range(out.size):
         out[i] = b[i % 64, i // 64]
 
 
 def compress_chunks(v: F32, top: int) -> tuple[U16, F32, F32]:
-    """Of each chunk of 4096: the places and values of its ``top`` largest coefficients, and what they stand for."""
+    """Return the indices and values of the ``top`` largest coefficients of each chunk of 4096, and the vector that they
+    stand for."""
     count = v.size // CHUNK * top
-    places, values, q = np.empty(count, np.uint16), np.empty(count, np.float32), np.empty(v.size, np.float32)
-    _compress_chunks(v, top, places, values, q)
-    return places, values, q
+    indices, values, q = np.empty(count, np.uint16), np.empty(count, np.float32), np.empty(v.size, np.float32)
+    _compress_chunks(v, top, indices, values, q)
+    return indices, values, q
 
 
 def compress_lines(v: F32, top: int) -> tuple[U16, F32, F32]:
-    """The same of each line of 64, at most 64 of them; zeros make up for what the last one lacks."""
+    """Return the same as `compress_chunks` for lines of 64, at most 64 of them; the last one is padded with zeros."""
     count = -(-v.size // POINTS) * top
-    places, values = np.empty(count, np.uint16), np.empty(count, np.float32)
-    _compress_lines(v, top, places, values)
-    return places, values, expand_lines(places, values, top, v.size)
+    indices, values = np.empty(count, np.uint16), np.empty(count, np.float32)
+    _compress_lines(v, top, indices, values)
+    return indices, values, expand_lines(indices, values, top, v.size)
 
 
-def expand_chunks(places: U16, values: F32, top: int) -> F32:
-    out = np.empty(places.size // top * CHUNK, np.float32)
-    _expand_chunks(places, values, top, out)
+def expand_chunks(indices: U16, values: F32, top: int) -> F32:
+    out = np.empty(indices.size // top * CHUNK, np.float32)
+    _expand_chunks(indices, values, top, out)
     return out
 
 
-def expand_lines(places: U16, values: F32, top: int, size: int) -> F32:
+def expand_lines(indices: U16, values: F32, top: int, size: int) -> F32:
     out = np.empty(size, np.float32)
-    _expand_lines(places, values, top, out)
+    _expand_lines(indices, values, top, out)
     return out

@@ -2,7 +2,7 @@
 several threads, over a whole vector.
 
 All work in place on slices of equal length; float32, one rounding per operation (no fastmath), as in
-``kernels.torch_feedback``.
+``kernels.torch_ops``.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy.typing as npt
 from numba import types
 
 from taut.codecs.kernels.cpu.compilation import kernel
-from taut.codecs.parallel import over
+from taut.codecs.parallel import run_parts
 
 F32 = npt.NDArray[np.float32]
 
@@ -26,7 +26,7 @@ _EXPONENT = np.uint32(0x7F800000)
 
 @kernel(types.boolean(_vector, _vector, _vector, _f32))
 def _grow(r, w, b, share):  # type: ignore[no-untyped-def]
-    """Whether something is NaN or infinite: all bits of its exponent are set."""
+    """Return whether a result is NaN or infinite: all bits of its exponent are set."""
     found = np.uint32(0)
     for i in range(r.size):
         left = r[i] + (w[i] - b[i]) * share
@@ -60,35 +60,36 @@ def _infinite(bits):  # type: ignore[no-untyped-def]
 
 
 def finite(r: F32) -> bool:
-    """No element is NaN or infinite."""
+    """Return whether no element is NaN or infinite."""
     bits = r.view(np.uint32)
-    return not any(over(lambda start, stop: _infinite(bits[start:stop]), 0, r.size))
+    return not any(run_parts(lambda start, stop: _infinite(bits[start:stop]), 0, r.size))
 
 
-def change(w: F32, b: F32, share: float) -> F32:
-    """(w - b) * share;  then w = b, since it is read here anyway."""
+def take_change(w: F32, b: F32, share: float) -> F32:
+    """Return (w - b) * share;  then set w = b, since w is read here anyway."""
     found: F32 = np.empty(w.size, np.float32)
-    over(lambda *at: _change(*_slices(at, w, b), np.float32(share), *_slices(at, found)), 0, w.size)
+    run_parts(lambda *at: _change(*_slices(at, w, b), np.float32(share), *_slices(at, found)), 0, w.size)
     return found
 
 
 def grow(r: F32, w: F32, b: F32, share: float) -> bool:
-    """r += (w - b) * share;  then w = b. Whether all of r is finite."""
-    return not any(over(lambda *at: _grow(*_slices(at, r, w, b), np.float32(share)), 0, r.size))
+    """Compute r += (w - b) * share;  then w = b. Return whether all of r is finite."""
+    return not any(run_parts(lambda *at: _grow(*_slices(at, r, w, b), np.float32(share)), 0, r.size))
 
 
-def take(w: F32, b: F32, r: F32, q: F32, places: npt.NDArray[Any] | None) -> None:
-    """q was sent: r -= q;  b += q;  w = b, which it was before. With ``places``, q belongs to those elements."""
-    if places is None:
-        over(lambda *at: _take(*_slices(at, w, b, r, q)), 0, r.size)
+def take(w: F32, b: F32, r: F32, q: F32, indices: npt.NDArray[Any] | None) -> None:
+    """Move q, which was sent: r -= q;  b += q;  w = b, which it was before. With ``indices``, q belongs to those
+    elements."""
+    if indices is None:
+        run_parts(lambda *at: _take(*_slices(at, w, b, r, q)), 0, r.size)
         return
-    r[places] -= q
-    b[places] += q
-    w[places] = b[places]
+    r[indices] -= q
+    b[indices] += q
+    w[indices] = b[indices]
 
 
 def rest(w: F32, b: F32) -> None:
-    """Nothing was sent: w = b, which it was before."""
+    """Do nothing: w = b already, and nothing was sent."""
 
 
 def _slices(at: tuple[int, int], *vectors: F32) -> list[F32]:

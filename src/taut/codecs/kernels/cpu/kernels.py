@@ -17,11 +17,13 @@ import numpy.typing as npt
 from numba import types
 
 from taut.codecs.kernels.cpu.compilation import kernel
+from taut.codecs.kernels.cpu.feedback import finite, grow, rest, take, take_change  # noqa: F401  # state.kernels has them
 from taut.codecs.kernels.cpu.scans import scan_tether, scan_threshold
+from taut.codecs.math.counter_rng import MULTIPLIERS
 from taut.codecs.math.density_control import SAMPLE
-from taut.codecs.parallel import HEAVY, over
+from taut.codecs.parallel import HEAVY, run_parts
 from taut.codecs.wire.payload import CHUNK, bit_values
-from taut.codecs.wire.sign_list import Signs, collect, side_by_side
+from taut.codecs.wire.sign_list import Signs, collect, scan_parts
 
 F32 = npt.NDArray[np.float32]
 U32 = npt.NDArray[np.uint32]
@@ -29,13 +31,17 @@ U8 = npt.NDArray[np.uint8]
 
 FUSES = True  # a compressor may have a pass of its own over w, b and r
 _1, _2 = np.uint64(1), np.uint64(2)
-_STAGGER_NBYTES = 448  # vectors that start at the same place of a page slow each other's stores and loads
+_STAGGER_NBYTES = 448  # vectors that start at the same offset of a page slow each other's stores and loads
 
 _vector = types.Array(types.float32, 1, "C")
 _words = types.Array(types.uint32, 1, "C")
 _words_in = types.Array(types.uint32, 1, "C", readonly=True)
 _bits = types.Array(types.uint8, 1, "C")
 _index, _f32 = types.uint64, types.float32  # unsigned: numba then leaves out the wrap-around of negative indices
+_rows = types.Array(types.float32, 2, "C", readonly=True)
+_first, _second, _third = (np.uint32(number) for number in MULTIPLIERS)
+_u8, _u11, _u14, _u15, _u17 = (np.uint32(number) for number in (8, 11, 14, 15, 17))
+_unit = np.float32(2.0**-24)
 _found = types.UniTuple(types.uint64, 2)  # type: ignore[no-untyped-call]
 
 _scan_tether = kernel(_found(_vector, _vector, _index, _index, _index, _f32, _f32, _f32, _words))(scan_tether)
@@ -53,7 +59,7 @@ def _mean(w, b, share, change):  # type: ignore[no-untyped-def]
 
 @kernel(types.void(_vector, _vector, _index, _words_in, _f32))
 def _add_words(w, b, base, words, quantum):  # type: ignore[no-untyped-def]
-    """b and w += ±quantum at every word. The indices were validated."""
+    """Add ±quantum to b and w at every word. The indices were validated."""
     for j in range(words.size):
         i = base + np.uint64(words[j] >> np.uint32(1))
         change = -quantum if words[j] & np.uint32(1) else quantum
@@ -70,17 +76,74 @@ def _add_values(w, b, values):  # type: ignore[no-untyped-def]
 
 @kernel(types.void(_words_in, _index, _bits))
 def _write_bits(words, first, bits):  # type: ignore[no-untyped-def]
-    """Words of elements from ``first`` on into a bitmap that starts there."""
+    """Write words of elements from ``first`` on into a bitmap that starts there."""
     for j in range(words.size):
         i = np.uint64(words[j] >> np.uint32(1)) - first
         code = np.uint8(1) + np.uint8(words[j] & np.uint32(1))
         bits[i >> _2] |= np.uint8(code << np.uint8((i & np.uint64(3)) << _1))
 
 
-def like(w: F32, place: int, filled: bool) -> F32:
-    """A vector beside ``w``, a copy of it or zeros, set off against it within a page; ``place``: 1, 2, ..."""
+@kernel(types.void(_vector, types.uint32, types.uint32, types.uint32))
+def _fill_uniform(values, counter, key, other):  # type: ignore[no-untyped-def]
+    for i in range(values.size):
+        x = np.uint32(np.uint32(counter + np.uint32(i)) ^ key)
+        x = np.uint32(x ^ (x >> _u17))
+        x = np.uint32(x * _first)
+        x = np.uint32(x ^ (x >> _u11))
+        x = np.uint32(x + other)
+        x = np.uint32(x * _second)
+        x = np.uint32(x ^ (x >> _u15))
+        x = np.uint32(x * _third)
+        x = np.uint32(x ^ (x >> _u14))
+        values[i] = np.float32(np.int32(x >> _u8)) * _unit
+
+
+@kernel(types.void(types.Array(types.float32, 2, "A", readonly=True), _rows, types.Array(types.float32, 2, "C")))
+def _outer(p, q, out):  # type: ignore[no-untyped-def]
+    for i in range(out.shape[0]):
+        row = out[i]
+        factor, other = p[0, i], q[0]
+        for j in range(row.size):
+            row[j] = factor * other[j]
+        for k in range(1, p.shape[0]):
+            factor, other = p[k, i], q[k]
+            for j in range(row.size):
+                row[j] += factor * other[j]
+
+
+@kernel(types.void(types.Array(types.float32, 1, "C", readonly=True), types.uint64, types.Array(types.float64, 1, "C")))
+def add_to_sketch(w, seed, sums):  # type: ignore[no-untyped-def]
+    """Add ``w`` to ``sums``: the buckets of a sketch and 64 more, so that a block never wraps around inside the loop."""
+    mask = np.uint64(sums.size - 64 - 1)
+    for block in range((w.size + 63) // 64):
+        z = np.uint64(block + 1) * np.uint64(0x9E3779B97F4A7C15) + seed
+        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        z = z ^ (z >> np.uint64(31))
+        start = np.int64(((z * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(40)) & mask)
+        part = w[block * 64 : block * 64 + 64]
+        target = sums[start : start + 64]
+        for i in range(part.size):
+            minus = (z >> np.uint64(i)) & _1
+            target[i] += np.float64(-part[i] if minus else part[i])
+
+
+def fill_uniform(values: F32, counter: int, key: int, other: int) -> None:
+    """Fill ``values`` with the random numbers of counters ``counter``, ``counter + 1``, ... under two keys: the bits of
+    ``math/counter_rng.py``."""
+    _fill_uniform(values, np.uint32(counter), np.uint32(key), np.uint32(other))
+
+
+def outer(p: F32, q: F32, out: F32) -> None:
+    """Compute out = p' q for p (r, m) and q (r, n), row by row in the processor's cache: the bits of
+    ``layouts/low_rank.py``."""
+    run_parts(lambda start, stop: _outer(p[:, start:stop], q, out[start:stop]), 0, len(out), 1, q.shape[1])
+
+
+def like(w: F32, number: int, filled: bool) -> F32:
+    """Return a vector beside ``w``, a copy of it or zeros, set off against it within a page; ``number``: 1, 2, ..."""
     room = np.empty(w.nbytes + 4096 + 64, np.uint8)  # not zeros: NumPy asks for huge pages here only
-    shift = (w.ctypes.data + place * _STAGGER_NBYTES - room.ctypes.data) % 4096
+    shift = (w.ctypes.data + number * _STAGGER_NBYTES - room.ctypes.data) % 4096
     vector: F32 = room[shift : shift + w.nbytes].view(np.float32)
     vector[:] = w if filled else np.float32(0.0)
     return vector
@@ -95,7 +158,7 @@ def tether(w: F32, b: F32, lo: int, hi: int, limit: float, up: float, out: U32) 
         scan = lambda at: _scan_tether(w, b, at, stop, start, f32(limit), f32(up), give, room)  # noqa: E731
         return collect(scan, start, stop, room, _write_bits)
 
-    return side_by_side(part, lo, hi, out, _write_bits)
+    return scan_parts(part, lo, hi, out, _write_bits)
 
 
 def threshold(w: F32, b: F32, r: F32, lo: int, hi: int, tau: float, share: float, out: U32) -> Signs:
@@ -106,22 +169,22 @@ def threshold(w: F32, b: F32, r: F32, lo: int, hi: int, tau: float, share: float
         scan = lambda at: _scan_threshold(w, b, r, at, stop, start, f32(tau), f32(share), room)  # noqa: E731
         return collect(scan, start, stop, room, _write_bits)
 
-    return side_by_side(part, lo, hi, out, _write_bits)
+    return scan_parts(part, lo, hi, out, _write_bits)
 
 
 def mean(w: F32, b: F32, lo: int, hi: int, share: float) -> F32:
-    """Scan for the dense codec: the change times ``share``, which b takes and w keeps."""
+    """Scan for the dense codec: return the change times ``share``, which b takes and w keeps."""
     change: F32 = np.empty(hi - lo, np.float32)
 
     def some(start: int, stop: int) -> None:
         _mean(w[start:stop], b[start:stop], np.float32(share), change[start - lo : stop - lo])
 
-    over(some, lo, hi)
+    run_parts(some, lo, hi)
     return change
 
 
 def sample(x: F32, y: F32 | None, lo: int, hi: int) -> F32:
-    """|x - y| (or |x|) of up to 2^16 elements, evenly spaced over ``lo..hi-1``."""
+    """Return |x - y| (or |x|) of up to 2^16 elements, evenly spaced over ``lo..hi-1``."""
     step = (hi - lo - 1) // SAMPLE + 1
     found: F32 = np.abs(x[lo:hi:step] if y is None else x[lo:hi:step] - y[lo:hi:step])
     return found
@@ -132,7 +195,8 @@ def add_words(w: F32, b: F32, base: int, words: U32, quantum: float) -> None:
 
 
 def add_bits(w: F32, b: F32, base: int, length: int, bits: U8, quantum: float) -> None:
-    """A look-up of four elements per byte, then whole vectors: three times as fast as a loop with or without branches."""
+    """Add ±quantum where a bitmap says so. Four elements are looked up per byte, then whole vectors are added: three
+    times as fast as a loop with or without branches."""
 
     def some(lo: int, hi: int) -> None:
         for start in range(lo, hi, CHUNK):
@@ -143,7 +207,7 @@ def add_bits(w: F32, b: F32, base: int, length: int, bits: U8, quantum: float) -
             b[base + start : base + stop] += change
             w[base + start : base + stop] += change
 
-    over(some, 0, length, CHUNK, HEAVY)
+    run_parts(some, 0, length, CHUNK, HEAVY)
 
 
 @cache
@@ -155,10 +219,10 @@ def add_values(w: F32, b: F32, base: int, values: F32) -> None:
     _add_values(w[base : base + values.size], b[base : base + values.size], np.ascontiguousarray(values, np.float32))
 
 
-def add_at(w: F32, b: F32, base: int, indices: npt.NDArray[Any], values: F32) -> None:
-    places = indices.astype(np.int64) + base
-    b[places] += values
-    w[places] += values
+def add_at(w: F32, b: F32, base: int, given: npt.NDArray[Any], values: F32) -> None:
+    indices = given.astype(np.int64) + base
+    b[indices] += values
+    w[indices] += values
 
 
 def load(target: F32, source: Any) -> None:

@@ -1,5 +1,5 @@
-"""Whole numbers of a scale per block, in numba: passes over a piece that is in the cache. The same bits as the torch
-operations of ``quantize.py``: float32, one rounding per operation.
+"""Whole numbers times a scale per block, in numba: passes over a piece that is in the cache. The same bits as the torch
+operations of ``math/quantize.py``: float32, one rounding per operation.
 
 The largest of a block is found among the floats' bits, which rise with the magnitude: a maximum of whole numbers
 vectorizes, one of floats does not (NaN is in the way).
@@ -14,7 +14,7 @@ import numpy.typing as npt
 from numba import types
 
 from taut.codecs.kernels.cpu.compilation import kernel
-from taut.codecs.parallel import over
+from taut.codecs.parallel import run_parts
 
 F32 = npt.NDArray[np.float32]
 I8 = npt.NDArray[np.int8]
@@ -22,7 +22,7 @@ U8 = npt.NDArray[np.uint8]
 
 _vector = types.Array(types.float32, 1, "C")
 _values_in = types.Array(types.float32, 1, "C", readonly=True)
-_floats = types.Array(types.int32, 1, "C", readonly=True)  # their bits
+_floats = types.Array(types.int32, 1, "C", readonly=True)  # the bits of floats
 _numbers = types.Array(types.int8, 1, "C")
 _bytes = types.Array(types.uint8, 1, "C")
 _bytes_in = types.Array(types.uint8, 1, "C", readonly=True)
@@ -32,35 +32,37 @@ _magnitude, _infinite = np.int32(0x7FFFFFFF), np.int32(0x7F800000)
 
 
 @kernel(types.void(_floats, _index, _vector))
-def _tops(bits, block, tops):  # type: ignore[no-untyped-def]
-    for place in range(tops.size):
+def _block_maxima(bits, block, maxima):  # type: ignore[no-untyped-def]
+    for index in range(maxima.size):
         top = np.int32(0)
-        some = bits[place * block : (place + 1) * block]
+        some = bits[index * block : (index + 1) * block]
         for i in range(some.size):
             top = max(top, some[i] & _magnitude)
-        tops[place] = np.int32(top).view(np.float32)
+        maxima[index] = np.int32(top).view(np.float32)
 
 
 @kernel(types.void(_values_in, _index, _values_in, _f32, _numbers, _vector))
 def _round_blocks(v, block, scales, most, numbers, q):  # type: ignore[no-untyped-def]
-    for place in range(scales.size):
-        scale = scales[place]
+    for index in range(scales.size):
+        scale = scales[index]
         divisor = scale if scale > _zero else _one
-        start, stop = place * block, (place + 1) * block
+        start, stop = index * block, (index + 1) * block
         x, out, into = v[start:stop], numbers[start:stop], q[start:stop]
         for i in range(x.size):
-            number = min(max(np.rint(x[i] / divisor), -most), most) + _zero  # no -0: there is none among whole numbers
+            number = (
+                min(max(np.rint(x[i] / divisor), -most), most) + _zero
+            )  # + 0 turns -0 into 0: whole numbers have no -0
             out[i] = np.int8(np.int32(number))
             into[i] = number * scale
 
 
 @kernel(types.void(_vector, _vector, _vector, _f32, _index, _f32, _f32, _vector, _numbers))
 def _update_blocks(w, b, r, share, block, most, cap, scales, numbers):  # type: ignore[no-untyped-def]
-    """A whole update, block by block, each while it is in the nearest cache. The scale of a block in which something is
-    not finite is NaN, and nothing of it moves. Loops over few vectors each vectorize best."""
+    """Do a whole update, block by block, each while it is in the nearest cache. The scale of a block with an element that
+    is not finite is NaN, and nothing of the block moves. Loops over few vectors each vectorize best."""
     room = np.empty(block, np.float32)
-    for place in range(scales.size):
-        start, stop = place * block, (place + 1) * block
+    for index in range(scales.size):
+        start, stop = index * block, (index + 1) * block
         live, base, left, out = w[start:stop], b[start:stop], r[start:stop], numbers[start:stop]
         top = np.int32(0)
         for i in range(left.size):
@@ -68,10 +70,10 @@ def _update_blocks(w, b, r, share, block, most, cap, scales, numbers):  # type: 
             left[i] = grown
             top = max(top, np.float32(grown).view(np.int32) & _magnitude)
         if top >= _infinite:
-            scales[place] = np.nan
+            scales[index] = np.nan
             continue
         scale = min(np.int32(top).view(np.float32) / most, cap)
-        scales[place] = scale
+        scales[index] = scale
         divisor = scale if scale > _zero else _one
         for i in range(left.size):
             number = min(max(np.rint(left[i] / divisor), -most), most) + _zero
@@ -85,11 +87,11 @@ def _update_blocks(w, b, r, share, block, most, cap, scales, numbers):  # type: 
 
 
 @kernel(types.void(_values_in, _values_in, _index, _values_in, _f32, _numbers, _vector))
-def _roll_blocks(v, u, block, scales, most, numbers, q):  # type: ignore[no-untyped-def]
-    for place in range(scales.size):
-        scale = scales[place]
+def _round_blocks_randomly(v, u, block, scales, most, numbers, q):  # type: ignore[no-untyped-def]
+    for index in range(scales.size):
+        scale = scales[index]
         divisor = scale if scale > _zero else _one
-        start, stop = place * block, (place + 1) * block
+        start, stop = index * block, (index + 1) * block
         some, dice, out, into = v[start:stop], u[start:stop], numbers[start:stop], q[start:stop]
         for i in range(some.size):
             x = min(max(some[i] / divisor, -most), most)
@@ -100,11 +102,11 @@ def _roll_blocks(v, u, block, scales, most, numbers, q):  # type: ignore[no-unty
 
 
 @kernel(types.void(_values_in, _index, _values_in, _vector, _vector))
-def _spreads(v, block, tops, room, sums):  # type: ignore[no-untyped-def]
-    """Sums of (v / top)^2 per block. ``room``: for a block."""
-    for place in range(tops.size):
-        divisor = tops[place] if tops[place] > _zero else _one
-        some = v[place * block : (place + 1) * block]
+def _block_square_sums(v, block, maxima, room, sums):  # type: ignore[no-untyped-def]
+    """Write the sums of (v / maximum)^2 of each block into ``sums``. ``room``: a buffer for a block."""
+    for index in range(maxima.size):
+        divisor = maxima[index] if maxima[index] > _zero else _one
+        some = v[index * block : (index + 1) * block]
         room[some.size :] = _zero
         for i in range(some.size):
             x = some[i] / divisor
@@ -115,7 +117,7 @@ def _spreads(v, block, tops, room, sums):  # type: ignore[no-untyped-def]
             for i in range(half):
                 room[i] += upper[i]
             half //= 2
-        sums[place] = room[0]
+        sums[index] = room[0]
 
 
 @kernel(types.void(types.Array(types.uint16, 1, "C", readonly=True), _bytes))
@@ -134,7 +136,7 @@ def _pack_2(fours, packed):  # type: ignore[no-untyped-def]
 
 @kernel(types.void(_bytes_in, types.uint8, _numbers))
 def _unpack(packed, width, numbers):  # type: ignore[no-untyped-def]
-    """To the top of a byte and back, which copies the sign."""
+    """Unpack numbers of 2 or 4 bits: shifting to the top of a byte and back copies the sign."""
     if width == 4:
         for i in range(packed.size):
             numbers[2 * i] = np.int8(np.int8(packed[i] << np.uint8(4)) >> 4)
@@ -149,16 +151,16 @@ def _unpack(packed, width, numbers):  # type: ignore[no-untyped-def]
 
 @kernel(types.void(types.Array(types.int8, 1, "C", readonly=True), _index, _values_in, _vector))
 def _multiply(numbers, block, scales, values):  # type: ignore[no-untyped-def]
-    for place in range(scales.size):
-        scale = scales[place]
-        some, into = numbers[place * block : (place + 1) * block], values[place * block : (place + 1) * block]
+    for index in range(scales.size):
+        scale = scales[index]
+        some, into = numbers[index * block : (index + 1) * block], values[index * block : (index + 1) * block]
         for i in range(some.size):
             into[i] = np.float32(some[i]) * scale
 
 
 @kernel(types.boolean(_bytes_in, types.uint8))
 def _lowest(packed, width):  # type: ignore[no-untyped-def]
-    """Whether a number is the lowest of its width: its upper bit alone."""
+    """Return whether a number is the lowest of its width: its upper bit alone."""
     found = np.uint8(0)
     if width == 8:
         for i in range(packed.size):
@@ -173,46 +175,47 @@ def _lowest(packed, width):  # type: ignore[no-untyped-def]
     return found != np.uint8(0)
 
 
-def tops(v: F32, block: int) -> F32:
-    """max|v| of each block."""
+def block_maxima(v: F32, block: int) -> F32:
+    """Return max|v| of each block."""
     found: F32 = np.empty(-(-v.size // block), np.float32)
-    _tops(v.view(np.int32), block, found)
+    _block_maxima(v.view(np.int32), block, found)
     return found
 
 
-def spreads(v: F32, block: int, tops: F32) -> F32:
-    """The sum of (v / top)^2 of each block. The upper half is added to the lower one until one is left: the same order
-    everywhere."""
-    sums: F32 = np.empty(tops.size, np.float32)
-    _spreads(v, block, tops, np.empty(block, np.float32), sums)
+def block_square_sums(v: F32, block: int, maxima: F32) -> F32:
+    """Return the sum of (v / maximum)^2 of each block. The upper half is added to the lower one until one number is left:
+    the same order everywhere."""
+    sums: F32 = np.empty(maxima.size, np.float32)
+    _block_square_sums(v, block, maxima, np.empty(block, np.float32), sums)
     return sums
 
 
 def round_blocks(v: F32, block: int, scales: F32, most: int) -> tuple[I8, F32]:
-    """Numbers round(v / scale), half to even, within ±most, and what they stand for."""
+    """Return numbers round(v / scale), half to even, within ±most, and the values that they stand for."""
     numbers, q = _room(v)
     _round_blocks(v, block, scales, np.float32(most), numbers, q)
     return numbers, q
 
 
 def update_blocks(w: F32, b: F32, r: F32, share: float, block: int, most: int, cap: float) -> tuple[F32, I8]:
-    """r += (w - b) share;  scales = max|r| / most, ``cap`` at most;  numbers = round(r / scale), which moves from r to b;
-    w = b. As ``tops``, ``round_blocks`` and the kernels of error feedback would, in one pass over memory."""
+    """Compute r += (w - b) share;  scales = max|r| / most, ``cap`` at most;  numbers = round(r / scale), which moves from
+    r to b;  w = b. The same as ``block_maxima``, ``round_blocks`` and the kernels of error feedback, in one pass over
+    memory."""
     f32 = np.float32
     scales, numbers = np.empty(-(-r.size // block), f32), np.empty(r.size, np.int8)
     _update_blocks(w, b, r, f32(share), block, f32(most), f32(cap), scales, numbers)
     return scales, numbers
 
 
-def roll_blocks(v: F32, u: F32, block: int, scales: F32, most: int) -> tuple[I8, F32]:
-    """Numbers at or above v / scale, whichever ``u`` says, within ±most, and what they stand for."""
+def round_blocks_randomly(v: F32, u: F32, block: int, scales: F32, most: int) -> tuple[I8, F32]:
+    """Return numbers below or above v / scale, as ``u`` decides, within ±most, and the values that they stand for."""
     numbers, q = _room(v)
-    _roll_blocks(v, u, block, scales, np.float32(most), numbers, q)
+    _round_blocks_randomly(v, u, block, scales, np.float32(most), numbers, q)
     return numbers, q
 
 
 def pack(numbers: I8, width: int) -> U8:
-    """A whole number of bytes' worth of numbers of 2 or 4 bits."""
+    """Pack numbers of 2 or 4 bits, as many as fill whole bytes."""
     packed: U8 = np.empty(numbers.size * width // 8, np.uint8)
     if width == 4:
         _pack_4(np.require(numbers.view(np.uint16), requirements="A"), packed)
@@ -234,7 +237,7 @@ def multiply(numbers: I8, block: int, scales: F32) -> F32:
 
 
 def lowest_is_used(packed: U8, width: int) -> bool:
-    return any(over(lambda start, stop: _lowest(packed[start:stop], np.uint8(width)), 0, packed.size))
+    return any(run_parts(lambda start, stop: _lowest(packed[start:stop], np.uint8(width)), 0, packed.size))
 
 
 def _room(v: F32) -> tuple[I8, Any]:

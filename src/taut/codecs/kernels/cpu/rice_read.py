@@ -1,7 +1,7 @@
-"""The loops that read what ``rice`` describes, in numba, and refuse what is not so.
+"""The loops that read the format of ``wire/rice.py``, in numba, and refuse every other body.
 
-All quotients are read from the unary plane first, then block by block the low plane is added. Everything is
-checked before it is used: nothing is read beyond the body and its spare bytes, no number can overflow.
+All quotients are read from the unary plane first, then block by block the low plane is added. Everything is checked
+before it is used: nothing is read beyond the body and its spare bytes, and no number can overflow.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _MOST = np.uint8(30)  # the largest parameter: with it, no gap below 2^31 has a 
 
 @_part
 def _read_unary(body, plane, nbytes, out):  # type: ignore[no-untyped-def]
-    """The quotients, all of them, into ``out``. Returns whether they are as many as they should be."""
+    """Read all quotients into ``out``; return whether there is one for each word."""
     count = _u64(out.size)
     j, bit, cell = _0, _0, _0
     while cell < nbytes << _3:
@@ -45,7 +45,7 @@ def _read_unary(body, plane, nbytes, out):  # type: ignore[no-untyped-def]
 
 @_part
 def _read_low(body, bit, size, k, lows):  # type: ignore[no-untyped-def]
-    """A block's part of the low plane, from ``bit`` on."""
+    """Read a block's part of the low plane, from ``bit`` on."""
     width, mask = k + _1, (_1 << (k + _1)) - _1
     j = _0
     if width <= _FOUR_FIT:
@@ -63,7 +63,7 @@ def _read_low(body, bit, size, k, lows):  # type: ignore[no-untyped-def]
 
 @_part
 def _join(lows, size, k, after, out, start):  # type: ignore[no-untyped-def]
-    """Quotients in ``out`` become words. ``after``: the lowest index possible."""
+    """Turn quotients in ``out`` into words. ``after``: the lowest index possible."""
     width = _u32(k) + _one
     for j in range(size):
         out[start + j] = (out[start + j] << width) + (lows[j] | _one) + _one  # 2 (gap + 1): without the sign
@@ -75,9 +75,9 @@ def _join(lows, size, k, after, out, start):  # type: ignore[no-untyped-def]
 
 @_part
 def _read_block(body, bit, k, start, size, after, length, lows, out):  # type: ignore[no-untyped-def]
-    """Quotients in ``out`` become words. ``after``: the lowest index possible. Returns the lowest possible
-    after the block, or 0 for an index out of range, or ``length`` + 1 if k is not the best: for the quotients q and the
-    highest of the low bits t, ceil((gap >> k) / 2) = ceil(q / 2) and ceil((gap >> (k - 1)) / 2) = q + t."""
+    """Turn quotients in ``out`` into words. ``after``: the lowest index possible. Return the lowest index possible after
+    the block, or 0 for an index out of range, or ``length`` + 1 if k is not the best: for the quotients q and the highest
+    of the low bits t, ceil((gap >> k) / 2) = ceil(q / 2) and ceil((gap >> (k - 1)) / 2) = q + t."""
     zeros, halves = _0, _0
     for j in range(size):
         zeros += _u64(out[start + j])
@@ -99,8 +99,8 @@ def _read_block(body, bit, k, start, size, after, length, lows, out):  # type: i
 
 @kernel(types.uint64(_bytes, types.uint64, types.uint64, _words))
 def read(body, nbytes, length, out):  # type: ignore[no-untyped-def]
-    """The words of a body of ``nbytes`` (and 8 zeros) into ``out``. Returns 0, or what is wrong: see
-    ``rice._WRONG``. Only whether there is a byte for each parameter was checked before."""
+    """Read the words of a body of ``nbytes`` (and 8 zeros) into ``out``. Return 0, or the error's index in
+    ``rice._WRONG``. The caller has checked only that there is a byte for each parameter."""
     count = _u64(out.size)
     blocks = (count + _block - _1) // _block
     low_bits = _0
@@ -109,7 +109,7 @@ def read(body, nbytes, length, out):  # type: ignore[no-untyped-def]
             return _u64(1)
         low_bits += min(_block, count - block * _block) * (_u64(body[block]) + _1)
     plane = blocks + ((low_bits + _7) >> _3)
-    # Of zeros and ones there are `length` and `count` at most: so no sum of quotients, times 2^k, can overflow.
+    # There are at most `length` zeros and `count` ones, so no sum of quotients, times 2^k, can overflow.
     if plane >= nbytes or (nbytes - plane) << _3 > count + length + _7:
         return _u64(2)
     padding = body[plane - _1] >> np.uint8(low_bits & _7) if low_bits & _7 else np.uint8(0)

@@ -1,9 +1,10 @@
-"""The loops that write what ``rice`` describes, in numba: the choice of each block's parameter, and the two planes.
+"""The loops that write the format of ``wire/rice.py``, in numba: the choice of each block's parameter, and the two
+planes.
 
-What can be done for a whole block without a branch is a loop of its own over a small buffer, so that it
-vectorizes. Bits are put together four words at a time, and stored eight bytes at once at whatever byte is next.
+Whatever needs no branch is a loop of its own over a block's small buffer, so that it vectorizes. Bits are put together
+four words at a time, and stored eight bytes at once at the next byte.
 
-As in ``kernels.cpu.kernels``, nothing imports this before it is needed.
+As with ``kernels.cpu.kernels``, nothing imports this before it is needed.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from taut.codecs.kernels.cpu.bits import store
 from taut.codecs.kernels.cpu.compilation import kernel
 
 BLOCK = 128  # words that share a parameter: a part of the format
-SPARE_NBYTES = 8  # after the contents of every buffer that is stored to or loaded from eight bytes at once
+SPARE_NBYTES = 8  # at the end of every buffer that is accessed eight bytes at once
 
 _words = types.Array(types.uint32, 1, "C", readonly=True)
 _bytes = types.Array(types.uint8, 1, "C")
@@ -32,7 +33,7 @@ _part = numba.njit(nogil=True, error_model="numpy")  # compiled and kept with th
 
 @_part
 def _read_gaps(words, start, size, gaps):  # type: ignore[no-untyped-def]
-    """The gaps before the words of a block. Returns whether the indices rise."""
+    """Write the gaps before the words of a block into ``gaps``; return whether the indices rise."""
     gaps[_0] = words[start] >> _one
     if start:
         gaps[_0] -= (words[start - _1] >> _one) + _one
@@ -47,8 +48,8 @@ def _read_gaps(words, start, size, gaps):  # type: ignore[no-untyped-def]
 
 @_part
 def _halves(gaps, size, k):  # type: ignore[no-untyped-def]
-    """How many bits the unary codes lose when the parameter grows from k to k + 1: sum of ceil((gap >> k) / 2).
-    The parameter is the smallest for which these are not more than the ``size`` that the low bits gain."""
+    """Return how many bits the unary codes lose when the parameter grows from k to k + 1: sum of ceil((gap >> k) / 2).
+    The parameter is the smallest for which these are not more than the ``size`` bits that the low bits gain."""
     shift = _u32(k)
     lost = _u32(0)
     for j in range(size):
@@ -58,7 +59,8 @@ def _halves(gaps, size, k):  # type: ignore[no-untyped-def]
 
 @_part
 def _parameter(gaps, size, total):  # type: ignore[no-untyped-def]
-    """The best k: f(k) = size k + sum(gap >> k) is convex, so one goes downhill from a guess by the mean."""
+    """Return the best k: f(k) = size k + sum(gap >> k) is convex, so the search goes downhill from a guess by the
+    mean."""
     k = _0
     while total >> (k + _1) >= size:
         k += _1
@@ -74,8 +76,8 @@ def _parameter(gaps, size, total):  # type: ignore[no-untyped-def]
 
 @kernel(_pair(_words, types.uint64, _bytes))
 def plan(words, length, parameters):  # type: ignore[no-untyped-def]
-    """Every block's parameter. Returns the bits of the low plane and of the unary plane, or (0, start of
-    the block) where the words do not rise within ``length``."""
+    """Choose every block's parameter. Return the bits of the low plane and of the unary plane, or (0, start of the block)
+    where the words do not rise within ``length``."""
     count = _u64(words.size)
     low_bits, unary_bits = _0, count
     gaps = np.empty(BLOCK, np.uint32)
@@ -99,18 +101,18 @@ def plan(words, length, parameters):  # type: ignore[no-untyped-def]
 
 
 @_part
-def _append(body, place, fill, held, code, width):  # type: ignore[no-untyped-def]
-    """Put ``width`` bits of ``code`` at bit ``fill`` of byte ``place``; ``held``: what that byte has already.
-    fill + width must be below 64. Returns place, fill and held for the next."""
+def _append(body, byte, fill, held, code, width):  # type: ignore[no-untyped-def]
+    """Put ``width`` bits of ``code`` at bit ``fill`` of byte ``byte``; ``held``: what that byte has already. fill + width
+    must be below 64. Return byte, fill and held for the next call."""
     held |= code << fill
-    store(body, place, held)
+    store(body, byte, held)
     fill += width
-    return place + (fill >> _3), fill & _7, held >> (fill & ~_7)
+    return byte + (fill >> _3), fill & _7, held >> (fill & ~_7)
 
 
 @_part
-def _write_low(words, start, size, gaps, k, body, place, fill, held):  # type: ignore[no-untyped-def]
-    """The low k bits and the sign of each word of a block. ``gaps`` is used up."""
+def _write_low(words, start, size, gaps, k, body, byte, fill, held):  # type: ignore[no-untyped-def]
+    """Write the low k bits and the sign of each word of a block. ``gaps`` is used up."""
     mask = (_one << _u32(k)) - _one
     for i in range(size):
         gaps[i] = (gaps[i] & mask) << _one | (words[start + i] & _one)
@@ -120,17 +122,17 @@ def _write_low(words, start, size, gaps, k, body, place, fill, held):  # type: i
         while j + _3 < size:
             low = _u64(gaps[j]) | _u64(gaps[j + _1]) << width
             high = _u64(gaps[j + _2]) | _u64(gaps[j + _3]) << width
-            place, fill, held = _append(body, place, fill, held, low | high << (width + width), width << _2)
+            byte, fill, held = _append(body, byte, fill, held, low | high << (width + width), width << _2)
             j += _4
     while j < size:
-        place, fill, held = _append(body, place, fill, held, _u64(gaps[j]), width)
+        byte, fill, held = _append(body, byte, fill, held, _u64(gaps[j]), width)
         j += _1
-    return place, fill, held
+    return byte, fill, held
 
 
 @_part
-def _write_unary(gaps, size, k, body, place, fill, held):  # type: ignore[no-untyped-def]
-    """For each gap, (gap >> k) zeros and a one. ``gaps`` is used up."""
+def _write_unary(gaps, size, k, body, byte, fill, held):  # type: ignore[no-untyped-def]
+    """Write (gap >> k) zeros and a one for each gap. ``gaps`` is used up."""
     shift = _u32(k)
     for i in range(size):
         gaps[i] = gaps[i] >> shift
@@ -143,34 +145,34 @@ def _write_unary(gaps, size, k, body, place, fill, held):  # type: ignore[no-unt
             fourth = third + _u64(gaps[j + _3]) + _1
             if fourth < _4 * _FOUR_FIT:
                 code = _1 << first | _1 << second | _1 << third | _1 << fourth
-                place, fill, held = _append(body, place, fill, held, code, fourth + _1)
+                byte, fill, held = _append(body, byte, fill, held, code, fourth + _1)
                 j += _4
                 continue
         zeros = _u64(gaps[j])
-        if zeros >= _8:  # the body is all zeros and has what is held: whole bytes are only passed by
-            place, held = place + (zeros >> _3), _0
+        if zeros >= _8:  # the body is all zeros and has the held bits: whole bytes are skipped
+            byte, held = byte + (zeros >> _3), _0
             zeros &= _7
-        place, fill, held = _append(body, place, fill, held, _1 << zeros, zeros + _1)
+        byte, fill, held = _append(body, byte, fill, held, _1 << zeros, zeros + _1)
         j += _1
-    return place, fill, held
+    return byte, fill, held
 
 
 @kernel(types.void(_words, _bytes_in, types.uint64, _bytes))
 def write(words, parameters, low_nbytes, body):  # type: ignore[no-untyped-def]
-    """The body for words that ``plan`` has seen. ``body`` is all zeros and has 8 bytes to spare."""
+    """Write the body for words that ``plan`` has seen. ``body`` is all zeros and has 8 bytes to spare."""
     count, blocks = _u64(words.size), _u64(parameters.size)
     for block in range(blocks):  # a slice would be compiled with the text of its error: two seconds
         body[block] = parameters[block]
     gaps = np.empty(BLOCK, np.uint32)
-    place, fill, held = blocks, _0, _0
+    byte, fill, held = blocks, _0, _0
     for block in range(blocks):
         start = block * _block
         size = min(_block, count - start)
         _read_gaps(words, start, size, gaps)
-        place, fill, held = _write_low(words, start, size, gaps, _u64(parameters[block]), body, place, fill, held)
-    place, fill, held = blocks + low_nbytes, _0, _0
+        byte, fill, held = _write_low(words, start, size, gaps, _u64(parameters[block]), body, byte, fill, held)
+    byte, fill, held = blocks + low_nbytes, _0, _0
     for block in range(blocks):  # after the low plane, whose last store may reach into this one
         start = block * _block
         size = min(_block, count - start)
         _read_gaps(words, start, size, gaps)
-        place, fill, held = _write_unary(gaps, size, _u64(parameters[block]), body, place, fill, held)
+        byte, fill, held = _write_unary(gaps, size, _u64(parameters[block]), body, byte, fill, held)

@@ -1,13 +1,13 @@
 """The two scans that every step pays for, as Python that ``kernels.cpu.kernels`` compiles: one pass at the memory's
 speed.
 
-A block of 64 elements is tested in vector operations that leave one bit per element, set where something is to be
-sent. Most blocks have none and cost their reads alone; in the others only the set bits are gone through. (LLVM does
-not find this form by itself, so the block test is written in its terms: eight vectors of eight elements, which every
-processor has or can make. Software prefetch, 512-bit vectors and non-temporal stores were tried and lost.)
+A block of 64 elements is tested in vector operations that leave one bit per element, set where something is to be sent.
+Most blocks have none and cost their reads alone; in the others only the set bits are visited. (LLVM does not find this
+form by itself, so the block test is written in its terms: eight vectors of eight elements, which every processor has or
+can make. Software prefetch, 512-bit vectors and non-temporal stores were tried and lost.)
 
 All of it is float32, one rounding per operation and in a fixed order, so that ``kernels.torch_ops`` gives the same bits.
-Kernels and what they inline are in one file because numba's cache looks at a kernel's own file only.
+Kernels and the functions that they inline are in one file because numba's cache looks at a kernel's own file only.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from numba.np.arrayobj import make_array
 
 LANES = 8
 _inlined: Any = njit(nogil=True, error_model="numpy")  # compiled and kept with the scan that calls it
-_operation: Any = intrinsic  # what follows is called as Python would call it, less the first argument
+_operation: Any = intrinsic  # such a function is called as in Python, without the first argument
 _array: Any = make_array
 _function: Any = cgutils.get_or_insert_function
 _zero = np.float32(0.0)
-# a plain 64 beside a uint64 would make a float
+# a plain 64 and a uint64 together would make a float
 _0, _1, _4, _15, _16, _64 = (np.uint64(number) for number in (0, 1, 4, 15, 16, 64))
 
 _Lanes = ir.VectorType(ir.FloatType(), LANES)
@@ -35,7 +35,7 @@ _Bits = ir.IntType(64)
 
 
 def _splat(builder: Any, scalar: Any) -> Any:
-    """A vector with ``scalar`` in every lane."""
+    """Return a vector with ``scalar`` in every lane."""
     empty = ir.Constant(_Lanes, ir.Undefined)
     first = builder.insert_element(empty, scalar, ir.Constant(ir.IntType(32), 0))
     return builder.shuffle_vector(first, empty, ir.Constant(ir.VectorType(ir.IntType(32), LANES), [0] * LANES))
@@ -48,19 +48,19 @@ class _Block:
         self.builder = builder
         self.first = builder.gep(_array(kind)(context, builder, array).data, [start])
 
-    def _place(self, j: int) -> Any:
-        place = self.builder.gep(self.first, [ir.Constant(_Bits, j * LANES)])
-        return self.builder.bitcast(place, _Lanes.as_pointer())
+    def _pointer(self, j: int) -> Any:
+        pointer = self.builder.gep(self.first, [ir.Constant(_Bits, j * LANES)])
+        return self.builder.bitcast(pointer, _Lanes.as_pointer())
 
     def load(self, j: int) -> Any:
-        return self.builder.load(self._place(j), align=4)
+        return self.builder.load(self._pointer(j), align=4)
 
     def store(self, j: int, vector: Any) -> None:
-        self.builder.store(vector, self._place(j), align=4)
+        self.builder.store(vector, self._pointer(j), align=4)
 
 
 def _at_least(builder: Any, x: Any, limit: Any) -> Any:
-    """|x| >= limit, as one bit per lane, in the low end of a word."""
+    """Return |x| >= limit as one bit per lane, in the low end of a word."""
     kind = ir.FunctionType(_Lanes, [_Lanes])
     size = builder.call(_function(builder.module, kind, f"llvm.fabs.v{LANES}f32"), [x])
     over = builder.fcmp_ordered(">=", size, limit)
@@ -69,7 +69,7 @@ def _at_least(builder: Any, x: Any, limit: Any) -> Any:
 
 @_operation  # type: ignore[untyped-decorator]
 def _strayed(typing: Any, w: Any, b: Any, start: Any, limit: Any) -> Any:
-    """Bit i: |w - b| >= limit at element start + i."""
+    """Return a word whose bit i says: |w - b| >= limit at element start + i."""
 
     def write(context: Any, builder: Any, signature: Any, given: Any) -> Any:
         ws, bs = (_Block(context, builder, signature.args[k], given[k], given[2]) for k in (0, 1))
@@ -84,7 +84,7 @@ def _strayed(typing: Any, w: Any, b: Any, start: Any, limit: Any) -> Any:
 
 @_operation  # type: ignore[untyped-decorator]
 def _accumulated(typing: Any, w: Any, b: Any, r: Any, start: Any, tau: Any, share: Any) -> Any:
-    """r += (w - b) * share; w = b; bit i: |r| >= tau at element start + i."""
+    """Compute r += (w - b) * share; w = b; return a word whose bit i says: |r| >= tau at element start + i."""
 
     def write(context: Any, builder: Any, signature: Any, given: Any) -> Any:
         ws, bs, rs = (_Block(context, builder, signature.args[k], given[k], given[3]) for k in (0, 1, 2))
@@ -103,7 +103,7 @@ def _accumulated(typing: Any, w: Any, b: Any, r: Any, start: Any, tau: Any, shar
 
 @_operation  # type: ignore[untyped-decorator]
 def _first_bit(typing: Any, bits: Any) -> Any:
-    """The place of the lowest set bit; there must be one."""
+    """Return the position of the lowest set bit; there must be one."""
 
     def write(context: Any, builder: Any, signature: Any, given: Any) -> Any:
         kind = ir.FunctionType(_Bits, [_Bits, ir.IntType(1)])
@@ -115,15 +115,15 @@ def _first_bit(typing: Any, bits: Any) -> Any:
 
 @_inlined
 def _to_cache_line(w, lo, hi):  # type: ignore[no-untyped-def]
-    """Where the next cache line of w begins, for loads that straddle two cost 5%; ``lo`` where that would be in the
-    middle of a bitmap's byte. The codec's own vectors are set against w by whole lines."""
+    """Return where the next cache line of w begins, since loads that straddle two lines cost 5%; or ``lo``, if that would
+    be in the middle of a bitmap's byte. The codec's own vectors are set against w by whole lines."""
     elements = (_16 - (np.uint64(w.ctypes.data) // _4 + lo)) & _15
     return min(lo + elements, hi) if elements % _4 == _0 else lo
 
 
 @_inlined
 def _send_tether(w, b, i, base, up, give, out, k):  # type: ignore[no-untyped-def]
-    """One sign for element i, which is over the limit."""
+    """Send one sign for element i, which is over the limit."""
     minus = w[i] < b[i]
     out[k] = np.uint32(((i - base) << _1) | np.uint64(minus))
     b[i] += -up if minus else up
@@ -132,7 +132,7 @@ def _send_tether(w, b, i, base, up, give, out, k):  # type: ignore[no-untyped-de
 
 @_inlined
 def _tether_ends(w, b, start, stop, base, limit, up, give, out, k):  # type: ignore[no-untyped-def]
-    """The elements before the first block and after the last."""
+    """Scan the elements before the first block or after the last."""
     for i in range(start, stop):
         if abs(w[i] - b[i]) >= limit:
             _send_tether(w, b, i, base, up, give, out, k)
@@ -141,8 +141,8 @@ def _tether_ends(w, b, start, stop, base, limit, up, give, out, k):  # type: ign
 
 
 def scan_tether(w, b, lo, hi, base, limit, up, give, out):  # type: ignore[no-untyped-def]
-    """From ``lo``: send one sign where |w - b| >= limit. Returns (words written, where it stopped): at
-    ``hi``, or earlier by a multiple of 4 from ``lo``, before a block that might not fit into ``out``."""
+    """Send one sign where |w - b| >= limit, from ``lo`` on. Return (words written, where the scan stopped): at ``hi``, or
+    earlier by a multiple of 4 from ``lo``, before a block that might not fit into ``out``."""
     room = np.uint64(out.size) - _64
     start = _to_cache_line(w, lo, hi)
     k = _tether_ends(w, b, lo, start, base, limit, up, give, out, _0)
@@ -162,7 +162,7 @@ def scan_tether(w, b, lo, hi, base, limit, up, give, out):  # type: ignore[no-un
 
 @_inlined
 def _send_threshold(w, b, r, i, base, tau, out, k):  # type: ignore[no-untyped-def]
-    """One sign for element i, whose residual is over tau."""
+    """Send one sign for element i, whose residual is over tau."""
     minus = r[i] < _zero
     change = -tau if minus else tau
     out[k] = np.uint32(((i - base) << _1) | np.uint64(minus))
@@ -173,7 +173,7 @@ def _send_threshold(w, b, r, i, base, tau, out, k):  # type: ignore[no-untyped-d
 
 @_inlined
 def _threshold_ends(w, b, r, start, stop, base, tau, share, out, k):  # type: ignore[no-untyped-def]
-    """The elements before the first block and after the last."""
+    """Scan the elements before the first block or after the last."""
     for i in range(start, stop):
         r[i] += (w[i] - b[i]) * share
         w[i] = b[i]
@@ -184,7 +184,8 @@ def _threshold_ends(w, b, r, start, stop, base, tau, share, out, k):  # type: ig
 
 
 def scan_threshold(w, b, r, lo, hi, base, tau, share, out):  # type: ignore[no-untyped-def]
-    """From ``lo``: r += (w - b) * share; w = b; send one sign where |r| >= tau. Returns as ``scan_tether``."""
+    """Compute r += (w - b) * share; w = b from ``lo`` on, and send one sign where |r| >= tau. Return as
+    ``scan_tether``."""
     room = np.uint64(out.size) - _64
     start = _to_cache_line(w, lo, hi)
     k = _threshold_ends(w, b, r, lo, start, base, tau, share, out, _0)

@@ -30,7 +30,7 @@ _bits = types.Array(types.int32, 1, "C", readonly=True)
 _vector = types.Array(types.float32, 1, "C")
 _values = types.Array(types.float32, 1, "C", readonly=True)
 _counts = types.Array(types.uint32, 1, "C")
-_places = types.Array(types.int64, 1, "C")
+_indices = types.Array(types.int64, 1, "C")
 _found = types.UniTuple(types.int64, 2)  # type: ignore[no-untyped-call]
 
 
@@ -42,7 +42,7 @@ def _count_upper(bits, upper):  # type: ignore[no-untyped-def]
 
 @kernel(types.void(_bits, types.int32, _counts))
 def _count_lower(bits, bucket, lower):  # type: ignore[no-untyped-def]
-    """Of the magnitudes in one bucket of the upper bits."""
+    """Count the lower bits of the magnitudes in one bucket of the upper bits."""
     for i in range(np.uint64(bits.size)):
         magnitude = bits[i] & _mask
         if magnitude >> _low == bucket:
@@ -51,7 +51,7 @@ def _count_lower(bits, bucket, lower):  # type: ignore[no-untyped-def]
 
 @kernel(_found(_counts, types.int64))
 def _edge_bucket(counts, k):  # type: ignore[no-untyped-def]
-    """The bucket that holds the k-th from above, and how many of it are wanted. Bucket 0 where there are fewer."""
+    """Return the bucket that holds the k-th from above, and how many of it are wanted; bucket 0 if there are fewer."""
     above = np.int64(0)
     for bucket in range(counts.size - 1, 0, -1):
         if above + counts[bucket] >= k:
@@ -60,9 +60,9 @@ def _edge_bucket(counts, k):  # type: ignore[no-untyped-def]
     return np.int64(0), k - above
 
 
-@kernel(types.int64(_bits, types.int32, types.int64, _places))
+@kernel(types.int64(_bits, types.int32, types.int64, _indices))
 def _take(bits, edge, wanted, out):  # type: ignore[no-untyped-def]
-    """Places above the edge, and the first ``wanted`` at it; rising. ``out`` has room for one more than there are."""
+    """Write the rising indices above the edge, and the first ``wanted`` at it. ``out`` must have room for one more."""
     count = _0
     for i in range(np.uint64(bits.size)):
         magnitude = bits[i] & _mask
@@ -74,8 +74,8 @@ def _take(bits, edge, wanted, out):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(nogil=True, error_model="numpy")
-def _any_over(bits, start, stop, block, least):  # type: ignore[no-untyped-def]
-    """Whether anything is over in a whole block, without branches; True where it is cut short."""
+def _any_at_least(bits, start, stop, block, least):  # type: ignore[no-untyped-def]
+    """Return whether any magnitude of a whole block reaches ``least``, without branches; True for a block cut short."""
     if stop - start != block:
         return True
     some = np.uint32(0)
@@ -84,22 +84,22 @@ def _any_over(bits, start, stop, block, least):  # type: ignore[no-untyped-def]
     return some != np.uint32(0)
 
 
-@kernel(types.int64(_bits, types.int32, _places))
-def _over(bits, least, out):  # type: ignore[no-untyped-def]
-    """Places of magnitudes of at least ``least``, rising; -1 where ``out`` has no room for them and a block more. Only
-    where a block of 64, and of its four parts one, has any are elements looked at one by one."""
+@kernel(types.int64(_bits, types.int32, _indices))
+def _at_least(bits, least, out):  # type: ignore[no-untyped-def]
+    """Write the rising indices of magnitudes of at least ``least``; return how many, or -1 if ``out`` has no room for
+    them and a block more. Elements are looked at one by one only in a quarter of a block of 64 that has any."""
     count = _0
     room = np.uint64(out.size) - _64
     size = np.uint64(bits.size)
     start = _0
     while start < size:
         stop = min(start + _64, size)
-        if _any_over(bits, start, stop, _64, least):
+        if _any_at_least(bits, start, stop, _64, least):
             if count > room:
                 return np.int64(-1)
             while start < stop:
                 end = min(start + _16, stop)
-                if _any_over(bits, start, end, _16, least):
+                if _any_at_least(bits, start, end, _16, least):
                     for i in range(start, end):
                         out[count] = i
                         count += np.uint64((bits[i] & _mask) >= least)
@@ -108,31 +108,31 @@ def _over(bits, least, out):  # type: ignore[no-untyped-def]
     return np.int64(count)
 
 
-def over(bits: I32, least: int, room: int) -> I64 | None:
-    """Rising places of magnitudes of at least ``least``; None where there are more than ``room``."""
+def at_least(bits: I32, least: int, room: int) -> I64 | None:
+    """Return the rising indices of magnitudes of at least ``least``; None if there are more than ``room``."""
 
     def some(start: int, stop: int) -> I64 | None:
         out: I64 = np.empty(min(room, stop - start) + 64, np.int64)
-        count = int(_over(bits[start:stop], np.int32(least), out))
+        count = int(_at_least(bits[start:stop], np.int32(least), out))
         if count < 0:
             return None
         out[:count] += start
         return out[:count]
 
-    found = parallel.over(some, 0, bits.size)
-    places = [part for part in found if part is not None]
-    if len(places) < len(found) or sum(part.size for part in places) > room:
+    found = parallel.run_parts(some, 0, bits.size)
+    indices = [part for part in found if part is not None]
+    if len(indices) < len(found) or sum(part.size for part in indices) > room:
         return None
-    return places[0] if len(places) == 1 else np.concatenate(places)
+    return indices[0] if len(indices) == 1 else np.concatenate(indices)
 
 
 def largest(bits: I32, k: int) -> I64:
-    """Rising places of the ``k`` largest magnitudes above zero, of equal ones the first."""
-    parts = parallel.cut(0, bits.size)
-    upper = parallel.together(lambda start, stop: _histogram(_count_upper, 1 << 16, bits[start:stop]), parts)
+    """Return the rising indices of the ``k`` largest magnitudes above zero, of equal ones the first."""
+    parts = parallel.split(0, bits.size)
+    upper = parallel.run_tasks(lambda start, stop: _histogram(_count_upper, 1 << 16, bits[start:stop]), parts)
     bucket, wanted = _edge_bucket(_sum(upper), k)
     inside = np.int32(bucket)
-    lower = parallel.together(lambda start, stop: _histogram(_count_lower, 1 << LOW, bits[start:stop], inside), parts)
+    lower = parallel.run_tasks(lambda start, stop: _histogram(_count_lower, 1 << LOW, bits[start:stop], inside), parts)
     inner, wanted = _edge_bucket(_sum(lower), wanted)
     edge = bucket << LOW | inner
     if edge == 0:
@@ -142,12 +142,12 @@ def largest(bits: I32, k: int) -> I64:
         equal = min(wanted, int(low[inner]))  # the first parts have the first of equal ones
         wanted -= equal
         tasks.append((start, stop, np.int32(edge), equal, min(k, stop - start)))
-    found = parallel.together(lambda *task: _taken(bits, *task), tasks)
+    found = parallel.run_tasks(lambda *task: _taken(bits, *task), tasks)
     return found[0] if len(found) == 1 else np.concatenate(found)
 
 
 def _taken(bits: I32, start: int, stop: int, edge: np.int32, wanted: int, room: int) -> I64:
-    """Of one part: the places above the edge, and the first ``wanted`` at it; ``room`` at most."""
+    """Return the indices of one part above the edge, and the first ``wanted`` at it; ``room`` at most."""
     out: I64 = np.empty(room + 1, np.int64)
     taken = out[: int(_take(bits[start:stop], edge, wanted, out))]
     taken += start
@@ -172,10 +172,10 @@ def _gather_momentum(r, u, change, momentum, share):  # type: ignore[no-untyped-
 
 
 def gather_momentum(r: F32, u: F32, change: F32, momentum: float, share: float) -> None:
-    """u = momentum * u + share * change;  r += u. In place, one pass."""
+    """Compute u = momentum * u + share * change;  r += u, in place, in one pass."""
     factors = np.float32(momentum), np.float32(share)
 
     def some(start: int, stop: int) -> None:
         _gather_momentum(r[start:stop], u[start:stop], change[start:stop], *factors)
 
-    parallel.over(some, 0, r.size)
+    parallel.run_parts(some, 0, r.size)

@@ -1,5 +1,6 @@
 """The kernels of codecs that send one bit per element, in numba: sums in the order of ``ordered_sums.py``, the means of
-columns, and what bits stand for. All the same bits as the torch operations of ``sign.py`` and ``onebit.py``."""
+columns, and the values of bits. All the same bits as the torch operations of ``sign.py`` and ``onebit.py``.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from numba import types
 
 from taut.codecs.kernels.cpu.compilation import kernel
 from taut.codecs.math.ordered_sums import BLOCK
-from taut.codecs.parallel import HEAVY, over
+from taut.codecs.parallel import HEAVY, run_parts
 from taut.codecs.wire.layouts.onebit import LONGEST
 
 F32 = npt.NDArray[np.float32]
@@ -30,9 +31,11 @@ _1, _2, _7, _8 = np.uint64(1), np.uint64(2), np.uint64(7), np.uint64(8)
 _block = np.uint64(BLOCK)
 
 
-@numba.njit(nogil=True, error_model="numpy")  # these are parts of the kernels below: compiled and kept with them
+@numba.njit(
+    nogil=True, error_model="numpy"
+)  # functions like this are part of the kernels below: compiled and cached with them
 def _half(length):  # type: ignore[no-untyped-def]
-    """Half of the least power of two that is not below ``length``; at least 1."""
+    """Return half of the least power of two that is not below ``length``; at least 1."""
     half = _1
     while _2 * half < length:
         half *= _2
@@ -41,7 +44,7 @@ def _half(length):  # type: ignore[no-untyped-def]
 
 @numba.njit(nogil=True, error_model="numpy")
 def _folded(room, half):  # type: ignore[no-untyped-def]
-    """The sum of the first ``half`` numbers of ``room``, a power of two, which is overwritten."""
+    """Return the sum of the first ``half`` numbers of ``room``, a power of two; they are overwritten."""
     half //= _2
     while half:
         for i in range(half):
@@ -86,8 +89,8 @@ def _squares(v, sums):  # type: ignore[no-untyped-def]
 
 @numba.njit(nogil=True, error_model="numpy")
 def _fold_sides(v, start, length, plus, minus):  # type: ignore[no-untyped-def]
-    """The sums of the elements above zero and of those below, of one block. A loop for each: together they do not
-    vectorize. Zeros are positive ones, so that padding does not change them."""
+    """Return the sums of the elements above zero and of those below, of one block. Each has a loop of its own: together
+    they do not vectorize. Zeros are positive ones, so that padding does not change them."""
     half = _half(length)
     first = min(half, length)
     plus[first:half] = 0.0
@@ -109,8 +112,8 @@ def _fold_sides(v, start, length, plus, minus):  # type: ignore[no-untyped-def]
 
 @numba.njit(nogil=True, error_model="numpy")
 def _column_sums(v, start, stop, room, sums):  # type: ignore[no-untyped-def]
-    """The sums of the elements above zero and of those below, of a column. ``room``: for halves of blocks, ``sums``: for
-    the sums of blocks."""
+    """Return the sums of the elements above zero and of those below, of a column. ``room``: a buffer for halves of
+    blocks, ``sums``: for the sums of blocks."""
     plus, minus = room
     if stop - start <= _block:
         return _fold_sides(v, start, stop - start, plus, minus)
@@ -127,7 +130,8 @@ def _column_sums(v, start, stop, room, sums):  # type: ignore[no-untyped-def]
 
 @kernel(types.void(_values, types.uint64, _vector, _vector, _vector))
 def _columns(v, length, above, below, q):  # type: ignore[no-untyped-def]
-    """The two means of every column of ``length`` elements (the last perhaps shorter), and what they make of v."""
+    """Write the two means of every column of ``length`` elements (the last perhaps shorter), and the mean that stands for
+    each element of v into q."""
     room = np.empty(BLOCK // 2, np.float64), np.empty(BLOCK // 2, np.float64)
     sums = np.empty((2, LONGEST // BLOCK), np.float64)
     for column in range(np.uint64(above.size)):
@@ -153,59 +157,61 @@ def _signs(v, scale, q):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(nogil=True, error_model="numpy")
-def _choose_column(bits, place, up, down, q, start, stop):  # type: ignore[no-untyped-def]
-    """q[start:stop] = down where the bit is set, else up; bit ``place`` belongs to q[0]. Whole bytes go together."""
+def _choose_column(bits, first_bit, up, down, q, start, stop):  # type: ignore[no-untyped-def]
+    """Set q[start:stop] = down where the bit is set, else up; bit ``first_bit`` belongs to q[0]. Whole bytes go
+    together."""
     differ = up ^ down
     i = start
-    while i < stop and (place + i) & _7:
-        q[i] = down if (bits[(place + i) // _8] >> np.uint8((place + i) & _7)) & np.uint8(1) else up
+    while i < stop and (first_bit + i) & _7:
+        q[i] = down if (bits[(first_bit + i) // _8] >> np.uint8((first_bit + i) & _7)) & np.uint8(1) else up
         i += _1
-    first = (place + i) // _8
+    first = (first_bit + i) // _8
     for byte in range((stop - i) // _8):
         code = np.int32(bits[first + byte])
         for bit in range(_8):
             q[i + byte * _8 + bit] = up ^ (differ & -((code >> np.int32(bit)) & np.int32(1)))
     i += (stop - i) // _8 * _8
     while i < stop:
-        q[i] = down if (bits[(place + i) // _8] >> np.uint8((place + i) & _7)) & np.uint8(1) else up
+        q[i] = down if (bits[(first_bit + i) // _8] >> np.uint8((first_bit + i) & _7)) & np.uint8(1) else up
         i += _1
 
 
 @kernel(types.void(_codes, types.uint64, types.uint64, types.uint64, _numbers_in, _numbers_in, _numbers))
-def _choose(bits, place, offset, length, above, below, q):  # type: ignore[no-untyped-def]
-    """Column by column. All floats as whole numbers, so that masks can choose among them."""
+def _choose(bits, first_bit, offset, length, above, below, q):  # type: ignore[no-untyped-def]
+    """Fill q column by column. All floats are taken as whole numbers, so that masks can choose among them."""
     size = np.uint64(q.size)
     start = np.uint64(0)
     while start < size:
         column = (offset + start) // length
         stop = min((column + _1) * length - offset, size)
-        _choose_column(bits, place, above[column], below[column], q, start, stop)
+        _choose_column(bits, first_bit, above[column], below[column], q, start, stop)
         start = stop
 
 
 def block_magnitudes(v: F32) -> F64:
-    """The sums of |v| of blocks, in order."""
+    """Return the sum of |v| of each block, in order."""
     return _of_blocks(_magnitudes, v)
 
 
 def block_squares(v: F32) -> F64:
-    """The sums of squares of blocks, in order."""
+    """Return the sum of squares of each block, in order."""
     return _of_blocks(_squares, v)
 
 
 def _of_blocks(kernel: Callable[[F32, F64], None], v: F32) -> F64:
     sums: F64 = np.empty(-(-v.size // BLOCK), np.float64)
-    over(lambda start, stop: kernel(v[start:stop], sums[start // BLOCK : -(-stop // BLOCK)]), 0, v.size, BLOCK)
+    run_parts(lambda start, stop: kernel(v[start:stop], sums[start // BLOCK : -(-stop // BLOCK)]), 0, v.size, BLOCK)
     return sums
 
 
 def signs(v: F32, scale: np.float32, q: F32) -> None:
-    """q = -scale where v is below zero, scale elsewhere."""
+    """Set q = -scale where v is below zero, scale elsewhere."""
     _signs(v, scale, q)
 
 
 def columns(v: F32, length: int, q: F32) -> tuple[F32, F32]:
-    """The means at or above zero and below it of every column; ``q`` takes what they make of v."""
+    """Return the means at or above zero and below it of every column; write the mean that stands for each element into
+    ``q``."""
     above: F32 = np.empty(-(-v.size // length), np.float32)
     below: F32 = np.empty(above.size, np.float32)
 
@@ -213,14 +219,14 @@ def columns(v: F32, length: int, q: F32) -> tuple[F32, F32]:
         mine = slice(start // length, -(-stop // length))
         _columns(v[start:stop], length, above[mine], below[mine], q[start:stop])
 
-    over(some, 0, v.size, length, HEAVY)
+    run_parts(some, 0, v.size, length, HEAVY)
     return above, below
 
 
-def choose(bits: U8, place: int, size: int, columns: tuple[int, int], above: F32, below: F32) -> F32:
-    """What ``size`` bits from bit ``place`` on stand for (1: below). ``columns``: which element of its columns the first
-    of them is, and how many elements a column has."""
+def choose(bits: U8, first_bit: int, size: int, columns: tuple[int, int], above: F32, below: F32) -> F32:
+    """Return the values of ``size`` bits from bit ``first_bit`` on (1: below). ``columns``: the index of the first of
+    them within its column, and the elements of a column."""
     q: F32 = np.empty(size, np.float32)
     whole = np.int32
-    _choose(bits, place, *columns, above.view(whole), below.view(whole), q.view(whole))
+    _choose(bits, first_bit, *columns, above.view(whole), below.view(whole), q.view(whole))
     return q

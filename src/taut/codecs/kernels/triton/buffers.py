@@ -14,8 +14,8 @@ from torch import Tensor
 
 @dataclass(eq=False)
 class Scratch:
-    """Buffers by name, which grow and are kept. Whoever scans has them to itself until it has waited for its
-    payload: scans on one device come one after the other.
+    """Buffers by name, which grow and are kept. A scan has them to itself until it has waited for its payload: scans on
+    one device come one after the other.
 
     ``expected``: entries in the last sparse update; ``room``: for how many there was; ``cap``: slots of a tile;
     ``void``: the last message did not fit; ``dense``: whether the last update was a bitmap.
@@ -35,15 +35,16 @@ class Scratch:
     _buffers: dict[str, Tensor] = field(default_factory=dict, repr=False)
 
     def current(self) -> AbstractContextManager[object]:
-        """Kernels are launched on the current device: make it this one."""
+        """Return a context in which this device is the current one, on which kernels are launched."""
         return torch.cuda.device(self.device) if self.device.type == "cuda" else nullcontext()
 
     def take(self, name: str, count: int, dtype: torch.dtype) -> Tensor:
-        """``count`` numbers on the device, of no particular value."""
+        """Return ``count`` numbers on the device, of no particular value."""
         return self._take(name, count, dtype, pinned=False)
 
     def fetch(self, source: Tensor) -> npt.NDArray[np.uint8]:
-        """The bytes of ``source`` on the host, good until the next call; the one place that waits for the device."""
+        """Copy ``source`` to the host and return its bytes, valid until the next call; the only function that waits for
+        the device."""
         there = source.view(torch.uint8)
         here = self._take("host", there.numel(), torch.uint8, pinned=self.device.type == "cuda")
         here.copy_(there, non_blocking=True)
@@ -53,13 +54,13 @@ class Scratch:
         return found
 
     def widen(self, slots: int) -> None:
-        """A tile has at least so many slots from now on."""
+        """Give each tile at least ``slots`` slots from now on."""
         while self.cap < slots:
             self.cap *= 2
 
     @property
     def nbytes(self) -> int:
-        """What is held, on the device and on the host."""
+        """Return the bytes that are held, on the device and on the host."""
         return sum(buffer.numel() for buffer in self._buffers.values())
 
     def _take(self, name: str, count: int, dtype: torch.dtype, pinned: bool) -> Tensor:
@@ -74,5 +75,5 @@ class Scratch:
 
 @cache
 def scratch(device: torch.device) -> Scratch:
-    """The buffers of a device."""
+    """Return the buffers of a device."""
     return Scratch(device)

@@ -1,8 +1,8 @@
 """The kernels in Triton, for vectors on a GPU: drop-ins for ``kernels.torch_ops``, with the same bits; and the whole
 update of ``levels8`` (int8), ``onebit`` and ``topk``, error feedback included.
 
-An update makes one pass over the vectors and waits for the device once; only the payload crosses to the host,
-through pinned memory. What is not hot comes from ``kernels.torch_ops``. Without a GPU the same kernels run in Triton's
+An update makes one pass over the vectors and waits for the device once; only the payload crosses to the host, through
+pinned memory. Operations that are not hot come from ``kernels.torch_ops``. Without a GPU the same kernels run in Triton's
 interpreter, which is how they are tested; ``TRITON_INTERPRET=1`` must be set before this module is imported.
 """
 
@@ -13,7 +13,22 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from taut.codecs.kernels.torch_ops import add_at, add_bits, add_values, add_words, host, like, load, mean, sample
+from taut.codecs.kernels.torch_ops import (
+    add_at,
+    add_bits,
+    add_values,
+    add_words,
+    finite,
+    grow,
+    host,
+    like,
+    load,
+    mean,
+    rest,
+    sample,
+    take,
+    take_change,
+)
 from taut.codecs.kernels.triton import scan
 from taut.codecs.kernels.triton.blocks import levels8, onebit
 from taut.codecs.kernels.triton.buffers import Scratch, scratch
@@ -30,13 +45,18 @@ __all__ = [
     "add_bits",
     "add_values",
     "add_words",
+    "finite",
+    "grow",
     "host",
     "levels8",
     "like",
     "load",
     "mean",
     "onebit",
+    "rest",
     "sample",
+    "take",
+    "take_change",
     "tether",
     "threshold",
     "topk",
@@ -45,7 +65,7 @@ __all__ = [
 
 @torch.no_grad()
 def tether(w: Tensor, b: Tensor, lo: int, hi: int, limit: float, up: float, out: npt.NDArray[np.uint32]) -> Signs:
-    """Where |w - b| >= limit, s the sign: send s, b += s up, w -= s (limit - up)."""
+    """Send the sign s where |w - b| >= limit: b += s up, w -= s (limit - up)."""
     return _signs(tether_scan(w, b, lo, hi, limit, up), out)
 
 
@@ -53,7 +73,7 @@ def tether(w: Tensor, b: Tensor, lo: int, hi: int, limit: float, up: float, out:
 def threshold(
     w: Tensor, b: Tensor, r: Tensor, lo: int, hi: int, tau: float, share: float, out: npt.NDArray[np.uint32]
 ) -> Signs:
-    """r += (w - b) share; where |r| >= tau, s the sign: send s, b += s tau, r -= s tau; then w = b."""
+    """Compute r += (w - b) share; send the sign s where |r| >= tau: b += s tau, r -= s tau; then w = b."""
     return _signs(threshold_scan(w, b, r, lo, hi, tau, share), out)
 
 
@@ -67,7 +87,7 @@ def threshold_scan(w: Tensor, b: Tensor, r: Tensor, lo: int, hi: int, tau: float
 
 
 def _signs(job: Scan, out: npt.NDArray[np.uint32]) -> Signs:
-    """Words in ``out``, or a bitmap beyond one element in 16, as ``signs.collect`` decides."""
+    """Return words in ``out``, or a bitmap beyond one element in 16, as ``sign_list.collect`` decides."""
     if job.n == 0:
         return Signs(0, out[:0], None)
     kept, most = scratch(job.w.device), job.n // WORDS_PER_BITMAP
@@ -76,27 +96,28 @@ def _signs(job: Scan, out: npt.NDArray[np.uint32]) -> Signs:
             count, bits = fetch_bits(launch_bits(job, kept), kept, job.n)
             kept.dense = count > most
             return Signs(count, None, bits) if kept.dense else _sparse(count, bits, out)
-        room, settled = room_for(kept, job.n, most), False
+        room, updated = room_for(kept, job.n, most), False
         while True:
-            count, words = fetch_words(launch_words(job, kept, room, settled=settled), kept, room)
+            count, words = fetch_words(launch_words(job, kept, room, updated=updated), kept, room)
             if not kept.void:
                 out[:count] = words
                 return Signs(count, out[:count], None)
             if count > most:
                 return _dense(job, kept)
             kept.room = room = min(most, max(room, count + count // 4))  # enough, the second time
-            settled = True
+            updated = True
 
 
 def _dense(job: Scan, kept: Scratch) -> Signs:
     kept.dense = True
-    count, bits = fetch_bits(launch_bits(job, kept, settled=True), kept, job.n)
+    count, bits = fetch_bits(launch_bits(job, kept, updated=True), kept, job.n)
     return Signs(count, None, bits)
 
 
 def _sparse(count: int, bits: npt.NDArray[np.uint8], out: npt.NDArray[np.uint32]) -> Signs:
-    """Words of a bitmap that turned out to be nearly empty: the one update between a dense spell and a sparse one."""
+    """Return the words of a bitmap that turned out to be nearly empty: the one update between a dense period and a sparse
+    one."""
     signs = bit_values()[bits].reshape(-1)
-    places = np.flatnonzero(signs)
-    out[:count] = places.astype(np.uint32) << np.uint32(1) | (signs[places] < 0)
+    indices = np.flatnonzero(signs)
+    out[:count] = indices.astype(np.uint32) << np.uint32(1) | (signs[indices] < 0)
     return Signs(count, out[:count], None)

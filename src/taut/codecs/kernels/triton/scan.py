@@ -1,15 +1,15 @@
-"""Triton kernels that find what is over a limit: one pass over memory, and what was found in rising order.
+"""Triton kernels that find elements over a limit: one pass over memory, and the results in rising order.
 
 ``find`` streams the vectors. Every program takes a tile, describes four elements by one byte (2 bits each, as in a
 bitmap: 0, 1 for +, 2 for -) and keeps the bytes that are not zero in slots of its own, ``cap`` to a tile: without an
-atomic operation, which cost 10% of the whole. ``tally`` adds up what groups of tiles found, and ``order`` turns the
-bytes into words in rising order and moves the elements they name; these touch only what was found. Where a tile had too
-few slots, or there was too little room for the words, nothing is moved, and the host asks again: with more, or with
-``BITS`` for the bytes of all elements, which is a bitmap. Of top-k, ``order`` gives candidates only; ``send`` moves those
-that were chosen.
+atomic operation, which cost 10% of the whole. ``tally`` adds up the results of groups of tiles, and ``order`` turns the
+bytes into words in rising order and moves the elements they name; these touch only what was found. If a tile had too few
+slots, or there was too little room for the words, nothing is moved, and the host calls again: with more, or with ``BITS``
+for the bytes of all elements, which is a bitmap. For top-k, ``order`` returns candidates only; ``send`` moves those that
+were chosen.
 
-Full tiles are read without a mask, because one whose end is not a multiple of 16 would break up wide loads; the rest
-of the vector is a second launch of one program. Nearly all of an element's cost is in ``find``, so it does not scatter
+Full tiles are read without a mask, because one whose end is not a multiple of 16 would break up wide loads; the rest of
+the vector is a second launch of one program. Nearly all of an element's cost is in ``find``, so it does not scatter
 elements itself: stores that hardly ever happen cost an instruction per element all the same (in sm_90 code for tiles of
 4096 by 4 warps, tether had 70 instructions an element that way and has 21 now; threshold 58 and 24).
 """
@@ -24,8 +24,8 @@ import triton.language as tl  # type: ignore[import-not-found, import-untyped, u
 
 jit: Callable[..., Any] = triton.jit  # triton has no types
 
-STRAY, RESIDUAL, SETTLED = tl.constexpr(0), tl.constexpr(1), tl.constexpr(2)  # what is compared with the limit
-TETHER, THRESHOLD, TOPK = tl.constexpr(0), tl.constexpr(1), tl.constexpr(2)  # what becomes of an element that is over
+STRAY, RESIDUAL, UPDATED = tl.constexpr(0), tl.constexpr(1), tl.constexpr(2)  # what is compared with the limit
+TETHER, THRESHOLD, TOPK = tl.constexpr(0), tl.constexpr(1), tl.constexpr(2)  # how an element over the limit moves
 
 
 def kernel(*changing: str) -> Callable[[Callable[..., Any]], Any]:
@@ -35,46 +35,47 @@ def kernel(*changing: str) -> Callable[[Callable[..., Any]], Any]:
 
 
 @jit
-def load(vector, places, left, FULL: tl.constexpr):  # type: ignore[no-untyped-def]
-    """A tile that is read once: zero beyond ``left`` elements."""
-    return tl.load(vector + places) if FULL else tl.load(vector + places, mask=places < left, other=0.0)
+def load(vector, indices, left, FULL: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Load a tile that is read once: zero beyond ``left`` elements."""
+    return tl.load(vector + indices) if FULL else tl.load(vector + indices, mask=indices < left, other=0.0)
 
 
 @jit
-def store(vector, places, values, left, FULL: tl.constexpr):  # type: ignore[no-untyped-def]
+def store(vector, indices, values, left, FULL: tl.constexpr):  # type: ignore[no-untyped-def]
     if FULL:
-        tl.store(vector + places, values)
+        tl.store(vector + indices, values)
     else:
-        tl.store(vector + places, values, mask=places < left)
+        tl.store(vector + indices, values, mask=indices < left)
 
 
 @jit
 def _hits(byte):  # type: ignore[no-untyped-def]
-    """How many of the four elements of a byte are over the limit."""
+    """Count how many of the four elements of a byte are over the limit."""
     flags = (byte | (byte >> 1)) & 0x55
     pairs = (flags & 0x11) + ((flags >> 2) & 0x11)
     return (pairs + (pairs >> 4)) & 7
 
 
 @jit
-def _differences(w, b, r, places, left, share, SOURCE: tl.constexpr, FULL: tl.constexpr):  # type: ignore[no-untyped-def]
-    """STRAY: w - b. RESIDUAL: r + (w - b) share, which becomes r, and w becomes b. SETTLED: r, where that was done."""
-    if SOURCE == SETTLED:
-        x = load(r, places, left, FULL)
+def _differences(w, b, r, indices, left, share, SOURCE: tl.constexpr, FULL: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Return what is compared with the limit. STRAY: w - b. RESIDUAL: r + (w - b) share, which becomes r, and w becomes
+    b. UPDATED: r, where that was done before."""
+    if SOURCE == UPDATED:
+        x = load(r, indices, left, FULL)
     elif SOURCE == STRAY:
-        x = load(w, places, left, FULL) - load(b, places, left, FULL)
+        x = load(w, indices, left, FULL) - load(b, indices, left, FULL)
     else:
-        shared = load(b, places, left, FULL)
-        x = load(r, places, left, FULL) + (load(w, places, left, FULL) - shared) * share
-        store(r, places, x, left, FULL)
-        store(w, places, shared, left, FULL)
+        shared = load(b, indices, left, FULL)
+        x = load(r, indices, left, FULL) + (load(w, indices, left, FULL) - shared) * share
+        store(r, indices, x, left, FULL)
+        store(w, indices, shared, left, FULL)
     return x
 
 
 @jit
 def _codes(x, limit, edge, EDGE: tl.constexpr):  # type: ignore[no-untyped-def]
-    """1 where x >= limit, 2 where x <= -limit. ``EDGE``: 1 where the bits of |x| come to ``edge`` or more, which the
-    device has found itself; what is not a number is over every edge."""
+    """Return 1 where x >= limit, 2 where x <= -limit. ``EDGE``: 1 where the bits of |x| come to ``edge`` or more, which
+    the device has found itself; a NaN is over every edge."""
     if EDGE:
         code = ((x.to(tl.int32, bitcast=True) & 0x7FFFFFFF) >= tl.load(edge)).to(tl.int32)
     else:
@@ -88,18 +89,19 @@ def find(  # type: ignore[no-untyped-def]
     slots, cap, counts, total, bits,
     SOURCE: tl.constexpr, EDGE: tl.constexpr, FULL: tl.constexpr, BITS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Tile by tile, bytes that are not zero into ``slots`` (group of four in the tile << 8 | byte), or all into ``bits``.
+    """Write bytes that are not zero tile by tile into ``slots`` (group of four in the tile << 8 | byte), or all into
+    ``bits``.
 
     ``counts``: elements over the limit, and bytes << 16, of each tile; ``total``: of a bitmap, elements over the limit.
     """
     tile = tl.program_id(0) + first
     start = tile.to(tl.int64) * BLOCK
-    places = tl.arange(0, BLOCK)
+    indices = tl.arange(0, BLOCK)
     left = n - start
-    x = _differences(w + start, b + start, r + start, places, left, share, SOURCE, FULL)
+    x = _differences(w + start, b + start, r + start, indices, left, share, SOURCE, FULL)
     code = _codes(x, limit, edge, EDGE)
     if not FULL:
-        code = tl.where(places < left, code, 0)
+        code = tl.where(indices < left, code, 0)
     byte = tl.sum(tl.reshape(code, (BLOCK // 4, 4)) << (2 * tl.arange(0, 4))[None, :], axis=1)
     fours = tl.arange(0, BLOCK // 4)
     some = (byte != 0).to(tl.int32)
@@ -117,7 +119,7 @@ def find(  # type: ignore[no-untyped-def]
 
 @kernel("tiles")
 def tally(counts, tiles, totals, fullest, GROUP: tl.constexpr):  # type: ignore[no-untyped-def]
-    """Of each ``GROUP`` tiles: how many elements are over the limit, and the most bytes that a tile has."""
+    """Count, for each ``GROUP`` of tiles, the elements over the limit, and the most bytes that a tile has."""
     group = tl.program_id(0)
     tile = group * GROUP + tl.arange(0, GROUP)
     both = tl.load(counts + tile, mask=tile < tiles, other=0)
@@ -126,22 +128,22 @@ def tally(counts, tiles, totals, fullest, GROUP: tl.constexpr):  # type: ignore[
 
 
 @jit
-def _move(w, b, r, place, negative, live, x, y, METHOD: tl.constexpr):  # type: ignore[no-untyped-def]
-    """TETHER, s the sign: b += s x, w -= s y. THRESHOLD: r -= s x, b += s x, w = b. TOPK: b += r, w = b, r = 0.
-    The value that b moved by."""
-    shared = tl.load(b + place, mask=live, other=0.0)
+def _move(w, b, r, index, negative, live, x, y, METHOD: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Move an element and return the value that b moved by. TETHER, s the sign: b += s x, w -= s y. THRESHOLD: r -= s x,
+    b += s x, w = b. TOPK: b += r, w = b, r = 0."""
+    shared = tl.load(b + index, mask=live, other=0.0)
     if METHOD == TETHER:
         change = tl.where(negative, -x, x)
-        own = tl.load(w + place, mask=live, other=0.0) - tl.where(negative, -y, y)
+        own = tl.load(w + index, mask=live, other=0.0) - tl.where(negative, -y, y)
     else:
-        grown = tl.load(r + place, mask=live, other=0.0)
+        grown = tl.load(r + index, mask=live, other=0.0)
         change = grown
         if METHOD == THRESHOLD:
             change = tl.where(negative, -x, x)
-        tl.store(r + place, grown - change, mask=live)
+        tl.store(r + index, grown - change, mask=live)
         own = shared + change
-    tl.store(b + place, shared + change, mask=live)
-    tl.store(w + place, own, mask=live)
+    tl.store(b + index, shared + change, mask=live)
+    tl.store(w + index, own, mask=live)
     return change
 
 
@@ -151,7 +153,7 @@ def order(  # type: ignore[no-untyped-def]
     slots, cap, counts, totals, fullest, groups, room, tiles, words, heading,
     METHOD: tl.constexpr, GROUPS: tl.constexpr, GROUP: tl.constexpr, STEP: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """The bytes in the slots as words, index << 1 | sign, and the elements moved at once, unless TOPK will do that.
+    """Turn the bytes in the slots into words, index << 1 | sign, and move the elements at once, unless TOPK will do that.
     ``heading``: how many, and the most bytes that a tile has."""
     group = tl.program_id(0)
     every = tl.arange(0, GROUPS)
@@ -186,22 +188,23 @@ def order(  # type: ignore[no-untyped-def]
 
 @kernel("most")
 def send(w, b, r, words, heading, most, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
-    """TOPK: what the words name is sent. They become places, and the values come ``most`` words behind."""
+    """Send, for TOPK, the elements that the words name. The words become indices, and the values follow ``most`` words
+    behind."""
     count = tl.load(heading)
     for start in range(tl.program_id(0) * BLOCK, count, tl.num_programs(0) * BLOCK):
         at = start + tl.arange(0, BLOCK)
         live = at < count
         word = tl.load(words + at, mask=live, other=0).to(tl.uint32, bitcast=True)
-        place = (word >> 1).to(tl.int64)
-        change = _move(w, b, r, place, live, live, 0.0, 0.0, TOPK)
-        tl.store(words + at, place.to(tl.int32), mask=live)
+        index = (word >> 1).to(tl.int64)
+        change = _move(w, b, r, index, live, live, 0.0, 0.0, TOPK)
+        tl.store(words + at, index.to(tl.int32), mask=live)
         tl.store(words + most + at, change.to(tl.int32, bitcast=True), mask=live)
 
 
 @kernel("n")
 def apply_bits(w, b, r, bits, n, x, y, METHOD: tl.constexpr, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
     """Move the elements that a bitmap names."""
-    place = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    byte = tl.load(bits + place // 4, mask=place < n, other=0).to(tl.int32)
-    code = (byte >> (2 * (place % 4).to(tl.int32))) & 3
-    _move(w, b, r, place, code == 2, code != 0, x, y, METHOD)
+    index = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    byte = tl.load(bits + index // 4, mask=index < n, other=0).to(tl.int32)
+    code = (byte >> (2 * (index % 4).to(tl.int32))) & 3
+    _move(w, b, r, index, code == 2, code != 0, x, y, METHOD)

@@ -1,9 +1,9 @@
 """topk in Triton: exactly the k largest of |v|, v = r + (w - b) share, of equal ones the first, with one wait.
 
-Nobody asks the host. A histogram of a sample says which magnitude somewhat more than k elements will have; ``find``
-collects those in rising order, while r and w are brought up to date; they are sorted by magnitude, and the first k are
-moved: b += v, r = 0, w = b. If the sample was wrong (too few, or more than there is room for), nothing is moved, and the
-host, which learns of it from the message, takes the way of ``topk_select.py`` over r. The result is the same.
+The host decides nothing on the way. A histogram of a sample says which magnitude somewhat more than k elements will have;
+``find`` collects those in rising order, while r and w are brought up to date; they are sorted by magnitude, and the first
+k are moved: b += v, r = 0, w = b. If the sample was wrong (too few, or more than there is room for), nothing is moved,
+and the host, which learns of it from the message, uses ``topk_select.py`` on r. The result is the same.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import triton  # type: ignore[import-not-found, import-untyped, unused-ignore]
 import triton.language as tl  # type: ignore[import-not-found, import-untyped, unused-ignore]
 from torch import Tensor
 
-from taut.codecs.kernels.torch_feedback import take
+from taut.codecs.kernels.torch_ops import take
 from taut.codecs.kernels.triton import scan
 from taut.codecs.kernels.triton.buffers import Scratch, scratch
 from taut.codecs.kernels.triton.scan import kernel
@@ -38,8 +38,8 @@ U32 = npt.NDArray[np.uint32]
 
 @dataclass(frozen=True)
 class Plan:
-    """Every ``step``-th element is looked at; the edge is what ``rank`` of those reach; there is ``room`` for candidates,
-    and ``slots`` for those of a tile."""
+    """Every ``step``-th element is sampled; ``rank`` of those reach the edge; there is ``room`` for candidates, and
+    ``slots`` for those of a tile."""
 
     step: int
     rank: int
@@ -48,12 +48,12 @@ class Plan:
 
 
 def plan(n: int, k: int) -> Plan:
-    """For the ``k`` largest of ``n``. A fifth more than k, and four standard deviations of the sample's error, so that
-    there are hardly ever too few; steps are odd, because rows of matrices seldom are.
+    """Plan the search for the ``k`` largest of ``n``: a fifth more than k, and four standard deviations of the sample's
+    error, so that there are hardly ever too few. Steps are odd, because rows of matrices seldom are.
 
     >>> plan(1 << 28, 268436)
     Plan(step=257, rank=1384, room=479386, slots=41)
-    >>> plan(4096, 40).rank  # all are looked at
+    >>> plan(4096, 40).rank  # all are sampled
     40
     """
     step = max(1, n // SAMPLE)
@@ -72,16 +72,16 @@ def plan(n: int, k: int) -> Plan:
 @kernel("n", "step")
 def _histogram(w, b, r, n, step, share, counts, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
     """Count |r + (w - b) share| of every step-th element by its top 16 bits."""
-    place = (tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)) * step
-    live = place < n
-    change = tl.load(w + place, mask=live, other=0.0) - tl.load(b + place, mask=live, other=0.0)
-    v = tl.load(r + place, mask=live, other=0.0) + change * share
+    index = (tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)) * step
+    live = index < n
+    change = tl.load(w + index, mask=live, other=0.0) - tl.load(b + index, mask=live, other=0.0)
+    v = tl.load(r + index, mask=live, other=0.0) + change * share
     bits = v.to(tl.int32, bitcast=True) & 0x7FFFFFFF
     tl.atomic_add(counts + (bits >> 16), 1, mask=live, sem="relaxed")
 
 
 def _edge(w: Tensor, b: Tensor, r: Tensor, share: float, to: Plan, kept: Scratch) -> Tensor:
-    """The least magnitude of a candidate, as bits, on the device: the lower end of its bin, but never zero."""
+    """Return the least magnitude of a candidate, as bits, on the device: the lower end of its bin, but never zero."""
     counts = kept.take("bins", BINS, torch.int32).zero_()
     programs = triton.cdiv(triton.cdiv(len(w), to.step), SAMPLES)
     _histogram[(programs,)](w, b, r, len(w), to.step, float(share), counts, BLOCK=SAMPLES, **EXACT)
@@ -90,15 +90,16 @@ def _edge(w: Tensor, b: Tensor, r: Tensor, share: float, to: Plan, kept: Scratch
 
 
 def _choose(found: Tensor, r: Tensor, edge: Tensor, k: int, room: int, kept: Scratch) -> Tensor:
-    """The first k of the candidates by magnitude, in rising order: a report and their words, with room for the values."""
+    """Choose the first k of the candidates by magnitude, in rising order; return a report and their words, with room for
+    the values."""
     heading, words = found[:HEADING_NBYTES].view(torch.int64), found[HEADING_NBYTES:].view(torch.int32)
     count, most = heading[0], heading[1]
     fits = (count <= room) & (most <= kept.cap)
     void = (torch.arange(room, device=r.device) >= count) | ~fits  # words of earlier updates
-    places = ((words >> 1) & MAGNITUDE).masked_fill_(void, 0).long()  # torch.where would copy its zero to the device
-    magnitudes = (r[places].view(torch.int32) & MAGNITUDE).masked_fill_(void, 0)
+    indices = ((words >> 1) & MAGNITUDE).masked_fill_(void, 0).long()  # torch.where would copy its zero to the device
+    magnitudes = (r[indices].view(torch.int32) & MAGNITUDE).masked_fill_(void, 0)
     ranked = magnitudes.sort(descending=True, stable=True)  # of equal ones the first stays the first
-    first = ranked.indices[:k].sort().values  # void ones come last here too
+    first = ranked.indices[:k].sort().values  # void entries come last here too
     good = fits & ((count >= k) | (edge[0] == 1)) & (ranked.values[0] < INFINITE)
     sent = count.clamp(max=k) * good
     message = kept.take("chosen", REPORT_NBYTES + 8 * k, torch.uint8)
@@ -109,7 +110,7 @@ def _choose(found: Tensor, r: Tensor, edge: Tensor, k: int, room: int, kept: Scr
 
 @torch.no_grad()
 def launch_topk(w: Tensor, b: Tensor, r: Tensor, share: float, k: int, kept: Scratch) -> Tensor:
-    """The device's buffer of the report, the places and the values. Waits for nothing."""
+    """Return the device's buffer of the report, the indices and the values, without waiting for the device."""
     to = plan(len(w), k)
     kept.widen(to.slots)
     edge = _edge(w, b, r, share, to, kept)
@@ -122,8 +123,8 @@ def launch_topk(w: Tensor, b: Tensor, r: Tensor, share: float, k: int, kept: Scr
 
 @torch.no_grad()
 def topk(w: Tensor, b: Tensor, r: Tensor, share: float, k: int) -> tuple[U32, F32]:
-    """Rising places and values of the ``k`` largest |v|, without zeros, already moved; good until the next scan on this
-    device. Where v is not finite nothing is moved, and what comes back says so."""
+    """Return the rising indices and values of the ``k`` largest |v|, without zeros, already moved; valid until the next
+    scan on this device. If v is not finite nothing is moved, and the values are not finite."""
     kept = scratch(w.device)
     with kept.current():
         found = kept.fetch(launch_topk(w, b, r, share, k, kept))
@@ -136,9 +137,9 @@ def topk(w: Tensor, b: Tensor, r: Tensor, share: float, k: int) -> tuple[U32, F3
 
 
 def _plain(w: Tensor, b: Tensor, r: Tensor, k: int) -> tuple[U32, F32]:
-    """The same without a sample, where r is v and w is b already."""
-    places, values = largest(r, k)
+    """Return the same without a sample, where r is v and w is b already."""
+    indices, values = largest(r, k)
     here: F32 = values.cpu().numpy()
     if np.isfinite(here).all():
-        take(w, b, r, values, places)
-    return places.cpu().numpy().astype(np.uint32), here
+        take(w, b, r, values, indices)
+    return indices.cpu().numpy().astype(np.uint32), here

@@ -1,6 +1,6 @@
 """Layouts of the bodies that compressors write: how long a body must be, whether it is valid, which values it stands for.
 
-base.py is the contract: a dense layout gives values piece by piece, a sparse one gives entries. ``FORMS`` maps the kind
+base.py is the contract: a dense layout gives values piece by piece, a sparse one gives entries. ``LAYOUTS`` maps the kind
 on the wire to its layout.
 """
 
@@ -16,9 +16,9 @@ from taut.codecs.wire.layouts.sign_bits import SignBitsLayout
 from taut.codecs.wire.layouts.sparse import IndexedLayout
 from taut.codecs.wire.payload import Kind
 
-FORMS: dict[Kind, Layout] = {
-    form.kind: form
-    for form in (
+LAYOUTS: dict[Kind, Layout] = {
+    layout.kind: layout
+    for layout in (
         Fp16Layout(),
         Bf16Layout(),
         Fp8Layout(),

@@ -1,4 +1,4 @@
-"""The contract of a body that is written by a compressor.
+"""The contract of a layout: a body that is written by a compressor.
 
 ``check`` looks at every byte before anything is applied; afterwards ``pieces`` or ``entries`` cannot fail. A body may
 begin with a preamble of its own (a block's length, a width), which is checked before anything is computed from it.
@@ -25,7 +25,8 @@ class Layout(ABC):
 
     @abstractmethod
     def check(self, head: Header, body: Body) -> None:
-        """``MalformedMessage`` unless the body is right in every byte. Allocates no more than a few times its length."""
+        """Raise ``MalformedMessage`` unless the body is right in every byte. Allocates no more than a few times its
+        length."""
 
     @abstractmethod
     def reach(self, head: Header, body: Body) -> float:
@@ -37,9 +38,9 @@ class DenseLayout(Layout):
 
     @abstractmethod
     def pieces(self, head: Header, body: Body, lo: int, hi: int) -> Iterator[tuple[int, F32]]:
-        """(first element, values) of the pieces that begin within ``lo..hi-1``; ``lo`` is a multiple of ``CHUNK``. All
-        of them, from 0 to the header's length, cover the range together, each element once. None is large, and which
-        thread asks for which does not change them."""
+        """Yield (first element, values) of the pieces that begin within ``lo..hi-1``; ``lo`` is a multiple of ``CHUNK``.
+        All of them, from 0 to the header's length, cover the range together, each element once. None is large, and they
+        do not depend on the thread that asks for them."""
 
 
 class SparseLayout(Layout):
@@ -47,11 +48,11 @@ class SparseLayout(Layout):
 
     @abstractmethod
     def entries(self, head: Header, body: Body) -> tuple[npt.NDArray[Any], F32]:
-        """Places (none twice, relative to the header's base) and their values."""
+        """Return indices (none twice, relative to the header's base) and their values."""
 
 
 def part(body: Body, dtype: Any, offset: int, count: int) -> npt.NDArray[Any]:
-    """``count`` numbers from byte ``offset`` of the body on: in place, or a copy where the address is odd."""
+    """Return ``count`` numbers from byte ``offset`` of the body on: in place, or a copy if the address is odd."""
     nbytes = count * np.dtype(dtype).itemsize
     if offset + nbytes > len(body):
         raise MalformedMessage(f"a body of {len(body)} bytes that should have {offset + nbytes} or more")
@@ -82,10 +83,10 @@ def largest(values: npt.NDArray[Any]) -> float:
     return max(float(values.max()), -float(values.min())) if values.size else 0.0
 
 
-def at_or_after(place: int, step: int) -> int:
-    """The multiple of ``step`` at or after ``place``, and not below 0.
+def at_or_after(index: int, step: int) -> int:
+    """Return the multiple of ``step`` at or after ``index``, and not below 0.
 
     >>> at_or_after(-3, 4), at_or_after(8, 4), at_or_after(9, 4)
     (0, 8, 12)
     """
-    return max(0, -(-place // step) * step)
+    return max(0, -(-index // step) * step)

@@ -1,7 +1,7 @@
 """COSINES: the largest cosine coefficients of each chunk.
 
     preamble   uint16 top (1 to 4096): coefficients of a chunk of 64 x 64 elements; 2 bytes zero
-    places     uint16 each, rising within a chunk: ``top`` for every whole chunk of the range, then an eighth of that (at
+    indices    uint16 each, rising within a chunk: ``top`` for every whole chunk of the range, then an eighth of that (at
                least one, at most 64) for every line of 64 elements of what is left, the last one perhaps shorter
     values     float32 each, at most 2^90 in magnitude: no sum of them overflows
 
@@ -24,11 +24,11 @@ from taut.errors import MalformedMessage
 PREAMBLE = 4
 TOGETHER = 16  # chunks expanded at once
 
-Places = npt.NDArray[Any]
+Indices = npt.NDArray[Any]
 
 
 def top_of_line(top: int) -> int:
-    """How many coefficients of a line of 64 are sent beside ``top`` of a chunk.
+    """Return how many coefficients of a line of 64 are sent beside ``top`` of a chunk.
 
     >>> top_of_line(32), top_of_line(1), top_of_line(4096)
     (4, 1, 64)
@@ -41,11 +41,11 @@ class DctLayout(DenseLayout):
 
     def check(self, head: Header, body: Body) -> None:
         check_count(head, head.length)
-        top, places, values = self._read(head, body)
+        top, indices, values = self._read(head, body)
         edge = head.length // CHUNK * top
-        self._check_places(places[:edge].reshape(-1, top), CHUNK)
-        self._check_places(places[edge:].reshape(-1, top_of_line(top)), POINTS)
-        if not (np.abs(values) <= LIMIT).all():  # which NaN is not, either
+        self._check_indices(indices[:edge].reshape(-1, top), CHUNK)
+        self._check_indices(indices[edge:].reshape(-1, top_of_line(top)), POINTS)
+        if not (np.abs(values) <= LIMIT).all():  # False for NaN, too
             raise MalformedMessage("a COSINES payload with a number that is not finite, or too large to be added")
 
     def reach(self, head: Header, body: Body) -> float:
@@ -54,15 +54,15 @@ class DctLayout(DenseLayout):
     def pieces(self, head: Header, body: Body, lo: int, hi: int) -> Iterator[tuple[int, F32]]:
         from taut.codecs.kernels.cpu.dct import expand_chunks, expand_lines
 
-        top, places, values = self._read(head, body)
+        top, indices, values = self._read(head, body)
         chunks, left = divmod(head.length, CHUNK)
         for first in range(lo // CHUNK, min(chunks, -(-hi // CHUNK)), TOGETHER):
             some = slice(first * top, min(first + TOGETHER, chunks) * top)
-            yield first * CHUNK, expand_chunks(places[some], values[some], top)
+            yield first * CHUNK, expand_chunks(indices[some], values[some], top)
         if left and lo <= chunks * CHUNK < hi:
-            yield chunks * CHUNK, expand_lines(places[chunks * top :], values[chunks * top :], top_of_line(top), left)
+            yield chunks * CHUNK, expand_lines(indices[chunks * top :], values[chunks * top :], top_of_line(top), left)
 
-    def _read(self, head: Header, body: Body) -> tuple[int, Places, F32]:
+    def _read(self, head: Header, body: Body) -> tuple[int, Indices, F32]:
         top, zero = (int(number) for number in part(body, np.uint16, 0, 2))
         if not 1 <= top <= CHUNK or zero:
             raise MalformedMessage(f"a COSINES payload of {top}/{zero} coefficients a chunk")
@@ -71,8 +71,8 @@ class DctLayout(DenseLayout):
         check_length(head, body, PREAMBLE + 6 * count)
         return top, part(body, np.uint16, PREAMBLE, count), part(body, np.float32, PREAMBLE + 2 * count, count)
 
-    def _check_places(self, places: Places, size: int) -> None:
-        if places.size and int(places[:, -1].max()) >= size:
-            raise MalformedMessage(f"a coefficient {int(places[:, -1].max())} of {size}")
-        if not (places[:, 1:] > places[:, :-1]).all():
-            raise MalformedMessage("a COSINES payload whose places do not rise")
+    def _check_indices(self, indices: Indices, size: int) -> None:
+        if indices.size and int(indices[:, -1].max()) >= size:
+            raise MalformedMessage(f"a coefficient {int(indices[:, -1].max())} of {size}")
+        if not (indices[:, 1:] > indices[:, :-1]).all():
+            raise MalformedMessage("a COSINES payload whose indices do not rise")

@@ -15,7 +15,7 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from taut.codecs.parallel import over
+from taut.codecs.parallel import run_parts
 from taut.codecs.wire.layouts.base import F32, Body, DenseLayout, check_count, check_length, largest, part
 from taut.codecs.wire.payload import CHUNK, Header, Kind
 from taut.errors import MalformedMessage
@@ -31,27 +31,27 @@ class Fp16Layout(DenseLayout):
     kind: ClassVar[Kind] = Kind.HALVES
 
     def check(self, head: Header, body: Body) -> None:
-        scales, halves = self._read(head, body)
+        scales, codes = self._read(head, body)
         check_count(head, head.length)
         bits = scales.view(np.uint32)
         exponents = bits >> _EXPONENT_SHIFT
         if (bits << (32 - _EXPONENT_SHIFT)).any() or not ((exponents >= LEAST) & (exponents <= MOST)).all():
             raise MalformedMessage("a HALVES payload with a scale that is not a power of two from 2^-126 to 2^112")
-        _check_exponents(head, halves, 0x7C00)
+        _check_exponents(head, codes, 0x7C00)
 
     def reach(self, head: Header, body: Body) -> float:
-        scales, halves = self._read(head, body)
+        scales, codes = self._read(head, body)
         firsts = range(0, head.length, BLOCK)
-        tops = np.array([(halves[at : at + BLOCK] & 0x7FFF).max() for at in firsts], np.uint16)
+        tops = np.array([(codes[at : at + BLOCK] & 0x7FFF).max() for at in firsts], np.uint16)
         return largest(tops.view(np.float16).astype(np.float64) * scales)
 
     def pieces(self, head: Header, body: Body, lo: int, hi: int) -> Iterator[tuple[int, F32]]:
-        from taut.codecs.kernels.cpu.floats import read_halves
+        from taut.codecs.kernels.cpu.floats import read_fp16
 
-        scales, halves = self._read(head, body)
+        scales, codes = self._read(head, body)
         for start in range(lo, hi, BLOCK):
-            place = start // BLOCK
-            yield start, read_halves(halves[start : start + BLOCK], BLOCK, scales[place : place + 1])
+            block = start // BLOCK
+            yield start, read_fp16(codes[start : start + BLOCK], BLOCK, scales[block : block + 1])
 
     def _read(self, head: Header, body: Body) -> tuple[F32, U16]:
         blocks = -(-head.length // BLOCK)
@@ -72,19 +72,19 @@ class Bf16Layout(DenseLayout):
         return float(top.view(np.float32)[0])
 
     def pieces(self, head: Header, body: Body, lo: int, hi: int) -> Iterator[tuple[int, F32]]:
-        brains = part(body, np.uint16, 0, head.length)
+        codes = part(body, np.uint16, 0, head.length)
         for start in range(lo, hi, CHUNK):
-            bits = brains[start : start + CHUNK].astype(np.uint32)
+            bits = codes[start : start + CHUNK].astype(np.uint32)
             bits <<= 16
             yield start, bits.view(np.float32)
 
 
 def _check_exponents(head: Header, codes: U16, mask: int) -> None:
-    """Where all bits of the exponent are set, it is an infinity or not a number."""
+    """Raise if all bits of an exponent are set: the number is infinite or NaN."""
 
     def some(lo: int, hi: int) -> None:
         for start in range(lo, hi, CHUNK):
             if ((codes[start : start + CHUNK] & mask) == mask).any():
                 raise MalformedMessage(f"a {head.kind.name} payload with a number that is not finite")
 
-    over(some, 0, len(codes), CHUNK)
+    run_parts(some, 0, len(codes), CHUNK)

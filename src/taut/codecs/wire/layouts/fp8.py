@@ -1,7 +1,7 @@
 """EIGHTHS: a float of 8 bits per element, times a scale per block of 128.
 
     scales     one float32 per block of the range, the last block perhaps shorter
-    numbers    e4m3: a sign, 4 bits of exponent (bias 7), 3 of mantissa; no infinities; 0x7F and 0xFF mean nothing
+    numbers    e4m3: a sign, 4 bits of exponent (bias 7), 3 of mantissa; no infinities; 0x7F and 0xFF are not used
 
 Element i changes by number_i x scale of its block; the greatest number is 448, the least above zero 2^-9.
 
@@ -16,7 +16,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from taut.codecs.parallel import over
+from taut.codecs.parallel import run_parts
 from taut.codecs.wire.layouts.base import F32, Body, DenseLayout, check_count, check_finite, check_length, largest, part
 from taut.codecs.wire.payload import CHUNK, Header, Kind
 from taut.errors import MalformedMessage
@@ -39,20 +39,20 @@ class Fp8Layout(DenseLayout):
         def some(lo: int, hi: int) -> None:
             for start in range(lo, hi, CHUNK):
                 if ((numbers[start : start + CHUNK] & 0x7F) == 0x7F).any():
-                    raise MalformedMessage("an EIGHTHS payload with a number that means nothing")
+                    raise MalformedMessage("an EIGHTHS payload with a code that is not used")
 
-        over(some, 0, len(numbers), CHUNK)
+        run_parts(some, 0, len(numbers), CHUNK)
 
     def reach(self, head: Header, body: Body) -> float:
         return GREATEST * largest(self._read(head, body)[0])
 
     def pieces(self, head: Header, body: Body, lo: int, hi: int) -> Iterator[tuple[int, F32]]:
-        from taut.codecs.kernels.cpu.floats import read_eighths
+        from taut.codecs.kernels.cpu.floats import read_fp8
 
         scales, numbers = self._read(head, body)
         for start in range(lo, hi, CHUNK):
             some = scales[start // BLOCK : (start + CHUNK) // BLOCK]
-            yield start, read_eighths(numbers[start : start + CHUNK], table(), BLOCK, some)
+            yield start, read_fp8(numbers[start : start + CHUNK], table(), BLOCK, some)
 
     def _read(self, head: Header, body: Body) -> tuple[F32, Body]:
         blocks = -(-head.length // BLOCK)
@@ -62,7 +62,7 @@ class Fp8Layout(DenseLayout):
 
 @cache
 def table() -> F32:
-    """What each of the 256 codes stands for; 0 for the two that mean nothing.
+    """Return the value of each of the 256 codes; 0 for the two that have none.
 
     >>> table()[[0x01, 0x38, 0x7E, 0xB8]].tolist()
     [0.001953125, 1.0, 448.0, -1.0]

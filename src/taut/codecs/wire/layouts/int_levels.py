@@ -26,7 +26,7 @@ BLOCKS = tuple(1 << exponent for exponent in range(LEAST, MOST + 1))
 
 
 def preamble(width: int, block: int) -> npt.NDArray[np.uint8]:
-    """The first bytes of the body.
+    """Return the first bytes of the body.
 
     >>> preamble(8, 256).tolist()
     [8, 8, 0, 0]
@@ -35,7 +35,7 @@ def preamble(width: int, block: int) -> npt.NDArray[np.uint8]:
 
 
 def pack_numbers(numbers: npt.NDArray[np.int8], width: int) -> npt.NDArray[np.uint8]:
-    """Numbers into bytes, ``8 / width`` of them in each; ``unpack_numbers`` takes them back.
+    """Pack numbers into bytes, ``8 / width`` of them in each; ``unpack_numbers`` takes them back.
 
     >>> pack_numbers(np.array([1, -1, 0], np.int8), 2).tolist()
     [13]
@@ -49,7 +49,7 @@ def pack_numbers(numbers: npt.NDArray[np.int8], width: int) -> npt.NDArray[np.ui
 
 
 def unpack_numbers(packed: npt.NDArray[np.uint8], width: int, count: int) -> npt.NDArray[np.int8]:
-    """The first ``count`` numbers in bytes.
+    """Return the first ``count`` numbers in bytes.
 
     >>> unpack_numbers(np.array([13], np.uint8), 2, 3).tolist()
     [1, -1, 0]
@@ -62,7 +62,7 @@ def unpack_numbers(packed: npt.NDArray[np.uint8], width: int, count: int) -> npt
 
 
 def width_of(levels: int) -> int:
-    """The narrowest width whose numbers reach from -levels to levels.
+    """Return the narrowest width whose numbers reach from -levels to levels.
 
     >>> [width_of(levels) for levels in (1, 2, 7, 8, 127)]
     [2, 4, 4, 8, 8]
@@ -80,7 +80,7 @@ class IntLevelsLayout(DenseLayout):
             raise MalformedMessage("a LEVELS payload with a scale that is negative or not finite")
         with np.errstate(over="ignore"):
             reach = scales * np.float32((1 << (width - 1)) - 1)
-        if not np.isfinite(reach).all():  # of a scale that is nearly too large the numbers at hand decide
+        if not np.isfinite(reach).all():  # a scale is nearly too large: it depends on the numbers
             for _, values in self.pieces(head, body, 0, head.length):
                 check_finite(values, "a LEVELS payload")
         spare = -head.length % (8 // width)
@@ -89,7 +89,7 @@ class IntLevelsLayout(DenseLayout):
         from taut.codecs.kernels.cpu.levels import lowest_is_used
 
         if lowest_is_used(packed, width):
-            raise MalformedMessage(f"a LEVELS payload with the number {-(1 << (width - 1))}, which means nothing")
+            raise MalformedMessage(f"a LEVELS payload with the number {-(1 << (width - 1))}, which is not used")
 
     def reach(self, head: Header, body: Body) -> float:
         width, _, scales, _ = self._read(head, body)

@@ -6,7 +6,7 @@
 
     value_ij = P_i1 Q_j1 + P_i2 Q_j2 + ...        in this order, one rounding per operation
 
-so every receiver computes the same bits, on any machine and on any device. r (m + n) < m n: it is never the longer way.
+so every receiver computes the same bits, on any machine and on any device. r (m + n) < m n: the body is always shorter.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Table = npt.NDArray[np.int64]  # a row (m, n, r) per tensor
 
 
 def lengths(table: Table) -> Table:
-    """How many numbers each tensor takes.
+    """Return how many numbers each tensor takes.
 
     >>> lengths(np.array([[10, 20, 2], [1, 7, 0]])).tolist()
     [60, 7]
@@ -46,7 +46,7 @@ def lengths(table: Table) -> Table:
 
 
 def product(p: Any, q: Any, out: Any) -> None:
-    """out = p' q for p (r, m) and q (r, n): the sum of r outer products in order, for NumPy and for torch.
+    """Compute out = p' q for p (r, m) and q (r, n): the sum of r outer products in order, for NumPy and for torch.
 
     >>> out = np.empty((2, 2), np.float32)
     >>> product(np.array([[1, 2]], np.float32), np.array([[3, 4]], np.float32), out)
@@ -54,14 +54,14 @@ def product(p: Any, q: Any, out: Any) -> None:
     [[3.0, 4.0], [6.0, 8.0]]
     """
     if isinstance(out, np.ndarray):
-        from taut.codecs.kernels.cpu.low_rank import outer
+        from taut.codecs.kernels.cpu.kernels import outer
 
         outer(p, q, out)
         return
     import torch
 
     torch.mul(p[0][:, None], q[0], out=out)
-    for k in range(1, len(p)):  # a matrix product would round in an order of its own, on each machine another
+    for k in range(1, len(p)):  # a matrix product would round in another order on each machine
         out += p[k][:, None] * q[k]
 
 
@@ -89,17 +89,17 @@ class LowRankLayout(DenseLayout):
 
     def pieces(self, head: Header, body: Body, lo: int, hi: int) -> Iterator[tuple[int, F32]]:
         table, numbers = self._read(head, body)
-        start, place = 0, 0
+        start, offset = 0, 0
         for m, n, r in table.tolist():
             if r:
-                p = numbers[place : place + r * m].reshape(r, m)
-                q = numbers[place + r * m : place + r * (m + n)].reshape(r, n)
+                p = numbers[offset : offset + r * m].reshape(r, m)
+                q = numbers[offset + r * m : offset + r * (m + n)].reshape(r, n)
                 yield from _rows(p, q, start, lo, hi)
-                place += r * (m + n)
+                offset += r * (m + n)
             else:
                 for first in range(at_or_after(lo - start, CHUNK), min(m * n, hi - start), CHUNK):
-                    yield start + first, numbers[place + first : place + min(first + CHUNK, m * n)]
-                place += m * n
+                    yield start + first, numbers[offset + first : offset + min(first + CHUNK, m * n)]
+                offset += m * n
             start += m * n
 
     def _read(self, head: Header, body: Body) -> tuple[Table, F32]:
@@ -118,7 +118,7 @@ class LowRankLayout(DenseLayout):
 
 
 def _rows(p: F32, q: F32, start: int, lo: int, hi: int) -> Iterator[tuple[int, F32]]:
-    """Whole rows at a time, about a chunk of elements: those that begin within ``lo..hi-1``."""
+    """Yield whole rows, about a chunk of elements at a time: those that begin within ``lo..hi-1``."""
     m, n = p.shape[1], q.shape[1]
     step = min(m, max(1, CHUNK // n))
     room = np.empty((step, n), np.float32)

@@ -25,7 +25,7 @@ Runs = Sequence[tuple[int, int]]
 
 
 def preamble(runs: Runs) -> npt.NDArray[np.uint32]:
-    """The first words of the body, for runs of (columns, elements of a column).
+    """Return the first words of the body, for runs of (columns, elements of a column).
 
     >>> preamble([(2, 64), (1, 3)]).tolist()
     [2, 2, 64, 1, 3]
@@ -71,7 +71,7 @@ class OneBitLayout(DenseLayout):
 
 
 def _read(head: Header, body: Body) -> _Parts:
-    """The parts of a body whose lengths are right; numbers and bits are not looked at."""
+    """Return the parts of a body whose lengths are right; numbers and bits are not checked."""
     number = int(part(body, np.uint32, 0, 1)[0])
     runs = part(body, np.uint32, 4, 2 * number).reshape(number, 2).astype(np.int64)
     if not ((runs >= 1).all() and (runs[:, 1] <= LONGEST).all()):

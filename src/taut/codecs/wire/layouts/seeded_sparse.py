@@ -1,4 +1,4 @@
-"""SEEDED: values at places that two numbers give.
+"""SEEDED: values at indices that two numbers give.
 
 preamble   uint64 start, uint64 stride, which has no common factor with the length of the range
 values     ``count`` float32: the j-th belongs to element (start + j * stride) mod length, so none comes twice
@@ -21,17 +21,17 @@ LONGEST = 1 << 32  # elements of a range: products of two numbers below it fit i
 
 
 def strided(start: int, stride: int, count: int, length: int) -> npt.NDArray[np.int64]:
-    """(start + j * stride) mod length for j below ``count``.
+    """Return (start + j * stride) mod length for j below ``count``.
 
     >>> strided(5, 3, 4, 8).tolist()
     [5, 0, 3, 6]
     """
-    places = np.arange(count, dtype=np.uint64)
-    places *= np.uint64(stride)
-    places %= np.uint64(length)
-    places += np.uint64(start)
-    places[places >= length] -= np.uint64(length)
-    return places.view(np.int64)
+    indices = np.arange(count, dtype=np.uint64)
+    indices *= np.uint64(stride)
+    indices %= np.uint64(length)
+    indices += np.uint64(start)
+    indices[indices >= length] -= np.uint64(length)
+    return indices.view(np.int64)
 
 
 class SeededLayout(SparseLayout):

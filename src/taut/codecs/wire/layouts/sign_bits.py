@@ -10,14 +10,14 @@ from typing import ClassVar
 
 import numpy as np
 
-from taut.codecs.parallel import over
+from taut.codecs.parallel import run_parts
 from taut.codecs.wire.layouts.base import F32, Body, DenseLayout, check_count, check_length
 from taut.codecs.wire.payload import CHUNK, Header, Kind
 from taut.errors import MalformedMessage
 
 
 def minus_bits(v: F32) -> Body:
-    """A bit per element: 1 where it is below zero. Chunk by chunk, which stays in the cache.
+    """Return a bit per element: 1 where it is below zero. Chunk by chunk, which stays in the cache.
 
     >>> minus_bits(np.array([1.0, -2.0, -0.0, -1.0], np.float32)).tolist()
     [10]
@@ -29,12 +29,12 @@ def minus_bits(v: F32) -> Body:
             stop = min(start + CHUNK, last)
             bits[start // 8 : -(-stop // 8)] = np.packbits(v[start:stop] < 0, bitorder="little")
 
-    over(some, 0, len(v), CHUNK)
+    run_parts(some, 0, len(v), CHUNK)
     return bits
 
 
 def check_spare(head: Header, bits: Body) -> None:
-    """``MalformedMessage`` where a bit is set beyond the range."""
+    """Raise ``MalformedMessage`` if a bit is set beyond the range."""
     spare = -head.length % 8
     if spare and int(bits[-1]) >> (8 - spare):
         raise MalformedMessage(f"a {head.kind.name} payload with bits beyond its range")

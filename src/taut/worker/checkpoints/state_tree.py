@@ -1,4 +1,4 @@
-"""What ``state_dict`` gives, as JSON with the tensors beside it, and back: the same values of the same types."""
+"""The result of ``state_dict`` as JSON with the tensors beside it, and back: the same values of the same types."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ _PLAIN = (type(None), bool, int, float, str)
 
 
 def fold(value: Any, name: str, tensors: dict[str, torch.Tensor], blame: str = "") -> Any:
-    """``value`` for JSON; tensors go to ``tensors`` as they are, under names that begin with ``name``: copy them before
-    they change. ``Misuse`` for what is neither a tensor, a number, a text, nor a list, tuple or dictionary of them.
+    """Return ``value`` for JSON; put tensors into ``tensors`` as they are, under names that begin with ``name``: copy
+    them before they change. Raises ``Misuse`` for anything but tensors, numbers, texts, and lists, tuples and
+    dictionaries of them.
 
     >>> import torch
     >>> tensors = {}
@@ -47,8 +48,8 @@ def fold(value: Any, name: str, tensors: dict[str, torch.Tensor], blame: str = "
     kinds: dict[type, str] = {tuple: "$tuple", deque: "$deque"}
     if type(value) is list or type(value) in kinds:
         items = list(value)
-        if not all(type(item) in _PLAIN for item in value):  # else at once: random states are long
-            items = [fold(item, f"{name}.{place}", tensors, blame) for place, item in enumerate(value)]
+        if not all(type(item) in _PLAIN for item in value):  # plain items need no folding: random states are long
+            items = [fold(item, f"{name}.{index}", tensors, blame) for index, item in enumerate(value)]
         return items if type(value) is list else {kinds[type(value)]: items}
     raise Misuse(
         f"{blame or name} with a {type(value).__name__} ({name})",
@@ -70,7 +71,7 @@ def _fold_dict(value: dict[Any, Any], name: str, tensors: dict[str, torch.Tensor
 
 
 def unfold(folded: Any, tensor: Callable[[str], torch.Tensor]) -> Any:  # noqa: PLR0911  # one for each kind
-    """What was folded."""
+    """Return the value that was folded."""
     if isinstance(folded, list):
         return [unfold(item, tensor) for item in folded]
     if not isinstance(folded, dict):
