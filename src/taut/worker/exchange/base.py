@@ -1,4 +1,4 @@
-"""How a worker exchanges with the others: by streams of updates (``stream.py``) or in a method's rounds (``rounds.py``)."""
+"""How a worker exchanges with the others: by a stream of updates (``stream.py``), or in rounds (``rounds.py``)."""
 
 from __future__ import annotations
 
