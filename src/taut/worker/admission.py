@@ -1,9 +1,9 @@
 """Being admitted to a run under one rank: from the first word to the run's state.
 
 A run in phases does not wait for a worker that is only joining. Where it goes on to another phase before this worker is
-ready, the supervisor names that as the worker's first one, in a roster. The communication thread begins anew in it at once, so
-that the others find this worker there; the training thread follows when it comes by (``passed``), and what it has taken
-over of the previous phase until then is dropped: no other worker has it.
+ready, the supervisor names that as the worker's first one, in a roster. The communication thread begins anew in it at
+once, so that the others find this worker there; the training thread follows when it comes by (``passed``), and what it
+has taken over of the previous phase until then is dropped: no other worker has it.
 """
 
 from __future__ import annotations
