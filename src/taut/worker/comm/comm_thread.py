@@ -14,16 +14,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
+from taut.core import events as ev
 from taut.core.clock import Clock
-from taut.core.events import (
-    Ended,
-    Include,
-    Published,
-    Synced,
-    Taken,
-    Tell,
-    Ticked,
-)
 from taut.core.messages import (
     Member,
     Message,
@@ -107,8 +99,8 @@ class CommThread(Dispatcher):
         """Hand over the update of an iteration (None: it had nothing to say), and tell that everything up to
         ``positions`` has been included."""
         if positions:
-            self._commands.append(partial(self.protocols.tell, Taken(positions)))
-        self._commands.append(partial(self.protocols.tell, Published(payload)))
+            self._commands.append(partial(self.protocols.tell, ev.Taken(positions)))
+        self._commands.append(partial(self.protocols.tell, ev.Published(payload)))
 
     def pump(self, receive: bool) -> None:
         """Do the communication thread's work in this one, now: send what was published, and take in what came if asked
@@ -128,7 +120,7 @@ class CommThread(Dispatcher):
 
     def ticked(self, clock: int) -> None:
         """Tell the others this worker's clock, where the strategy bounds the delay."""
-        self._command(partial(self.protocols.tell, Ticked(clock)))
+        self._command(partial(self.protocols.tell, ev.Ticked(clock)))
 
     def advance(self, protocol: Protocol) -> None:
         """Go to the next phase, which runs ``protocol``; return when the communication thread is there."""
@@ -142,15 +134,15 @@ class CommThread(Dispatcher):
 
     def taken(self, positions: dict[int, int]) -> None:
         """Tell the strategy that everything up to ``positions`` has been included."""
-        self._command(partial(self.protocols.tell, Taken(positions)))
+        self._command(partial(self.protocols.tell, ev.Taken(positions)))
 
     def end(self) -> None:
         """Tell the strategy that this worker will publish no more."""
-        self._command(partial(self.protocols.tell, Ended()))
+        self._command(partial(self.protocols.tell, ev.Ended()))
 
-    def synced(self, phase_protocol: PhaseProtocol, have: dict[int, int], tail: Sequence[Include]) -> None:
+    def synced(self, phase_protocol: PhaseProtocol, have: dict[int, int], tail: Sequence[ev.Include]) -> None:
         """Tell a phase that its state is here. The run may have gone on to another phase meanwhile."""
-        self._command(partial(self.protocols.tell, Synced(have, list(tail)), phase_protocol))
+        self._command(partial(self.protocols.tell, ev.Synced(have, list(tail)), phase_protocol))
 
     def grant(self, state: Snapshot, have: dict[int, int]) -> None:
         """Give the snapshot that ``snapshot_wanted`` asked for. It holds everything that ``take`` has returned."""
@@ -160,11 +152,11 @@ class CommThread(Dispatcher):
     def _grant(self, state: Snapshot, have: dict[int, int]) -> None:
         self.transfer.grant(replace(state, tail=tuple(self.phase_protocol.state.tail(have))), have)
 
-    def take(self) -> list[Include]:
+    def take(self) -> list[ev.Include]:
         """Return the updates that have arrived, in the order to include them."""
         return self.protocols.take()
 
-    def post(self, tell: Tell, phase_protocol: PhaseProtocol | None = None) -> None:
+    def post(self, tell: ev.Tell, phase_protocol: PhaseProtocol | None = None) -> None:
         """Send a method's message to another worker, reliably and in order. From any thread."""
         self._commands.append(partial(self.protocols.post, tell, phase_protocol or self.phase_protocol))
         if threading.current_thread() is not self._thread:

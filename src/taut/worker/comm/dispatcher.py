@@ -12,26 +12,9 @@ from typing import Any
 
 import msgspec
 
+from taut.core import messages as msg
 from taut.core.clock import Clock, MonotonicClock
 from taut.core.events import Tick
-from taut.core.messages import (
-    SUPERVISOR,
-    Complaint,
-    Member,
-    Message,
-    Parcel,
-    PeerMessage,
-    Presence,
-    Receipt,
-    Report,
-    Roster,
-    StateChunk,
-    StateRequest,
-    Statistics,
-    SupervisorMessage,
-    Updates,
-    Welcome,
-)
 from taut.errors import MalformedMessage
 from taut.strategies.api import MemberPlace
 from taut.topologies.shape import Shape
@@ -54,9 +37,9 @@ class Dispatcher:
     def __init__(
         self,
         transport: Transport,
-        make_strategy: Callable[[Welcome], Protocol],
+        make_strategy: Callable[[msg.Welcome], Protocol],
         *,
-        statistics: Callable[[], Statistics] = Statistics,
+        statistics: Callable[[], msg.Statistics] = msg.Statistics,
         sketch: Callable[[], list[float]] = list,
         clock: Clock | None = None,
         state_limit_nbytes: int = 1 << 40,
@@ -113,10 +96,10 @@ class Dispatcher:
         if timeout_s is not None:
             for sender, frames in self.transport.receive(timeout_s):
                 try:
-                    if sender == SUPERVISOR:
-                        self._on_supervisor(*decode(frames, SupervisorMessage))
+                    if sender == msg.SUPERVISOR:
+                        self._on_supervisor(*decode(frames, msg.SupervisorMessage))
                     elif self.protocols.present is not None:
-                        self._on_peer(sender, *decode(frames, PeerMessage))
+                        self._on_peer(sender, *decode(frames, msg.PeerMessage))
                 except MalformedMessage as error:
                     self.rejections.add(sender, str(error))
         while self._commands:
@@ -126,21 +109,21 @@ class Dispatcher:
 
     def _on_supervisor(self, message: Any, payloads: list[bytes]) -> None:
         self.supervisor.heard(message, self.clock.now())
-        if isinstance(message, Welcome) and self.protocols.present is None:
+        if isinstance(message, msg.Welcome) and self.protocols.present is None:
             self.rank, self.supervisor.term = message.rank, message.term
             self._begin(message)
             self.transport.supervisor.admitted()
         self.status.learn(message, payloads)
-        if isinstance(message, Roster) and self.status.roster is message:
+        if isinstance(message, msg.Roster) and self.status.roster is message:
             self._on_roster(message)
 
-    def _enter(self, roster: Roster) -> None:
+    def _enter(self, roster: msg.Roster) -> None:
         """Take a roster that the workers agreed on."""
         self.status.learn(roster, [])
         if self.status.roster is roster:
             self._on_roster(roster)
 
-    def _on_roster(self, roster: Roster) -> None:
+    def _on_roster(self, roster: msg.Roster) -> None:
         for gone in roster.gone:
             if gone.rank not in self.protocols.gone and gone.rank != self.rank:
                 self.transport.forget(gone.rank)
@@ -156,7 +139,7 @@ class Dispatcher:
         if self.election is not None:
             self.election.placed(roster)
 
-    def _admitted(self, member: Member) -> bool:
+    def _admitted(self, member: msg.Member) -> bool:
         """Return whether this worker can reach ``member``. A member whose address or key cannot be used is counted,
         left out, and tried again with the next roster; the others are not held up by it."""
         if member.rank not in self.protocols.members:
@@ -167,7 +150,7 @@ class Dispatcher:
                 return False
         return True
 
-    def _begin(self, welcome: Welcome) -> None:
+    def _begin(self, welcome: msg.Welcome) -> None:
         """Begin in the phase that the run is in; begin again where the run has gone on before this worker had its
         state."""
         self.protocols.begin(self.make_strategy(welcome), welcome.rank, synced=False, phase=welcome.phase)
@@ -178,16 +161,16 @@ class Dispatcher:
         if self.election is not None:
             self.election.seen(sender, self.clock.now())
         match message:
-            case Updates() | Report() | Parcel() | Receipt():
-                pending = isinstance(message, Updates) or (isinstance(message, Report) and message.position < 0)
+            case msg.Updates() | msg.Report() | msg.Parcel() | msg.Receipt():
+                pending = isinstance(message, msg.Updates) or (isinstance(message, msg.Report) and message.position < 0)
                 if not pending and message.phase >= self.transfer.phase:
                     self.transfer.forget(sender)
                 self.protocols.arrived(sender, message, payloads)
-            case StateRequest():
+            case msg.StateRequest():
                 self.transfer.asked(sender, message)
-            case StateChunk():
+            case msg.StateChunk():
                 self.transfer.arrived(sender, message, payloads, self.phase_protocol.state, self.clock.now())
-            case Presence() if self.election is not None:
+            case msg.Presence() if self.election is not None:
                 self.election.heard(sender, message, self.clock.now())
 
     def _on_time(self, now: float) -> None:
@@ -204,13 +187,13 @@ class Dispatcher:
             self.election.placed(self.status.roster)  # it may have been told before there was anything to agree on
             self.election.tick(now)
 
-    def _complaints(self) -> list[Complaint]:
+    def _complaints(self) -> list[msg.Complaint]:
         return self.rejections.complaints(self.transport.excess)
 
-    def _send_word(self, to: int, word: Presence) -> None:
+    def _send_word(self, to: int, word: msg.Presence) -> None:
         self._send(to, word, ())
 
-    def _send(self, to: int, message: Message, payloads: Sequence[bytes | memoryview]) -> bool:
+    def _send(self, to: int, message: msg.Message, payloads: Sequence[bytes | memoryview]) -> bool:
         """Send a message to another worker; return whether there was room for it."""
         frames = encode(message, payloads)
         sent = self.transport.send(to, frames)

@@ -12,23 +12,8 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
+from taut.core import events as ev
 from taut.core.clock import Clock
-from taut.core.events import (
-    Action,
-    Arrived,
-    Blocked,
-    Disputed,
-    Drained,
-    Event,
-    Heard,
-    Include,
-    PeerAhead,
-    PeerGone,
-    PeerJoined,
-    Refused,
-    Send,
-    Tick,
-)
 from taut.core.messages import Parcel, Receipt, Report, Updates
 from taut.errors import MalformedMessage
 from taut.strategies.allreduce.final_average import LANE
@@ -114,10 +99,10 @@ class PhaseProtocol:
         self.channels = protocol if isinstance(protocol, Channels) else Channels(limit_nbytes=limit_nbytes)
         self.channels_state = self.channels.start(rank, synced or self.stream is not None)
         self.stream_state = self.stream.start(rank, synced) if self.stream is not None else None
-        self.mail: deque[Heard] = deque()
+        self.mail: deque[ev.Heard] = deque()
         self.backlog = Backlog(limit_nbytes)  # of mail
-        self.settling_mail: deque[Heard] = deque()  # some begin that average before others have drained
-        self.on_deliver: Callable[[Heard], None] | None = None
+        self.settling_mail: deque[ev.Heard] = deque()  # some begin that average before others have drained
+        self.on_deliver: Callable[[ev.Heard], None] | None = None
 
     @property
     def state(self) -> BroadcastState | ChannelsState:
@@ -128,15 +113,15 @@ class PhaseProtocol:
     def bounded(self) -> bool:
         return self.stream is not None and self.stream.bounded
 
-    def take_mail(self) -> Heard:
+    def take_mail(self) -> ev.Heard:
         """Return the next of ``mail``, for the training thread."""
         return self._taken(self.mail.popleft())
 
-    def take_settling_mail(self) -> Heard:
+    def take_settling_mail(self) -> ev.Heard:
         """Return the next of ``settling_mail``, for the training thread."""
         return self._taken(self.settling_mail.popleft())
 
-    def _taken(self, heard: Heard) -> Heard:
+    def _taken(self, heard: ev.Heard) -> ev.Heard:
         self.backlog.taken(heard.sender, len(heard.payload))
         return heard
 
@@ -159,7 +144,7 @@ class PhaseProtocols:
         self.early = EarlyMessages(limit_nbytes)
         self.members: dict[int, int] = {}  # the others in the run, and the phase in which each begins
         self.gone: set[int] = set()
-        self.arrivals: deque[Include] = deque()
+        self.arrivals: deque[ev.Include] = deque()
         self._backlog = Backlog(limit_nbytes)  # of arrivals
         self._rank = -1
 
@@ -187,10 +172,10 @@ class PhaseProtocols:
         self._status.note(drained=False)
         self.present = target
         for rank in sorted(self.gone):
-            self._tell_both(PeerGone(rank), target)
+            self._tell_both(ev.PeerGone(rank), target)
         for rank, first_phase in self.members.items():
             if first_phase <= target.phase:
-                self._tell_both(PeerJoined(rank), target)
+                self._tell_both(ev.PeerJoined(rank), target)
         for sender, message, payloads in self.early.take():
             try:
                 self.arrived(sender, message, payloads)
@@ -208,19 +193,19 @@ class PhaseProtocols:
         for target in filter(None, (self.previous, self.present)):
             knows = before is not None and before <= target.phase
             if first_phase > target.phase and knows:
-                self._tell_both(PeerAhead(rank), target)
+                self._tell_both(ev.PeerAhead(rank), target)
             elif first_phase <= target.phase and not knows:
-                self._tell_both(PeerJoined(rank), target)
+                self._tell_both(ev.PeerJoined(rank), target)
 
     def lost(self, rank: int) -> None:
         """Take note that worker ``rank`` is gone, in whichever phase it was."""
         self.members.pop(rank, None)
         self.gone.add(rank)
-        self.tell_all(PeerGone(rank))
+        self.tell_all(ev.PeerGone(rank))
 
-    def take(self) -> list[Include]:
+    def take(self) -> list[ev.Include]:
         """Return the updates that have arrived, in the order to include them. For the training thread."""
-        taken: list[Include] = []
+        taken: list[ev.Include] = []
         while self.arrivals:
             item = self.arrivals.popleft()
             self._backlog.taken(item.origin, item.nbytes)
@@ -242,23 +227,23 @@ class PhaseProtocols:
         elif isinstance(message, Updates | Parcel) and (self._backlog.full(sender) or target.backlog.full(sender)):
             return  # it will be sent again
         channeled = isinstance(message, Parcel | Receipt)
-        (self.post if channeled else self.tell)(Arrived(sender, message, payloads), target)
+        (self.post if channeled else self.tell)(ev.Arrived(sender, message, payloads), target)
 
-    def tell_all(self, event: PeerGone | Tick) -> None:
+    def tell_all(self, event: ev.PeerGone | ev.Tick) -> None:
         """Tell the present phase, and the one before, which goes on until everybody is through with it."""
         for target in filter(None, (self.previous, self.present)):
             self._tell_both(event, target)
 
-    def _tell_both(self, event: PeerJoined | PeerGone | PeerAhead | Tick, target: PhaseProtocol) -> None:
+    def _tell_both(self, event: ev.PeerJoined | ev.PeerGone | ev.PeerAhead | ev.Tick, target: PhaseProtocol) -> None:
         self.tell(event, target)
         if target.stream is not None:
             self.post(event, target)
 
-    def post(self, event: Event, target: PhaseProtocol) -> None:
+    def post(self, event: ev.Event, target: PhaseProtocol) -> None:
         """Tell the channels of a phase that ``event`` happened, and carry out the answer."""
         self._carry_out(target.channels.on(target.channels_state, event, self._clock.now()), target)
 
-    def tell(self, event: Event, target: PhaseProtocol | None = None) -> None:
+    def tell(self, event: ev.Event, target: PhaseProtocol | None = None) -> None:
         """Tell the stream of a phase (None: the present one) that ``event`` happened, and carry out the answer; where
         there is no stream, tell the channels."""
         target = target or self.phase_protocol
@@ -274,31 +259,31 @@ class PhaseProtocols:
             self.horizon, self.fastest = pace
             self._status.note()
 
-    def _carry_out(self, actions: list[Action], target: PhaseProtocol) -> None:
+    def _carry_out(self, actions: list[ev.Action], target: PhaseProtocol) -> None:
         blocked: set[int] = set()
         for action in actions:
             match action:
-                case Send(to, message, payloads):
+                case ev.Send(to, message, payloads):
                     tagged = msgspec.structs.replace(message, phase=target.phase) if target.phase else message
                     if to in blocked or self._send(to, tagged, payloads):
                         continue
                     if isinstance(message, Updates | Parcel):
                         blocked.add(to)
-                        (self.tell if isinstance(message, Updates) else self.post)(Blocked(to, message), target)
-                case Include() if target is self.present:  # the phase before is over here: nothing of it can be missing
+                        (self.tell if isinstance(message, Updates) else self.post)(ev.Blocked(to, message), target)
+                case ev.Include() if target is self.present:  # the phase before is over here, and complete
                     self._backlog.came(action.origin, action.nbytes)
                     self.arrivals.append(action)
-                case Heard(sender, note, payload):
+                case ev.Heard(sender, note, payload):
                     if note.part != LANE and target.on_deliver is not None:
                         target.on_deliver(action)
                     else:
                         target.backlog.came(sender, len(payload))
                         (target.settling_mail if note.part == LANE else target.mail).append(action)
                     self._status.note()
-                case Refused(sender, why):
+                case ev.Refused(sender, why):
                     self._rejections.add(sender, why)
-                case Disputed(origin, other):
+                case ev.Disputed(origin, other):
                     self._rejections.dispute(origin, other)
-                case Drained():
+                case ev.Drained():
                     if target is self.present:  # the one before says so again when somebody dies after it
                         self._status.note(drained=True)
