@@ -28,7 +28,7 @@ class Here:
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1, momentum=0.9)
         self.phases = Phases({"strategy": strategy}, FlatParams(self.model), None)
         self.phases.enter(number)
-        self.comm: Any = SimpleNamespace(rank=0, say=self.said.append, stage=None, status=SimpleNamespace(phase=0))
+        self.comm: Any = SimpleNamespace(rank=0, say=self.said.append, phase_protocol=None, status=SimpleNamespace(phase=0))
         self.phases.begin(self.comm, Stopwatch())
         self.phases.replica.found(2)
         self.phases.attach(self.optimizer)

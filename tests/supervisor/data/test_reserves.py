@@ -60,7 +60,7 @@ class Trainee:
         node = SimpleNamespace(status=self.status, rank=rank, workers=workers, say=self.say)
         node.supervisor = SimpleNamespace(renewals=0, quiet=lambda: chance.random() < quiet)
         node.clock = SimpleNamespace(now=lambda: 0.0)
-        seat: Any = SimpleNamespace(node=node, statistics=lambda: Statistics(steps=10, wall_s=1.0))
+        seat: Any = SimpleNamespace(comm=node, statistics=lambda: Statistics(steps=10, wall_s=1.0))
         self.leases = SupervisorLeases(seat)
         self.holds: list[Lease] = []
         self.samples = 0
