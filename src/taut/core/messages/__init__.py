@@ -1,4 +1,4 @@
-"""Every message that crosses a socket, typed and bounded. Two families: between workers, and with the supervisor.
+"""Every message that crosses a socket, typed and bounded. Three families: between peers, to the supervisor, and back.
 
 A message is one header (msgpack of one of these records) and, for some, payload frames that follow it. Decoding is in
 ``taut.transport.framing``; nothing here is ever unpickled. Bounds are checked while decoding.
