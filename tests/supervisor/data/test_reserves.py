@@ -90,8 +90,8 @@ class Trainee:
         if lease is not None:
             assert not self.lengths or self.length(lease.epoch) == self.plan.length, "of other data"
             self.holds.append(lease)
-        elif not self.plan.last and (self.leases._dealt_out(self.plan) or self.leases._goes_on(self.plan)):
-            self.leases._over(self.plan)
+        elif not self.plan.last and (self.leases._dealt_out(self.plan) or self.leases._may_move_on(self.plan)):
+            self.leases._end_pass(self.plan)
             self.plan = self.one_pass(self.plan.until)
 
     def length(self, epoch: int) -> int:

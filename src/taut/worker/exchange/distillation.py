@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from taut.strategies.gossip.codistillation import Codistillation, Codistilling, Teacher
+from taut.strategies.gossip.codistillation import Codistillation, CodistillationState, Teacher
 
 if TYPE_CHECKING:
     import torch
@@ -59,7 +59,7 @@ class Distillation:
         method, state = self.rounds.method, self.rounds.method_state
         assert isinstance(method, Codistillation)
         seen, self._seen = self._seen, None
-        if seen is None or not isinstance(state, Codistilling) or not method.active(state):
+        if seen is None or not isinstance(state, CodistillationState) or not method.active(state):
             return None
         args, kwargs, output = seen
         own = _tensor(output)
