@@ -118,7 +118,7 @@ class VirtualConnector(Connector):
         self.session = self.watch.session = None
         self._plug_in()
 
-    def seated(self, session: Any) -> None:
+    def joined(self, session: Any) -> None:
         self.session = self.watch.session = session
 
 

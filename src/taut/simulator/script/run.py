@@ -36,7 +36,7 @@ from taut.simulator.trace import Trace
 from taut.strategies.compatibility import combine
 from taut.supervisor.run.plan import RunPlan
 from taut.supervisor.view import grouped
-from taut.worker.connection import ENTRANCE
+from taut.worker.connection import CONNECTOR
 from taut.worker.script_worker import script_end
 
 Progress = Callable[[float, int], None]  # virtual seconds, steps of all workers
@@ -125,7 +125,7 @@ class ScriptRun:
         self.loop.at(self.loop.now_ns, fiber.resume)
 
     def _script(self, worker: int) -> None:
-        ENTRANCE.set(self.connectors[worker])
+        CONNECTOR.set(self.connectors[worker])
         try:
             with script_end():
                 runpy.run_path(self.scenario.script, run_name="__main__")
