@@ -166,15 +166,12 @@ def message(tree: Tree) -> None:
 
 '''
     tree.replace("src/taut/core/messages/worker.py", "WorkerMessage = (\n", record + "WorkerMessage = (\n    Aside |\n")
-    tree.replace("src/taut/core/messages/__init__.py", "    UPLOAD_NBYTES,\n", "    UPLOAD_NBYTES,\n    Aside,\n")
-    tree.insert("src/taut/core/messages/__init__.py", "^__all__", '    "Aside",')
     base = (tree.folder / "src/taut/core/messages/base.py").read_text(encoding="utf-8")
     version = int(re.findall(r"^PROTOCOL_VERSION = (\d+)", base, re.MULTILINE)[0])
     tree.replace("src/taut/core/messages/base.py", f"_VERSION = {version}\n", f"_VERSION = {version + 1}\n")
     tree.insert("src/taut/testing/fuzz/message_samples.py", r"^EXAMPLES.* = \($", "    m.Aside(7),")
     handlers = "src/taut/supervisor/run/handlers.py"
-    tree.insert(handlers, r"^from taut.core.messages import \($", "    Aside,")
-    tree.insert(handlers, r"^        match message:$", "            case Aside():\n                pass")
+    tree.insert(handlers, r"^        match message:$", "            case msg.Aside():\n                pass")
     digest = tree.run("-c", f"{WIRE}; print(t.digest(t.KINDS))").strip()
     line = f'    {version + 1}: "{digest}",'
     tree.insert("tests/core/test_wire_version.py", "^SCHEMAS = ", line)

@@ -1,4 +1,4 @@
-"""How choices are written down, whatever they choose: ``name``, ``name:key=value,key=value`` or a table with ``name``.
+"""Specs: the written form of every choice, ``name``, ``name:key=value,key=value`` or a table with ``name``.
 
 A class says by its fields and their annotations what can be set; ``parse_spec`` reads the settings of all of them alike:
 2^-8 and 1e-3 are numbers, yes, true, on and 1 are one answer.
@@ -20,7 +20,7 @@ _TYPES = re.compile(r"\b(bool|int|float|str)\b")
 _POWER = re.compile(r"\s*2\s*(?:\^|\*\*)\s*\(?\s*([+-]?\d{1,4})\s*\)?\s*")
 _TRUTH = {"yes": True, "true": True, "on": True, "1": True, "no": False, "false": False, "off": False, "0": False}
 _AMOUNT = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]+)\s*")
-_PLACE = re.compile(r"(?:(?:\[(?P<six>[0-9A-Fa-f:.%\w]+)\]|(?P<host>[A-Za-z0-9_.-]+)):)?(?P<port>[0-9]{1,5})")
+_ADDRESS = re.compile(r"(?:(?:\[(?P<six>[0-9A-Fa-f:.%\w]+)\]|(?P<host>[A-Za-z0-9_.-]+)):)?(?P<port>[0-9]{1,5})")
 _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _UNITS = {
     **dict.fromkeys(("s", "sec", "second", "seconds"), "s"),
@@ -260,13 +260,13 @@ class Interval:
         return self.amount * math.floor(position / self.amount)
 
 
-def parse_place(given: object, blame: str = "dashboard") -> tuple[str, int]:
+def parse_address(given: object, blame: str = "dashboard") -> tuple[str, int]:
     """Return host and port of ``[HOST:]PORT``, with 127.0.0.1 where no host is given; ``true`` is any free port of it.
 
-    >>> parse_place("8080"), parse_place("0.0.0.0:0"), parse_place("[::1]:80"), parse_place(True)
+    >>> parse_address("8080"), parse_address("0.0.0.0:0"), parse_address("[::1]:80"), parse_address(True)
     (('127.0.0.1', 8080), ('0.0.0.0', 0), ('::1', 80), ('127.0.0.1', 0))
     """
-    match = _PLACE.fullmatch("0" if given is True else str(given).strip())
+    match = _ADDRESS.fullmatch("0" if given is True else str(given).strip())
     if match is None or int(match["port"]) > 65_535:
         remedy = "8080 is for this machine alone, 0.0.0.0:8080 for others too"
         raise Misuse(f"{blame} = {given!r}", "[HOST:]PORT with a port up to 65535", remedy)

@@ -17,7 +17,7 @@ from taut.cli.commands.dashboard import WithDashboard, with_value
 from taut.cli.main import app
 from taut.config import resolve
 from taut.errors import Misuse
-from taut.specs import parse_place
+from taut.specs import parse_address
 from taut.supervisor.storage.store_writer import StoreWriter
 from taut.supervisor.view import Outcome
 
@@ -65,7 +65,7 @@ def test_the_commands_know_which_flags_take_values(tmp_path: Path) -> None:
 @pytest.mark.parametrize("given", ["x", ":80", "1:2:3", "65536", "-1", "", "a b:1", "http://a:1", "[]:1", False, 1.5])
 def test_a_place_that_is_none(given: object) -> None:
     with pytest.raises(Misuse, match="this machine alone"):
-        parse_place(given)
+        parse_address(given)
 
 
 def test_the_setting(tmp_path: Path) -> None:

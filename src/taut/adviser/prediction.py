@@ -1,4 +1,4 @@
-"""What the simulator says of a candidate on the machines that were probed.
+"""Predictions: a candidate, simulated on the machines that were probed.
 
     samples/s = samples of all / the longest worker's time
     efficiency = samples/s / samples/s of workers that never talk, in as many steps

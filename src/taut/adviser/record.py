@@ -1,4 +1,4 @@
-"""What ``taut probe`` measured: one typed record, one JSON file, read back or refused whole."""
+"""The record of what ``taut probe`` measured: typed, in one JSON file, read back or refused whole."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an all-reduce schedule is: for every position of a group, who sends which range to whom in which round.
+"""The contract of an all-reduce schedule: for every position of a group, which range it sends to which other, by round.
 
 The rules of a program, which ``Reduction`` executes:
 

@@ -41,7 +41,7 @@ PRELOADED = (
 
 @dataclass(frozen=True)
 class Plan:
-    """What to start: ``logs[k]`` is where worker k's output goes, one worker for each."""
+    """The processes to start, one for each of ``logs``: worker k's output goes to ``logs[k]``."""
 
     script: str
     args: list[str]

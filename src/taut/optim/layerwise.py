@@ -1,4 +1,4 @@
-"""What LARS and LAMB share: each tensor's step is scaled by the norm of its own weights."""
+"""The common base of LARS and LAMB: each tensor's step is scaled by the norm of its own weights."""
 
 from __future__ import annotations
 

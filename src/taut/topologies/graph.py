@@ -23,7 +23,7 @@ class Graph:
     """The wiring at one moment. A pure value: leaving and joining give a new graph.
 
     Arguments:
-        members: the ranks of those who take part, in any order; they need not be contiguous.
+        members: the ranks that take part, in any order; they need not be contiguous.
         edges: pairs of members. Of an undirected graph an edge is kept once, the lower rank first; of a directed
             one ``(a, b)`` says that a sends to b.
         directed: whether ``(a, b)`` and ``(b, a)`` differ.

@@ -1,6 +1,6 @@
-"""How a graph of any form is mended when workers leave, and where one that joins goes.
+"""The rules by which a graph of any form is mended when workers leave, and takes in a worker that joins.
 
-**Leaving.** Take those who have left, and the groups in which they hang together. Around each group, its living
+**Leaving.** Take the workers that have left, and the groups in which they hang together. Around each group, its living
 neighbours are wired in a ring in rank order (two of them: one edge).
 
 *It stays connected.* Take two living workers and a way between them in the old graph. Where the way leaves the living,
@@ -10,14 +10,14 @@ replaced. In a directed graph the ring is one way round, from each to the next r
 neighbours in both directions; so a strongly connected graph stays strongly connected.
 
 *Degrees stay small.* A worker loses at least one edge to each group it touches and gets at most two for it, so a degree
-at most doubles, however many leave. Those who touch no leaver keep their edges as they are.
+at most doubles, however many leave. Workers without a leaver for a neighbour keep their edges.
 
-The rule takes all leavers at once, so it depends on the first graph and on who is left, never on the order in which
-the others went: two workers who learnt of the deaths in different orders wire the same graph.
+The rule takes all leavers at once, so it depends on the first graph and on the workers that are left, never on the order
+in which the others went: two workers that learnt of the deaths in different orders wire the same graph.
 
 **Joining.** The newcomer is put in the middle of the busiest edge: a - b becomes a - new - b. Busiest: the sum of the
 degrees of its ends is the largest, and of several such edges the one with the lowest ranks. Every way that used the edge
-goes through the newcomer now, who is itself reached from a and reaches b: the graph stays (strongly) connected. No old
+goes through the newcomer now, which is itself reached from a and reaches b: the graph stays (strongly) connected. No old
 degree changes, and since the newcomer's is 2, the next ones go elsewhere in any graph that has busier edges.
 """
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from taut.errors import Misuse
 from taut.simulator.models.portable_math import exp, exponential_quantile, normal_quantile
 from taut.simulator.models.rng import Rng
-from taut.specs import did_you_mean
+from taut.specs import did_you_mean, number
 
 DRAWS = {"constant": None, "lognormal": 0.3, "uniform": 0.2, "exponential": None}  # name -> parameter of an example
 FORMS = "constant, lognormal:SIGMA, uniform:SHARE or exponential"
@@ -64,7 +64,7 @@ def parse_draw(written: str) -> tuple[str, float]:
             raise Misuse(blame, f"{kind!r} alone: it has no parameter")
         return kind, 0.0
     try:
-        value = float(rest)
+        value = number(rest, blame)
     except ValueError:
         raise Misuse(blame, f"{kind} with a number", f"as in {kind}:{example}") from None
     if kind == "uniform" and not 0.0 <= value <= 1.0:

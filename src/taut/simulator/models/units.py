@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from taut.errors import Misuse
 from taut.quantities import BITS, SECONDS, parse_duration, parse_rate, split_unit, unit_of
+from taut.specs import number
 
 __all__ = ["BITS", "SECONDS", "parse_duration", "parse_number", "parse_rate", "parse_size", "parse_whole", "unit_of"]
 BYTES: Mapping[str, int] = {"b": 1, "kb": 1000, "mb": 1000**2, "kib": 1024, "mib": 1024**2}
@@ -40,11 +41,11 @@ def parse_whole(written: str, blame: str, what: str, least: int = 0) -> int:
 def parse_number(written: str, blame: str, what: str) -> float:
     """Parse a finite number.
 
-    >>> parse_number("0.001", "loss=0.001", "a share")
-    0.001
+    >>> parse_number("1e-3", "loss=1e-3", "a share"), parse_number("2^-3", "loss=2^-3", "a share")
+    (0.001, 0.125)
     """
     try:
-        value = float(written)
+        value = number(written, blame)
     except ValueError:
         value = math.nan
     if not math.isfinite(value):

@@ -1,4 +1,4 @@
-"""What a seed of the soak stands for: a strategy with what goes with it, a cluster, and a plan of faults."""
+"""The case of each seed of the soak: a strategy with topology and codec, a cluster, and a plan of faults."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _short(name: str) -> str:
 
 JOB = Path(__file__).with_name("job.py")
 STEP_S = 0.1
-LONG_STEP_S = 2.0  # in one of so many runs, which then last till somebody who was given up is back
+LONG_STEP_S = 2.0  # in one of so many runs, which then last until a worker that was evicted is back
 LONG_STEPS_OF = 6
 STEPS = 16  # of each worker, about
 BATCH = 4
@@ -69,7 +69,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Checked:
-    """How it went. ``broken``: laws, or what was raised."""
+    """The result of a case. ``broken``: laws, or the exception."""
 
     case: Case
     broken: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""What must hold after a run, whatever went wrong in it."""
+"""The laws that hold after a run, with any faults in it."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ BACK_S = 15.0  # after it was heard again, anybody is back by then
 
 @dataclass
 class Tally:
-    """How often a step with each sample was begun, and ended, as the workers of the job tell themselves: a count that
-    owes nothing to the supervisor's. In between a worker may have died."""
+    """Counts of how often a step with each sample was begun, and ended, by the workers of the job themselves: a count
+    that owes nothing to the supervisor's. In between a worker may have died."""
 
     begun: Counter[int] = field(default_factory=Counter)
     ended: Counter[int] = field(default_factory=Counter)

@@ -31,7 +31,7 @@ PLANS = 1_000
 
 @dataclass
 class Tallied:
-    """What came out so far."""
+    """The results so far."""
 
     checked: int = 0
     cpu_s: float = 0.0
@@ -127,7 +127,7 @@ def _checked(seeds: range, jobs: int) -> Iterator[Checked]:
 def _settle_in() -> None:
     """Leave Ctrl-C to the parent, and have lost workers save to a folder that is thrown away."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    logging.getLogger("taut").setLevel(logging.ERROR)  # who was given up and is back says so
+    logging.getLogger("taut").setLevel(logging.ERROR)  # workers that are back after an eviction say so
     os.chdir(tempfile.gettempdir())
 
 
