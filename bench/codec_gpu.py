@@ -37,10 +37,10 @@ from taut.codecs.compressor import Compressor, Memory
 from taut.codecs.kernels import torch_ops
 from taut.codecs.kernels.triton import blocks as block_kernels
 from taut.codecs.kernels.triton import kernels
-from taut.codecs.kernels.triton import sparse as sparse_kernels
+from taut.codecs.kernels.triton import launch as sparse_kernels
 from taut.codecs.kernels.triton.blocks import launch_levels8, launch_onebit
 from taut.codecs.kernels.triton.buffers import scratch
-from taut.codecs.kernels.triton.sparse import Tile, launch_words, room_for
+from taut.codecs.kernels.triton.launch import Tile, launch_words, room_for
 from taut.codecs.kernels.triton.topk import launch_topk
 from taut.codecs.wire.sign_list import room_for_words
 

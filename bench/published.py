@@ -1,11 +1,13 @@
-"""Does the simulator show the shapes that papers report? Four of them, each with the bars that make it that shape.
+"""Does the simulator show the shapes that papers report? Four of them, each with the bars that make it that shape; and
+what a death does to each strategy.
 
     stragglers  bench/spectrum.py's table, 4 workers of which one is 4 times slower, against the real runs in its results
+    deaths      the same 4 workers, of which one dies and is noticed 2 s later: what the others do meanwhile
     slack       Ho et al. 2013 (SSP): where steps vary, throughput rises with the slack, from sync's to async's
     gossip      Lian et al. 2017 (D-PSGD): disagreement shrinks by the mixing matrix's second eigenvalue
     periods     Zhang et al. 2015 (EASGD): rarer exchanges leave elastic averaging as good as it is, and ruin Downpour
 
-The first two are about time alone (``simulate_timing``), the others train (``simulate_script``).
+The first three are about time alone (``simulate_timing``), the others train (``simulate_script``).
 
     python bench/published.py [--only slack gossip] [--resume FILE] [--quick] [--json]
 """
@@ -29,6 +31,7 @@ from processes import JOBS
 from published_periods import ETHERNET, periods
 from report import RESULTS, Row, arguments, report, row
 from spectrum import SHARED, SPECTRUM, STRAGGLER, WORKERS, shapes
+from taut.simulator.faults import Fail
 from taut.simulator.models.network import Links
 from taut.simulator.models.speeds import Speeds
 from taut.simulator.result import Point, Simulated
@@ -88,6 +91,33 @@ def stragglers(args: argparse.Namespace) -> list[Row]:
             rows.append(row(f"{one.name}, really", real[one.name], one.unit))
             gaps.append(abs(one.value - real[one.name]))
     return [*rows, row("throughput kept: largest difference from real runs", max(gaps), "x", at_most=0.1)]
+
+
+DEATH_S, DETECT_S = 3.0, 2.0
+STOPPED = ("sync", "ssp:3")  # who waits for all, and does not train on
+
+
+def deaths(args: argparse.Namespace) -> list[Row]:
+    """What the survivors make until the death is noticed, as a share of what they make in as long before it."""
+    rows = []
+    for strategy in [each for each in SPECTRUM if each not in BY_VALUES]:
+        told(f"deaths: {strategy}")
+        given = Scenario(WORKERS, strategy, SPECTRUM[strategy], links=HERE, speeds=Speeds(0.03), parameters=101_770)
+        given = replace(given, steps=300, faults=(Fail(WORKERS - 1, DEATH_S),))
+        history = simulate_timing(given, detect_s=DETECT_S).history
+        before, after = (_made(history, from_s, from_s + DETECT_S) for from_s in (DEATH_S - DETECT_S, DEATH_S))
+        bar = {"at_most": 0.15} if strategy in STOPPED else {"at_least": 0.75 if strategy != "fedavg" else 0.4}
+        rows.append(row(f"{strategy}: kept until a death is noticed", after / before, "x", **bar))
+    return rows
+
+
+def _made(history: Sequence[Point], from_s: float, until_s: float) -> float:
+    """Return the steps that all but the last worker made between these times."""
+    made = 0.0
+    for rank in range(WORKERS - 1):
+        times, steps = zip(*((each.time_s, each.steps) for each in history if each.rank == rank), strict=True)
+        made += float(np.interp(until_s, times, steps) - np.interp(from_s, times, steps))
+    return made
 
 
 def _paced(strategy: str, slowness: float, mnist: Path) -> float:
@@ -202,6 +232,7 @@ def contraction(left: Sequence[float]) -> float:
 
 PARTS: dict[str, Callable[[argparse.Namespace], list[Row]]] = {
     "stragglers": stragglers,
+    "deaths": deaths,
     "slack": slack,
     "gossip": gossip,
     "periods": periods,

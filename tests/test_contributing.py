@@ -52,7 +52,8 @@ class Tree:
         """Add a line to a file, behind the first one that ``after`` matches."""
         self.touched.add(path)
         lines = (self.folder / path).read_text(encoding="utf-8").splitlines()
-        at = next(number for number, one in enumerate(lines) if re.search(after, one))
+        at = next((number for number, one in enumerate(lines) if re.search(after, one)), None)
+        assert at is not None, f"{path} has no line like {after}"
         (self.folder / path).write_text("\n".join([*lines[: at + 1], line, *lines[at + 1 :]]) + "\n", encoding="utf-8")
 
     def replace(self, path: str, old: str, new: str) -> None:
@@ -78,111 +79,29 @@ class Tree:
         return done.stdout
 
 
+def example(name: str) -> str:
+    """Return a part of the example package, which works from outside taut as it does inside."""
+    return (ROOT / "tests" / "plugin_package" / "taut_example" / name).read_text(encoding="utf-8")
+
+
 def codec(tree: Tree) -> None:
-    tree.write(
-        "src/taut/codecs/algorithms/inturn.py",
-        '''"""In turn: of every few elements one, another at each update."""
-
-from __future__ import annotations
-
-from dataclasses import dataclass
-from typing import ClassVar
-
-import numpy as np
-
-from taut.codecs.algorithms.topk import sparse_piece
-from taut.codecs.compressor import Compressor, Memory, Piece, Vector
-from taut.codecs.info import CodecInfo
-from taut.codecs.wire.payload import Kind
-
-
-@dataclass(frozen=True)
-class InTurn(Compressor):
-    """Send every element once in so many updates.
-
-    Arguments:
-        parts: the number of these updates.
-    """
-
-    parts: int = 8
-    name: ClassVar[str] = "inturn"
-    kind: ClassVar[Kind] = Kind.SPARSE
-
-    @property
-    def facts(self) -> CodecInfo:
-        bound = "every element is sent once in so many updates"
-        return CodecInfo("elements in turn", bits=64.0 / self.parts, error=1.0, bound=bound, paper="an example")
-
-    def compress(self, v: Vector, lo: int, memory: Memory) -> Piece | None:
-        indices = np.arange((memory.turns - lo) % self.parts, len(v), self.parts)
-        if not isinstance(v, np.ndarray):
-            indices = v.new_tensor(indices, dtype=int)
-        return sparse_piece(indices, v[indices]) if len(indices) else None
-''',
-    )
+    tree.write("src/taut/codecs/algorithms/inturn.py", example("codec.py"))
     tree.insert("src/taut/plugins.py", '"topk": "codecs', '        "inturn": "codecs.algorithms.inturn:InTurn",')
     row = "| `inturn` | elements in turn | 8 | 1 | no | no | waits | parts | an example |"
     tree.insert("docs/codecs.md", r"^\| `topk` ", row)
 
 
 def strategy(tree: Tree) -> None:
-    tree.write(
-        "src/taut/strategies/periodic/often.py",
-        '''"""Often: average all weights, after every second step unless told otherwise."""
-
-from __future__ import annotations
-
-from dataclasses import dataclass
-
-from taut.strategies.periodic.averaging import Averaging
-
-
-@dataclass(frozen=True)
-class Often(Averaging):
-    """Average as ``averaging`` does.
-
-    Arguments:
-        every: the steps between two averages.
-    """
-
-    every: int = 2
-    name = "often"
-''',
-    )
+    tree.write("src/taut/strategies/periodic/often.py", example("strategy.py"))
     tree.insert("src/taut/plugins.py", '"averaging": "strat', '        "often": "strategies.periodic.often:Often",')
     row = "| `often` | all, every second step | weights | local | equal bits |"
     tree.insert("docs/strategies.md", r"^\| `averaging` ", row)
 
 
 def topology(tree: Tree) -> None:
-    tree.write(
-        "src/taut/topologies/shapes/wheel.py",
-        '''"""The wheel: a ring around a hub, the lowest rank."""
-
-from __future__ import annotations
-
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import ClassVar
-
-from taut.topologies.graph import Graph
-from taut.topologies.repair import ring_of
-from taut.topologies.shape import Shape
-
-
-@dataclass(frozen=True)
-class Wheel(Shape):
-    """Connect every worker to the hub, and the others in a ring."""
-
-    name: ClassVar[str] = "wheel"
-
-    def wire(self, members: Sequence[int], round: int = 0) -> Graph:
-        hub, *rim = sorted(set(members))
-        return Graph(tuple(members), frozenset([(hub, rank) for rank in rim] + list(ring_of(rim))))
-''',
-    )
-    tree.insert("src/taut/plugins.py", '"star": "topologies', '        "wheel": "topologies.shapes.wheel:Wheel",')
-    row = "| `wheel` | a ring around a hub, the lowest rank | 3; the hub 15 | 2 | | 60 |"
+    tree.write("src/taut/topologies/shapes/ladder.py", example("topology.py"))
+    tree.insert("src/taut/plugins.py", '"star": "topologies', '        "ladder": "topologies.shapes.ladder:Ladder",')
+    row = "| `ladder` | two lines side by side, with rungs between them | 3 | 8 | | 44 |"
     tree.insert("docs/topologies.md", r"^\| `star` ", row)
 
 
@@ -234,24 +153,8 @@ class Pipe(Zmq):
 
 
 def engine(tree: Tree) -> None:
-    tree.write(
-        "src/taut/engines/here.py",
-        '''"""``--engine here``: processes on this machine."""
-
-from __future__ import annotations
-
-from typing import ClassVar
-
-from taut.engines.local import LocalEngine
-
-
-class Here(LocalEngine):
-    """Start workers as ``local`` does."""
-
-    name: ClassVar[str] = "here"
-''',
-    )
-    tree.replace("src/taut/plugins.py", '{"local": "engines', '{"here": "engines.here:Here", "local": "engines')
+    tree.write("src/taut/engines/plain.py", example("engine.py"))
+    tree.replace("src/taut/plugins.py", '{"local": "engines', '{"plain": "engines.plain:Plain", "local": "engines')
 
 
 def message(tree: Tree) -> None:
@@ -263,17 +166,12 @@ def message(tree: Tree) -> None:
 
 '''
     tree.replace("src/taut/core/messages/worker.py", "WorkerMessage = (\n", record + "WorkerMessage = (\n    Aside |\n")
-    tree.replace("src/taut/core/messages/__init__.py", "    UPLOAD_NBYTES,\n", "    UPLOAD_NBYTES,\n    Aside,\n")
-    tree.insert("src/taut/core/messages/__init__.py", "^__all__", '    "Aside",')
     base = (tree.folder / "src/taut/core/messages/base.py").read_text(encoding="utf-8")
     version = int(re.findall(r"^PROTOCOL_VERSION = (\d+)", base, re.MULTILINE)[0])
     tree.replace("src/taut/core/messages/base.py", f"_VERSION = {version}\n", f"_VERSION = {version + 1}\n")
-    samples = "src/taut/testing/fuzz/message_samples.py"
-    tree.insert(samples, r"^from taut.core.messages import \($", "    Aside,")
-    tree.insert(samples, r"^EXAMPLES.* = \($", "    Aside(7),")
+    tree.insert("src/taut/testing/fuzz/message_samples.py", r"^EXAMPLES.* = \($", "    m.Aside(7),")
     handlers = "src/taut/supervisor/run/handlers.py"
-    tree.insert(handlers, r"^from taut.core.messages import \($", "    Aside,")
-    tree.insert(handlers, r"^        match message:$", "            case Aside():\n                pass")
+    tree.insert(handlers, r"^        match message:$", "            case msg.Aside():\n                pass")
     digest = tree.run("-c", f"{WIRE}; print(t.digest(t.KINDS))").strip()
     line = f'    {version + 1}: "{digest}",'
     tree.insert("tests/core/test_wire_version.py", "^SCHEMAS = ", line)
@@ -319,9 +217,9 @@ RECIPES: dict[str, Callable[[Tree], None]] = {
 PLACEHOLDERS = {
     "src/taut/codecs/algorithms/NAME.py": "src/taut/codecs/algorithms/inturn.py",
     "src/taut/strategies/FAMILY/NAME.py": "src/taut/strategies/periodic/often.py",
-    "src/taut/topologies/shapes/NAME.py": "src/taut/topologies/shapes/wheel.py",
+    "src/taut/topologies/shapes/NAME.py": "src/taut/topologies/shapes/ladder.py",
     "src/taut/transport/NAME.py": "src/taut/transport/pipe.py",
-    "src/taut/engines/NAME.py": "src/taut/engines/here.py",
+    "src/taut/engines/NAME.py": "src/taut/engines/plain.py",
     "src/taut/core/messages/FAMILY.py": "src/taut/core/messages/worker.py",
     "src/taut/cli/commands/NAME.py": "src/taut/cli/commands/greet.py",
     "docs/NAME.md": "docs/greeting.md",
@@ -358,7 +256,7 @@ def test_a_row_names_the_files_to_touch(what: str, changed: tuple[Tree, dict[str
 SHOWN = {
     "codecs --no-measure": r"\binturn\b.*elements in turn",
     "strategies": r"\boften\b.*every=2",
-    "topology wheel --workers 5": "diameter",
+    "topology ladder --workers 6": "diameter",
     "--help": r"\bgreet\b +Say hello",
     "greet": "hello",
     "simulate --timing-only -n 4 --strategy often --codec dense --steps 4 resnet50": "samples",
@@ -394,8 +292,8 @@ def test_the_new_part_shows(arguments, shown):
 
 
 def test_the_transport_and_the_engine_are_settings():
-    found = resolve({{"transport": "pipe", "engine": "here"}}, environ={{}}, cwd="/nowhere")
-    assert (found.transport, found.engine) == ("pipe", "here")
+    found = resolve({{"transport": "pipe", "engine": "plain"}}, environ={{}}, cwd="/nowhere")
+    assert (found.transport, found.engine) == ("pipe", "plain")
 """
 
 
@@ -427,10 +325,10 @@ def test_the_new_parts_obey_the_laws(changed: tuple[Tree, dict[str, set[str]]], 
     check_codec(parse("inturn:parts=4"))
     check_compressor(CODECS["inturn"](4))
     check_method(made(tree, "src/taut/strategies/periodic/often.py", "Often")(), seed=0, workers=3)
-    wheel = made(tree, "src/taut/topologies/shapes/wheel.py", "Wheel")()
-    for workers in range(1, 7):
-        wheel.check(workers)
-        wheel.wire(range(workers)).check_connected()
+    ladder = made(tree, "src/taut/topologies/shapes/ladder.py", "Ladder")()
+    for workers in range(1, 8):
+        ladder.check(workers)
+        ladder.wire(range(workers)).check_connected()
 
 
 def test_a_message_without_a_new_version_is_refused(changed: tuple[Tree, dict[str, set[str]]]) -> None:

@@ -34,7 +34,7 @@ from taut.transport.memory import MemoryNetwork
 from taut.transport.transport import Transport
 from taut.transport.zmq.transport import ZmqTransport
 from taut.worker.comm.comm_thread import CommThread
-from taut.worker.connection import ENTRANCE, SocketConnector
+from taut.worker.connection import CONNECTOR, SocketConnector
 from taut.worker.model.flat_params import FlatParams
 
 # ------------------------------------------------------------------------------------------- in a run, over sockets
@@ -50,7 +50,7 @@ class Threads:
             thread.start()
 
     def _work(self) -> None:
-        ENTRANCE.set(SocketConnector(WorkerEnvironment(self.supervisor.address, token=self.supervisor.token)))
+        CONNECTOR.set(SocketConnector(WorkerEnvironment(self.supervisor.address, token=self.supervisor.token)))
         model = new_model()
         optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
         x = torch.linspace(-1, 1, 64 * 4).reshape(64, 4)

@@ -43,7 +43,7 @@ SMOOTHING_STEPS = 64.0  # over how many calls of emit the reported density is sm
 class State:
     """The state that a codec keeps for one replica. ``w`` belongs to the caller; the rest is held here.
 
-    ``workers``, ``staleness``: as last told by ``retune``. ``limit``: the stray (tether) or residual
+    ``workers``, ``staleness``: as last given to ``retune``. ``limit``: the stray (tether) or residual
     (threshold) at which an element is sent; 0 until it is known. ``quantum``: what one sign is worth.
     ``tau``: the nominal quantum, limit / p for tether. ``density``: share of all elements sent per call of
     emit (one a step), smoothed.
@@ -98,7 +98,7 @@ class State:
         self.density += (1.0 - keep) / self._weight * (sent / max(1, self.size) - self.density)
 
 
-class Checked(NamedTuple):
+class CheckedPayload(NamedTuple):
     """A payload that was found right: its header, and its words where checking had to decode them."""
 
     head: Header
@@ -149,9 +149,9 @@ class Codec(ABC):
 
     @abstractmethod
     def flush(self, state: State) -> list[bytes]:
-        """Return the last payloads of the run: what is left, as far as it is worth sending."""
+        """Return the last payloads of the run: the rest, as far as it is worth sending."""
 
-    def check(self, state: State, payload: Bytes) -> Checked:
+    def check(self, state: State, payload: Bytes) -> CheckedPayload:
         """Check every byte of another worker's payload before it is kept or applied; return what ``absorb`` can use.
         Raise ``MalformedMessage`` where the payload is malformed, would break this codec's promise, or changes a weight
         by far too much."""
@@ -162,9 +162,9 @@ class Codec(ABC):
             validate(payload, state.size)
         if state.grid is not None:
             check_reach(payload, head, state.grid)
-        return Checked(head, words)
+        return CheckedPayload(head, words)
 
-    def absorb(self, state: State, payload: Bytes, checked: Checked | None = None) -> None:
+    def absorb(self, state: State, payload: Bytes, checked: CheckedPayload | None = None) -> None:
         """Apply another worker's payload to b and w. All of it is validated first: ``MalformedMessage`` leaves the state
         as it was. ``checked``: the result of an earlier ``check``."""
         head, words = checked or self.check(state, payload)

@@ -72,7 +72,7 @@ class Feedback(Codec):
             return None
         step = self.compressor.piece if isinstance(state.w, np.ndarray) else 0
         step = step or hi - lo
-        found = in_pieces(lambda start, stop: self._one(state, start, stop), lo, hi, step)
+        found = in_pieces(lambda start, stop: self._emit_piece(state, start, stop), lo, hi, step)
         state.memory.turns += 1
         sent = sum(piece.sent for piece in found)
         state.note(sent, hi - lo)
@@ -87,15 +87,15 @@ class Feedback(Codec):
         state.memory.workers = workers
 
     def flush(self, state: State) -> list[bytes]:
-        """Send what w moved since the last scan, as far as the compressor sends it: once, since what is left then is what
-        it would have sent later."""
+        """Send the change of w since the last scan, as far as the compressor sends it: once, since a second scan would
+        only send earlier what belongs to later updates."""
         payloads = (self.emit(state, lo, hi) for lo, hi in ranges(state.size, state.size if self.whole else FLUSH_RANGE))
         return [payload for payload in payloads if payload is not None]
 
     def left(self, state: State) -> Vector | None:
         return state.r if self.keep else None
 
-    def _one(self, state: State, lo: int, hi: int) -> Piece | None:
+    def _emit_piece(self, state: State, lo: int, hi: int) -> Piece | None:
         """Compress and apply one piece, while it is in the processor's cache."""
         assert state.r is not None
         w, b, r, memory = state.w[lo:hi], state.b[lo:hi], state.r[lo:hi], state.memory
@@ -126,7 +126,7 @@ class Feedback(Codec):
 
 
 def _finite_body(piece: Piece) -> bool:
-    """Return whether what is sent is finite. The body is on the host, and short where that matters."""
+    """Return whether the body of the piece is finite. It is on the host, and short where that matters."""
     if isinstance(piece.q, np.ndarray):
         return True  # r was checked
     return all(np.isfinite(part).all() for part in piece.body if part.dtype.kind == "f")

@@ -160,7 +160,7 @@ class VectorCodec:
 
     @cached_property
     def pace(self) -> float:
-        """Return how far to follow what is known of others through it (``choco``'s gamma), above 0 and up to 1:
+        """Return how far to follow the others' vectors as the codec shows them (``choco``'s gamma), above 0 and up to 1:
 
             min(2 delta, delta'),    |Q(v) - v|^2 <= (1 - delta) |v|^2
 
@@ -183,12 +183,12 @@ class VectorCodec:
     def _measured(self) -> float:
         """Measure |Q(v) - v|^2 / |v|^2, once."""
         v = np.resize(np.random.default_rng(0).normal(size=PROBE_ELEMENTS).astype(np.float32), self.size)
-        said = np.zeros_like(v)
+        decoded = np.zeros_like(v)
         payload = self._compressor.encode(v, Memory(self.size, self._shapes, workers=self.workers))
         if payload is not None:
-            add_values_to(said, payload, header(payload))
-        said -= v
-        return float(np.dot(said, said)) / max(float(np.dot(v, v)), 1e-30)
+            add_values_to(decoded, payload, header(payload))
+        decoded -= v
+        return float(np.dot(decoded, decoded)) / max(float(np.dot(v, v)), 1e-30)
 
     # ---------------------------------------------------------------------------------------------------- state
 

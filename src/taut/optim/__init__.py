@@ -1,4 +1,4 @@
-"""What large batches and averaged models need of an optimizer: ``from taut.optim import LARS``.
+"""Tools for large batches and averaged models: ``from taut.optim import LARS``.
 
 lars.py, lamb.py    the step of each tensor in proportion to its weights; layerwise.py holds what both share
 scaling.py          the learning rate for a batch of another size

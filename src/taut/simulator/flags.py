@@ -33,19 +33,19 @@ def parse_links(words: Sequence[str]) -> Links:
     of_pair: dict[tuple[int, int], Link] = {}
     for word in words:
         blame = f"--link {word}"
-        who, colon, rest = word.rpartition(":")
+        target, colon, rest = word.rpartition(":")
         found = _link_fields(rest, blame)
         if not colon:
             if default is not None:
                 raise Misuse(blame, "one link for all workers", "name the worker, as in --link 3:10mbit")
             default = Link(**found)
-        elif "-" in who:
-            pair = _pair(who, blame)
+        elif "-" in target:
+            pair = _pair(target, blame)
             if pair in of_pair or pair[::-1] in of_pair:
-                raise Misuse(blame, f"the link {who} once")
+                raise Misuse(blame, f"the link {target} once")
             of_pair[pair] = Link(**found)
         else:
-            for rank in _ranks(who, blame):
+            for rank in _ranks(target, blame):
                 if rank in of_worker:
                     raise Misuse(blame, f"the link of worker {rank} once")
                 of_worker[rank] = found
@@ -60,10 +60,10 @@ def parse_shared(word: str) -> Shared:
     (True, frozenset())
     """
     blame = f"--shared {word}"
-    who, colon, rate = word.rpartition(":")
+    target, colon, rate = word.rpartition(":")
     if not colon:
         raise Misuse(blame, "MEMBERS:RATE", "as in --shared 0..7:1gbit (their uplink) or --shared all:10gbit (a switch)")
-    members = frozenset() if who.strip() == "all" else frozenset(_ranks(who, blame))
+    members = frozenset() if target.strip() == "all" else frozenset(_ranks(target, blame))
     bits_per_s = parse_rate(rate, blame)
     if bits_per_s == float("inf"):
         raise Misuse(blame, "a limit", "leave it out where there is none")
@@ -174,18 +174,18 @@ def _link_field(key: str, value: str, blame: str) -> tuple[str, Any]:
     return f"{key}_s", parse_duration(value, blame)
 
 
-def _pair(who: str, blame: str) -> tuple[int, int]:
-    one, _, other = who.partition("-")
+def _pair(target: str, blame: str) -> tuple[int, int]:
+    one, _, other = target.partition("-")
     pair = parse_whole(one, blame, "a worker's rank"), parse_whole(other, blame, "a worker's rank")
     if pair[0] == pair[1]:
         raise Misuse(blame, "two different workers", "as in --link 0-1:100mbit")
     return pair
 
 
-def _ranks(who: str, blame: str) -> list[int]:
+def _ranks(target: str, blame: str) -> list[int]:
     """Parse ``3``, ``2..5`` (both ends included) or several, as in ``0..3,8``."""
     found: list[int] = []
-    for part in who.split(","):
+    for part in target.split(","):
         first, dots, last = part.partition("..")
         low = parse_whole(first, blame, "a worker's rank")
         high = parse_whole(last, blame, "a worker's rank") if dots else low

@@ -1,4 +1,4 @@
-"""What is simulated. Everything that decides the outcome is here: equal scenarios have the same trace, to the byte."""
+"""A scenario: everything that decides the outcome of a simulation. Equal scenarios have the same trace, to the byte."""
 
 from __future__ import annotations
 

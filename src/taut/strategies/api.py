@@ -183,15 +183,15 @@ class Method(ABC):
 
     @abstractmethod
     def start(self, place: MemberPlace, local: Local) -> Any:
-        """The state of a worker at ``place`` whose x is the run's initial state (or a donor's)."""
+        """Return the state of a worker in the membership ``place`` whose x is the run's initial state (or a donor's)."""
 
     @abstractmethod
     def on(self, state: Any, event: MethodEvent, now: float) -> list[MethodAction]:
-        """Tell ``state`` (changed in place) that ``event`` happened; what is to be done about it."""
+        """Tell ``state`` (changed in place) that ``event`` happened; return what is to be done about it."""
 
     @property
     def takes_newcomers(self) -> bool:
-        """As it is set, workers may join in mid-run."""
+        """Return whether workers may join in mid-run, as the method is set."""
         return self.admits_late
 
     def shape_gradient(self, state: Any, gradient: Vector, rate: float) -> None:
@@ -199,46 +199,48 @@ class Method(ABC):
         raise AssertionError(f"{self.name} shapes gradients, and does not say how")
 
     def check_shape(self, shape: Shape, workers: int) -> None:  # noqa: B027
-        """``Misuse`` where the method cannot start with so many workers in this shape, beyond what ``directed`` and
+        """Raise ``Misuse`` where the method cannot start with so many workers in this shape, beyond what ``directed`` and
         ``topologies`` say. Asked once, before the run."""
 
     def check_codec(self, codec: str) -> None:  # noqa: B027
-        """``Misuse`` where the method, as it is set, cannot use this codec (its name), though it is one of ``codecs``."""
+        """Raise ``Misuse`` where the method, as it is set, cannot use this codec (its name), though it is one of
+        ``codecs``."""
 
     def check_optimizer(self, optimizer: str, settings: Mapping[str, Any]) -> None:  # noqa: B027
-        """``Misuse`` for an optimizer (by its name, and the settings of one of its parameter groups) that does not go
-        with the method. Asked by each worker, before it trains."""
+        """Raise ``Misuse`` for an optimizer (by its name, and the settings of one of its parameter groups) that does not
+        go with the method. Asked by each worker, before it trains."""
 
     def unsent(self, state: Any, gone: Collection[int]) -> list[Any]:
-        """This worker was given up: what its codec emitted, or it relays, and may not have reached those who are not
-        ``gone``, for ``welcomed``. Asked only where ``returns`` is "sum"."""
+        """Return what the codec of this worker, which was evicted, emitted, or what it relays, and may not have reached
+        those who are not ``gone``, for ``welcomed``. Asked only where ``returns`` is "sum"."""
         return []
 
     def welcomed(self, state: Any, unsent: Sequence[Any]) -> list[MethodAction]:
-        """This worker came back, and ``state`` is new: ``unsent`` is to reach everybody, itself included."""
+        """Send ``unsent`` to everybody, this worker included: it rejoined, and ``state`` is new."""
         return []
 
     def owed(self, state: Any) -> int:
-        """How many turns without data (``Stepped`` with no samples) the worker must take before it trains again: what
-        it missed. Each is answered at once."""
+        """Return how many turns without data (``Stepped`` with no samples) the worker must take before it trains again:
+        the rounds it missed. Each is answered at once."""
         return 0
 
     def agreed_rate(self, state: Any) -> float | None:
-        """The learning rate that all use for the step that follows this turn; None: each its own."""
+        """Return the learning rate that all use for the step that follows this turn; None: each its own."""
         return None
 
     def agreed(self, state: Any) -> int:
-        """Of a method that needs a ``majority``: the version of the membership in which all members have told this worker
-        where they stand; 0 while some have not."""
+        """Return, of a method that needs a ``majority``, the version of the membership in which all members have told
+        this worker where they stand; 0 while some have not."""
         return 0
 
     def owing(self, state: Any) -> bool:
-        """This worker is ``Leaving``, and something that it did, or passes on, is not with the others yet: it stays until
-        that is so, and takes turns without data, where others wait for turns."""
+        """Return whether something that this worker, which is ``Leaving``, did or passes on is not with the others yet:
+        it stays until that is so, and takes turns without data, where others wait for turns."""
         return False
 
     def dispensable(self, state: Any) -> bool:
-        """Nothing of this worker's training is in what it waits for: it may leave without waiting for it."""
+        """Return whether nothing of this worker's training is in what it waits for: it may leave without waiting for
+        it."""
         return False
 
     def drifting(self, state: Any) -> bool:
@@ -250,10 +252,10 @@ class Method(ABC):
         return False
 
     def rounds_over(self, state: Any) -> int:
-        """How many rounds, or other exchanges that are waited for, this worker has behind it. Of a method that
+        """Return how many rounds, or other exchanges that are waited for, this worker has behind it. Of a method that
         ``drifts``: how long they take, as a rule, tells when one is held up."""
         return 0
 
     def figures(self, state: Any) -> dict[str, float]:
-        """What this method counts (dropped gradients, rounds, ...), for the statistics."""
+        """Return what this method counts (dropped gradients, rounds, ...), for the statistics."""
         return {}

@@ -129,12 +129,12 @@ class Control:
     def __init__(
         self,
         cluster: Cluster,
-        door: AccessControl,
+        access: AccessControl,
         keys_file: Path,
         came_with: Callable[[bytes], str | None],
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._cluster, self._door, self._keys_file = cluster, door, keys_file
+        self._cluster, self._access, self._keys_file = cluster, access, keys_file
         self._came_with, self._clock = came_with, clock
 
     def obey(self, frames: list[bytes], now: float) -> tuple[list[bytes], list[Action]]:
@@ -173,13 +173,14 @@ class Control:
     def _issue(self, name: str, lasts_s: float | None) -> Obeyed:
         if lasts_s is not None and not (math.isfinite(lasts_s) and 1.0 <= lasts_s <= LONGEST_S):
             raise Misuse(f"a token for {lasts_s} s", "1 s to 10 years", "leave --expires out for one that never does")
-        keys = self._door.keys
-        name = name or next(one for one in (f"token-{n}" for n in range(2, 10_000)) if one not in _names(keys))
+        keys = self._access.keys
+        names = {one.name for one in keys.join_secrets}
+        name = name or next(one for one in (f"token-{n}" for n in range(2, 10_000)) if one not in names)
         self._keep(keys.issue(name, None if lasts_s is None else self._clock() + lasts_s))
-        return Obeyed(f"token {name} is good from now on", self._door.keys.token_of(name), self._lines(name))
+        return Obeyed(f"token {name} is good from now on", self._access.keys.token_of(name), self._lines(name))
 
     def _revoke(self, name: str, expel: bool, actions: list[Action], now: float) -> Obeyed:
-        self._keep(self._door.keys.revoke(name))
+        self._keep(self._access.keys.revoke(name))
         came = [worker for worker in self._cluster.members.workers.values() if self._token(worker) == name]
         gone = [worker for worker in came if worker.live]
         if not expel:
@@ -203,20 +204,16 @@ class Control:
     def _keep(self, keys: RunKeys) -> None:
         """Write the keys to disk before they are used: a revoked token must not become valid by a restart."""
         write_token_file(self._keys_file, keys.text)
-        self._door.keys = keys
+        self._access.keys = keys
 
     def _lines(self, name: str | None = None) -> tuple[TokenLine, ...]:
-        keys, now = self._door.keys, self._clock()
+        keys, now = self._access.keys, self._clock()
         used = Counter(self._token(worker) for worker in self._cluster.members.live())
         return tuple(
             TokenLine(one.name, one.expires_at, one.name in keys.revoked, one.expired(now), used[one.name])
             for one in keys.join_secrets
             if name in (None, one.name)
         )
-
-
-def _names(keys: RunKeys) -> set[str]:
-    return {one.name for one in keys.join_secrets}
 
 
 def order(previous: PreviousRun, given: Order, patience_s: float = ANSWER_S) -> Obeyed:

@@ -13,19 +13,7 @@ from taut.core.failure_detector import HEARTBEAT_S
 from taut.core.messages import WorkerMessage
 from taut.errors import MalformedMessage, Superseded
 from taut.supervisor.control import Control, ThreadCalls
-from taut.supervisor.run.actions import (
-    Action,
-    Departed,
-    DropCheckpoint,
-    Joined,
-    KeepStatistics,
-    Record,
-    RunFinished,
-    Save,
-    SaveCheckpoint,
-    SaveIndex,
-    Send,
-)
+from taut.supervisor.run import actions as act
 from taut.supervisor.run.cluster import Cluster
 from taut.supervisor.send_queue import SendQueue
 from taut.supervisor.storage.background_files import BackgroundFiles
@@ -65,7 +53,7 @@ class Loop:
     def __post_init__(self) -> None:
         now = self.clock.now()
         self._send_queue = SendQueue(self.socket)
-        self._outgoing: deque[Send] = deque()  # to be sent at the end of the round
+        self._outgoing: deque[act.Send] = deque()  # to be sent at the end of the round
         self._ticked_s = self._viewed_s = now
         self._compared_s, self._distance = now, 0.0
         self.view = self._look(now)
@@ -133,7 +121,7 @@ class Loop:
         if now - self._viewed_s >= TICK_S:
             self._viewed_s, self.view = now, self._look(now)
 
-    def _heard(self, connection: bytes, frames: list[bytes], now: float) -> list[Action]:
+    def _heard(self, connection: bytes, frames: list[bytes], now: float) -> list[act.Action]:
         try:
             message, payloads = decode(frames, WorkerMessage)
         except MalformedMessage as error:
@@ -165,22 +153,22 @@ class Loop:
                 self.announcer.close()
                 self.announcer = None
 
-    def _carry_out(self, actions: Iterable[Action], now: float) -> None:
+    def _carry_out(self, actions: Iterable[act.Action], now: float) -> None:
         for action in actions:
             match action:
-                case Send():
+                case act.Send():
                     self._outgoing.append(action)
-                case Record(kind, text):
+                case act.Record(kind, text):
                     self.journal.record(kind, text, now)
-                case Joined(rank, host, pid):
+                case act.Joined(rank, host, pid):
                     self.journal.joined(rank, host, pid, now)
-                case Departed(rank, reason):
+                case act.Departed(rank, reason):
                     self.journal.departed(rank, reason, now)
-                case KeepStatistics(rank, statistics, final):
+                case act.KeepStatistics(rank, statistics, final):
                     self.journal.measured(rank, statistics, final, now)
-                case Save() | SaveIndex() | SaveCheckpoint() | DropCheckpoint():
+                case act.Save() | act.SaveIndex() | act.SaveCheckpoint() | act.DropCheckpoint():
                     self.files.write(action)
-                case RunFinished(outcome):
+                case act.RunFinished(outcome):
                     self.journal.finished(outcome, now)
                     self.view = self._look(now)
                     self.over.set()

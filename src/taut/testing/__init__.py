@@ -8,7 +8,7 @@ check_strategy    any strategy survives a random history      checks/conformance
 MethodWorld       methods of many workers in one thread       worlds/method_world.py
 LocalCluster      a supervisor and real worker processes      cluster.py
 HostileWorker     an admitted worker that sends rubbish       hostile.py
-FakeClock         time that moves when told                   clock.py
+FakeClock         a clock that is advanced by hand            clock.py
 FaultPlan         the faults of a test, and their times       fault_plan.py
 run_with_faults   a script under such a plan, in virtual time faults/faulty_run.py
 Terminal          a command in a terminal: its screen, keys   terminal.py

@@ -33,7 +33,7 @@ class AccessControl:
 
     @keys.setter
     def keys(self, keys: RunKeys) -> None:
-        """Others from now on: whoever is connected stays so."""
+        """Judge by other keys from now on: workers that are connected stay so."""
         self._keys = keys
         self._owner = keys.admin.client_public.decode("ascii")
         self._joiners: dict[str, JoinSecret] = {
@@ -53,14 +53,14 @@ class AccessControl:
         return self.standing(key) in ("joiner", "member", "owner")
 
     def is_void(self, key: str) -> bool:
-        """It was good once: its holder is told so."""
+        """Return whether a key was good once: its holder is told so."""
         return self.standing(key) == "void"
 
     def is_owner(self, key: str) -> bool:
         return key == self._owner
 
     def token_name(self, key: str) -> str | None:
-        """The name of the token that the holder of ``key`` came with."""
+        """Return the name of the token that the holder of ``key`` came with."""
         secret = self._joiners.get(key)
         return None if secret is None else secret.name
 

@@ -13,7 +13,7 @@ _ANY = ("0.0.0.0", "::", "*")
 
 
 def split(text: str, what: str) -> tuple[str, int]:
-    """Host and port of ``host``, ``host:port``, ``::1`` or ``[::1]:port``; port 0 where none is given.
+    """Return host and port of ``host``, ``host:port``, ``::1`` or ``[::1]:port``; port 0 where none is given.
 
     >>> split("10.0.0.3:7000", "bind"), split("::1", "bind"), split("[::1]:7000", "bind")
     (('10.0.0.3', 7000), ('::1', 0), ('::1', 7000))
@@ -53,8 +53,7 @@ def bind(server: zmq.Socket[bytes], to: str, advertise: str | None, towards: str
 
 
 def own_address(towards: str | None = None) -> str:
-    """The address that this host uses to reach ``towards``, else the outside world, else itself. Sends
-    nothing."""
+    """Return the address that this host uses to reach ``towards``, else the outside world, else itself. Sends nothing."""
     candidates = [split(towards, "address")[0]] if towards else []
     for target in [*candidates, "198.51.100.1"]:  # a documentation address: only the routing table is asked
         try:

@@ -27,7 +27,7 @@ _COUNT = Struct("<BH")
 
 
 def bundle(frames: Sequence[bytes], limit_nbytes: int) -> Sequence[bytes]:
-    """The zmq frames that carry ``frames``; ``Misuse`` if those have more than ``limit_nbytes`` together,
+    """Return the zmq frames that carry ``frames``; raise ``Misuse`` if those have more than ``limit_nbytes`` together,
     since no receiver would take them.
 
     >>> len(bundle([b"header", b"", b"payload"], 100)), opened(bundle([b"header", b"", b"payload"], 100))
@@ -47,13 +47,13 @@ def bundle(frames: Sequence[bytes], limit_nbytes: int) -> Sequence[bytes]:
 
 
 def opened(wire: Sequence[bytes]) -> list[bytes]:
-    """Inverse of ``bundle``: the frames of the message whose zmq frames are ``wire``."""
+    """Return the frames of the message whose zmq frames are ``wire``: the inverse of ``bundle``."""
     return unbundle(wire[0]) if len(wire) == 1 else list(wire)
 
 
 def unbundle(frame: bytes) -> list[bytes]:
-    """The frames in a message that arrived as one zmq frame. What is no proper bundle is handed on as it is,
-    to be refused by whoever decodes it."""
+    """Return the frames in a message that arrived as one zmq frame. A frame that is no proper bundle is returned as it
+    is: decoding refuses it."""
     if not frame or frame[0] != _MARK or len(frame) < _COUNT.size:
         return [frame]
     n = _COUNT.unpack_from(frame)[1]

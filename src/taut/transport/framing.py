@@ -40,7 +40,7 @@ _decoders: dict[int, tuple[object, Callable[[memoryview], Message]]] = {}
 
 
 def encode(message: Message, payloads: Sequence[bytes | memoryview] = ()) -> list[bytes]:
-    """Frames of ``message``: its header, then the payloads.
+    """Return the frames of ``message``: its header, then the payloads.
 
     >>> from taut.core.messages import PeerMessage, Span, Updates
     >>> frames = encode(Updates(round=0, echo=3, spans=[Span(1, 7, 9)]), [b"words"])
@@ -55,7 +55,7 @@ def encode(message: Message, payloads: Sequence[bytes | memoryview] = ()) -> lis
 
 
 def decode(frames: Sequence[bytes], family: Any, *, limit_nbytes: int = LIMIT_NBYTES) -> tuple[Message, list[bytes]]:
-    """The message in ``frames`` and its payloads; ``MalformedMessage`` for anything else, and nothing but
+    """Return the message in ``frames`` and its payloads; raise ``MalformedMessage`` for anything else, and nothing but
     that.
 
     ``family`` is the union of the messages that may come here (``PeerMessage``, ``WorkerMessage``,
@@ -81,12 +81,12 @@ def decode(frames: Sequence[bytes], family: Any, *, limit_nbytes: int = LIMIT_NB
 
 
 def nbytes(frames: Sequence[bytes]) -> int:
-    """Bytes of all frames together, as handed to the transport."""
+    """Return the bytes of all frames together, as handed to the transport."""
     return sum(map(len, frames))
 
 
 def payload_count(message: Message) -> int:
-    """How many payload frames belong to ``message``."""
+    """Return how many payload frames belong to ``message``."""
     if isinstance(message, Updates):
         return len(message.spans)
     return 1 if isinstance(message, _ONE_PAYLOAD) else 0
@@ -100,7 +100,7 @@ def _decoder(family: Any) -> Callable[[memoryview], Message]:
 
 
 def _check_payloads(message: Message, payloads: list[bytes]) -> None:
-    """What the types alone cannot say: the number of payloads, spans that run forward, chunks inside their
+    """Check what the types alone cannot say: the number of payloads, spans that run forward, chunks inside their
     whole."""
     expected = payload_count(message)
     if len(payloads) != expected:

@@ -60,7 +60,7 @@ class Token:
 
     @classmethod
     def parse(cls, text: str) -> Token:
-        """The token in ``text``; ``Misuse`` if it is none (the message never quotes it).
+        """Return the token in ``text``; raise ``Misuse`` if it is none (the message never quotes it).
 
         >>> Token.parse(RunKeys.generate().token).client_secret == b"guessed"
         False
@@ -110,30 +110,30 @@ class RunKeys:
 
     @property
     def join_secrets(self) -> tuple[JoinSecret, ...]:
-        """All that were ever issued, the void ones too."""
+        """Return all join secrets that were ever issued, the void ones too."""
         return (JoinSecret(FIRST, self.join_secret), *self.more)
 
     @property
     def token(self) -> str:
-        """``taut1-`` and 86 letters: the whole right to join. Treat it as a password."""
+        """Return the first token, ``taut1-`` and 86 letters: the whole right to join. Treat it as a password."""
         return self.token_of(FIRST)
 
     def token_of(self, name: str) -> str:
-        """The token with the join secret ``name``."""
+        """Return the token with the join secret ``name``."""
         return _PREFIX + _base64(z85.decode(self.server_public) + self._named(name).secret)
 
     @property
     def client_public(self) -> bytes:
-        """The client key (z85) of the first token."""
+        """Return the client key (z85) of the first token."""
         return Token._derive(self.server_public, self.join_secret).client_public
 
     @property
     def admin(self) -> Token:
-        """The pair that the run's owner speaks to the supervisor with: whoever can read the keys can make it."""
+        """Return the pair that the run's owner speaks to the supervisor with: whoever can read the keys can make it."""
         return Token._derive(self.server_public, z85.decode(self.server_secret), b"taut-run-owner")
 
     def issue(self, name: str, expires_at: float | None = None) -> RunKeys:
-        """With one more join secret. ``Misuse`` for a name that is taken or cannot be one."""
+        """Return these keys with one more join secret. Raise ``Misuse`` for a name that is taken or cannot be one."""
         if not _NAME.fullmatch(name):
             raise Misuse(f"token name {name!r}", "up to 32 letters, digits, '-' and '_'", "as in --name guests")
         if any(one.name == name for one in self.join_secrets):
@@ -145,7 +145,7 @@ class RunKeys:
         return replace(self, more=(*self.more, JoinSecret(name, secrets.token_bytes(32), expires_at)))
 
     def revoke(self, name: str) -> RunKeys:
-        """With the token ``name`` void. ``Misuse`` for one that there is not."""
+        """Return these keys with the token ``name`` void. Raise ``Misuse`` for one that there is not."""
         return replace(self, revoked=self.revoked | {self._named(name).name})
 
     def _named(self, name: str) -> JoinSecret:
@@ -156,8 +156,8 @@ class RunKeys:
 
     @property
     def text(self) -> str:
-        """Everything, for the supervisor's own store: a supervisor that comes back is the one that workers
-        trust. A line for the run, and one for each further token and for each that is void."""
+        """Return everything, for the supervisor's own store: a supervisor that comes back is the one that workers trust.
+        There is a line for the run, and one for each further token."""
         lines = [_RUN_PREFIX + _base64(z85.decode(self.server_secret) + self.join_secret)]
         for one in self.more:
             expires = "never" if one.expires_at is None else repr(one.expires_at)
@@ -166,7 +166,7 @@ class RunKeys:
 
     @classmethod
     def parse(cls, text: str) -> RunKeys:
-        """Inverse of ``text``.
+        """Return the keys in ``text``, its inverse.
 
         >>> keys = RunKeys.generate().issue("guests", expires_at=1.5).revoke("first")
         >>> RunKeys.parse(keys.text) == keys
@@ -182,7 +182,7 @@ class RunKeys:
 
 
 def _with_line(keys: RunKeys, line: str, number: int) -> RunKeys:
-    """One more line of a keys file. Errors tell the line's number alone: it may hold a secret."""
+    """Add one more line of a keys file. Errors tell the line's number alone: it may hold a secret."""
     try:
         match line.split():
             case ["token", name, expires, body]:
@@ -216,7 +216,7 @@ def write_token_file(path: str | Path, token: str) -> None:
 
 
 def read_token_file(path: str | Path) -> str:
-    """The token in ``path``, as text; it is checked by ``Token.parse``."""
+    """Return the token in ``path``, as text; it is checked by ``Token.parse``."""
     try:
         return Path(path).read_text(encoding="ascii").strip()
     except (OSError, UnicodeDecodeError) as error:
@@ -233,7 +233,7 @@ def _base64(raw: bytes) -> str:
 
 
 def _unpack(text: str, prefix: str, what: str) -> bytes:
-    """The 64 bytes after ``prefix``. Errors tell the length alone: a token must not end up in a log."""
+    """Return the 64 bytes after ``prefix``. Errors tell the length alone: a token must not end up in a log."""
     text = text.strip()
     body = text.removeprefix(prefix)
     try:

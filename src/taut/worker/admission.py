@@ -32,18 +32,18 @@ class JoinHandshake:
 
     phases: Phases
     welcome: Welcome
-    _stage: PhaseProtocol  # in which it takes the run's state
+    _protocol: PhaseProtocol  # in which it takes the run's state
     resumption: Resumption | None = None  # the checkpoint that the run continues, if it does
     late = False  # it comes in mid-run, and the strategy gives it the state when it starts
 
     def __init__(
-        self, entrance: Connector, arena: FlatParams, codec: str | None, statistics: Callable[[], Statistics]
+        self, connector: Connector, arena: FlatParams, codec: str | None, statistics: Callable[[], Statistics]
     ) -> None:
-        self._entrance, self.arena, self._codec, self._statistics = entrance, arena, codec, statistics
+        self._connector, self.arena, self._codec, self._statistics = connector, arena, codec, statistics
         self.settings: dict[str, Any] = {}
         self.state, self.merged = "joining", False
         state_nbytes = 4 * arena.size + len(arena.still_bytes())
-        self.node: CommThread = entrance.node(
+        self.node: CommThread = connector.node(
             self._strategy,
             statistics=self._count,
             sketch=self._sketch,
@@ -51,10 +51,10 @@ class JoinHandshake:
         )
 
     def ask(self, was: int) -> None:
-        """Until the supervisor says welcome; ``was``: the rank of this process at its last place, or -1."""
-        node, entrance = self.node, self._entrance
-        who = (entrance.host, entrance.pid, was)
-        hello = Hello(PROTOCOL_VERSION, self.arena.specs(), entrance.address, entrance.public_key, *who)
+        """Say hello until the supervisor says welcome; ``was``: the rank of this process before, or -1."""
+        node, connector = self.node, self._connector
+        who = (connector.host, connector.pid, was)
+        hello = Hello(PROTOCOL_VERSION, self.arena.specs(), connector.address, connector.public_key, *who)
         node.say(hello)
         node.wait(lambda facts: facts.welcome is not None, _nothing, again=lambda: node.say(hello))
         assert node.facts.welcome is not None
@@ -66,14 +66,15 @@ class JoinHandshake:
         self.resumption = self._resumed()
 
     def take_over(self, carried: RejoinState | None) -> None:
-        """The run's state: a donor's, with what was ``carried`` from another place, or, of the founder, its own."""
+        """Take over the run's state: a donor's, with what was ``carried`` from an earlier rank, or, of the founder, its
+        own."""
         node = self.node
         while True:
             while self.passed:
                 self._move_on()
             if self.late:
                 self.phases.talk.lacks_state = True
-                node.synced(self._stage, {}, ())
+                node.synced(self._protocol, {}, ())
                 return
             node.wait(lambda facts: facts.donor == -1 or facts.state is not None or self.passed, _nothing)
             came = node.facts.state
@@ -100,20 +101,21 @@ class JoinHandshake:
         if self.resumption is not None:
             self.resumption.joined(replica, self._workers)
         self.phases.talk.joined(have)
-        self.node.synced(self._stage, have, tail)
+        self.node.synced(self._protocol, have, tail)
         self.phases.joined(state)
 
     @property
     def passed(self) -> bool:
-        """The run has gone on to another phase before this worker was ready in its own, and it is to begin there."""
-        return self.node.stage.phase != self._stage.phase
+        """Return whether the run has gone on to another phase before this worker was ready in its own: it is to begin
+        there."""
+        return self.node.stage.phase != self._protocol.phase
 
     def _begin(self) -> None:
-        """In the phase that the communication thread is in."""
-        self._stage = self.node.stage
-        self.phases.enter(self._stage.phase)
+        """Begin in the phase that the communication thread is in."""
+        self._protocol = self.node.stage
+        self.phases.enter(self._protocol.phase)
         self.late = self.phases.hands_over(self.phases.number) and (self.welcome.started or self.phases.number > 0)
-        self.phases.begin(self.node, self._entrance.watch)
+        self.phases.begin(self.node, self._connector.watch)
 
     def _move_on(self) -> None:
         self.phases.talk.abandon()
@@ -128,7 +130,7 @@ class JoinHandshake:
             self.node.say(Ready(self.phases.number))
 
     def gone(self) -> list[int]:
-        """Who is, of those that ever were in the run."""
+        """Return the ranks of those who were in the run, and are gone."""
         roster = self.node.facts.roster
         return [] if roster is None else [each.rank for each in roster.gone]
 
@@ -141,7 +143,7 @@ class JoinHandshake:
             self.resumption.founded(self.phases.replica, self._workers)
         else:
             self.phases.replica.found(self._workers)
-        self.node.synced(self._stage, {}, ())
+        self.node.synced(self._protocol, {}, ())
 
     def _resumed(self) -> Resumption | None:
         resumed = self.settings.get("resume")
@@ -152,11 +154,12 @@ class JoinHandshake:
     # ------------------------------------------------------------------ asked for by the communication thread
 
     def _strategy(self, welcome: Welcome) -> Protocol:
-        """What it runs from the welcome on; asked for again where the run has gone on to another phase."""
+        """Return what the communication thread runs from the welcome on; asked again where the run has gone on to another
+        phase."""
         if not hasattr(self, "phases"):
             settings = json.loads(welcome.settings)
             if settings.get("link"):
-                self._entrance.limit(self.node, settings["link"])  # before any other worker is known
+                self._connector.limit(self.node, settings["link"])  # before any other worker is known
             self.phases = Phases(settings, self.arena, self._codec)
             self.phases.enter(welcome.phase)
         self.node.handover.fetches = not (welcome.started and self.phases.hands_over(welcome.phase))

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from taut.worker.comm.comm_thread import CommThread
     from taut.worker.session import WorkerSession
 
-UNANSWERED_S = 3.0  # after this time without an answer the user is told
+UNANSWERED_S = 3.0  # without an answer, after which the user gets a message
 EVERY_S, LATER_EVERY_S, OFTEN_S = 1.5, 10.0, 20.0  # progress: often in the first seconds, then rarely
 
 

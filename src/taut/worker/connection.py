@@ -1,5 +1,5 @@
 """How a worker gets to the others: over sockets, to the run that the launcher named, or, in virtual time, inside one
-process. Whoever starts workers in threads of this process says so with ``ENTRANCE``."""
+process. Whoever starts workers in threads of this process says so with ``CONNECTOR``."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ class Connector(ABC):
 
     @abstractmethod
     def node(self, make_strategy: Any, **options: Any) -> CommThread:
-        """The worker's end of the cluster; ``options`` as ``CommThread`` takes them."""
+        """Return the worker's communication thread; ``options`` as ``CommThread`` takes them."""
 
     def renew(self) -> None:
-        """Be ready for another seat: what the last one was reached at is closed. Only for who is in the run already."""
+        """Open another end, for a worker in the run that rejoins: the last one is closed."""
         raise AssertionError("this worker cannot come back")
 
     def limit(self, node: CommThread, link: str) -> None:  # noqa: B027
-        """Let the node's links to other workers be no faster than ``link`` says. In virtual time the simulator's are."""
+        """Limit the links to other workers to the speed ``link``. In virtual time the simulator's are."""
 
-    def seated(self, seat: Any) -> None:  # noqa: B027
-        """The worker is admitted, and has the run's state."""
+    def joined(self, session: Any) -> None:  # noqa: B027
+        """Take note that the worker is admitted, and has the run's state."""
 
     def left(self, how: str) -> None:  # noqa: B027
-        """The worker has left the run in order, as ``how`` says."""
+        """Take note that the worker has left the run in order, as ``how`` says."""
 
 
 class SocketConnector(Connector):
@@ -78,27 +78,28 @@ class SocketConnector(Connector):
             self._announcer.node = node
         return node
 
-    def seated(self, seat: Any) -> None:
+    def joined(self, session: Any) -> None:
         if self._announcer is not None:
-            self._announcer.joined(seat)
+            self._announcer.joined(session)
 
     def left(self, how: str) -> None:
         if self._announcer is not None:
             self._announcer.left(how)
 
 
-ENTRANCE: ContextVar[Connector | None] = ContextVar("taut_entrance", default=None)
+CONNECTOR: ContextVar[Connector | None] = ContextVar("taut_connector", default=None)
 
 
 def launched_run() -> object:
     """Return the run that this thread's script was started for, as something to compare; None without a launcher."""
     environment = worker_environment()
-    return ENTRANCE.get() or (None if environment is None else environment.supervisor)
+    return CONNECTOR.get() or (None if environment is None else environment.supervisor)
 
 
-def entrance() -> Connector | None:
-    """This thread's own, or the launcher's; None where the script was started by itself, to be a run of one."""
-    given = ENTRANCE.get()
+def connector() -> Connector | None:
+    """Return this thread's own connector, or the launcher's; None where the script was started by itself, to be a run of
+    one."""
+    given = CONNECTOR.get()
     if given is not None:
         return given
     environment = worker_environment()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from taut.config import other_launcher
 from taut.errors import Misuse
-from taut.worker.connection import entrance, launched_run
+from taut.worker.connection import connector, launched_run
 from taut.worker.model.model_checks import check_model
 from taut.worker.model.optimizers import joined
 from taut.worker.script_worker import check_first, note_joined
@@ -81,8 +81,8 @@ def join(
     validation = Validation(validate, better, recalibrate)
     run = launched_run()
     check_first(run)
-    way = entrance()
-    if way is None:
+    link = connector()
+    if link is None:
         _refuse_other_launcher()
         worker = TorchWorker(model, trainer, None, seed, validation)
         note_joined(worker, run)
@@ -95,7 +95,7 @@ def join(
 
     set_threads(torch.get_num_threads())  # large models are scanned by as many as compute
     worker = TorchWorker(
-        model, trainer, WorkerSession(way, FlatParams(model, trained), written, validation), seed, validation, also
+        model, trainer, WorkerSession(link, FlatParams(model, trained), written, validation), seed, validation, also
     )
     note_joined(worker, run)
     return worker

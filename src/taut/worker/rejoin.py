@@ -1,7 +1,7 @@
-"""Coming back: what a worker that was given up brings along to its next place in the run, and how it is merged.
+"""Rejoining: what a worker that was evicted brings along, and how it is merged.
 
 Nothing that it made is forgotten where updates add (``returns = "sum"``): an update has the name (rank, number) for ever,
-and nobody takes one twice. So the worker keeps its log of its own updates and of those that were given up with it. It
+and nobody takes one twice. So the worker keeps its log of its own updates and of those that were evicted with it. It
 takes the state of a donor, with the list of the updates in it, adds those of its log that are not among them, and from
 then on passes them on to whoever lacks them, as any survivor does for one who died. What its codec has not sent yet
 stays with it: the stray w - b, and the residual. So with b the shared weights,
@@ -50,8 +50,8 @@ class RejoinState:
     without: Collection[int] = ()  # these lied: nothing that the others lack of theirs is brought along
 
     def merge(self, replica: Replica, state: Snapshot, have: dict[int, int], gone: Iterable[int]) -> list[Include]:
-        """Give ``replica`` the donor's ``state``, which contains the updates ``have``, with what is brought along. The
-        updates that it contains beyond those; ``gone``: whose updates come from nobody else."""
+        """Give ``replica`` the donor's ``state``, which contains the updates ``have``, with what is brought along. Return
+        the updates that it contains beyond those; ``gone``: whose updates come from no other worker."""
         replica.succeed(self.replica, state, self.returns)
         if self.stream is None or self.returns != "sum":
             return []
@@ -62,12 +62,12 @@ class RejoinState:
         return added
 
 
-def carried(seat: WorkerSession, without: Collection[int] = ()) -> RejoinState:
-    """What the worker at ``seat`` has, when it was given up. Its node is closed."""
-    phases, node = seat.phases, seat.node
-    replica, talk = seat.replica, seat.talk
+def carried(session: WorkerSession, without: Collection[int] = ()) -> RejoinState:
+    """Return what the worker of this session has, when it was evicted, and close its communication thread."""
+    phases, node = session.phases, session.node
+    replica, talk = session.replica, session.talk
     stage = node.retire()
-    if not seat.merged:  # nothing of its phase was here yet
+    if not session.merged:  # nothing of its phase was here yet
         return RejoinState("take", replica, talk, phase=phases.number)
     ended = stage.phase != phases.number  # it was about to go to the next phase
     stream = stage.state if isinstance(stage.state, BroadcastState) and not ended else None
@@ -75,7 +75,7 @@ def carried(seat: WorkerSession, without: Collection[int] = ()) -> RejoinState:
 
 
 def less(made: Statistics, before: Statistics) -> Statistics:
-    """What was done since ``before``.
+    """Return what was done since ``before``.
 
     >>> less(Statistics(steps=7, samples=70, loss=0.5), Statistics(steps=3, samples=30)).samples
     40
@@ -85,33 +85,33 @@ def less(made: Statistics, before: Statistics) -> Statistics:
 
 
 def together(one: Statistics, other: Statistics) -> Statistics:
-    """What ``less`` takes off, of two places one after the other."""
+    """Return the sum of what was done under two ranks, one after the other."""
     return Statistics(**{name: getattr(one, name) + getattr(other, name) for name in SPENT})
 
 
 class SessionLeases(LeaseSource):
-    """The leases of a seat that may change its place: those of the former place are no longer this worker's to train on,
+    """The leases of a session that may change its rank: those of an earlier rank are no longer this worker's to train on,
     nor to report; the supervisor has dealt them again."""
 
-    def __init__(self, seat: WorkerSession) -> None:
-        self._seat = seat
-        self._of: dict[int, SupervisorLeases] = {}  # by lease: at which place it was taken
+    def __init__(self, session: WorkerSession) -> None:
+        self._session = session
+        self._of: dict[int, SupervisorLeases] = {}  # by lease: under which rank it was taken
 
     def take(self, plan: BatchPlan, ahead: bool = False) -> Lease | Literal["later"] | None:
         while True:
             try:
-                self._seat.enter()
-                lease = self._seat.leases.take(plan, ahead)
+                self._session.enter()
+                lease = self._session.leases.take(plan, ahead)
                 break
             except GivenUp as error:
-                self._seat.come_back(error)
+                self._session.come_back(error)
         if isinstance(lease, Lease):
-            self._of[lease.lease] = self._seat.leases
+            self._of[lease.lease] = self._session.leases
         return lease
 
     def holds(self, lease: Lease) -> bool:
-        return self._of.get(lease.lease) is self._seat.leases
+        return self._of.get(lease.lease) is self._session.leases
 
     def done(self, lease: Lease) -> None:
-        if self._of.pop(lease.lease, None) is self._seat.leases:
-            self._seat.leases.done(lease)
+        if self._of.pop(lease.lease, None) is self._session.leases:
+            self._session.leases.done(lease)

@@ -1,4 +1,4 @@
-"""A place in a run: admission, the state, leases, exchange, and the orderly end. All of it in the training thread."""
+"""A worker's part in a run: admission, the state, leases, exchange, the orderly end. All of it in the training thread."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ log = logging.getLogger("taut")
 
 
 class WorkerSession:
-    """Takes a place in the run that ``entrance`` leads to, for the model in ``arena``. When the constructor returns, the
-    worker is admitted and has the run's state; ``train`` waits for the start."""
+    """Joins the run that ``connector`` leads to, with the model in ``arena``. When the constructor returns, the worker is
+    admitted and has the run's state; ``train`` waits for the start."""
 
     def __init__(
         self,
-        entrance: Connector,
+        connector: Connector,
         arena: FlatParams,
         codec: str | None = None,
         validation: Validation | None = None,
@@ -53,67 +53,62 @@ class WorkerSession:
         self.settings: dict[str, Any] = {}
         self.keeper: Checkpointer | None = None  # of this worker's part of the checkpoints
         self._optimizer: torch.optim.Optimizer | None = None
-        self.watch = entrance.watch
-        self._entrance = entrance
+        self.watch = connector.watch
+        self._connector = connector
         self.leases: SupervisorLeases
-        self._home: JoinHandshake  # the last place at which the model had the run's state
-        self._before = Statistics()  # what was counted at former places
+        self._home: JoinHandshake  # the last one after which the model had the run's state
+        self._before = Statistics()  # what was counted under earlier ranks
         self.started = False
         self.also: Mapping[str, Any] = {}  # that the script has, beside model and optimizer
         self.returned: Callable[[], None] = _nothing  # called when this worker has come back
         was = -1
         while True:
             try:
-                self._sit(None, was)
+                self._join(None, was)
                 break
             except GivenUp:  # it stood still while it joined: it begins anew
                 was = self.node.rank
-                entrance.renew()
+                connector.renew()
 
-    def _sit(self, carried: RejoinState | None, was: int) -> None:
-        """Take a place; another one, with what it ``carried`` from there, if it ``was`` in the run before."""
-        place = self._place = JoinHandshake(self._entrance, self.arena, self._codec, self._count)
+    def _join(self, carried: RejoinState | None, was: int) -> None:
+        """Join the run, with what is ``carried`` from an earlier rank, if this process ``was`` in the run before."""
+        handshake = self._handshake = JoinHandshake(self._connector, self.arena, self._codec, lambda: self.statistics())  # noqa: PLW0108  # it is set later
         if carried is not None:  # it knows the supervisor, which may be coming back itself
-            supervisor = place.node.supervisor
+            supervisor = handshake.node.supervisor
             supervisor.admission_s = float(self.settings.get("patience_s", supervisor.patience_s))
-        place.node.start()
+        handshake.node.start()
         try:
-            place.ask(was)
-            self.seed, self.run, self.settings = place.welcome.seed, place.welcome.run, place.settings
-            self.finish_policy = finish_policy(place.settings, self.phases.last, self.validation)
+            handshake.ask(was)
+            self.seed, self.run, self.settings = handshake.welcome.seed, handshake.welcome.run, handshake.settings
+            self.finish_policy = finish_policy(handshake.settings, self.phases.last, self.validation)
             self.leases = SupervisorLeases(self, self.leases.left if carried is not None else None)
-            place.node.supervisor.standing = self._standing
-            place.take_over(carried)
-            self._home = place
-            self._entrance.seated(self)
+            handshake.node.supervisor.standing = self._standing
+            handshake.take_over(carried)
+            self._home = handshake
+            self._connector.joined(self)
         except BaseException as error:
             tells = isinstance(error, Exception) and not isinstance(error, NetworkError)  # of those the supervisor knows
             if tells:
-                place.node.say(Failed(f"{type(error).__name__}: {error}"[:4000], unfit=True))
-            place.node.close(linger_s=1.0 if tells else 0.0)
+                handshake.node.say(Failed(f"{type(error).__name__}: {error}"[:4000], unfit=True))
+            handshake.node.close(linger_s=1.0 if tells else 0.0)
             raise
 
     @property
     def node(self) -> CommThread:
-        return self._place.node
-
-    @property
-    def fit(self) -> bool:
-        """This worker has the run's state, at the place that it took last."""
-        return self._place.merged
+        return self._handshake.node
 
     @property
     def phases(self) -> Phases:
-        return self._place.phases
+        return self._handshake.phases
 
     @property
     def merged(self) -> bool:
-        """The run's state is in the model."""
-        return self._place.merged
+        """Return whether the run's state is in the model."""
+        return self._handshake.merged
 
     @property
     def resumption(self) -> Resumption | None:
-        return self._place.resumption
+        return self._handshake.resumption
 
     @property
     def talk(self) -> Exchange:
@@ -124,28 +119,27 @@ class WorkerSession:
         return self.phases.replica
 
     def attach(self, optimizer: torch.optim.Optimizer) -> None:
+        """Tell the phases the optimizer whose steps are meant."""
         self._optimizer = optimizer
-        self._attach(optimizer)
-
-    def _attach(self, optimizer: torch.optim.Optimizer) -> None:
         self.phases.also = self.also
         self.phases.attach(optimizer)
 
     def _standing(self) -> Returned:
-        """Where this worker stands, for a supervisor that came back. Asked by the communication thread."""
+        """Return where this worker stands, for a supervisor that came back. Asked by the communication thread."""
         with self.node.facts.changed:  # so that nobody is done in between
-            (holds, done), state = self.leases.standing(), self._place.state
+            (holds, done), state = self.leases.standing(), self._handshake.state
         phases = self.phases
         return Returned(self.node.rank, state, phases.number, holds, done, reached=phases.reached)
 
     def train(self) -> None:
         """Wait for the start. Who comes in mid-run, and would hold up the others until its first step, starts when its
         script is at that (``enter``)."""
-        if not self._place.late:
+        if not self._handshake.late:
             self._begin(defers=True)
 
     def enter(self) -> bool:
-        """The script is about to train. True: this worker has started only now, with the weights of the others."""
+        """Start, where the script is about to train and this worker has not started. Return whether it has started only
+        now, with the weights of the others."""
         if self.started:
             return False
         self._begin()
@@ -162,22 +156,23 @@ class WorkerSession:
             self.resumption.restore_talk(self.talk)
 
     def _start(self, defers: bool = False, carried: RejoinState | None = None) -> None:
-        """``defers``: not yet, where the run has gone on to a phase in which this worker would hold up the others."""
-        place = self._place
+        """Wait for the start, and start the exchange. ``defers``: not where the run has gone on to a phase in which this
+        worker would hold up the others."""
+        handshake = self._handshake
         while True:
-            if not place.passed:
-                place.get_ready()
-                self.node.wait(lambda facts: facts.started or facts.stopping or place.passed, self.talk.idle)
-            if not place.passed:
+            if not handshake.passed:
+                handshake.get_ready()
+                self.node.wait(lambda facts: facts.started or facts.stopping or handshake.passed, self.talk.idle)
+            if not handshake.passed:
                 break
-            place.take_over(carried)
+            handshake.take_over(carried)
             if self._optimizer is not None:
-                self._attach(self._optimizer)
+                self.attach(self._optimizer)
             self.phases.changed()
-            if place.late and defers:
+            if handshake.late and defers:
                 return
         self.talk.start()
-        self.started = self._place.merged = True
+        self.started = self._handshake.merged = True
 
     @property
     def stopping(self) -> bool:
@@ -185,12 +180,12 @@ class WorkerSession:
 
     @property
     def leaving(self) -> bool:
-        """This worker alone is to go, and the run goes on."""
+        """Return whether this worker alone is to go, and the run goes on."""
         facts = self.node.facts
         return facts.leave is not None and facts.drain is None
 
     def before_step(self, samples: int, rate: float, members: Collection[int]) -> None:
-        """The gradients are there, the optimizer has not moved yet."""
+        """Exchange gradients, where the strategy does: they are there, and the optimizer has not moved yet."""
         while True:
             try:
                 if self.talk.exchanges_gradients or not isinstance(self.node.facts.failure, GivenUp):
@@ -202,7 +197,7 @@ class WorkerSession:
                 samples = 0
 
     def exchange(self, samples: int, rate: float) -> None:
-        """After a local step: include what arrived, send what changed."""
+        """Include what arrived and send what changed, after a local step."""
         self.watch.reached(1.0)
         self.watch.charge("compute")
         self.bytes_dense += dense_ring_nbytes(self.node.workers, self.arena.size)
@@ -215,8 +210,8 @@ class WorkerSession:
         self.watch.begin_step()
 
     def come_back(self, error: GivenUp) -> None:
-        """This worker was silent for so long that the others went on without it, and would take it back: take another
-        place, with the same model and optimizer. ``Expelled`` where that cannot be any more."""
+        """Rejoin: this worker was silent for so long that the others went on without it, and would take it back under
+        another rank, with the same model and optimizer. Raise ``Expelled`` where that cannot be any more."""
         first = was = self.node.rank
         trained = self.leases.trained()
         brought = carried(self, error.without)
@@ -224,15 +219,15 @@ class WorkerSession:
         former = [brought]
         while True:
             self._before = together(self._before, self.node.supervisor.acknowledged)
-            self._entrance.renew()
+            self._connector.renew()
             try:
-                self._sit(brought, was)
+                self._join(brought, was)
                 if self._optimizer is not None:
-                    self._attach(self._optimizer)
+                    self.attach(self._optimizer)
                 self._start(carried=brought)
                 break
             except GivenUp as again:
-                if self._place.merged:
+                if self._handshake.merged:
                     brought = carried(self, again.without)
                     brought.talk.abandon()
                     former.append(brought)
@@ -241,7 +236,7 @@ class WorkerSession:
                 raise Expelled(f"{error}; and it could not come back: {refusal}") from None
         self.node.say(Returned(first, "gone", self.phases.number, [], trained))
         same = [each.talk for each in former if each.phase == self.phases.number]  # else it ended without that
-        self.talk.welcomed([one for talk in same for one in talk.unsent(self._place.gone())])
+        self.talk.welcomed([one for talk in same for one in talk.unsent(self._handshake.gone())])
         self.bytes_dense = 0
         self.returned()
         self.watch.charge("wait")
@@ -249,7 +244,7 @@ class WorkerSession:
 
     @property
     def announced(self) -> bool:
-        """The next phase was, and this worker is not in it yet."""
+        """Return whether the next phase was announced, and this worker is not in it yet."""
         return self.node.facts.phase > self.phases.number
 
     def follow(self) -> None:
@@ -260,11 +255,8 @@ class WorkerSession:
         if self.node.facts.failure is not None:
             raise self.node.facts.failure
 
-    def _count(self) -> Statistics:
-        return self.statistics()
-
     def add_statistics(self, mine: Statistics) -> Statistics:
-        """``mine`` with what the seat knows: traffic and codec. Of this place in the run alone."""
+        """Return ``mine`` with what the session knows: traffic and codec. All of it under the present rank alone."""
         codec_state = self.replica.codec_state
         return msgspec.structs.replace(
             less(mine, self._before),
@@ -287,7 +279,7 @@ class WorkerSession:
             self._say_done(begun)
             self._end()
             self._agree()
-            self._entrance.left("the run is over")
+            self._connector.left("the run is over")
         except (SupervisorLost, PeerLost) as error:
             raise type(error)(f"{error}; the model as this worker has it is in {self.save_here()}") from None
         finally:
@@ -295,11 +287,12 @@ class WorkerSession:
 
     def _say_done(self, begun: Container[int] = ()) -> None:
         with self.node.facts.changed:
-            self._place.state, begun = "done", self.leases.end(begun)
+            self._handshake.state, begun = "done", self.leases.end(begun)
         self.node.say(Done(begun=begun))
 
     def _end(self) -> None:
-        """Finish the talk; as long as that ends a phase and not the run, go to the next one, whoever has the data."""
+        """Finish the exchange; as long as that ends a phase and not the run, go to the next one, whichever worker has the
+        data."""
         while True:
             try:
                 self.talk.finish()
@@ -311,7 +304,7 @@ class WorkerSession:
                 self._say_done()
 
     def save_here(self) -> Path:
-        """Nobody takes the model: it must not be lost."""
+        """Save the model in the present folder, so that it is not lost where no supervisor takes it."""
         home = self._home
         return save_here(home.phases.replica, f"{self.run}-worker-{home.node.rank}.safetensors")
 
@@ -320,7 +313,7 @@ class WorkerSession:
         try:
             self.talk.leave()
             self.node.say(Done(leaving=True, begun=self.leases.end(begun)))
-            self._entrance.left("left the run, which goes on")
+            self._connector.left("left the run, which goes on")
         finally:
             self.node.close(linger_s=1.0)
 

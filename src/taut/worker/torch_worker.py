@@ -47,7 +47,7 @@ class TorchWorker:
         self,
         model: nn.Module,
         optimizer: torch.optim.Optimizer,
-        seat: WorkerSession | None,
+        session: WorkerSession | None,
         seed: int,
         validation: Validation | None = None,
         also: Mapping[str, Any] | None = None,
@@ -55,8 +55,8 @@ class TorchWorker:
         self.model, self.optimizer = model, optimizer
         self._validation = validation or Validation()
         self.score: float | None = None
-        self._seat = seat  # None: a run of one, without any ceremony
-        self._dealer = Dealer(SessionLeases(seat) if seat else OwnLeases(), seat.seed if seat else seed)
+        self._session = session  # None: a run of one, without any ceremony
+        self._dealer = Dealer(SessionLeases(session) if session else OwnLeases(), session.seed if session else seed)
         self._batches_used = False
         self._exchanged = False  # the gradients of the steps that are being made
         self._closed = False
@@ -65,67 +65,68 @@ class TorchWorker:
         self.steps = self.samples = 0
         self._loss = LastLoss(self)
         self._given_samples = 0
-        self._trained = seat.arena.parameters if seat else check_model(model, optimizer)
+        self._trained = session.arena.parameters if session else check_model(model, optimizer)
         self._guard = ModelGuard(model, optimizer, self._trained)
-        self._hooks = OptimizerSteps(self, seat, self._guard)
+        self._hooks = OptimizerSteps(self, session, self._guard)
         self._device = device_of(model)
-        self.watch = seat.watch if seat else Stopwatch()
-        if seat:
-            seat.statistics = self.statistics
-            seat.also = also or {}
+        self.watch = session.watch if session else Stopwatch()
+        if session:
+            session.statistics = self.statistics
+            session.also = also or {}
             try:
-                seat.attach(optimizer)
-                seat.train()
+                session.attach(optimizer)
+                session.train()
             except BaseException as error:  # an optimizer that does not go with the strategy: the others must be told
                 self.fail(error)
                 raise
-            self._follow(seat)
-            seat.returned = self._came_back
+            self._follow(session)
+            session.returned = self._came_back
         self._distillation: Distillation | None = None
-        self._meet_talk()
-        self._keeper = self._keep(seat, also or {}) if seat else None
+        self._meet_exchange()
+        self._keeper = self._keep(session, also or {}) if session else None
 
-    def _keep(self, seat: WorkerSession, also: Mapping[str, Any]) -> Checkpointer | None:
-        """Where the run has checkpoints, or continues one."""
-        settings = seat.settings
+    def _keep(self, session: WorkerSession, also: Mapping[str, Any]) -> Checkpointer | None:
+        """Return the checkpointer, where the run has checkpoints or continues one."""
+        settings = session.settings
         folder, resumed = settings.get("checkpoints"), settings.get("resume")
         if not folder and not resumed:
             return None
         from taut.worker.checkpoints.checkpointer import Checkpointer
 
         try:
-            seat.keeper = Checkpointer(self, seat, Path(folder) if folder else None, also)
+            session.keeper = Checkpointer(self, session, Path(folder) if folder else None, also)
         except BaseException as error:
             self.fail(error)
             raise
         if resumed:
             self._dealer.complete = resumed.get("complete", 0)
-        return seat.keeper
+        return session.keeper
 
     @property
     def resumed(self) -> bool:
-        """This run continues from a checkpoint, and this worker from where one left off: ``steps`` says where."""
+        """Return whether this run continues from a checkpoint, and this worker from where one left off: ``steps`` says
+        where."""
         return self._keeper is not None and self._keeper.resumed is not None
 
     def progress(self) -> Mapping[int, int]:
-        """Of the leases that are begun, so many places are trained on."""
+        """Return how many samples are trained on, of each lease that is begun."""
         return self._dealer.progress
 
     def _came_back(self) -> None:
-        """The seat has changed its place in the run."""
-        assert self._seat is not None
-        self._follow(self._seat)
-        self._meet_talk()
+        """Follow the session, which has another rank in the run."""
+        assert self._session is not None
+        self._follow(self._session)
+        self._meet_exchange()
 
-    def _follow(self, seat: WorkerSession) -> None:
-        seat.phases.changed, seat.phases.taken_over = self._meet_talk, self._hooks.renew
+    def _follow(self, session: WorkerSession) -> None:
+        session.phases.changed, session.phases.taken_over = self._meet_exchange, self._hooks.renew
 
-    def _meet_talk(self) -> None:
-        """The first of the run, or that of a new phase."""
-        seat = self._seat
+    def _meet_exchange(self) -> None:
+        """Prepare for the exchange of a new phase, or the first one."""
+        session = self._session
         if self._distillation is not None:
             self._distillation.close()
-        self._distillation = distillation_of(seat.talk, seat.arena, self.model) if seat else None
+        self._distillation = distillation_of(session.talk, session.arena, self.model) if session else None
         self._hooks.renew()
 
     @property
@@ -135,16 +136,16 @@ class TorchWorker:
 
     @property
     def rank(self) -> int:
-        return self._seat.node.rank if self._seat else 0
+        return self._session.node.rank if self._session else 0
 
     @property
     def workers(self) -> int:
-        return self._seat.node.workers if self._seat else 1
+        return self._session.node.workers if self._session else 1
 
     @property
     def stopping(self) -> bool:
-        """The run is being drained: finish what you are at."""
-        return self._seat is not None and self._seat.stopping
+        """Return whether the run is being drained: finish what you are at."""
+        return self._session is not None and self._session.stopping
 
     @property
     def is_main(self) -> bool:
@@ -152,17 +153,17 @@ class TorchWorker:
 
         Where that worker dies or leaves, the next one takes over as soon as it hears of that. So for a moment there may
         be none; and two, while a worker that was given up has not noticed."""
-        roster = self._seat.node.facts.roster if self._seat else None
+        roster = self._session.node.facts.roster if self._session else None
         return roster is None or self.rank <= min((member.rank for member in roster.members), default=self.rank)
 
     @property
     def device(self) -> torch.device:
-        """The device that the model was on when it joined: for batches, ``x.to(worker.device)``."""
+        """Return the device that the model was on when it joined: for batches, ``x.to(worker.device)``."""
         return self._device
 
     @property
     def loss(self) -> float | None:
-        """The loss of the last step. Where it is on a GPU, this waits for it."""
+        """Return the loss of the last step. Where it is on a GPU, this waits for it."""
         return self._loss.read()
 
     @loss.setter
@@ -176,8 +177,9 @@ class TorchWorker:
 
     @property
     def figures(self) -> dict[str, float]:
-        """What the strategy counts at this worker: under ``sync:backup=1``, say, the gradients that were dropped."""
-        return self._seat.talk.figures() if self._seat else {}
+        """Return what the strategy counts at this worker: under ``sync:backup=1``, say, the gradients that were
+        dropped."""
+        return self._session.talk.figures() if self._session else {}
 
     def batches(
         self,
@@ -250,8 +252,8 @@ class TorchWorker:
                 return
             if keeper is not None:
                 keeper.at_batch(moment)
-            if self._seat is not None:
-                self._seat.talk.at_batch()
+            if self._session is not None:
+                self._session.talk.at_batch()
             self.watch.charge("data")
             steps = self.steps
             try:
@@ -266,7 +268,7 @@ class TorchWorker:
             self.samples += share.trained()
 
     def step(self, loss: torch.Tensor, *, clip_norm: float | None = None) -> float | torch.Tensor:
-        """Backward, the optimizer's step, exchange. ``clip_norm`` clips the gradient's norm before the step.
+        """Make a step: backward, the optimizer's step, exchange. ``clip_norm`` clips the gradient's norm before the step.
 
         Return the loss: as a float or, where it is on a GPU, as a detached tensor (``float(...)`` and formatting wait for
         the device then, and so does ``worker.loss``).
@@ -279,15 +281,15 @@ class TorchWorker:
         """
         check_gradient(loss)
         value = self._loss.note(loss)
-        if self._seat is not None and self._seat.enter():
+        if self._session is not None and self._session.enter():
             return value  # the loss was of other weights than those that this worker has now
         if self._distillation is not None:
             agreement = self._distillation.term()
             loss = loss if agreement is None else loss + agreement
         if not self._backward(loss, clip_norm):
-            self.exchange()  # gradients add up over several micro-batches
+            self._exchange()  # gradients add up over several micro-batches
             return value
-        if self._seat is not None and self._seat.talk.exchanges_gradients:
+        if self._session is not None and self._session.talk.exchanges_gradients:
             self.before_step(range(len(members_of(self.optimizer))))  # it clips, too: the gradient of all workers
         elif clip_norm is not None:
             import torch
@@ -299,29 +301,29 @@ class TorchWorker:
         finally:
             self._exchanged = False
         self.optimizer.zero_grad(set_to_none=True)
-        self.exchange()
+        self._exchange()
         return value
 
     def agreement(self) -> torch.Tensor:
-        """Under ``codistillation``, how far the model's last outputs are from its peers' stale predictions, times the
-        weight: add it to the loss of a loop of your own (``step`` does so by itself). Zero otherwise."""
+        """Return how far the model's last outputs are from its peers' stale predictions, times the weight, under
+        ``codistillation``: add it to the loss of a loop of your own (``step`` does so by itself). Zero otherwise."""
         import torch
 
         term = self._distillation.term() if self._distillation is not None else None
         return torch.zeros(()) if term is None else term
 
     def backward(self, loss: torch.Tensor) -> None:
-        """In a loop of your own, instead of ``loss.backward()`` before ``optimizer.step()``: where gradients are
-        exchanged (``sync``), they are sent while backward is still at work. Leave them alone until the step."""
-        if self._seat is not None:
-            self._seat.talk.arm(self._step_samples(), self._rate())
+        """Call ``loss.backward()``, in a loop of your own, before ``optimizer.step()``: where gradients are exchanged
+        (``sync``), they are sent while backward is still at work. Leave them alone until the step."""
+        if self._session is not None:
+            self._session.talk.arm(self._step_samples(), self._rate())
         loss.backward()  # type: ignore[no-untyped-call]
 
     def _backward(self, loss: torch.Tensor, clip_norm: float | None) -> bool:
-        """The gradients of ``loss``; whether the optimizer's step is due."""
+        """Compute the gradients of ``loss``; return whether the optimizer's step is due."""
         weight, due = 1.0, True
-        if self._seat is not None:
-            weight, due = self._seat.talk.prepare(self._step_samples(), self._rate(), clip_norm)
+        if self._session is not None:
+            weight, due = self._session.talk.prepare(self._step_samples(), self._rate(), clip_norm)
         if weight == 1.0:
             loss.backward()  # type: ignore[no-untyped-call]
         else:
@@ -329,51 +331,54 @@ class TorchWorker:
         return due
 
     def exchange(self, loss: torch.Tensor | float | None = None, *, samples: int = 0) -> None:
-        """After your own ``optimizer.step()``: send what changed, include what arrived. Never waits for anybody.
+        """Send what changed and include what arrived, after your own ``optimizer.step()``. Never waits for anybody.
 
-        ``loss`` is for the statistics (and is checked); so is ``samples``, where they do not come from ``batches``."""
+        ``loss`` is for the statistics (and is checked); so is ``samples``, where they do not come from ``batches``.
+        """
         if loss is not None:
             self._loss.note(loss)
-        if self._seat is not None:
-            self._loss.read()  # the step is queued on the device by now: this waits for its forward pass alone
         self.samples += samples
-        self._given_samples = samples
-        self._exchange()
+        self._exchange(samples)
 
     def exchange_if_forgotten(self) -> None:
         """Make the exchange that the script does not ask for, after its own ``optimizer.step()``."""
         if self._hooks.forgotten and not self._exchanged and not self._closed:
-            self._exchange(asked=False)
+            self._exchange(self._given_samples, asked=False)
 
-    def _exchange(self, asked: bool = True) -> None:
+    def _exchange(self, samples: int = 0, asked: bool = True) -> None:
+        """Count a step, and exchange. ``samples``: given by the script; ``asked``: by the script, too."""
+        self._given_samples = samples
+        if self._session is not None and asked:
+            self._loss.read()  # the step is queued on the device by now: this waits for its forward pass alone
         self._hooks.exchanging(asked)
         self.steps += 1
-        if self._seat is None:
+        if self._session is None:
             self.watch.charge("compute")
             return
         if self.stopping and not self._batches_used:
             raise Stopping  # the script's own loop knows nothing of the drain
         self._before_change()
-        self._seat.exchange(self._step_samples(), self._rate())
+        self._session.exchange(self._step_samples(), self._rate())
         if self._keeper is not None and not self._batches_used:
             self._keeper.after_exchange()
 
     def before_step(self, members: Collection[int]) -> None:
-        """The optimizers with these numbers move next: exchange their gradients, where the strategy does."""
+        """Exchange the gradients of the optimizers with these numbers, which move next, where the strategy does."""
         if self._keeper is not None:
             self._keeper.before_step()
-        if members and not self._exchanged and self._seat is not None and not self._closed:
+        if members and not self._exchanged and self._session is not None and not self._closed:
             self._hooks.check_weights()
-            entered = self._seat.enter()  # then the gradients are of other weights than those that this worker has now
-            self._seat.before_step(0 if entered else self._step_samples(), self._rate(), members)
+            entered = self._session.enter()  # then the gradients are of other weights than those that this worker has now
+            self._session.before_step(0 if entered else self._step_samples(), self._rate(), members)
 
     def _before_change(self) -> None:
-        """The weights may change now: a checkpoint's copy of them must be complete."""
+        """Complete a checkpoint's copy of the weights: they may change now."""
         if self._keeper is not None:
             self._keeper.before_change()
 
     def _step_samples(self) -> int:
-        """Of the step that is being made: as dealt, as last given to ``exchange``, or one for all alike."""
+        """Return the samples of the step that is being made: as dealt, as last given to ``exchange``, or one for all
+        alike."""
         return self._dealer.handed() or self._given_samples or 1
 
     def _rate(self) -> float:
@@ -382,11 +387,11 @@ class TorchWorker:
         return next((rate for rate in rates if rate), 0.0)
 
     def statistics(self) -> Statistics:
-        """What this worker did so far."""
+        """Return what this worker did so far."""
         mine = Statistics(self.steps, self.samples, self._loss.value, wall_s=self.watch.wall_s)
         split = {f"{kind}_s": seconds for kind, seconds in self.watch.seconds.items()}
         mine = msgspec.structs.replace(mine, **split)
-        return self._seat.add_statistics(mine) if self._seat else mine
+        return self._session.add_statistics(mine) if self._session else mine
 
     # --------------------------------------------------------------------------------------------- the end
 
@@ -409,11 +414,11 @@ class TorchWorker:
         return False
 
     def close(self) -> None:
-        """The loop is over: drain, agree on the model, and leave. The model then holds the run's final weights. (A worker
+        """End the training: drain, agree on the model, and leave. The model then holds the run's final weights. (A worker
         that was told to leave hands over what it did, and keeps the model as it has it.)"""
         if self._closed:
             return
-        if self._seat is not None and self._seat.leaving:
+        if self._session is not None and self._session.leaving:
             self.leave()
             return
         try:
@@ -428,11 +433,11 @@ class TorchWorker:
         self._hooks.close()
         self._before_change()
         self.watch.charge("compute")
-        if self._seat is not None:
+        if self._session is not None:
             try:
-                self._seat.finish(self._dealer.progress)
+                self._session.finish(self._dealer.progress)
             finally:
-                self.score = self._seat.score
+                self.score = self._session.score
             return
         self._validation.recalibrated(self.model)
         self.score = self._validation.score(self.model)
@@ -444,12 +449,12 @@ class TorchWorker:
             return
         self._closed = True
         self._hooks.close()
-        if self._seat is None:
+        if self._session is None:
             return
         if isinstance(error, SupervisorLost | PeerLost):
-            error.add_note(f"the model as this worker has it is in {self._seat.save_here()}")
-        self._seat.node.say(Failed(f"{type(error).__name__}: {error}"[:4000], unfit=not self._seat.fit))
-        self._seat.node.close(linger_s=1.0)
+            error.add_note(f"the model as this worker has it is in {self._session.save_here()}")
+        self._session.node.say(Failed(f"{type(error).__name__}: {error}"[:4000], unfit=not self._session.merged))
+        self._session.node.close(linger_s=1.0)
 
     def leave(self) -> None:
         """Go now; the others go on. Everything this worker did stays in the run."""
@@ -458,9 +463,9 @@ class TorchWorker:
         self._closed = True
         self._hooks.close()
         self._before_change()
-        if self._seat is not None:
-            self._seat.leave(self._dealer.progress)
+        if self._session is not None:
+            self._session.leave(self._dealer.progress)
 
     def __del__(self) -> None:
-        if not self._closed and self._seat is not None:
+        if not self._closed and self._session is not None:
             warnings.warn("a taut worker was dropped without close()", ResourceWarning, stacklevel=1)

@@ -19,9 +19,9 @@ from taut.codecs.wire.sign_list import room_for_words
 
 pytest.importorskip("triton")
 
-from taut.codecs.kernels.triton import kernels, sparse
+from taut.codecs.kernels.triton import kernels, launch
 from taut.codecs.kernels.triton.buffers import Scratch, scratch
-from taut.codecs.kernels.triton.sparse import Tile
+from taut.codecs.kernels.triton.launch import Tile
 
 DEVICE = "cpu" if os.environ.get("TRITON_INTERPRET") == "1" else "cuda"
 
@@ -29,11 +29,11 @@ DEVICE = "cpu" if os.environ.get("TRITON_INTERPRET") == "1" else "cuda"
 @contextmanager
 def small_tiles():
     """Tiles so small that a few hundred elements fill many of them, and several groups of tiles."""
-    tiles = dict.fromkeys(sparse.TILES, Tile(64, 1))
+    tiles = dict.fromkeys(launch.TILES, Tile(64, 1))
     with ExitStack() as stack:
-        stack.enter_context(mock.patch.object(sparse, "TILES", tiles))
-        stack.enter_context(mock.patch.object(sparse, "GROUP", 4))
-        stack.enter_context(mock.patch.object(sparse, "STEP", 2))
+        stack.enter_context(mock.patch.object(launch, "TILES", tiles))
+        stack.enter_context(mock.patch.object(launch, "GROUP", 4))
+        stack.enter_context(mock.patch.object(launch, "STEP", 2))
         yield
 
 
@@ -94,7 +94,7 @@ def test_signs_are_those_of_torch(method, size, limits, even, seed):
 def test_signs_with_whole_tiles(method):
     """The tiles that a GPU gets: two whole ones and a rest, a word in each."""
     rng = np.random.default_rng(0)
-    size = 2 * sparse.TILES["tether"].elements + 77
+    size = 2 * launch.TILES["tether"].elements + 77
     mine = vectors(rng, size)
     theirs = [x.clone() for x in mine]
     assert 0 < check_signs(method, mine, theirs, 64, size, 4.0 if method == "tether" else 3.5).count < size / 16

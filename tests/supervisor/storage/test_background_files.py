@@ -18,8 +18,7 @@ from taut.supervisor.run.actions import Save
 from taut.supervisor.run.cluster import Cluster
 from taut.supervisor.run.plan import RunPlan
 from taut.supervisor.storage import background_files as files_module
-from taut.supervisor.storage.background_files import BackgroundFiles
-from taut.supervisor.storage.spare_descriptors import Spare
+from taut.supervisor.storage.background_files import BackgroundFiles, SpareDescriptors
 
 
 @pytest.mark.parametrize(
@@ -80,7 +79,7 @@ def test_what_is_in_reserve_is_there_when_all_else_is_used_up(tmp_path: Path) ->
 
 
 def test_a_reserve_that_others_took_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    spare = Spare(number=2)
+    spare = SpareDescriptors(number=2)
     tries = []
     real = os.open
 

@@ -35,7 +35,7 @@ from taut.worker.checkpoints.checkpointer import check_also
 from taut.worker.checkpoints.file import read_part, write_part
 from taut.worker.checkpoints.resume import check_model
 from taut.worker.checkpoints.state_tree import fold, unfold
-from taut.worker.connection import ENTRANCE, SocketConnector
+from taut.worker.connection import CONNECTOR, SocketConnector
 from taut.worker.model.flat_params import FlatParams
 
 X = torch.randn(240, 6, generator=torch.Generator().manual_seed(1))
@@ -98,7 +98,7 @@ class Job:
 
     def work(self, supervisor: Supervisor, resumed: bool, kill: int | None = None) -> bytes:
         """A worker in this thread."""
-        before = ENTRANCE.set(
+        before = CONNECTOR.set(
             SocketConnector(WorkerEnvironment(supervisor.address, token_file=str(supervisor.token_file)))
         )
         try:
@@ -113,7 +113,7 @@ class Job:
             worker.close()
             return b"".join(tensor.numpy().tobytes() for tensor in model.state_dict().values())
         finally:
-            ENTRANCE.reset(before)
+            CONNECTOR.reset(before)
 
     def _die(self, worker: Any, supervisor: Supervisor, kill: int, steps: Iterator[int]) -> None:
         """As a kill does it: without a word. Whoever dies first takes the run with it."""
@@ -124,7 +124,7 @@ class Job:
         except (Expelled, SupervisorLost):
             pass
         worker._closed = True
-        worker._seat.node.close()
+        worker._session.node.close()
         self.dead.set()
 
     def _train(self, worker: Any, model: nn.Module, scheduler: Any) -> Iterator[int]:
@@ -141,7 +141,7 @@ class Job:
 
     def _hold(self, worker: Any, folder: Path, steps: int, kill: int) -> bool:
         """Wait for the supervisor's wish; a step after its checkpoint is whole, it is time to die."""
-        keeper, wait = worker._keeper, worker._seat.node.wait
+        keeper, wait = worker._keeper, worker._session.node.wait
         if steps == kill:
             wait(lambda _: keeper.wanted, lambda: None)
             return False
@@ -249,7 +249,7 @@ def test_a_worker_that_waits_for_data_does_not_hold_a_checkpoint_up(tmp_path: Pa
             for x, y in worker.batches(data, batch_size=20, epochs=1):
                 worker.step(F.cross_entropy(model(x), y))
                 if first.acquire(blocking=False):
-                    worker._seat.node.wait(lambda _: self._copied(worker), lambda: None)
+                    worker._session.node.wait(lambda _: self._copied(worker), lambda: None)
                 yield worker.steps
 
         def _copied(self, worker: Any) -> bool:

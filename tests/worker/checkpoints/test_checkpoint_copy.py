@@ -175,7 +175,7 @@ class Meddling(Job):
 
     def _hold(self, worker: Any, folder: Path, steps: int, kill: int) -> bool:
         """Until a checkpoint is whole that came after one that was torn."""
-        keeper, wait = worker._keeper, worker._seat.node.wait
+        keeper, wait = worker._keeper, worker._session.node.wait
         if keeper._changes_elsewhere and keeper.taken > 1:
             wait(lambda _: (folder / FOLDER / str(keeper.taken) / MANIFEST).exists(), lambda: None)
             return True

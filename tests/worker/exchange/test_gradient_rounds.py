@@ -293,7 +293,7 @@ def test_gradients_leave_while_backward_is_at_work() -> None:
     seen: list[tuple[int, bool]] = []
 
     def watched(worker: TorchWorker, rows: list[Batch]) -> None:
-        talk: Any = worker._seat.talk  # type: ignore[union-attr]
+        talk: Any = worker._session.talk  # type: ignore[union-attr]
         launch = talk._launch
 
         def watch(bucket: int) -> None:

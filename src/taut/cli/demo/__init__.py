@@ -1,1 +1,1 @@
-"""What ``taut demo`` trains and shows."""
+"""The trainings of ``taut demo``, and their results."""

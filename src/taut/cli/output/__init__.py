@@ -1,1 +1,1 @@
-"""What commands print: tables, progress, figures, and where they go."""
+"""The output of commands: consoles, tables, progress, figures."""

@@ -1,7 +1,7 @@
 """The scheme that `tether` and `threshold` share: an element sends one sign when it is over a limit, and the limit is
 fixed, or steered by density (``math/density_control.py``).
 
-A scan sends what is over the limit. At the end of a run everything is scanned at the limit until nothing is over it.
+A scan sends a sign for every element over the limit. At the end of a run everything is scanned until nothing is over it.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from taut.codecs.math.topk_select import largest
 from taut.codecs.params import check_density
 from taut.codecs.wire.payload import Kind
 
-MUCH_FUSED = 16  # one element in so many, or more: sorting candidates on a GPU would not pay
+MUCH_FUSED = 16  # from one element in 16 on, sorting candidates on a GPU would not pay
 
 
 @dataclass(frozen=True)

@@ -121,7 +121,7 @@ def _tensor(w: Tensor, array: npt.NDArray[Any]) -> Tensor:
 def add_words(w: Tensor, b: Tensor, base: int, words: npt.NDArray[np.uint32], quantum: float) -> None:
     indices = _tensor(w, (words >> 1).astype(np.int64)) + base
     change = _tensor(w, np.where(words & 1, -np.float32(quantum), np.float32(quantum)))
-    b.index_add_(0, indices, change)  # adds at every repeat, which b[places] += would not
+    b.index_add_(0, indices, change)  # adds at every repeat, which b[indices] += would not
     w.index_add_(0, indices, change)
 
 

@@ -35,8 +35,7 @@ class Lease(Message, frozen=True):
 
 
 def own_lease(rank: int, number: int) -> int:
-    """Return the number of the ``number``-th lease that worker ``rank`` takes by itself, unlike that of any other
-    lease.
+    """Return the number of the ``number``-th lease that worker ``rank`` takes by itself, unlike that of any other lease.
 
     >>> own_lease(3, 5) == own_lease(5, 3), own_lease(2**31 - 1, 2**30 - 1) < 2**62
     (False, True)

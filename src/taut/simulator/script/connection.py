@@ -10,8 +10,8 @@ from typing import Any
 from taut.simulator.models.costs import Costs
 from taut.simulator.models.network import Network
 from taut.simulator.models.speeds import Pace
+from taut.simulator.script.comm import Switchboard, VirtualCommThread, VirtualTransport
 from taut.simulator.script.fibers import NS, Fiber
-from taut.simulator.script.node import Switchboard, VirtualCommThread, VirtualTransport
 from taut.simulator.trace import Trace
 from taut.worker.connection import Connector
 from taut.worker.time_split import Stopwatch
@@ -118,7 +118,7 @@ class VirtualConnector(Connector):
         self.session = self.watch.session = None
         self._plug_in()
 
-    def seated(self, session: Any) -> None:
+    def joined(self, session: Any) -> None:
         self.session = self.watch.session = session
 
 

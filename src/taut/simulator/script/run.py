@@ -25,18 +25,18 @@ from taut.simulator.models.rng import Rng
 from taut.simulator.models.speeds import Pace
 from taut.simulator.result import Simulated
 from taut.simulator.scenario import Scenario
+from taut.simulator.script.comm import Switchboard
 from taut.simulator.script.connection import VirtualConnector, VirtualWatch
 from taut.simulator.script.fault_injection import FaultInjection
 from taut.simulator.script.fibers import NS, EventLoop, Fiber
 from taut.simulator.script.network_faults import NetworkFaults
-from taut.simulator.script.node import Switchboard
 from taut.simulator.script.observer import Observer
 from taut.simulator.script.supervisor import VirtualSupervisor
 from taut.simulator.trace import Trace
 from taut.strategies.compatibility import combine
 from taut.supervisor.run.plan import RunPlan
 from taut.supervisor.view import grouped
-from taut.worker.connection import ENTRANCE
+from taut.worker.connection import CONNECTOR
 from taut.worker.script_worker import script_end
 
 Progress = Callable[[float, int], None]  # virtual seconds, steps of all workers
@@ -125,7 +125,7 @@ class ScriptRun:
         self.loop.at(self.loop.now_ns, fiber.resume)
 
     def _script(self, worker: int) -> None:
-        ENTRANCE.set(self.connectors[worker])
+        CONNECTOR.set(self.connectors[worker])
         try:
             with script_end():
                 runpy.run_path(self.scenario.script, run_name="__main__")

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable
 from taut.core.messages import SUPERVISOR, Statistics, Welcome, WorkerMessage
 from taut.errors import MalformedMessage, Misuse
 from taut.simulator.models.network import Network
+from taut.simulator.script.comm import Switchboard, VirtualTransport
 from taut.simulator.script.fibers import NS, EventLoop
-from taut.simulator.script.node import Switchboard, VirtualTransport
 from taut.supervisor.data.lease_wal import pack
 from taut.supervisor.loop import TICK_S
 from taut.supervisor.run.actions import Action, KeepStatistics, Record, RunFinished, Save, SaveIndex, Send

@@ -216,38 +216,43 @@ class MethodTiming(TimingWorld):
                 worker.waking = True
                 self.at(worker.busy_ns, self._wake, worker)
         else:
-            self.hear(worker, mail)
-            self._heard(now_ns, worker)
+            self._heard(now_ns, worker, self.hear(worker, mail))
 
-    def _heard(self, now_ns: int, worker: Worker) -> None:
-        """Look whether the worker may go on, after a message."""
+    def _heard(self, now_ns: int, worker: Worker, answered: bool) -> None:
+        """Look whether the worker may go on, after messages. What the method did not answer ends no wait, unless it ends
+        a round."""
         wait = worker.wait
-        if wait is not None:
-            if self.hands_over:
-                self.hand_over(worker)
-            if wait.pauses or wait.until():
-                self.resume(now_ns, worker)
+        if wait is None:
+            return
+        if self.hands_over:
+            self.hand_over(worker)
+        method = self.method
+        asked = (
+            answered or self.hands_over or (method.drifts and method.rounds_over(worker.state) != worker.driver.rounds)
+        )
+        if wait.pauses or (asked and wait.until()):
+            self.resume(now_ns, worker)
 
     def _wake(self, now_ns: int, worker: Worker, _: None) -> None:
         """Hand on what waits until the worker's thread is free."""
         worker.waking = False
-        inbox = worker.inbox
+        inbox, answered = worker.inbox, False
         while inbox and worker.busy_ns <= now_ns:
             mail = inbox.popleft()
             if worker.training and not self.concurrent:
                 worker.held.append(mail)
             else:
-                self.hear(worker, mail)
+                answered |= self.hear(worker, mail)
         if inbox:
             worker.waking = True
             self.at(worker.busy_ns, self._wake, worker)
-        self._heard(now_ns, worker)
+        self._heard(now_ns, worker, answered)
 
-    def hear(self, worker: Worker, mail: Mail) -> None:
-        """Tell the method of a message."""
+    def hear(self, worker: Worker, mail: Mail) -> bool:
+        """Tell the method of a message; return whether it answered."""
         sender, note, payload, cost_ns = mail
         if sender in self.dead:
-            return
+            return False
         worker.busy_ns = max(worker.busy_ns, self.now_ns) + cost_ns
         if worker.training:
             worker.debt_ns += cost_ns
@@ -255,9 +260,10 @@ class MethodTiming(TimingWorld):
         try:
             actions = self.method.on(worker.state, Heard(sender, note, payload), worker.busy_ns * 1e-9)
         except MalformedMessage:
-            return
+            return False
         if actions:
             self.do(worker, actions)
+        return bool(actions)
 
     def hand_over(self, worker: Worker) -> None:
         """Give the state to the newcomer that is due for it, if this is the moment; take over the state that came."""

@@ -149,7 +149,7 @@ class TimingWorld(ABC):
         if wait.pauses:
             if any(not self.workers[rank].ended for rank in self.members):
                 self.at(max(now_ns, worker.busy_ns) + TICK_NS, self._moment, worker, wait)
-        elif wait.due_s < math.inf and not worker.alarmed:
+        elif now_ns < wait.due_s * SECOND_NS < math.inf and not worker.alarmed:
             worker.alarmed = True
             self.at(int(wait.due_s * SECOND_NS) + 2, self._alarm, worker)
 
@@ -161,12 +161,10 @@ class TimingWorld(ABC):
     def _alarm(self, now_ns: int, worker: Worker, _: None) -> None:
         """Wake the worker, if what it waits for is due; there is one alarm for all its waits."""
         worker.alarmed = False
-        wait = worker.wait
-        if wait is not None and wait.due_s < math.inf:
-            if now_ns > wait.due_s * SECOND_NS:
-                self.happened(now_ns, worker)
-            else:
-                self._waits(worker, wait, now_ns)
+        if worker.wait is not None and worker.wait.due_s * SECOND_NS < now_ns:
+            self.happened(now_ns, worker)
+        if worker.wait is not None and not worker.wait.pauses:
+            self._waits(worker, worker.wait, now_ns)
 
     # ------------------------------------------------------------------------------------------ the run
 

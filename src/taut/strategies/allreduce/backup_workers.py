@@ -140,7 +140,7 @@ class BackupGroup(RoundAgreement):
         return self._collect(sender, note, payload)
 
     def _got(self, note: Note, payload: bytes) -> list[Tell]:
-        """The next mean."""
+        """Take the next mean."""
         if self.carries and self.stand.hollow and note.round <= self.stand.round:
             return []  # it is in the state that we were given, or will be
         if note.round != self.stand.round + 1:
@@ -151,7 +151,7 @@ class BackupGroup(RoundAgreement):
         return self._keep(buffer, int(note.numbers[1]), bool(note.numbers[2]))
 
     def _keep(self, buffer: Vector, shared: int, included: bool) -> list[Tell]:
-        """A round is closed: here is its sum."""
+        """Close a round with its sum."""
         number = self.stand.round + 1
         self.stand = MemberRound(number, False)
         self._means[number] = buffer
@@ -166,7 +166,7 @@ class BackupGroup(RoundAgreement):
         return tells + self._retake()  # contributions to the round that is open now
 
     def _take_mean(self) -> list[Tell]:
-        """The next mean is here: the turn is over."""
+        """Take the next mean, which ends the turn."""
         self.taken += 1
         self._contribution = None
         self._finish(self._means[self.taken])
@@ -187,7 +187,7 @@ class BackupGroup(RoundAgreement):
     # -------------------------------------------------------------------------------------------- coordinator's
 
     def _collect(self, sender: int, note: Note, payload: bytes | memoryview) -> list[Tell]:
-        """A contribution."""
+        """Take a contribution."""
         if note.round <= self.stand.round:
             return []  # too late: the mean is on its way
         if note.round > self.stand.round + 1:

@@ -85,7 +85,7 @@ class CompressedGroup(Group):
         return tells + self._retake()
 
     def _take(self, sender: int, note: Note, payload: bytes) -> list[Tell]:
-        """A share or a result."""
+        """Take a share or a result."""
         if note.kind == "result":
             return self._take_result(note, payload)
         round = self.stand.round + 1
@@ -110,7 +110,7 @@ class CompressedGroup(Group):
         self._coder.check(self._payload(share), self.length)
 
     def _look(self) -> None:
-        """When everybody's share is here, sum them."""
+        """Sum the shares, when all members' are here."""
         members, shares = self.place.members, self._shares
         assert shares is not None
         if len(shares) < len(members):

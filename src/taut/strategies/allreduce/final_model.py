@@ -51,7 +51,7 @@ class FinalModelForJoiners:
     offers: dict[int, bytes] = field(default_factory=dict)  # by sender, until one may be taken
 
     def hand_on(self, place: MemberPlace, model: Vector) -> list[Tell]:
-        """This worker has ended: what it owes to those who came since."""
+        """Return what this worker, which has ended, owes to those who came since."""
         if self.handed is not None:
             late = set(place.members) if self.left or self.by_majority else set()
         elif self.by_majority:
@@ -92,6 +92,6 @@ class FinalModelForJoiners:
                 return
 
     def stays(self) -> bool:
-        """The members change: whether this worker stays in the group."""
+        """Return whether this worker stays in the group: the members change."""
         self.left = self.handed is not None
         return not self.left

@@ -93,8 +93,8 @@ class Group(RoundAgreement):
         return super().placed(place)
 
     def let_go(self) -> Vector:
-        """Whoever kept its ``values`` for the round under way needs them before it is done: from now on the round has a
-        copy of its own, which is given back."""
+        """Give the round under way a copy of the values that its caller had kept, and return the copy: the caller needs
+        them before the round is done."""
         assert self._contribution is not None, "no round is under way"
         self._contribution = replace(self._contribution, values=self._contribution.values.copy(), kept=False)
         return self._contribution.values
@@ -108,9 +108,9 @@ class Group(RoundAgreement):
         return self._run()
 
     def reopen(self) -> None:
-        """The members are about to change, and of what belongs together with the round that is done not all is: forget
-        its result. It is handed to us again, or the round is run again, with what was given to ``begin``, which must
-        have been kept."""
+        """Forget the result of the round that is done: the members are about to change, and of what belongs together with
+        that round not all is done. The result is handed to this member again, or the round is run again with what was
+        given to ``begin``, which must have been kept."""
         assert self.done and self._before is not None, "nothing to open again"
         self.stand, self._contribution, self._result = self._before
         self.done, self._before = False, None
@@ -118,7 +118,7 @@ class Group(RoundAgreement):
     # ------------------------------------------------------------------------------------------ taking a stand
 
     def _agree(self, stands: Mapping[int, MemberRound]) -> list[Tell]:
-        """Who is behind, what is the next round, and go."""
+        """Find out who is behind and what the next round is, and go on."""
         real = {rank: stands[rank].round for rank in stands if not stands[rank].hollow}
         top = max(real.values() if real else (stand.round for stand in stands.values()))
         # Hollow ones follow whoever has completed a round; one round before `top` they have contributed to it.
@@ -143,7 +143,7 @@ class Group(RoundAgreement):
     # ---------------------------------------------------------------------------------------------- the rounds
 
     def _take(self, sender: int, note: Note, payload: bytes) -> list[Tell]:
-        """A piece or a result."""
+        """Take a piece or a result."""
         if note.kind == "result":
             return self._take_result(note, payload)
         round = self.stand.round + 1
@@ -202,7 +202,7 @@ class Group(RoundAgreement):
         self._finish(buffer)
 
     def _buffer(self, round: int) -> Vector:
-        """The buffer of a round. It is free: whoever is in this round has all pieces of the last but one."""
+        """Return the buffer of a round. It is free: whoever is in this round has all pieces of the last but one."""
         assert self._contribution is not None
         size = self.length + len(self._contribution.numbers)
         if not self._buffers or len(self._buffers[0]) != size:

@@ -115,7 +115,7 @@ class RobustGroup(Group):
         return tells + self._look() + self._retake()
 
     def _take(self, sender: int, note: Note, payload: bytes) -> list[Tell]:
-        """A share, or that somebody has them all."""
+        """Take a share, or the news that a member has them all."""
         round = self.stand.round + 1
         if note.round != round or self._shares is None:
             if note.round not in (round, round + 1):
@@ -134,7 +134,7 @@ class RobustGroup(Group):
         return self._look()
 
     def _fault(self, share: bytes) -> str | None:
-        """What is wrong with it, if anything is."""
+        """Return what is wrong with a share, if anything is."""
         if len(share) != len(self._share):
             return f"a share of {len(share)} bytes instead of {len(self._share)}"
         if not np.isfinite(np.frombuffer(share, np.float32)).all():
@@ -142,7 +142,7 @@ class RobustGroup(Group):
         return None
 
     def _look(self) -> list[Tell]:
-        """When everybody's share is here, tell so."""
+        """Tell the others when all members' shares are here."""
         assert self._shares is not None
         if len(self._shares) < len(self.place.members):
             return []
@@ -152,13 +152,13 @@ class RobustGroup(Group):
         return [Tell(other, note) for other in self.place.others] + self._close()
 
     def _close(self) -> list[Tell]:
-        """When everybody has told so, merge."""
+        """Merge the shares when all members have told that they have them."""
         if self._full is not None and self._have >= set(self.place.members):
             self._conclude(self._full)
         return []
 
     def _conclude(self, full: Shares) -> None:
-        """All merge the same shares in the same order, hence to the same bits."""
+        """Merge the shares: all members merge the same in the same order, hence to the same bits."""
         given = {rank: np.frombuffer(share, np.float32) for rank, share in sorted(full.items()) if share is not None}
         buffer = self._buffer(self.stand.round + 1)
         buffer[: self.length] = np.nan

@@ -34,13 +34,13 @@ CHUNK = 1 << 16  # coordinates at a time: sorting needs a copy, and this much of
 
 
 def check_robust(blame: str, kind: str, known: Sequence[str] = KINDS) -> None:
-    """``Misuse`` for a kind that is none of ``known``."""
+    """Raise ``Misuse`` for a kind that is none of ``known``."""
     if kind not in known:
         raise Misuse(f"{blame}: robust={kind}", f"one of {', '.join(known)}", did_you_mean(kind, known))
 
 
 def trimmed_count(vectors: int, share: float = TRIM) -> int:
-    """How many are left out at each end.
+    """Return how many are left out at each end.
 
     >>> [trimmed_count(n) for n in (1, 2, 3, 5, 10)]
     [0, 0, 1, 1, 2]
@@ -49,8 +49,8 @@ def trimmed_count(vectors: int, share: float = TRIM) -> int:
 
 
 def median(vectors: Sequence[Vector], out: Vector) -> None:
-    """The coordinate-wise median, to ``out`` (which may be one of ``vectors``); of an even number the mean of the two in
-    the middle.
+    """Write the coordinate-wise median to ``out`` (which may be one of ``vectors``); of an even number the mean of the
+    two in the middle.
 
     >>> x = np.zeros(2, np.float32)
     >>> median([np.float32([1, 5]), np.float32([2, 6]), np.float32([1e30, -1e30])], x); x.tolist()
@@ -66,7 +66,7 @@ def median(vectors: Sequence[Vector], out: Vector) -> None:
 
 
 def trimmed(vectors: Sequence[Vector], out: Vector, share: float = TRIM) -> None:
-    """The coordinate-wise mean of those in the middle, to ``out``; ``share`` of them is left out at each end.
+    """Write the coordinate-wise mean of those in the middle to ``out``; ``share`` of them is left out at each end.
 
     >>> x = np.zeros(1, np.float32)
     >>> trimmed([np.float32([value]) for value in (1, 2, 3, 4, 1e30)], x); x.tolist()
@@ -101,7 +101,7 @@ def clip(x: Vector, theirs: Mapping[int, Vector], weights: Mapping[int, float]) 
 
 
 def clipped(vectors: Sequence[Vector], out: Vector) -> None:
-    """The mean about the coordinate-wise median, to ``out``, to which none counts for more than is usual (``clip``).
+    """Write the mean about the coordinate-wise median to ``out``, to which none counts for more than is usual (``clip``).
 
     >>> x = np.zeros(1, np.float32)
     >>> clipped([np.float32([value]) for value in (1, 2, 3, 4, 1e30)], x); x.tolist()
@@ -112,7 +112,7 @@ def clipped(vectors: Sequence[Vector], out: Vector) -> None:
 
 
 def merge(kind: str, vectors: Sequence[Vector], out: Vector) -> None:
-    """The robust mean of all, to ``out``, which is none of them: a function of the vectors and their order alone.
+    """Write the robust mean of all to ``out``, which is none of them: a function of the vectors and their order alone.
 
     >>> x = np.zeros(1, np.float32)
     >>> merge("median", [np.float32([value]) for value in (1, 2, 3, 4, 1e30)], x); x.tolist()
@@ -130,10 +130,10 @@ def merge(kind: str, vectors: Sequence[Vector], out: Vector) -> None:
 
 
 def clip_share(distance: float, limit: float) -> float:
-    """min(1, limit / distance)."""
+    """Return min(1, limit / distance)."""
     return 1.0 if distance <= limit else limit / distance
 
 
 def _distance(vector: Vector, x: Vector) -> float:
-    """|vector - x|, in double precision: what is far away must not become infinitely far."""
+    """Return |vector - x| in double precision: what is far away must not become infinitely far."""
     return float(np.linalg.norm(vector.astype(np.float64) - x))

@@ -33,7 +33,8 @@ NEW = -1  # the stand of who has not taken part in any version yet
 
 @dataclass(frozen=True, slots=True)
 class MemberRound:
-    """``round``: the last one that a member has or, while it is ``hollow``, that it came after."""
+    """The last completed round of a member. If ``hollow``, the member joined after that round and has no result of its
+    own."""
 
     round: int
     hollow: bool
@@ -154,18 +155,18 @@ class RoundAgreement(RoundMachine):
 
     @abstractmethod
     def _agree(self, stands: Mapping[int, MemberRound]) -> list[Tell]:
-        """All members' stands are in."""
+        """Act on all members' stands, which are in."""
 
     @abstractmethod
     def _take(self, sender: int, note: Note, payload: bytes) -> list[Tell]:
-        """A member's message under this version, which is settled."""
+        """Take a member's message under this version, which is settled."""
 
     def hears(self, note: Note) -> bool:
         """Whether a message is this machine's."""
         return note.kind in self.kinds and note.part == self.lane
 
     def heard(self, sender: int, note: Note, payload: bytes) -> list[Tell]:
-        """A member's message. ``MalformedMessage`` if it makes no sense; nothing has changed then."""
+        """Take a member's message. Raise ``MalformedMessage`` if it makes no sense; nothing has changed then."""
         version = self._version(note)
         if version < self.place.version:
             return []  # nobody counts on what was said under a version that is over
@@ -181,7 +182,7 @@ class RoundAgreement(RoundMachine):
         return tells + self._take(sender, note, payload)
 
     def placed(self, place: MemberPlace) -> list[Tell]:
-        """The members changed."""
+        """Begin a new version of the membership."""
         if place.version == self.place.version:
             return []
         self.place = place
@@ -191,7 +192,7 @@ class RoundAgreement(RoundMachine):
         return self._take_stand()
 
     def _take_stand(self) -> list[Tell]:
-        """Tell the others where we stand, once per version."""
+        """Tell the others where this member stands, once per version."""
         if self._stood:
             return []
         self._stood = True
@@ -221,17 +222,17 @@ class RoundAgreement(RoundMachine):
 
     @abstractmethod
     def take_over(self, round: int) -> list[Tell]:
-        """The state after ``round`` is here: this member is ``bare`` no more. What it gave to the round that it is in
-        came of another state, and is dropped."""
+        """Note that the state after ``round`` is here: this member is ``bare`` no more. What it gave to the round that it
+        is in came of another state, and is dropped."""
 
     @property
     def forsaken(self) -> bool:
-        """It lacks the state, and so does everybody else."""
+        """Return whether this member lacks the state, and so do all others."""
         return self.bare and self.settled and not self.givers
 
     def _look_round(self, stands: Mapping[int, MemberRound], top: int, follows: bool) -> None:
-        """Our state must be after round ``top``, or we must have taken part since, so that what comes next ``follows``.
-        Else we are bare: we came late, or what we took over died with whoever gave it."""
+        """Find out whether this member is bare: its state must be after round ``top``, or it must have taken part since,
+        so that what comes next ``follows``. A bare member came late, or what it took over died with the giver."""
         fits = self.stand.round == top or (follows and self._counted)
         self._counted = not self.bare and (fits or not self.stand.hollow)
         if not self.carries or self._counted:
@@ -241,7 +242,7 @@ class RoundAgreement(RoundMachine):
         self.givers = sorted(able, key=lambda rank: (stands[rank].hollow, rank))
 
     def _retake(self) -> list[Tell]:
-        """Look again at what came early. What makes no sense now is dropped: it is too late to say so."""
+        """Look again at what came early. A message that makes no sense now is dropped: it is too late to say so."""
         tells: list[Tell] = []
         early, self._early = self._early, []
         for sender, note, payload in early:

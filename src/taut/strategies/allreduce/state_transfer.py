@@ -81,20 +81,21 @@ class NewcomerTransfer:
 
     @property
     def refused(self) -> bool:
-        """Something came that was no state."""
+        """Return whether something came that was no state."""
         return bool(self._shunned)
 
     def whole(self, machine: RoundAgreement) -> bytes | None:
-        """The state that ``machine`` lacks, once it is here."""
+        """Return the state that ``machine`` lacks, once it is here."""
         fits = machine.bare and machine.settled and self.asked is not None and self.asked.round == machine.stand.round
         return self.came if fits else None
 
     def forsaken(self, machine: RoundAgreement) -> bool:
-        """Nobody is left who could give the state."""
+        """Return whether no worker is left that could give the state."""
         return machine.forsaken or (machine.bare and machine.settled and self._shunned >= set(machine.givers))
 
     def take_piece(self, sender: int, note: Note, payload: bytes) -> None:
-        """A piece of the state. What was asked of another one since, or is of another round, is nobody's fault."""
+        """Take a piece of the state. A piece that was asked of another giver since, or is of another round, is left
+        alone."""
         if not self.asks:
             raise MalformedMessage("a state that nobody asked for")
         asked = self.asked
@@ -112,7 +113,7 @@ class NewcomerTransfer:
             self.came, self.over = whole, bool(note.numbers[2])
 
     def shun(self) -> None:
-        """What came cannot be read: another one is to be asked."""
+        """Note that what came cannot be read: another giver is to be asked."""
         assert self.asked is not None
         self._shunned.add(self.asked.giver)
         self.asked = None
@@ -122,7 +123,7 @@ class NewcomerTransfer:
         self.came, self._pieces, self._nbytes = None, [], 0
 
     def done(self) -> int:
-        """The state is where it belongs. The round that it is after."""
+        """Note that the state was taken over; return the round that it is after."""
         assert self.asked is not None
         round, self.came, self.asked = self.asked.round, None, None
         self.taken += 1
@@ -135,7 +136,8 @@ class NewcomerTransfer:
             self.wanted[sender] = TransferRequest(sender, note.round, int(note.numbers[0]))
 
     def takers(self, machine: RoundAgreement, completed: int) -> list[int]:
-        """Who may be given the state now: it is ours after round ``completed``, and that is what they ask for."""
+        """Return the workers that may be given the state now: it is ours after round ``completed``, and that is what they
+        ask for."""
         if not self.wanted or not machine.settled or machine.bare:
             return []
         version = machine.place.version
@@ -168,7 +170,7 @@ class NewcomerTransfer:
             self.take_piece(sender, note, payload)
 
     def placed(self, members: Collection[int]) -> None:
-        """Who is not among the members is gone."""
+        """Forget all that are not among the members."""
         for held in (self.wanted, self._given):
             for rank in [rank for rank in held if rank not in members]:
                 del held[rank]

@@ -113,12 +113,13 @@ class Sync(Method):
 
     @property
     def backend(self) -> str | None:
-        """The torch.distributed backend that does it, if one does. Where there is none (a simulation), a ring does."""
+        """Return the torch.distributed backend that does the all-reduce, if one does. Where there is none (a simulation),
+        a ring does."""
         return self.schedule if self.schedule in BACKENDS else None
 
     @property
     def launches(self) -> bool:
-        """Lanes may be launched while backward goes on."""
+        """Return whether buckets may be launched while backward goes on."""
         return not self.backup and self.backend is None
 
     @property
@@ -152,7 +153,7 @@ class Sync(Method):
         return lanes
 
     def launch(self, state: SyncState, lane: int, samples: int, rate: float) -> list[MethodAction]:
-        """This lane's part of x is final: send it. Only before ``Stepped``, which launches the rest."""
+        """Send a bucket: its part of x is final. Only before ``Stepped``, which launches the rest."""
         return self._take(state, self._begin(state, state.lanes[lane], samples, rate))
 
     def on(self, state: SyncState, event: MethodEvent, now: float) -> list[MethodAction]:
@@ -187,29 +188,31 @@ class Sync(Method):
     # ------------------------------------------------------------------------------------------- newcomers
 
     def bare(self, state: SyncState) -> bool:
-        """This worker lacks the state that the others have."""
+        """Return whether this worker lacks the state that the others have."""
         return state.lanes[0].machine.bare
 
     def forsaken(self, state: SyncState) -> bool:
-        """And nobody is left who has it."""
+        """Return whether this worker lacks the state, and no worker is left that has it."""
         return state.handover.forsaken(state.lanes[0].machine)
 
     def takers(self, state: SyncState) -> list[int]:
-        """Who is to be given this worker's state, now: its optimizer has made the last step, and not the next."""
+        """Return the workers to be given this worker's state now: its optimizer has made the last step, and not the
+        next."""
         machine = state.lanes[0].machine
         return state.handover.takers(machine, machine.completed) if state.waiting or state.finished else []
 
     def give(self, state: SyncState, to: int, data: bytes) -> list[MethodAction]:
-        """Here is that state, for one of the ``takers``."""
+        """Give this worker's state to one of the ``takers``."""
         return [*state.handover.give(to, state.lanes[0].machine.completed, data, state.finished)]
 
     def handed(self, state: SyncState, starting: bool = False) -> bytes | None:
-        """The state that this worker is to take over now: before it ``starting``, or in a turn, whose gradient is dropped
-        then."""
+        """Return the state that this worker is to take over now: before it is ``starting``, or in a turn, whose gradient
+        is dropped then."""
         return state.handover.whole(state.lanes[0].machine) if state.waiting or starting else None
 
     def took(self, state: SyncState, votes: bool) -> list[MethodAction]:
-        """That is done. ``votes``: the position in the schedule of the learning rate came with it."""
+        """Go on after a state was taken over. ``votes``: the position in the schedule of the learning rate came with
+        it."""
         round, tells = state.handover.done(), list[Tell]()
         state.votes = votes
         for lane in state.lanes:
@@ -220,7 +223,7 @@ class Sync(Method):
         return [*tells, Proceed(), Finished()]
 
     def refuse(self, state: SyncState) -> list[MethodAction]:
-        """It cannot be read: another one is asked."""
+        """Ask another worker for the state: the one that came cannot be read."""
         state.handover.shun()
         return [*state.handover.ask(state.lanes[0].machine)]
 
@@ -236,8 +239,9 @@ class Sync(Method):
         return lane.machine.begin(state.local.x[lane.lo : lane.hi], samples, state.draining, extra, keeps=True)
 
     def _reopen(self, state: SyncState, version: int) -> None:
-        """Somebody went in mid-step: its gradient must not be in some lanes and not in others. Who has all lanes has the
-        step, and hands it on; who has not gives all lanes up, and if nobody has, the survivors make the step again."""
+        """Reopen buckets after a worker went in mid-step: its gradient must not be in some buckets and not in others. A
+        worker that has all buckets has the step, and hands it on; one that has not gives all buckets up, and if none has,
+        the survivors make the step again."""
         if all(lane.done for lane in state.lanes):
             return
         for machine in [lane.machine for lane in state.lanes if lane.done]:
@@ -245,8 +249,8 @@ class Sync(Method):
                 machine.reopen()
 
     def _take(self, state: SyncState, tells: list[Tell]) -> list[MethodAction]:
-        """When all lanes have come to their end, the mean is written to x, not before (see ``_reopen``), and the worker
-        goes on."""
+        """Write the mean to x and let the worker go on, when all buckets have come to their end, not before (see
+        ``_reopen``)."""
         actions: list[MethodAction] = [*tells]
         if state.waiting and all(lane.done for lane in state.lanes):
             state.waiting = False

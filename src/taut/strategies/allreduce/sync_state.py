@@ -29,7 +29,7 @@ class GradientBucket:
 
     @property
     def done(self) -> bool:
-        """Its part of this step is: the mean is here."""
+        """Return whether the bucket's part of this step is done: the mean is here."""
         return self.launched and self.machine.done
 
 
@@ -80,8 +80,8 @@ class SyncState:
 
 
 def buckets(sizes: Sequence[int], mib: float) -> list[tuple[int, int]]:
-    """Tensors of these sizes, from the last to the first (the order in which backward makes their gradients), in runs
-    of about ``mib`` MiB: first and one after the last of each.
+    """Cut tensors of these sizes, from the last to the first (the order in which backward makes their gradients), into
+    runs of about ``mib`` MiB; return the first and one after the last of each.
 
     >>> buckets([1 << 18, 1 << 18, 10, 1 << 20], 2.0)
     [(3, 4), (0, 3)]

@@ -18,7 +18,7 @@ class Asynchronous(Broadcast):
     >>> strategy = Asynchronous(merge=b"".join)
     >>> state = strategy.start(rank=0, synced=True)
     >>> from taut.core.events import Published
-    >>> strategy.on(state, Published(b"update"), now=0.0)   # alone: nobody to tell
+    >>> strategy.on(state, Published(b"update"), now=0.0)   # alone: no neighbour
     []
     """
 

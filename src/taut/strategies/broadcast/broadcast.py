@@ -22,23 +22,7 @@ from typing import ClassVar, Literal
 
 import msgspec
 
-from taut.core.events import (
-    Action,
-    Arrived,
-    Blocked,
-    Drained,
-    Ended,
-    Event,
-    Include,
-    PeerAhead,
-    PeerGone,
-    PeerJoined,
-    Published,
-    Send,
-    Synced,
-    Taken,
-    Tick,
-)
+from taut.core import events as ev
 from taut.core.messages import Mark, Report, Span, Updates
 from taut.strategies.broadcast.arrivals import Check, compare_chains, extend_chains, take_report, take_updates
 from taut.strategies.broadcast.log import Entry, Log, Merge
@@ -88,40 +72,40 @@ class Broadcast:
         return state.clock <= self.horizon(state)
 
     def on(  # noqa: PLR0912  # one case per event
-        self, state: BroadcastState, event: Event, now: float
-    ) -> list[Action]:
+        self, state: BroadcastState, event: ev.Event, now: float
+    ) -> list[ev.Action]:
         """Change ``state`` in place for ``event``, and return the actions to carry out."""
-        actions: list[Action] = []
+        actions: list[ev.Action] = []
         match event:
-            case Published(payload):
+            case ev.Published(payload):
                 self._publish(state, payload)
-            case Arrived(sender, Updates() as message, payloads):
+            case ev.Arrived(sender, Updates() as message, payloads):
                 actions += take_updates(state, sender, message, payloads, self.check, self.keep_nbytes)
                 if self.compares:
                     extend_chains(state, actions)
-            case Arrived(sender, Report() as message, _):
+            case ev.Arrived(sender, Report() as message, _):
                 take_report(state, sender, message, now)
                 actions += compare_chains(state, sender, message)
                 prune(state)
                 follow(state.log_of(sender), message.merged, self.merge, self.payload_nbytes)
-            case Taken(positions):
+            case ev.Taken(positions):
                 state.taken.update(positions)
                 for link in state.links.values():
                     link.report_due = True
-            case PeerJoined(rank):
+            case ev.PeerJoined(rank):
                 state.links.setdefault(rank, PeerLink())
                 state.log_of(rank)
-            case PeerGone() | PeerAhead():
+            case ev.PeerGone() | ev.PeerAhead():
                 _on_gone(state, event)
                 prune(state)
-            case Synced(have, tail):
+            case ev.Synced(have, tail):
                 _on_synced(state, have, tail)
-            case Ended():
+            case ev.Ended():
                 state.final = state.log_of(state.rank).head
                 _owe_reports(state)
-            case Blocked(to, Updates() as message):
+            case ev.Blocked(to, Updates() as message):
                 _on_blocked(state, to, message)
-            case Tick():
+            case ev.Tick():
                 for link in state.links.values():
                     link.blocked = False
         self._pump(state, now, actions)
@@ -140,7 +124,7 @@ class Broadcast:
         elif log.nbytes > max(self.budget_nbytes, 2 * log.compacted_nbytes):  # not for every small update
             log.compact(lambda at: _boundary_needed(state, at), self.merge, self.payload_nbytes)
 
-    def _pump(self, state: BroadcastState, now: float, actions: list[Action]) -> None:
+    def _pump(self, state: BroadcastState, now: float, actions: list[ev.Action]) -> None:
         own = state.log_of(state.rank)
         for rank, link in state.links.items():
             # This runs for every neighbour at every event, and mostly there is nothing to do: the checks come first.
@@ -154,15 +138,15 @@ class Broadcast:
                     pass_on(state, rank, link, now, self.merge, self.payload_nbytes, actions)
             since_s = now - link.reported_s
             if link.gap or since_s >= (self.report_s if link.report_due else link.rto_s):
-                actions.append(Send(rank, _report(state, rank, link, now)))
+                actions.append(ev.Send(rank, _report(state, rank, link, now)))
                 link.report_due = link.gap = False
                 link.reported_s = now
         if state.drained() and not state.told_drained:
             state.told_drained = True
-            actions.append(Drained(dict(state.have())))
+            actions.append(ev.Drained(dict(state.have())))
 
     def _send_new(
-        self, state: BroadcastState, own: Log, rank: int, link: PeerLink, now: float, actions: list[Action]
+        self, state: BroadcastState, own: Log, rank: int, link: PeerLink, now: float, actions: list[ev.Action]
     ) -> None:
         while not link.blocked and link.sent < own.head:
             batch: list[Entry] = []
@@ -180,15 +164,15 @@ class Broadcast:
             link.advance(batch[-1].hi, sum(len(entry.payload) for entry in batch), now)
             spans = [Span(state.rank, entry.lo, entry.hi) for entry in batch]
             message = Updates(link.round, state.taken.get(rank, 0), spans)
-            actions.append(Send(rank, message, [entry.payload for entry in batch]))
+            actions.append(ev.Send(rank, message, [entry.payload for entry in batch]))
 
 
-def _on_gone(state: BroadcastState, event: PeerGone | PeerAhead) -> None:
+def _on_gone(state: BroadcastState, event: ev.PeerGone | ev.PeerAhead) -> None:
     rank = event.rank
     if rank in state.gone or rank == state.rank:
         return
     state.links.pop(rank, None)
-    if isinstance(event, PeerAhead):
+    if isinstance(event, ev.PeerAhead):
         return  # no worker has any of its updates
     state.gone.add(rank)
     state.log_of(rank)
@@ -196,7 +180,7 @@ def _on_gone(state: BroadcastState, event: PeerGone | PeerAhead) -> None:
     _owe_reports(state)
 
 
-def _on_synced(state: BroadcastState, have: dict[int, int], tail: list[Include]) -> None:
+def _on_synced(state: BroadcastState, have: dict[int, int], tail: list[ev.Include]) -> None:
     assert not state.synced
     floors = {origin: position for origin, position in have.items() if origin != state.rank}
     for item in reversed(tail):

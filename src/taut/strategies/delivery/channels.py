@@ -80,19 +80,20 @@ class ChannelsState:
     staleness: float = 1.0
 
     def attached(self) -> bool:
-        """A state may be asked for: channels owe a newcomer nothing that came before it."""
+        """Return whether a state may be asked for: channels owe a newcomer nothing that came before it."""
         return True
 
     def settled(self) -> bool:
-        """Everything posted has been received by all that are left."""
+        """Return whether everything posted has been received by all that are left."""
         return all(not channel.queue for channel in self.links.values())
 
     def posted(self) -> dict[int, int]:
-        """How far each channel has come: the number of the next parcel. From any thread."""
+        """Return how far each channel has come: the number of the next parcel. From any thread."""
         return {rank: channel.next_seq for rank, channel in list(self.links.items())}
 
     def received(self, marks: Mapping[int, int]) -> bool:
-        """Everything posted before ``marks`` has been received by all that are left, whatever was posted since."""
+        """Return whether everything posted before ``marks`` has been received by all that are left, whatever was posted
+        since."""
         queues = [(channel.queue, marks.get(rank, 0)) for rank, channel in list(self.links.items())]
         return all(next((parcel.seq for parcel, _ in queue.copy()), mark) >= mark for queue, mark in queues)
 
@@ -114,7 +115,7 @@ class Channels:
         return ChannelsState(rank, synced)
 
     def on(self, state: ChannelsState, event: Event, now: float) -> list[Action]:
-        """Tell ``state`` (changed in place) that ``event`` happened; what is to be done about it."""
+        """Tell ``state`` (changed in place) that ``event`` happened; return what is to be done about it."""
         actions: list[Action] = []
         match event:
             case Tell(to, note, payload):
@@ -232,7 +233,7 @@ def _confirmed(channel: Channel, received: int, now: float) -> None:
 
 
 def _blocked(channel: Channel | None, message: Parcel) -> None:
-    """The transport had no room: from this parcel on, nothing was sent."""
+    """Take note that the transport had no room: from this parcel on, nothing was sent."""
     if channel is None or not channel.queue:
         return
     channel.blocked = True

@@ -64,7 +64,7 @@ class FlowControl:
         return []
 
     def seen(self, sender: int, count: int) -> list[Tell]:
-        """It has seen so many: some of what waits may go."""
+        """Take note that ``sender`` has seen ``count`` messages: some of what waits may go."""
         window = self._window(sender)
         if count > window.sent:
             raise MalformedMessage(f"worker {sender} has seen {count} messages, of {window.sent}")
@@ -72,11 +72,11 @@ class FlowControl:
         return self._release(sender, window) if window.sent - window.seen < MOST_UNSEEN else []
 
     def flush(self) -> list[Tell]:
-        """All that waits, now: nothing comes after it."""
+        """Return all that waits, now: nothing comes after it."""
         return [tell for to, window in self._to.items() for tell in self._release(to, window)]
 
     def came(self, sender: int) -> list[Tell]:
-        """A message of a neighbour's is here: what to tell it, if anything."""
+        """Count a neighbour's message; return what to tell the neighbour, if anything."""
         self._from[sender] += 1
         seen = self._from[sender]
         return [] if seen % SEEN_EVERY else [Tell(sender, Note(SEEN, seen))]
@@ -91,7 +91,7 @@ class FlowControl:
         return self._to[to]
 
     def _release(self, to: int, window: FlowWindow) -> list[Tell]:
-        """What waits, in two messages at most."""
+        """Return what waits, in two messages at most."""
         tells: list[Tell] = []
         if window.updates:
             payloads = window.updates.payloads

@@ -52,7 +52,7 @@ class PayloadBatch:
 
 
 def bind(payloads: Sequence[bytes]) -> bytes:
-    """Their lengths, each before its payload.
+    """Return the payloads in one message, the length of each before it.
 
     >>> unbind(bind([b"one", b"", b"three"]))
     [b'one', b'', b'three']
@@ -61,7 +61,7 @@ def bind(payloads: Sequence[bytes]) -> bytes:
 
 
 def unbind(message: bytes) -> list[bytes]:
-    """The payloads again. ``MalformedMessage`` for what ``bind`` did not make."""
+    """Return the payloads of a message. Raise ``MalformedMessage`` for one that ``bind`` did not make."""
     payloads, at = [], 0
     while at < len(message):
         start = at + _COUNT.size

@@ -40,18 +40,18 @@ class ResidualHandoff:
 
     @property
     def done(self) -> bool:
-        """Nothing is left with this worker, or there is nobody to take it."""
+        """Return whether nothing is left with this worker, or there is no worker to take it."""
         return not self._parts or not self._heirs
 
     def leave(self, parts: Iterable[bytes], heirs: Sequence[int]) -> list[Tell]:
-        """This worker goes, and leaves ``parts``. ``heirs``: the others, in the order in which to ask them."""
+        """Hand ``parts`` over: this worker goes. ``heirs``: the others, in the order in which to ask them."""
         self._leaving = True
         self._heirs = list(heirs)
         self._parts = dict(enumerate(parts))
         return self._ask()
 
     def heard(self, sender: int, note: Note, payload: bytes) -> list[Tell]:
-        """One of the messages of ``KINDS``."""
+        """Take one of the messages of ``KINDS``."""
         if note.kind == RESIDUAL:
             if not self._leaving:
                 self._take(payload)
@@ -67,7 +67,8 @@ class ResidualHandoff:
         return self._without({sender})
 
     def placed(self, members: Iterable[int]) -> list[Tell]:
-        """The members changed. What the gone had said must have been heard before."""
+        """Ask the next worker where the one that was asked is gone. What the gone had said must have been heard
+        before."""
         return self._without(set(self._heirs) - set(members))
 
     def _without(self, gone: set[int]) -> list[Tell]:

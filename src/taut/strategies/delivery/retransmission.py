@@ -12,8 +12,8 @@ MOST_WAIT_S = 16.0  # a wait does not grow beyond this by patience, unless that 
 
 
 def deadline_s(once_s: float, patience: int) -> float:
-    """How long to wait before sending again: min(once * patience, max(2 * once, 16 s)). Losses say that a path is bad,
-    not that it is long: where half of all messages are lost, doubling without end would be waiting without end.
+    """Return how long to wait before sending again: min(once * patience, max(2 * once, 16 s)). Losses say that a path is
+    bad, not that it is long: where half of all messages are lost, doubling without end would be waiting without end.
 
     >>> [deadline_s(1.0, patience) for patience in (1, 2, 16)], deadline_s(12.0, 16), deadline_s(100.0, 16)
     ([1.0, 2.0, 16.0], 24.0, 200.0)
@@ -56,13 +56,13 @@ class PeerLink:
     patience: int = 1  # doubled while sending again does not help, 1 when the path works
 
     def overdue(self, now: float) -> bool:
-        """What was sent ought to have been received by now."""
+        """Return whether what was sent ought to have been received by now."""
         if self.oldest_s is None or self.sent <= self.received:
             return False
         return now - self.oldest_s > deadline_s(self.rto_s + self.flight_nbytes / SLOW_BYTES_PER_S, self.patience)
 
     def measure(self, rtt_s: float) -> None:
-        """Jacobson's estimate of the round trip; the deadline for sending again follows it, RTT + 4 * lateness.
+        """Update Jacobson's estimate of the round trip; the deadline for sending again follows it, RTT + 4 * lateness.
 
         Only what comes later than expected makes the deadline later. With the plain mean deviation a path that becomes
         ten times faster has a later deadline at first, and where little is under way measurements are rare.
@@ -83,13 +83,13 @@ class PeerLink:
         self.rto_s = max(INITIAL_RTO_S, self.rtt_s + 4 * self.late_s)
 
     def resume(self, position: int) -> None:
-        """It has a state that contains our updates up to ``position``."""
+        """Take note that the neighbour has a state that contains our updates up to ``position``."""
         self.pending = False
         self.sent = self.received = self.taken = self.reach = position
         self.oldest_s = None
 
     def advance(self, hi: int, nbytes: int, now: float) -> None:
-        """Updates up to ``hi`` are on their way."""
+        """Take note that updates up to ``hi`` are on their way."""
         self.sent = hi
         self.reach = max(self.reach, hi)
         self.flight.append((hi, nbytes))
@@ -98,7 +98,7 @@ class PeerLink:
             self.oldest_s = now
 
     def take(self, position: int) -> None:
-        """It has included our updates up to ``position``."""
+        """Take note that the neighbour has included our updates up to ``position``."""
         self.taken = max(self.taken, position)
         while self.flight and self.flight[0][0] <= self.taken:
             self.flight_nbytes -= self.flight.popleft()[1]
@@ -110,7 +110,7 @@ class PeerLink:
             self.flight_nbytes -= self.flight.pop()[1]
 
     def send_again(self) -> None:
-        """All that it has not received, in another round: what it says of the one before is too late."""
+        """Send all that the neighbour has not received, in another round: what it says of the one before is too late."""
         self.rewind(self.received)
         self.round += 1
         self.oldest_s = None

@@ -26,7 +26,7 @@ import numpy as np
 from taut.errors import Misuse
 from taut.specs import check_share
 from taut.strategies.api import Heard, Local, MemberPlace, MethodAction, Stepped
-from taut.strategies.gossip.neighbour_rounds import Neighbourhood, NeighbourRounds, check_length, tell
+from taut.strategies.gossip.neighbour_rounds import Neighbourhood, NeighbourRounds, check_length, tell_all
 from taut.strategies.info import ANY_COMPRESSOR, Completeness, StrategyInfo, Variant
 from taut.strategies.local import VectorCoder
 from taut.topologies.mixing import row_of
@@ -99,9 +99,9 @@ class Choco(NeighbourRounds[PublicCopies]):
         if state.round == 0:
             state.copies[rank] = x.copy()
             payload = x.tobytes() if receivers else b""
-            return [tell(state, other, payload, kind=WHOLE) for other in receivers]
+            return tell_all(state, receivers, payload, kind=WHOLE)
         state.said = state.coder.difference(x - state.copies[rank])
-        return [tell(state, other, state.said) for other in receivers]
+        return tell_all(state, receivers, state.said)
 
     def check(self, state: PublicCopies, heard: Heard) -> None:
         if heard.note.round == 0:

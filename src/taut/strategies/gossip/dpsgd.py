@@ -149,7 +149,7 @@ class DPSGD(NeighbourRounds[Mixing]):
         if self.mixing == "uniform" and len(degrees_of(graph)) > 1:
             raise Misuse(
                 f"dpsgd: mixing=uniform on {shape.name} of {workers} workers",
-                "equally many neighbours for everybody",
+                "equally many neighbours for all workers",
                 "try --strategy sgp" if graph.directed else "try dpsgd:mixing=metropolis",
             )
 

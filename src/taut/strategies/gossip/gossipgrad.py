@@ -25,7 +25,7 @@ from taut.core.splitmix import hash_bits
 from taut.specs import check_whole
 from taut.strategies.api import Heard, Local, MemberPlace, MethodAction, Stepped
 from taut.strategies.gossip.dpsgd import average
-from taut.strategies.gossip.neighbour_rounds import Neighbourhood, NeighbourRounds, tell
+from taut.strategies.gossip.neighbour_rounds import Neighbourhood, NeighbourRounds, tell_all
 from taut.strategies.info import Completeness, StrategyInfo
 
 
@@ -66,7 +66,7 @@ class GossipGraD(NeighbourRounds[Neighbourhood]):
         return [partners(place.members, state.round, place.rank, self.seed)[side]]
 
     def send(self, state: Neighbourhood) -> list[MethodAction]:
-        return [tell(state, other, state.local.x.tobytes()) for other in self.receivers(state)]
+        return tell_all(state, self.receivers(state), state.local.x.tobytes())
 
     def merge(self, state: Neighbourhood, given: Stepped, heard: Sequence[Heard]) -> None:
         theirs = {one.sender: np.frombuffer(one.payload, np.float32) for one in heard}
@@ -82,10 +82,10 @@ def partners(members: tuple[int, ...], round: int, rank: int, seed: int) -> tupl
 
 
 @lru_cache(maxsize=16)
-def shuffled(members: tuple[int, ...], deal: int, seed: int) -> tuple[int, ...]:
+def shuffled(members: tuple[int, ...], shuffle: int, seed: int) -> tuple[int, ...]:
     """Return the members in shuffled order; the first order is by rank.
 
     >>> shuffled((0, 1, 2, 3), 0, 0), sorted(shuffled((0, 1, 2, 3), 5, 0))
     ((0, 1, 2, 3), [0, 1, 2, 3])
     """
-    return tuple(sorted(members, key=lambda rank: (hash_bits(seed, deal, rank) if deal else 0, rank)))
+    return tuple(sorted(members, key=lambda rank: (hash_bits(seed, shuffle, rank) if shuffle else 0, rank)))

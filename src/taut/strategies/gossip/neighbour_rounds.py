@@ -280,14 +280,11 @@ def say_goodbye(state: Any, actions: list[m.MethodAction]) -> None:
     state.taken_leave.update(fresh)
 
 
-def tell(state: Neighbourhood, to: int, payload: bytes, numbers: Sequence[float] = (), kind: str = "x") -> m.Tell:
-    """Return a message of the present round."""
-    return m.Tell(to, Note(kind, state.round, state.place.version, list(numbers)), payload)
-
-
-def tell_all(state: Neighbourhood, receivers: Sequence[int], payload: bytes) -> list[m.MethodAction]:
-    """Return the same message of the present round to several workers."""
-    note = Note("x", state.round, state.place.version)
+def tell_all(
+    state: Neighbourhood, receivers: Sequence[int], payload: bytes, numbers: Sequence[float] = (), kind: str = "x"
+) -> list[m.MethodAction]:
+    """Return a message of the present round to each of the receivers."""
+    note = Note(kind, state.round, state.place.version, list(numbers))
     return [m.Tell(other, note, payload) for other in receivers]
 
 

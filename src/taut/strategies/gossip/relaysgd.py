@@ -20,7 +20,7 @@ import numpy as np
 
 from taut.errors import MalformedMessage
 from taut.strategies.api import Heard, Local, MemberPlace, MethodAction, Stepped
-from taut.strategies.gossip.neighbour_rounds import Neighbourhood, NeighbourRounds, check_length, tell
+from taut.strategies.gossip.neighbour_rounds import Neighbourhood, NeighbourRounds, check_length, tell_all
 from taut.strategies.info import Completeness, StrategyInfo, Variant
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class RelaySGD(NeighbourRounds[Relays]):
             for vector, models in relayed:
                 total += vector
                 count += models
-            actions.append(tell(state, other, total.tobytes(), [count]))
+            actions += tell_all(state, [other], total.tobytes(), [count])
         return actions
 
     def check(self, state: Relays, heard: Heard) -> None:

@@ -21,7 +21,7 @@ import numpy as np
 from taut.errors import MalformedMessage, Misuse, RunFailed
 from taut.specs import check_whole
 from taut.strategies.api import Heard, Local, MemberPlace, MethodAction, Stepped
-from taut.strategies.gossip.neighbour_rounds import Neighbourhood, NeighbourRounds, check_length, tell
+from taut.strategies.gossip.neighbour_rounds import Neighbourhood, NeighbourRounds, check_length, tell_all
 from taut.strategies.info import Completeness, StrategyInfo, Variant
 from taut.topologies.mixing import degrees_of
 
@@ -74,7 +74,7 @@ class SGP(NeighbourRounds[PushSum]):
         state.x *= np.float32(share)
         state.w *= share
         payload = state.x.tobytes() if receivers else b""
-        return [tell(state, other, payload, [state.w]) for other in receivers]
+        return tell_all(state, receivers, payload, [state.w])
 
     def check(self, state: PushSum, heard: Heard) -> None:
         check_length(heard, state.local)

@@ -120,7 +120,7 @@ class DiLoCo(Periodic):
             raise Misuse(
                 "diloco: delayed with fragments or overlap",
                 "one of the two forms",
-                "delayed=true waits for nobody anyway",
+                "delayed=true never waits anyway",
             )
         check_robust(self.name, self.robust)
         if self.robust != "none" and (self.delayed or self.fragments > 1):
@@ -208,9 +208,9 @@ class DiLoCo(Periodic):
             x += np.float32(1.0 - self.mixing) * theta
         else:
             x[:] = theta
-        everybody = state.group.ending == state.group.contributors
+        all_drain = state.group.ending == state.group.contributors
         # A newcomer has not counted earlier rounds, so the others start counting again, too.
-        state.agreed = (0 if state.newcomers else state.agreed) + 1 if everybody else 0
+        state.agreed = (0 if state.newcomers else state.agreed) + 1 if all_drain else 0
 
     def agreed(self, state: Outer) -> bool:
         """Return whether all fragments have been averaged since every member stopped training."""

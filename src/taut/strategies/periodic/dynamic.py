@@ -189,8 +189,8 @@ class Dynamic(Periodic):
         if state.noted:
             return
         state.noted = True
-        everybody = state.group.contributors == len(state.place.members)
-        state.met |= set(state.place.members if everybody else state.late.began_with)
+        complete = state.group.contributors == len(state.place.members)
+        state.met |= set(state.place.members if complete else state.late.began_with)
         state.callers -= state.met
         state.announced.clear()
         if state.asked <= state.group.completed:

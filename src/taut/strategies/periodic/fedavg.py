@@ -110,11 +110,11 @@ class FedAvg(Periodic):
         """Return the chosen workers; all, in the last round or if most say that no worker trained in the last round."""
         _, ending, contributors = says[:OWN_NUMBERS]
         idle = says[OWN_NUMBERS + 2]
-        everybody = 2 * idle > contributors or ending == contributors
-        return members if everybody else self.draw(tuple(members), completed)
+        all_vote = 2 * idle > contributors or ending == contributors
+        return members if all_vote else self.draw(tuple(members), completed)
 
     def _chosen(self, workers: int) -> int:
-        return max(1, round_half_up(self.fraction * workers))
+        return max(1, int(self.fraction * workers + 0.5))
 
     def draw(self, members: tuple[int, ...], round: int) -> set[int]:
         """Return the workers that train in this round, the same everywhere.
@@ -163,7 +163,3 @@ class FedAvg(Periodic):
 
     def figures(self, state: Client) -> dict[str, float]:
         return {**super().figures(state), "rounds_trained": float(state.chosen)}
-
-
-def round_half_up(value: float) -> int:
-    return int(value + 0.5)

@@ -177,8 +177,7 @@ class Periodic(m.Method):
         return bool(state.begun and not state.group.done)
 
     def _count(self, state: Any, samples: int) -> None:
-        """Begin a turn. The first one without data is let pass, since data is probably on its way; the second is
-        idle."""
+        """Begin a turn. The first one without data is let pass, since data is probably on its way; the second is idle."""
         state.turn = True
         state.idles = 0 if samples else state.idles + 1
         state.idle = state.idles > (0 if state.ended or state.draining else 1)

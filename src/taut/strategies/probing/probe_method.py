@@ -134,11 +134,11 @@ class Probing(m.Method):
 
     # Links.
 
-    def _tell_ready(self, state: ProbeState, whom: tuple[int, ...], actions: list[m.MethodAction]) -> None:
+    def _tell_ready(self, state: ProbeState, receivers: tuple[int, ...], actions: list[m.MethodAction]) -> None:
         mine = set(state.links)
         state.done[state.place.rank] = mine
         ranks = np.array(sorted(mine), np.int32).tobytes()
-        actions += [m.Tell(other, Note(READY, 0, state.place.version), ranks) for other in whom]
+        actions += [m.Tell(other, Note(READY, 0, state.place.version), ranks) for other in receivers]
 
     def _hear(self, state: ProbeState, heard: m.Heard, now: float, actions: list[m.MethodAction]) -> None:
         sender, note = heard.sender, heard.note

@@ -48,9 +48,8 @@ class Pushed:
 
 @dataclass
 class ServerState:
-    """A worker's state. ``base``: x as of the last push, shard by shard; ``unpushed``: steps since then. ``holders``:
-    the holder of each shard; ``shards``: those that this worker holds; ``going``: members that said *going* and hold
-    none."""
+    """A worker's state. ``base``: x as of the last push, shard by shard; ``unpushed``: steps since then. ``holders``: the
+    holder of each shard; ``shards``: those that this worker holds; ``going``: members that said *going* and hold none."""
 
     local: Local
     place: MemberPlace
@@ -96,8 +95,7 @@ class ServerState:
         return shard in self.shards and self.shards[shard].blank
 
     def keep_early(self, event: Heard, origin: int) -> None:
-        """Keep a message until this worker has heard what its sender knows. The last of each kind replaces the
-        others."""
+        """Keep a message until this worker has heard what its sender knows. The last of each kind replaces the others."""
         self.early[(event.sender, event.note.kind, event.note.part, origin)] = event
         most = EARLY * len(self.holders) * (1 + len(self.place.members))
         if sum(key[0] == event.sender for key in self.early) > most:

@@ -1,6 +1,6 @@
 """Relayed asynchronous training: every update crosses every edge of a spanning tree once, merged with others on the way.
 
-    b  <-  b + every update of everybody       as in ``async``, but each worker talks to its neighbours in a tree only
+    b  <-  b + every update of every worker     as in ``async``, but each sends to its neighbours in a tree only
 
 Updates add. So each edge has an outbox that collects updates while a message is under way over the edge, and merges them
 when they get large; when the neighbour answers *got*, the outbox goes out as one message. A slow edge or worker makes
@@ -28,18 +28,7 @@ from taut.strategies.delivery.payload_batch import unbind
 from taut.strategies.info import ANY_CODEC, Completeness, StrategyInfo
 from taut.strategies.tree.edge_messages import EdgeMessage, EdgeMessages
 from taut.strategies.tree.relay_ending import ENDING_KINDS, Relayed, RelayEnding
-from taut.strategies.tree.relay_state import (
-    Relaying,
-    empty_batch,
-    flush,
-    include,
-    publish_again,
-    pump,
-    put,
-    root,
-    send_waiting,
-    stepped,
-)
+from taut.strategies.tree.relay_state import Relaying
 from taut.strategies.tree.spanning_tree import SpanningTree, plant, towards
 from taut.strategies.tree.unacknowledged import KINDS, TOOK, UnacknowledgedEdge, Unsent
 
@@ -67,15 +56,15 @@ class Relay(m.Method):
         tree = plant(place)
         relayed = cast(Relayed, local)
         state = Relaying(relayed, place, tree, RelayEnding(tree, relayed), EdgeMessages(place))
-        state.arrivals = empty_batch(state)
-        root(state, tree)
+        state.arrivals = state.empty_batch()
+        state.root(tree)
         return state
 
     def on(self, state: Relaying, event: m.MethodEvent, now: float) -> list[m.MethodAction]:
         actions: list[m.MethodAction] = []
         match event:
             case m.Stepped():
-                stepped(state)
+                state.stepped()
                 actions.append(m.Proceed())
             case m.Heard():
                 _heard(state, event, actions)
@@ -83,24 +72,24 @@ class Relay(m.Method):
                 _placed(state, place, actions)
             case m.Draining() if not state.draining:
                 state.draining = True
-                flush(state)
+                state.flush()
                 actions += state.ending.ask_again()
             case m.Leaving():
-                flush(state)
-                send_waiting(state, actions)
+                state.flush()
+                state.send_waiting(actions)
                 state.leaving = set()
             case Ended() | m.Draining():
                 pass
         if state.draining or state.leaving is not None:
             for message in state.unacknowledged.end():
-                publish_again(state, message.payloads)
-        pump(state, actions)
+                state.publish_again(message.payloads)
+        state.pump(actions)
         if state.leaving is not None:
             _say_going(state, state.leaving, actions)
         elif state.draining:
             idle = [rank for rank, box in state.outboxes.items() if not box.waiting]
             owed = state.edges.astray or state.unacknowledged.open
-            actions += state.ending.go_on([] if owed else idle, lambda: include(state))
+            actions += state.ending.go_on([] if owed else idle, state.include)
             if state.ending.news:
                 state.ending.news = False
                 actions.append(m.Finished())
@@ -123,9 +112,9 @@ class Relay(m.Method):
         actions: list[m.MethodAction] = []
         for each in unsent:
             state.unacknowledged.bring(each)
-            publish_again(state, each.waiting)
+            state.publish_again(each.waiting)
         actions += state.unacknowledged.ask(state.place.others)
-        pump(state, actions)
+        state.pump(actions)
         return actions
 
     def figures(self, state: Relaying) -> dict[str, float]:
@@ -152,7 +141,7 @@ def _heard(state: Relaying, event: m.Heard, actions: list[m.MethodAction]) -> No
         actions.append(state.unacknowledged.answer(event, state.place.rank, state.edges.taken))
     elif note.kind in KINDS:
         missed = state.unacknowledged.answered(event)
-        publish_again(state, missed.payloads if missed is not None else [])
+        state.publish_again(missed.payloads if missed is not None else [])
     elif tree is None:
         state.early.append(event)  # its tree has members that this worker does not know yet
     elif note.kind == "update":
@@ -198,7 +187,7 @@ def _pass_on(state: Relaying, event: m.Heard, tree: SpanningTree, via: int, acti
             continue
         if tree.key == state.tree.key:
             for number, payload in enumerate(payloads):
-                put(state, state.outboxes[other], payload, 0 if number else event.note.part)
+                state.put(state.outboxes[other], payload, 0 if number else event.note.part)
         else:
             actions += state.edges.send(other, EdgeMessage(tree.key, state.place.rank, event.note.part, payloads))
 
@@ -212,8 +201,8 @@ def _placed(state: Relaying, place: m.MemberPlace, actions: list[m.MethodAction]
     if not changed:
         return
     actions += state.unacknowledged.ask(place.others)
-    send_waiting(state, actions)
-    root(state, plant(place))
+    state.send_waiting(actions)
+    state.root(plant(place))
     state.ending.restart(state.tree)
     if state.draining:
         actions += state.ending.ask_again()

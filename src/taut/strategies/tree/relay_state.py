@@ -54,86 +54,75 @@ class Relaying:
         """Return the steps until an update has reached another worker, on average over the others."""
         return 0.5 + self.tree.distance * self.hop
 
+    def empty_batch(self) -> PayloadBatch:
+        return PayloadBatch(self.local.merge, self.local.x.nbytes // WAITING_SHARE)
 
-def empty_batch(state: Relaying) -> PayloadBatch:
-    return PayloadBatch(state.local.merge, state.local.x.nbytes // WAITING_SHARE)
+    def root(self, tree: SpanningTree) -> None:
+        """Use ``tree`` from now on."""
+        self.tree = tree
+        self.outboxes = {other: EdgeOutbox(self.empty_batch()) for other in tree.neighbours}
+        self.edges.root(tree)
+        self.local.retune(len(tree.members), self.staleness)
 
+    def stepped(self) -> None:
+        """Include the others' updates, then put this worker's own update into every outbox."""
+        self.steps += 1
+        self.include()
+        payload = self.local.emit()
+        if payload is not None:
+            self.publish(payload)
+        if self.steps % RETUNE_STEPS == 0:
+            self.local.retune(len(self.tree.members), self.staleness)
 
-def root(state: Relaying, tree: SpanningTree) -> None:
-    """Use ``tree`` from now on."""
-    state.tree = tree
-    state.outboxes = {other: EdgeOutbox(empty_batch(state)) for other in tree.neighbours}
-    state.edges.root(tree)
-    state.local.retune(len(tree.members), state.staleness)
+    def publish(self, payload: bytes) -> None:
+        """Put an update of this worker's own into every outbox."""
+        self.included += 1
+        for box in self.outboxes.values():
+            self.put(box, payload, 1)
 
+    def publish_again(self, payloads: Sequence[bytes]) -> None:
+        """Publish payloads that were made under an earlier rank; the donor's weights, which this worker has now, lack
+        them."""
+        for payload in payloads:
+            self.arrivals.put(payload, 1)
+            self.publish(payload)
 
-def stepped(state: Relaying) -> None:
-    """Include the others' updates, then put this worker's own update into every outbox."""
-    state.steps += 1
-    include(state)
-    payload = state.local.emit()
-    if payload is not None:
-        publish(state, payload)
-    if state.steps % RETUNE_STEPS == 0:
-        state.local.retune(len(state.tree.members), state.staleness)
+    def flush(self) -> None:
+        """Publish what is still worth sending: this worker makes no more steps."""
+        self.include()
+        for payload in self.local.flush():
+            self.publish(payload)
 
+    def put(self, box: EdgeOutbox, payload: bytes, count: int) -> None:
+        """Add a payload with ``count`` updates to the outbox."""
+        if not box.waiting:
+            box.since = self.steps
+        box.waiting.put(payload, count)
 
-def publish(state: Relaying, payload: bytes) -> None:
-    """Put an update of this worker's own into every outbox."""
-    state.included += 1
-    for box in state.outboxes.values():
-        put(state, box, payload, 1)
+    def include(self) -> None:
+        """Add the updates that arrived to the weights."""
+        for payload in self.arrivals.payloads:
+            try:
+                self.local.absorb(payload)
+            except MalformedMessage:
+                self.refused += 1
+        self.arrivals = self.empty_batch()
 
+    def pump(self, actions: list[MethodAction]) -> None:
+        """Send one message over each edge that has none under way."""
+        for other, box in self.outboxes.items():
+            if box.waiting and not box.busy:
+                self.send(other, box, actions)
 
-def publish_again(state: Relaying, payloads: Sequence[bytes]) -> None:
-    """Publish payloads that were made under an earlier rank; the donor's weights, which this worker has now, lack
-    them."""
-    for payload in payloads:
-        state.arrivals.put(payload, 1)
-        publish(state, payload)
+    def send_waiting(self, actions: list[MethodAction]) -> None:
+        """Send everything that waits, at once: this tree is used no more."""
+        for other, box in self.outboxes.items():
+            if box.waiting:
+                self.send(other, box, actions)
 
-
-def flush(state: Relaying) -> None:
-    """Publish what is still worth sending: this worker makes no more steps."""
-    include(state)
-    for payload in state.local.flush():
-        publish(state, payload)
-
-
-def put(state: Relaying, box: EdgeOutbox, payload: bytes, count: int) -> None:
-    """Add a payload with ``count`` updates to the outbox."""
-    if not box.waiting:
-        box.since = state.steps
-    box.waiting.put(payload, count)
-
-
-def include(state: Relaying) -> None:
-    """Add the updates that arrived to the weights."""
-    for payload in state.arrivals.payloads:
-        try:
-            state.local.absorb(payload)
-        except MalformedMessage:
-            state.refused += 1
-    state.arrivals = empty_batch(state)
-
-
-def pump(state: Relaying, actions: list[MethodAction]) -> None:
-    """Send one message over each edge that has none under way."""
-    for other, box in state.outboxes.items():
-        if box.waiting and not box.busy:
-            send(state, other, box, actions)
-
-
-def send_waiting(state: Relaying, actions: list[MethodAction]) -> None:
-    """Send everything that waits, at once: this tree is used no more."""
-    for other, box in state.outboxes.items():
-        if box.waiting:
-            send(state, other, box, actions)
-
-
-def send(state: Relaying, other: int, box: EdgeOutbox, actions: list[MethodAction]) -> None:
-    """Send all that waits in this outbox, as one message."""
-    box.busy, box.sent, box.delay = other not in state.edges.going, state.steps, state.steps - box.since
-    message = EdgeMessage(state.tree.key, state.place.rank, box.waiting.count, list(box.waiting.payloads))
-    box.waiting.clear()
-    actions += state.edges.send(other, message)
+    def send(self, other: int, box: EdgeOutbox, actions: list[MethodAction]) -> None:
+        """Send all that waits in this outbox, as one message."""
+        box.busy, box.sent, box.delay = other not in self.edges.going, self.steps, self.steps - box.since
+        message = EdgeMessage(self.tree.key, self.place.rank, box.waiting.count, list(box.waiting.payloads))
+        box.waiting.clear()
+        actions += self.edges.send(other, message)

@@ -154,8 +154,7 @@ class Checkpointing:
             self.outbox.send(worker.connection, Checkpoint(self.parts.number))
 
     def _conclude(self) -> None:
-        """Complete the checkpoint if all parts are written. Workers that are gone, or have no data any more, need
-        not."""
+        """Complete the checkpoint if all parts are written. Workers that are gone, or have no data any more, need not."""
         parts = self.parts
         assert parts is not None
         for rank in [*parts.asked, *parts.writing]:
@@ -167,7 +166,7 @@ class Checkpointing:
             return
         self.parts = None
         if parts.failures or not parts.written:
-            why = "; ".join(parts.failures) or "nobody was left to write it"
+            why = "; ".join(parts.failures) or "no worker was left to write it"
             self.outbox.record("checkpoint", f"checkpoint {parts.number} failed: {why[:2000]}; the one before stays")
             self.outbox.add(DropCheckpoint(parts.number))
             return

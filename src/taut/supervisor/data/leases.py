@@ -133,8 +133,7 @@ class Leases:
             self._forget(epoch)
 
     def restart(self, epoch: int, length: int) -> None:
-        """Begin a pass anew, with the length that the workers agreed on; no worker has trained on it with this
-        length."""
+        """Begin a pass anew, with the length that the workers agreed on; no worker has trained on it with this length."""
         self._forget(epoch)
         self.passes[epoch] = Pass(length)
         self.log.append(Restarted(epoch, length))
@@ -150,8 +149,7 @@ class Leases:
         }
 
     def done(self, rank: int, ids: Iterable[int]) -> int:
-        """Note these leases as trained, and return the number of samples. Ids that ``rank`` does not hold are
-        ignored."""
+        """Note these leases as trained, and return the number of samples. Ids that ``rank`` does not hold are ignored."""
         samples, known = 0, []
         for lease_id in ids:
             holder, lease = self.open.get(lease_id, (None, None))

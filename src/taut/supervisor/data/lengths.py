@@ -27,8 +27,7 @@ REMEDY = "give every worker the same data set"
 
 @dataclass(frozen=True, slots=True)
 class LengthRuling:
-    """The decision: ``length`` of the pass from now on (None: unknown), and why each worker with another one is
-    wrong."""
+    """The decision: ``length`` of the pass from now on (None: unknown), and why each worker with another one is wrong."""
 
     length: int | None
     wrong: Mapping[int, str]

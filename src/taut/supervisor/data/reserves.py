@@ -41,8 +41,7 @@ class Offer:
 
 
 def trimmed(spans: list[Span], epoch: int, samples: int, batch: int) -> list[Span]:
-    """Return ``spans`` without the first indices of that pass, so that about ``samples`` of it stay, cut between
-    batches.
+    """Return ``spans`` without the first indices of that pass, so that about ``samples`` of it stay, cut between batches.
 
     >>> trimmed([(0, 20, 100), (1, 0, 50)], epoch=0, samples=35, batch=10)
     [(0, 70, 100), (1, 0, 50)]

@@ -159,8 +159,7 @@ class ElectionClaims:
 
 
 def _bears_out(mine: View, view: View) -> bool:
-    """Return whether members of ``mine`` can have been in ``view``: a later election is among members of earlier
-    ones."""
+    """Return whether members of ``mine`` can have been in ``view``: a later election is among members of earlier ones."""
     if mine.number == view.number:
         return mine == view
     return mine.number > view.number and set(mine.members) <= set(view.members)

@@ -75,7 +75,7 @@ class ExpulsionPolicy:
 
     def _agree_again(self, liar: int, now: float) -> None:
         """Let all workers take one worker's state after a liar was expelled, if replicas are equal only because all
-        take the same updates: it is unknown what else it sent to whom."""
+        take the same updates: it is unknown what else it sent to which workers."""
         if self.admission.plan.streams and not self.admission.ending.begun:
             _, *others = sorted(worker.rank for worker in self.admission.members.with_state())
             why = f"worker {liar} may have sent different updates to different workers: it takes the others' state"

@@ -32,7 +32,7 @@ def _possible(admission: Admission, teller: WorkerEntry, view: View) -> bool:
     if not admission.plan.elects or not known or len(named) < max(2, len(view.members)):
         return False
     if view.number <= members.view or admission.ending.verdict is not None:
-        return True  # it was heard of before, or nobody exchanges anything any more
+        return True  # it is known, or workers exchange nothing any more
     if not view.own or view.version > members.version or view.number > members.view + LEAP:
         return False
     return any(named <= each.members for each in admission.memberships.told)

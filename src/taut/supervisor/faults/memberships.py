@@ -1,8 +1,7 @@
 """Live memberships of a run in lock-step: those that may be in force, so that supervisor and workers cannot both go on.
 
-The supervisor evicts workers, and workers that cannot reach it elect a membership of their own
-(``strategies/election``). For each membership v that may be in force, those that stay must be more than half of its
-workers and the supervisor:
+The supervisor evicts workers, and workers that cannot reach it elect a membership of their own (``strategies/election``).
+For each membership v that may be in force, those that stay must be more than half of its workers and the supervisor:
 
     2 (|heard in v| + 1) > |v| + 1        workers without a supervisor need 2 |votes in v| > |v|
 
@@ -62,9 +61,8 @@ class LiveMemberships:
         self.told.append(AnnouncedMembership(stamp, stamp, now))
 
     def agreed(self, stamp: int) -> None:
-        """Forget every membership announced before this one, and any later-announced one that sorts before it
-        (announced before the supervisor knew of the election): all members of the one under this stamp are in it, or
-        beyond."""
+        """Forget every membership announced before this one, and any later-announced one that sorts before it (announced
+        before the supervisor knew of the election): all members of the one under this stamp are in it, or beyond."""
         at = next((at for at, each in enumerate(self.told) if each.first <= stamp <= each.last), None)
         if at is not None:
             self.told = [each for each in self.told[at:] if each.last >= self.told[at].first]

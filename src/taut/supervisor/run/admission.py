@@ -142,8 +142,7 @@ class Admission:
         begun: Container[int] | None = None,
     ) -> None:
         """Remove a worker from the run: lease its samples again, and tell the others. ``certain``: its process does
-        nothing more. ``begun``: leases that are partly trained on; None: unknown, as are those that it took by
-        itself."""
+        nothing more. ``begun``: leases that are partly trained on; None: unknown, as are those that it took by itself."""
         self.members.remove(worker, reason[:2000])
         worker.party = not certain or now - worker.calm_s > CALM_S
         self.held.pop(worker.rank, None)
@@ -207,7 +206,7 @@ class Admission:
         welcome = worker.may_return and not late and not self.ending.begun and not flaps
         reason = f"{worker.reason}; it came back {worker.fruitless} times and made no step" if flaps else worker.reason
         if worker.may_return and late and not self.ending.begun:
-            reason += f"; strategy {self.plan.strategy!r} takes nobody back in mid-run (async does): {RESUME}"
+            reason += f"; strategy {self.plan.strategy!r} takes no worker back in mid-run (async does): {RESUME}"
         self.outbox.send(worker.connection, Expulsion(reason[:4000], welcome, list(worker.without)))
 
     def superseded(self, hello: Hello, now: float) -> None:

@@ -8,19 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from taut.core.messages import (
-    Donor,
-    Expulsion,
-    Heartbeat,
-    Hello,
-    LeaseDone,
-    LeaseRequest,
-    LeaseTaken,
-    Message,
-    Refusal,
-    ReserveSeen,
-    WorkerMessage,
-)
+from taut.core import messages as msg
 from taut.supervisor.checkpoints.schedule import Checkpointing
 from taut.supervisor.data.lease_server import LeaseServer
 from taut.supervisor.data.leases import Leases
@@ -66,27 +54,27 @@ class Cluster:
 
     # Events.
 
-    def heard(self, connection: bytes, message: WorkerMessage, payloads: Sequence[bytes], now: float) -> list[Action]:
+    def heard(self, connection: bytes, message: msg.WorkerMessage, payloads: Sequence[bytes], now: float) -> list[Action]:
         """Handle a message from a connection."""
         version = self.members.version
         try:
             self._hear(connection, message, payloads, now)
         finally:
             worker = self.members.find(connection)
-            if worker is not None and not isinstance(message, Heartbeat | ReserveSeen):
+            if worker is not None and not isinstance(message, msg.Heartbeat | msg.ReserveSeen):
                 worker.heard += 1
         # Most messages change no worker's state, and there may be a thousand workers to check.
-        if isinstance(message, Heartbeat) and version == self.members.version:
+        if isinstance(message, msg.Heartbeat) and version == self.members.version:
             return self.outbox.take()
-        if isinstance(message, LeaseRequest | LeaseDone | LeaseTaken) and version == self.members.version:
-            if self.admission.held and isinstance(message, LeaseDone):
+        if isinstance(message, msg.LeaseRequest | msg.LeaseDone | msg.LeaseTaken) and version == self.members.version:
+            if self.admission.held and isinstance(message, msg.LeaseDone):
                 self.lease_server.serve(now)
             return self.outbox.take()
         return self._advance(now)
 
-    def _hear(self, connection: bytes, message: WorkerMessage, payloads: Sequence[bytes], now: float) -> None:
+    def _hear(self, connection: bytes, message: msg.WorkerMessage, payloads: Sequence[bytes], now: float) -> None:
         worker = self.members.find(connection)
-        if isinstance(message, Hello):
+        if isinstance(message, msg.Hello):
             self.admission.superseded(message, now)
             self.admission.hello(connection, message, now, closed=self.ending.begun or self.outcome is not None)
         elif worker is None:
@@ -107,10 +95,10 @@ class Cluster:
             self.expulsion.refused(worker, why, now)
         else:
             remedy = "is the same version of taut installed on every machine?"
-            self.outbox.send(connection, Refusal(f"the message could not be read: {why}; {remedy}"[:4000]))
+            self.outbox.send(connection, msg.Refusal(f"the message could not be read: {why}; {remedy}"[:4000]))
         return self._advance(now)
 
-    def mishandled(self, connection: bytes, message: Message, trace: str, now: float) -> list[Action]:
+    def mishandled(self, connection: bytes, message: msg.Message, trace: str, now: float) -> list[Action]:
         """Count a message on which a handler raised, by a bug of ours, as refused: a worker that sends many such is
         expelled."""
         worker, kind = self.members.find(connection), type(message).__name__
@@ -214,7 +202,7 @@ class Cluster:
         if self.outcome is None:
             for worker in self.members.assign_donors(self.ledger.started_s is not None, self.admission.awaited):
                 assert worker.donor is not None
-                self.outbox.send(worker.connection, Donor(worker.donor))
+                self.outbox.send(worker.connection, msg.Donor(worker.donor))
             self.lifecycle.start(now)
             self.lifecycle.next_phase()
             self.lease_server.serve(now)
@@ -244,7 +232,7 @@ class Cluster:
     def _fail(self, error: str, now: float) -> None:
         for worker in self.members.live():
             if worker.state != "finished":
-                self.outbox.send(worker.connection, Expulsion(error[:4000]))
+                self.outbox.send(worker.connection, msg.Expulsion(error[:4000]))
         self._finish("", error, now)
 
     def _finish(self, path: str, error: str, now: float) -> None:

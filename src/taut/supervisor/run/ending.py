@@ -9,18 +9,9 @@ from pathlib import Path
 
 from taut.core.messages import Digest, Drain, Finish, Saved, Upload
 from taut.errors import MalformedMessage
+from taut.supervisor.run import verdict as verdicts
 from taut.supervisor.run.actions import KeepStatistics, Outbox, Save, SaveIndex
 from taut.supervisor.run.replica_distance import relative
-from taut.supervisor.run.verdict import (
-    ModelUpload,
-    Verdict,
-    average_buffers,
-    by_score,
-    judge,
-    scores_text,
-    spread,
-    upload_limit_nbytes,
-)
 from taut.supervisor.run.workers import WorkerEntry, WorkerTable
 from taut.supervisor.view import ValidationScores
 
@@ -28,9 +19,8 @@ from taut.supervisor.view import ValidationScores
 @dataclass(slots=True)
 class Ending:
     """The end's state. Nothing happens before `begin`. Then every live worker owes a Digest; when all are here, the
-    verdict is given, one worker writes the model (of an ensemble all do, in turn), and ``over`` is set: (path,
-    error), one of them empty. ``policy``: average, best, any or ensemble; ``agrees``: the strategy leaves equal
-    replicas."""
+    verdict is given, one worker writes the model (of an ensemble all do, in turn), and ``over`` is set: (path, error),
+    one of them empty. ``policy``: average, best, any or ensemble; ``agrees``: the strategy leaves equal replicas."""
 
     members: WorkerTable
     outbox: Outbox
@@ -40,12 +30,12 @@ class Ending:
     digests: dict[int, Digest] = field(default_factory=dict)
     buffers: dict[int, bytes] = field(default_factory=dict)
     averaged: bytes = b""
-    verdict: Verdict | None = None
+    verdict: verdicts.Verdict | None = None
     judged_s: float | None = None  # when the verdict was given
     order: list[int] = field(default_factory=list)  # in which workers are asked to write
     writer: WorkerEntry | None = None
     tried: list[int] = field(default_factory=list)
-    upload: ModelUpload | None = None
+    upload: verdicts.ModelUpload | None = None
     asked_again: bool = False  # part of the upload was lost: it begins anew
     saving: bool = False  # the file is complete and being written
     chosen_score: float | None = None
@@ -88,7 +78,7 @@ class Ending:
         if self.verdict is None or self.writer is None:
             return
         if worker is self.writer and self.upload is not None:
-            self.upload, self.asked_again = ModelUpload(upload_limit_nbytes(self.members.model or [])), True
+            self.upload, self.asked_again = self._new_upload(), True
         finish = Finish(identical=self.verdict.identical, writer=self.writer.rank)
         self.outbox.send(worker.connection, finish, self.averaged)
         if self.over is not None:
@@ -116,7 +106,7 @@ class Ending:
         self.judged_s = now
         ranks = [worker.rank for worker in live]
         self.digests = {rank: self.digests[rank] for rank in ranks}
-        self.verdict, self.consensus = judge(self.digests), spread(self.digests)
+        self.verdict, self.consensus = verdicts.judge(self.digests), verdicts.spread(self.digests)
         self._average_buffers()
         for note in self.verdict.notes:
             self.outbox.record("verdict", note)
@@ -129,12 +119,11 @@ class Ending:
         self._ask(live, now)
 
     def _average_buffers(self) -> None:
-        """Average the buffers if all have one model: batch-norm statistics belong to the weights they were taken
-        with."""
+        """Average the buffers if all have one model: batch-norm statistics belong to the weights they were taken with."""
         if self.policy == "average" or (self.policy == "any" and self.agrees):
             samples = {rank: digest.statistics.samples for rank, digest in self.digests.items()}
             parts = {rank: (samples[rank], self.buffers[rank]) for rank in self.digests}
-            self.averaged, left_out = average_buffers(parts)
+            self.averaged, left_out = verdicts.average_buffers(parts)
             for rank in left_out:
                 self.outbox.record("buffers", f"worker {rank}'s buffers were left out of the average: they do not fit")
         self.buffers.clear()
@@ -146,9 +135,9 @@ class Ending:
         self.order = sorted(scores)
         scored = any(score is not None for score in scores.values())
         if scored:
-            self.outbox.record("validation", scores_text(scores))
+            self.outbox.record("validation", verdicts.scores_text(scores))
         if self.policy == "best":
-            self.order = by_score(scores, lower)
+            self.order = verdicts.by_score(scores, lower)
             why = "has the best score" if scored else "is taken: there are no scores to choose by"
             self.outbox.record("finish", f"worker {self.order[0]}'s replica {why}")
 
@@ -215,8 +204,8 @@ class Ending:
         self.outbox.record("writer", f"worker {worker.rank} did not deliver the model")
         self._ask([], now)
 
-    def _ask(self, everybody: Sequence[WorkerEntry], now: float) -> None:
-        """Choose the next writer and tell it, and the first time all others, too."""
+    def _ask(self, told: Sequence[WorkerEntry], now: float) -> None:
+        """Choose the next writer and tell it, or at first all workers (``told``)."""
         assert self.verdict is not None
         able = [self.members.workers[rank] for rank in self.order if rank not in self.tried]
         self.writer = next((one for one in able if one.live and not one.ended), None)
@@ -229,7 +218,10 @@ class Ending:
         self.tried.append(self.writer.rank)
         self.writer.state = "drained"  # its silence is judged again, from now on
         self.writer.detector.seen(now)
-        self.upload = ModelUpload(upload_limit_nbytes(self.members.model or []))
+        self.upload = self._new_upload()
         finish = Finish(identical=self.verdict.identical, writer=self.writer.rank)
-        for worker in everybody or [self.writer]:
+        for worker in told or [self.writer]:
             self.outbox.send(worker.connection, finish, self.averaged)
+
+    def _new_upload(self) -> verdicts.ModelUpload:
+        return verdicts.ModelUpload(verdicts.upload_limit_nbytes(self.members.model or []))

@@ -5,29 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from taut.core.messages import (
-    CheckpointBegun,
-    CheckpointDone,
-    Digest,
-    Done,
-    Donor,
-    Drain,
-    Failed,
-    Heartbeat,
-    LeaseDone,
-    LeaseRequest,
-    LeaseTaken,
-    Leave,
-    NextPhase,
-    PhaseDone,
-    Pulse,
-    Ready,
-    ReserveSeen,
-    Returned,
-    Start,
-    Upload,
-    WorkerMessage,
-)
+from taut.core import messages as msg
 from taut.supervisor.checkpoints.schedule import Checkpointing
 from taut.supervisor.data.lease_server import LeaseServer
 from taut.supervisor.data.released import correct_count
@@ -51,53 +29,53 @@ class MessageHandlers:
     checkpointing: Checkpointing
 
     def said(  # noqa: PLR0912  # one case per message
-        self, worker: WorkerEntry, message: WorkerMessage, payloads: Sequence[bytes], now: float
+        self, worker: WorkerEntry, message: msg.WorkerMessage, payloads: Sequence[bytes], now: float
     ) -> None:
-        if isinstance(message, LeaseRequest | LeaseTaken | LeaseDone | PhaseDone | Done | Digest):
+        if isinstance(message, msg.LeaseRequest | msg.LeaseTaken | msg.LeaseDone | msg.PhaseDone | msg.Done | msg.Digest):
             worker.began = True
         match message:
-            case Heartbeat():
+            case msg.Heartbeat():
                 self._beat(worker, message, now)
-            case Returned():
+            case msg.Returned():
                 self._returned(worker, message, now)
-            case Ready(phase) if worker.state == "joining" and phase == worker.first_phase:
+            case msg.Ready(phase) if worker.state == "joining" and phase == worker.first_phase:
                 worker.calm_s = now  # it cannot have voted: it knows no members yet
                 self._ready(worker)
-            case LeaseRequest() if worker.rank in self.admission.awaited:
+            case msg.LeaseRequest() if worker.rank in self.admission.awaited:
                 pass  # sent to the previous supervisor: it asks again after its ``Returned``
-            case LeaseRequest(epoch):
+            case msg.LeaseRequest(epoch):
                 if not self.lease_server.asked(worker, message, now):
                     self.expulsion.odd(f"worker {worker.rank}, which is {worker.state}, asked for pass {epoch}")
-            case LeaseTaken():
+            case msg.LeaseTaken():
                 if not self.lease_server.taken(worker, message):
                     self.expulsion.odd(f"worker {worker.rank} took {message.lease}, which is not reserved for it")
-            case ReserveSeen(version, said):
+            case msg.ReserveSeen(version, said):
                 if said == worker.heard:
                     self.lease_server.reserves.seen(worker.rank, version)
-            case LeaseDone():
+            case msg.LeaseDone():
                 self.checkpointing.trained(worker.rank, message.leases)
                 self.admission.leases.done(worker.rank, message.leases)
-            case PhaseDone(phase):
+            case msg.PhaseDone(phase):
                 worker.phase = max(worker.phase, phase)
-            case Done(leaving=True, begun=begun, said=said):
+            case msg.Done(leaving=True, begun=begun, said=said):
                 self.admission.gone(worker, "left", now, failure=False, begun=begun if said == worker.heard else None)
-            case Done(said=said) if said != worker.heard:
+            case msg.Done(said=said) if said != worker.heard:
                 pass  # a message was lost before it: the next heartbeat shows that, and ``Returned`` follows
-            case Done(begun=begun) if worker.state in ("ready", "training"):
+            case msg.Done(begun=begun) if worker.state in ("ready", "training"):
                 self._done(worker, begun)
-            case Failed(reason, unfit):
+            case msg.Failed(reason, unfit):
                 leave = self.admission.unfit if unfit else self.admission.failed
                 leave(worker, reason or "failed without a reason", now)
-            case CheckpointBegun() | CheckpointDone():
+            case msg.CheckpointBegun() | msg.CheckpointDone():
                 if not self.checkpointing.said(worker, message):
                     self.expulsion.odd(f"{type(message).__name__} {message.number} from worker {worker.rank}")
-            case Digest() | Upload():
+            case msg.Digest() | msg.Upload():
                 if not self.admission.ending.said(worker, message, payloads, now):
                     self.expulsion.odd(f"{type(message).__name__} from worker {worker.rank}, which is {worker.state}")
             case _:
                 pass  # Ready in an earlier phase, Ready or Done twice, or after the drain began: harmless
 
-    def _beat(self, worker: WorkerEntry, message: Heartbeat, now: float) -> None:
+    def _beat(self, worker: WorkerEntry, message: msg.Heartbeat, now: float) -> None:
         admission = self.admission
         if worker.detector.beat(now):
             self._remind(worker)
@@ -118,15 +96,14 @@ class MessageHandlers:
         if message.calm:
             worker.calm_s = now
         told = admission.outbox.told.get(worker.connection, 0)
-        admission.outbox.send(worker.connection, Pulse(admission.term, told, worker.lost, admission.leases.issued))
+        admission.outbox.send(worker.connection, msg.Pulse(admission.term, told, worker.lost, admission.leases.issued))
 
     def elections(self, now: float) -> None:
         """Follow elections of workers, as soon as it is clear that they took place."""
         judge_claims(self.admission, self.expulsion, now)
 
-    def _returned(self, worker: WorkerEntry, message: Returned, now: float) -> None:
-        """Reconcile with a worker's state, after a restart or a broken connection, and repeat what it may have
-        missed."""
+    def _returned(self, worker: WorkerEntry, message: msg.Returned, now: float) -> None:
+        """Reconcile with a worker's state, after a restart or a broken connection, and repeat what it may have missed."""
         if message.rank != worker.rank:
             if self.admission.members.succeeded(message.rank) is worker:
                 correct_count(self.admission.leases, message.rank, [(one.epoch, one.lo, one.hi) for one in message.done])
@@ -148,10 +125,10 @@ class MessageHandlers:
             self._stands(worker, message)
         self._remind(worker)
         if worker.donor is not None and worker.state == "joining":
-            self.admission.outbox.send(worker.connection, Donor(worker.donor))
+            self.admission.outbox.send(worker.connection, msg.Donor(worker.donor))
         self.admission.ending.remind(worker)
 
-    def _stands(self, worker: WorkerEntry, message: Returned) -> None:
+    def _stands(self, worker: WorkerEntry, message: msg.Returned) -> None:
         if message.state in ("ready", "training") and worker.state == "joining":
             self._ready(worker)
         elif message.state in ("done", "drained") and worker.state in ("joining", "ready", "training"):
@@ -177,11 +154,11 @@ class MessageHandlers:
         admission, ledger, to = self.admission, self.admission.ledger, worker.connection
         admission.outbox.send(to, admission.roster())
         if worker.has_state and ledger.started_s is not None:
-            admission.outbox.send(to, Start())
+            admission.outbox.send(to, msg.Start())
         if ledger.phase:
-            admission.outbox.send(to, NextPhase(ledger.phase, admission.members.version))
+            admission.outbox.send(to, msg.NextPhase(ledger.phase, admission.members.version))
         self.checkpointing.remind(worker)
         if worker.leave is not None:
-            admission.outbox.send(to, Leave(worker.leave))
+            admission.outbox.send(to, msg.Leave(worker.leave))
         if worker.drain_told and admission.ending.reason is not None:
-            admission.outbox.send(to, Drain(admission.ending.reason))
+            admission.outbox.send(to, msg.Drain(admission.ending.reason))

@@ -1,5 +1,4 @@
-"""The run's lifecycle: its start, its phases, whether any worker is left, and the outcome. Pure; cluster.py drives
-it."""
+"""The run's lifecycle: its start, its phases, whether any worker is left, and the outcome. Pure; cluster.py drives it."""
 
 from __future__ import annotations
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import threading
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from taut.core.checkpoint_names import FOLDER
@@ -13,9 +16,55 @@ from taut.supervisor.control import ThreadCalls
 from taut.supervisor.run.actions import DropCheckpoint, Save, SaveCheckpoint, SaveIndex
 from taut.supervisor.run.cluster import Cluster
 from taut.supervisor.storage.model_file import write_index, write_model
-from taut.supervisor.storage.spare_descriptors import Spare
 
 KEEP_CHECKPOINTS = 3
+SPARE = 24  # importing torch and writing both files of a model takes a few at a time
+WAIT_S = 10.0  # for others to close descriptors
+LOOK_S = 0.05
+
+
+class SpareDescriptors:
+    """File descriptors in reserve, so that files can be written when connections have taken all others.
+
+    >>> spare = SpareDescriptors(number=3)
+    >>> with spare.used():
+    ...     len(spare)
+    0
+    >>> len(spare); spare.close()
+    3
+    """
+
+    def __init__(self, number: int = SPARE) -> None:
+        self._number = number
+        self._held: list[int] = []
+        self._hold()
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    @contextmanager
+    def used(self) -> Iterator[None]:
+        """Free the descriptors for files that are opened within the block; take them back afterwards. If other
+        threads took them first, wait until so many can be opened, ``WAIT_S`` at most."""
+        deadline = time.monotonic() + WAIT_S
+        self._hold()
+        while len(self._held) < self._number and time.monotonic() < deadline:
+            time.sleep(LOOK_S)
+            self._hold()
+        self.close()
+        try:
+            yield
+        finally:
+            self._hold()
+
+    def close(self) -> None:
+        while self._held:
+            os.close(self._held.pop())
+
+    def _hold(self) -> None:
+        with suppress(OSError):  # no more are free
+            while len(self._held) < self._number:
+                self._held.append(os.open(os.devnull, os.O_RDONLY))
 
 
 class BackgroundFiles:
@@ -29,7 +78,7 @@ class BackgroundFiles:
         self._cluster, self._calls = cluster, calls
         self._of_run = {"run": cluster.plan.run, "settings": settings, "launch": launch}
         self._kept = int(str(settings.get("keep_checkpoints") or KEEP_CHECKPOINTS))
-        self._spare = Spare()
+        self._spare = SpareDescriptors()
         self._writer: threading.Thread | None = None
         self._completer: threading.Thread | None = None  # of the last checkpoint
 

@@ -29,6 +29,10 @@ VERSION = 3
 UNKNOWN = 1 << 20  # rosters and leases that may have followed the snapshot, if the disk failed
 
 
+# Fields of a worker that a snapshot has under the same names.
+_SAME = ["rank", "state", "donor", "statistics", "phase", "drain_told", "expelled", "reason", "may_return", "first_phase"]
+
+
 class WorkerSnapshot(msgspec.Struct, frozen=True, array_like=True):
     rank: int
     name_hash: bytes
@@ -148,46 +152,26 @@ def recall(
 def _kept(worker: WorkerEntry) -> WorkerSnapshot:
     hello = worker.hello
     return WorkerSnapshot(
-        worker.rank,
-        worker.name_hash or name_hash(worker.connection),
-        hello.address,
-        hello.public_key,
-        hello.host,
-        hello.pid,
-        hello.version,
-        worker.state,
-        worker.donor,
-        worker.statistics,
-        worker.phase,
-        worker.drain_told,
-        worker.expelled,
-        worker.reason,
-        worker.may_return,
-        worker.detector.kept(),
-        worker.first_phase,
+        name_hash=worker.name_hash or name_hash(worker.connection),
+        address=hello.address,
+        public_key=hello.public_key,
+        host=hello.host,
+        pid=hello.pid,
+        protocol=hello.version,
+        rhythm=worker.detector.kept(),
+        **{name: getattr(worker, name) for name in _SAME},
     )
 
 
 def _recalled(kept: WorkerSnapshot, model: list[TensorSpec], now: float) -> WorkerEntry:
     hello = Hello(kept.protocol, model, kept.address, kept.public_key, kept.host, kept.pid)
-    # After the verdict workers wait for the model to be saved: they will send their state, and get a new verdict.
-    state: WorkerState = "done" if kept.state in ("drained", "finished") else kept.state
-    return WorkerEntry(
-        kept.rank,
-        b"",
-        hello,
-        Detector.restored(now, kept.rhythm),
-        state,
-        kept.donor,
-        kept.statistics,
-        phase=kept.phase,
-        first_phase=kept.first_phase,
-        drain_told=kept.drain_told,
-        expelled=kept.expelled,
-        reason=kept.reason,
-        may_return=kept.may_return,
-        name_hash=kept.name_hash,
+    same = {name: getattr(kept, name) for name in _SAME}
+    worker = WorkerEntry(
+        connection=b"", hello=hello, detector=Detector.restored(now, kept.rhythm), name_hash=kept.name_hash, **same
     )
+    # After the verdict workers wait for the model to be saved: they will send their state, and get a new verdict.
+    worker.state = "done" if kept.state in ("drained", "finished") else kept.state
+    return worker
 
 
 def _recall_leases(leases: Leases, kept: LeaseSnapshot, ahead: Sequence[bytes]) -> None:

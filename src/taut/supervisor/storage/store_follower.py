@@ -9,15 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from taut.errors import Misuse
-from taut.supervisor.storage.store_reader import (
-    EventRecord,
-    RunSummary,
-    StatisticRecord,
-    WorkerRecord,
-    opened,
-    statistics_of,
-    summarised,
-)
+from taut.supervisor.storage import store_reader as store
 from taut.supervisor.storage.store_writer import FIELDS, FILE
 
 MOST_STATISTICS = 20_000
@@ -29,12 +21,12 @@ class Fresh:
     """The store's present contents (summary, settings, outcome, workers), and new statistics and events, these with
     row numbers."""
 
-    summary: RunSummary
+    summary: store.RunSummary
     settings: dict[str, Any]
     outcome: dict[str, Any]
-    workers: tuple[WorkerRecord, ...]
-    statistics: tuple[StatisticRecord, ...]
-    events: tuple[tuple[int, EventRecord], ...]
+    workers: tuple[store.WorkerRecord, ...]
+    statistics: tuple[store.StatisticRecord, ...]
+    events: tuple[tuple[int, store.EventRecord], ...]
 
 
 class StoreFollower:
@@ -51,7 +43,7 @@ class StoreFollower:
     def read(self) -> Fresh:
         """Return what is new. Raise ``Misuse`` if the store cannot be read."""
         try:
-            with opened(self.run_dir) as database:
+            with store.opened(self.run_dir) as database:
                 database.execute("begin")  # a consistent snapshot
                 return self._read(database)
         except (sqlite3.Error, ValueError) as error:
@@ -59,7 +51,7 @@ class StoreFollower:
             raise Misuse(f"run {self.run_dir.name!r}", "a readable run", f"{path} cannot be read: {error}") from error
 
     def _read(self, database: sqlite3.Connection) -> Fresh:
-        summary = summarised(self.run_dir, database)
+        summary = store.summarised(self.run_dir, database)
         settings, outcome = database.execute("select settings, outcome from run").fetchone()
         workers = database.execute("select rank, host, pid, joined, gone, reason from worker order by rank").fetchall()
         measured = self._measured(database)
@@ -72,9 +64,9 @@ class StoreFollower:
             summary=summary,
             settings=json.loads(settings),
             outcome=json.loads(outcome) if outcome else {},
-            workers=tuple(WorkerRecord(*row) for row in workers),
-            statistics=tuple(StatisticRecord(row[1], row[2], statistics_of(row[3:])) for row in measured),
-            events=tuple((row[0], EventRecord(*row[1:])) for row in events),
+            workers=tuple(store.WorkerRecord(*row) for row in workers),
+            statistics=tuple(store.StatisticRecord(row[1], row[2], store.statistics_of(row[3:])) for row in measured),
+            events=tuple((row[0], store.EventRecord(*row[1:])) for row in events),
         )
 
     def _measured(self, database: sqlite3.Connection) -> list[tuple[Any, ...]]:

@@ -48,7 +48,7 @@ def check_codec(codec: Codec, *, size: int = 1000, workers: int = 3, steps: int 
 
 
 def check_scenario(codec: Codec, *, size: int = 1000, workers: int = 3, steps: int = 12, seed: int = 0) -> None:
-    """The laws of the codec alone: what is sent adds up, whatever the order, and what is not sent waits."""
+    """Check the laws of the codec alone: what is sent adds up, whatever the order, and what is not sent waits."""
     assert parse(spec(codec)) == codec, f"{spec(codec)!r} does not read back as {codec}"
     _check_residual(codec, size, seed)
     replicas = _train(codec, size, workers, steps, np.random.default_rng(seed))
@@ -71,8 +71,8 @@ def _replica(codec: Codec, w: F32, workers: int, rank: int = 0) -> _Replica:
 
 
 def _train(codec: Codec, size: int, workers: int, steps: int, rng: np.random.Generator) -> list[_Replica]:
-    """Steps of random size; ranges scanned in turn; arrivals late and in any order; the number of workers
-    told anew."""
+    """Make steps of random size; ranges are scanned in turn, arrivals come late and in any order, the number of workers
+    is told anew."""
     replicas = [_replica(codec, _initial(size, 1), workers, rank) for rank in range(workers)]
     cut = 0 if codec.whole else size // 128 * 64
     for step in range(steps):
@@ -114,8 +114,8 @@ def _agree(codec: Codec, one: Any, other: Any, what: str) -> None:
 
 
 def _check_residual(codec: Codec, size: int, seed: int) -> None:
-    """Accumulated = sent + left: bit for bit in every update of a compressor; over all of them exactly where sums are
-    exact and changes are on the grid, or else within rounding. (The tether keeps no residual.)"""
+    """Check that accumulated = sent + left: bit for bit in every update of a compressor; over all of them exactly where
+    sums are exact and changes are on the grid, or else within rounding."""
     if isinstance(codec, Feedback):
         _check_updates(codec, size, seed)
     rng, workers = np.random.default_rng(seed), 2
@@ -136,7 +136,7 @@ def _check_residual(codec: Codec, size: int, seed: int) -> None:
 
 
 def _check_updates(codec: Feedback, size: int, seed: int) -> None:
-    """r = grow(r, change) - q, b += q and w = b, where q is what receivers read from the payload."""
+    """Check that r = grow(r, change) - q, b += q and w = b, where q is what receivers read from the payload."""
     rng = np.random.default_rng(seed)
     replica = _replica(codec, _initial(size, 1), 2)
     state = replica.state
@@ -153,7 +153,7 @@ def _check_updates(codec: Feedback, size: int, seed: int) -> None:
 
 
 def _check_drained(codec: Codec, replicas: list[_Replica]) -> None:
-    """After a drain all replicas agree, and on the sum of the first weights and all that was sent."""
+    """Check that after a drain all replicas agree, and on the sum of the first weights and all that was sent."""
     for replica in replicas[1:]:
         _agree(codec, codec.shared(replicas[0].state), codec.shared(replica.state), "drained replicas")
     witness = _replica(codec, _initial(len(replicas[0].w), 1), len(replicas))
@@ -166,7 +166,7 @@ def _check_drained(codec: Codec, replicas: list[_Replica]) -> None:
 
 
 def _check_merging(codec: Codec, replicas: list[_Replica], seed: int) -> None:
-    """Absorbing a merged payload is absorbing its parts; it is never larger than a dense vector."""
+    """Check that absorbing a merged payload is absorbing its parts; it is never larger than a dense vector."""
     size = len(replicas[0].w)
     parts = [payload for replica in replicas for payload in replica.sent]
     one, other = (_replica(codec, _initial(size, 1), len(replicas)) for _ in range(2))
@@ -180,7 +180,7 @@ def _check_merging(codec: Codec, replicas: list[_Replica], seed: int) -> None:
 
 
 def _check_refusal(codec: Codec, replica: _Replica) -> None:
-    """A payload that is cut short, too long, or for another vector is refused and changes nothing."""
+    """Check that a payload that is cut short, too long, or for another vector is refused and changes nothing."""
     before = np.array(codec.shared(replica.state))
     good = replica.sent[0]
     for bad in (b"", good[:-1], good + b"\0", bytes([99]) + good[1:], good[:1] + b"\xff" + good[2:]):
@@ -193,7 +193,7 @@ def _check_refusal(codec: Codec, replica: _Replica) -> None:
 
 
 def _check_joining(codec: Codec, replicas: list[_Replica]) -> None:
-    """A joiner that adopts the shared weights has them, in b and in w."""
+    """Check that a joiner that adopts the shared weights has them, in b and in w."""
     donor = codec.shared(replicas[0].state)
     joiner = _replica(codec, np.zeros_like(replicas[0].w), len(replicas) + 1)
     codec.adopt(joiner.state, np.array(donor))

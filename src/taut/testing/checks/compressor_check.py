@@ -48,7 +48,8 @@ def check_compressor(compressor: Compressor, *, size: int = 1000, seed: int = 0)
 
 
 def vectors(size: int, seed: int) -> Iterator[tuple[str, F32]]:
-    """Vectors on which bounds are tried, by name: random, heavy-tailed, sparse, the worst for one method or another."""
+    """Return vectors on which bounds are tried, by name: random, heavy-tailed, sparse, the worst for one method or
+    another."""
     rng = np.random.default_rng(seed)
     normal = rng.standard_normal(size, np.float32)
     one = np.zeros(size, np.float32)
@@ -74,8 +75,8 @@ def throws_dice(compressor: Compressor) -> bool:
 
 
 def check_error(compressor: Compressor, v: F32, name: str = "a vector", dice: bool = False) -> None:
-    """|Q(v) - v|^2 is within the stated bound in every update; with dice, the mean of some of them within a tenth more
-    and 5 of its deviations."""
+    """Check that |Q(v) - v|^2 is within the stated bound in every update; with dice, the mean of some of them within a
+    tenth more and 5 of its deviations."""
     error = compressor.facts.error
     if error is None:
         return
@@ -89,7 +90,8 @@ def check_error(compressor: Compressor, v: F32, name: str = "a vector", dice: bo
 
 
 def _check_bits(compressor: Compressor, seed: int) -> None:
-    """The stated bits per element are those of a payload, within a fifth. (Matrices have a rate of their shape.)"""
+    """Check that the stated bits per element are those of a payload, within a fifth. (Matrices have a rate of their
+    shape.)"""
     if compressor.whole:
         return
     v = np.random.default_rng(seed).standard_normal(BITS_SIZE, np.float32)
@@ -100,7 +102,7 @@ def _check_bits(compressor: Compressor, seed: int) -> None:
 
 
 def _check_again(compressor: Compressor, v: F32, dice: bool) -> None:
-    """The same bytes for the same seed and turn; where the seed matters, so does the turn. v is only read."""
+    """Check that the same seed and turn give the same bytes; where the seed matters, so does the turn. v is only read."""
     before = v.tobytes()
     first, again = (compressor.encode(v, _memory(v)) for _ in range(2))
     assert first == again, "another payload for the same vector, seed and turn"
@@ -111,7 +113,7 @@ def _check_again(compressor: Compressor, v: F32, dice: bool) -> None:
 
 
 def _check_pieces(compressor: Compressor, v: F32) -> None:
-    """q is, bit for bit, what receivers read from the payload."""
+    """Check that q is, bit for bit, what receivers read from the payload."""
     piece = compressor.compress(v, 0, _memory(v))
     assert piece is not None
     payload = compressor.payload([piece], 0, len(v))
@@ -120,8 +122,8 @@ def _check_pieces(compressor: Compressor, v: F32) -> None:
 
 
 def _check_devices(compressor: Compressor, v: F32) -> None:
-    """A torch tensor gives the same payload as the NumPy array; of low rank, whose factors are a library's matrix
-    products, the same within rounding."""
+    """Check that a torch tensor gives the same payload as the NumPy array; of low rank, whose factors are a library's
+    matrix products, the same within rounding."""
     import torch
 
     tensor = torch.from_numpy(v.copy())
@@ -139,7 +141,7 @@ def _check_devices(compressor: Compressor, v: F32) -> None:
 
 
 def _check_mean(compressor: Compressor, v: F32) -> None:
-    """The mean of many updates comes as near to v as their spread lets it."""
+    """Check that the mean of many updates comes as near to v as their spread lets it."""
     memory = _memory(v)
     found = np.array([_decoded(compressor, v, memory) for _ in range(MANY)], np.float64)
     spread = float(found.var(0, ddof=1).sum()) / MANY

@@ -31,9 +31,8 @@ def check_method(
     lossy: bool = False,
     codec: str = "",
 ) -> MethodWorld:
-    """Each worker descends towards a target of its own; some die, some join, some run out of data early. Raises
-    ``AssertionError`` if somebody waits for ever, does not finish, holds a number that is not finite, or, where the
-    method promises consensus, ends with other bits than the others. ``codec``: the method's own choice if not given.
+    """Let each worker descend towards a target of its own; some die, some join, some run out of data early. Raise
+    ``AssertionError`` if a worker waits for ever, or the replicas do not end as the method promises.
 
     >>> from taut.strategies.gossip.dpsgd import DPSGD
     >>> world = check_method(DPSGD(), seed=1, topology="ring")

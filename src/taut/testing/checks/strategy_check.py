@@ -35,7 +35,7 @@ from taut.strategies.broadcast.state import BroadcastState
 
 
 def merge_sets(payloads: Sequence[bytes]) -> bytes:
-    """Payloads of this check are lists of update names, so merging is joining and applying twice shows."""
+    """Merge payloads of this check, which are lists of update names: merging is joining, and applying twice shows."""
     return b"".join(payloads)
 
 
@@ -63,12 +63,12 @@ class Replica:
 
     @staticmethod
     def written(origin: int, number: int) -> bytes:
-        """The payload of one update."""
+        """Return the payload of one update."""
         return struct.pack("<II", origin, number)
 
     @staticmethod
     def names(payload: bytes) -> Iterator[tuple[int, int]]:
-        """The updates in a payload."""
+        """Return the updates in a payload."""
         return struct.iter_unpack("<II", payload)
 
 
@@ -108,7 +108,7 @@ class World:
             self._do(rank, replica, self.strategy.on(replica.state, event, self.now))
 
     def announce(self, event: Event) -> None:
-        """The supervisor tells all whom it reaches."""
+        """Tell all workers that the supervisor reaches."""
         for rank in sorted(self.live.keys() - self.away):
             self.tell(rank, event)
 
@@ -157,19 +157,21 @@ class World:
         self.announce(PeerGone(rank))
 
     def cut(self, rank: int) -> None:
-        """``rank`` hears only those who are cut off as well; somebody with the state stays with the supervisor."""
+        """Cut ``rank`` off: it hears only those who are cut off as well; a worker with the state stays with the
+        supervisor."""
         if rank in self.live and self.live[rank].state.synced and len(set(self._donors()) - {rank}) > 0:
             self.away.add(rank)
 
     def give_up(self, rank: int) -> None:
-        """It was silent for too long: those whom the supervisor reaches go on without it, and it goes on, too."""
+        """Evict ``rank``, which was silent for too long: those whom the supervisor reaches go on without it, and it goes
+        on, too."""
         if rank in self.away and rank in self.live:
             self.given_up[rank] = self.live.pop(rank)
             self.dead.add(rank)
             self.announce(PeerGone(rank))
 
     def heal(self, rank: int) -> None:
-        """It hears everybody again; if it was given up, it comes back under another rank, with its logs."""
+        """Let ``rank`` hear everybody again; if it was evicted, it rejoins under another rank, with its logs."""
         self.away.discard(rank)
         if rank in self.given_up:
             former = self.given_up.pop(rank)
@@ -186,7 +188,7 @@ class World:
         return [rank for rank in sorted(self.live.keys() - self.away) if self.live[rank].state.synced]
 
     def sync(self, rank: int) -> None:
-        """If ``rank`` has no state and may ask for one, a donor gives it."""
+        """Give ``rank`` a donor's state, if it has none and may ask for one."""
         replica, donors = self.live[rank], self._donors()
         if replica.state.synced or not replica.state.attached() or not donors:
             return

@@ -16,7 +16,7 @@ DEADLINE_S = 20.0  # for what takes milliseconds on an idle machine
 
 @contextmanager
 def pair(network: Network) -> Iterator[tuple[Transport, Transport]]:
-    """Ranks 0 and 1, admitted to each other."""
+    """Yield the transports of ranks 0 and 1, admitted to each other."""
     (a, a_member), (b, b_member) = network(0), network(1)
     try:
         a.admit(b_member)
@@ -28,7 +28,8 @@ def pair(network: Network) -> Iterator[tuple[Transport, Transport]]:
 
 
 def check_waits(transport: Transport) -> None:
-    """A reason to return early is used up by returning: else the caller's loop is a busy one."""
+    """Check that ``receive`` waits: a reason to return early is used up by returning, or the caller's loop is a busy
+    one."""
     start = time.monotonic()
     for _ in range(5):
         transport.receive(0.02)

@@ -29,14 +29,14 @@ def check_transport(network: Callable[[], Network]) -> None:
 
 
 def check_address_is_known(network: Network) -> None:
-    """The address is known from construction on, and is the one that others are told."""
+    """Check that the address is known from construction on, and is the one that others are told."""
     with pair(network) as (a, b):
         assert a.address != b.address
         assert "://" in a.address
 
 
 def check_order_and_no_loss(network: Network) -> None:
-    """Everything arrives, once, in the order in which it was sent, both ways, with its sender."""
+    """Check that everything arrives, once, in the order in which it was sent, both ways, with its sender."""
     with pair(network) as (a, b):
         n = 500
         for to, source, sink in ((1, a, b), (0, b, a)):
@@ -47,7 +47,7 @@ def check_order_and_no_loss(network: Network) -> None:
 
 
 def check_links_keep_their_own_order(network: Network) -> None:
-    """Messages of several senders mix, but each sender's stay in order and are not taken for another's."""
+    """Check that messages of several senders mix, but each sender's stay in order and are not taken for another's."""
     (a, am), (b, bm), (c, cm) = network(0), network(1), network(2)
     try:
         for left, right, left_member, right_member in ((a, c, am, cm), (b, c, bm, cm)):
@@ -67,7 +67,7 @@ def check_links_keep_their_own_order(network: Network) -> None:
 
 
 def check_frames_keep_their_shape(network: Network) -> None:
-    """Empty frames, many frames and every byte value arrive as they were sent."""
+    """Check that empty frames, many frames and every byte value arrive as they were sent."""
     with pair(network) as (a, b):
         messages = [
             [b""],
@@ -81,7 +81,7 @@ def check_frames_keep_their_shape(network: Network) -> None:
 
 
 def check_large_frames(network: Network) -> None:
-    """Frames of 8 MB arrive whole, and small ones before and after them in order."""
+    """Check that frames of 8 MB arrive whole, and small ones before and after them in order."""
     with pair(network) as (a, b):
         big = bytes(range(256)) * (8 * 2**20 // 256)
         messages = [[b"before"], [b"head", big], [b"between"], [big, b"tail"], [b"after"]]
@@ -89,7 +89,7 @@ def check_large_frames(network: Network) -> None:
 
 
 def check_unknown_receiver(network: Network) -> None:
-    """Sending to whoever was not admitted is refused, and so is sending to the supervisor where there is
+    """Check that sending to a worker that was not admitted is refused, and so is sending to the supervisor where there is
     none."""
     with pair(network) as (a, _):
         assert a.send(7, [b"nobody"]) is False
@@ -98,7 +98,7 @@ def check_unknown_receiver(network: Network) -> None:
 
 
 def check_forget_stops_delivery(network: Network) -> None:
-    """After ``forget`` nothing more of that peer is delivered or sent to it; being admitted again restores
+    """Check that after ``forget`` nothing more of that peer is delivered or sent to it; being admitted again restores
     it."""
     (a, am), (b, bm), (c, cm) = network(0), network(1), network(2)
     try:
@@ -120,7 +120,7 @@ def check_forget_stops_delivery(network: Network) -> None:
 
 
 def check_admit_twice(network: Network) -> None:
-    """Admitting a member again, as it is, neither loses nor repeats anything."""
+    """Check that admitting a member again, as it is, neither loses nor repeats anything."""
     (a, am), (b, bm) = network(0), network(1)
     try:
         for _ in range(2):
@@ -136,8 +136,7 @@ def check_admit_twice(network: Network) -> None:
 
 
 def check_stranger_waits(network: Network) -> None:
-    """What is sent to a peer that has not admitted the sender yet is either refused, or arrives when it
-    has."""
+    """Check that a message to a peer that has not admitted the sender yet is either refused, or arrives when it has."""
     (a, am), (b, bm) = network(0), network(1)
     try:
         a.admit(bm)
@@ -152,7 +151,7 @@ def check_stranger_waits(network: Network) -> None:
 
 
 def check_timeout(network: Network) -> None:
-    """``receive`` comes back empty after its timeout, and at once for a timeout of zero."""
+    """Check that ``receive`` comes back empty after its timeout, and at once for a timeout of zero."""
     with pair(network) as (a, _):
         start = time.monotonic()
         assert a.receive(0) == []
@@ -161,7 +160,7 @@ def check_timeout(network: Network) -> None:
 
 
 def check_wake(network: Network) -> None:
-    """``wake`` ends a ``receive`` that would wait for ever, called before it or during it, from another
+    """Check that ``wake`` ends a ``receive`` that would wait for ever, called before it or during it, from another
     thread."""
     with pair(network) as (a, _):
         a.wake()
@@ -175,7 +174,7 @@ def check_wake(network: Network) -> None:
 
 
 def check_hand_over_to_a_thread(network: Network) -> None:
-    """A transport may be used by another thread than the one that made it."""
+    """Check that a transport may be used by another thread than the one that made it."""
     with pair(network) as (a, b):
         arrived: list[Arrival] = []
         thread = threading.Thread(target=lambda: until(lambda: bool(arrived), b, arrived))
@@ -186,7 +185,7 @@ def check_hand_over_to_a_thread(network: Network) -> None:
 
 
 def check_back_pressure(network: Network) -> None:
-    """When nobody reads, ``send`` is refused after a bounded number of messages; what was accepted arrives;
+    """Check that when nobody reads, ``send`` is refused after a bounded number of messages; what was accepted arrives;
     and ``receive`` of the sender returns when there is room again."""
     with pair(network) as (a, b):
         for to, source, sink in ((1, a, b), (0, b, a)):
@@ -209,7 +208,7 @@ def check_back_pressure(network: Network) -> None:
 
 
 def check_close(network: Network) -> None:
-    """``close`` may be called twice, ``wake`` after it does nothing, and the peer lives on."""
+    """Check that ``close`` may be called twice, ``wake`` after it does nothing, and the peer lives on."""
     with pair(network) as (a, b):
         assert len(carry(a, 1, b, [[b"hello"]])) == 1
         b.close()

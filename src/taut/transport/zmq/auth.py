@@ -64,7 +64,7 @@ class Gatekeeper:
                 self._refuse(answer, VOID if self._void is not None and self._void(key) else STRANGER)
 
     def release(self, key: str) -> None:
-        """``key`` is allowed from now on: let it in if it waits."""
+        """Let ``key`` in if it waits: it is allowed from now on."""
         answer = self._held.pop(key, None)
         if answer is not None:
             self._accept(answer, key)

@@ -30,7 +30,7 @@ class Disconnects:
     _closed: dict[bytes, None] = field(default_factory=dict)  # in order
 
     def came(self, name: bytes, descriptor: int) -> None:
-        """A message of connection ``name``."""
+        """Take note of a message of connection ``name``."""
         if self._names.get(descriptor) != name:
             self.lost(descriptor)  # its former owner has no use for it
             self._names[descriptor] = name
@@ -38,14 +38,14 @@ class Disconnects:
         self._closed.pop(name, None)
 
     def lost(self, descriptor: int) -> None:
-        """This connection was closed, and all that came by it has been told of."""
+        """Take note that a connection was closed, after all that came by it was told of."""
         name = self._names.pop(descriptor, None)
         if name is not None and self._descriptors.get(name) == descriptor:
             del self._descriptors[name]
             self._closed[name] = None
 
     def take(self) -> list[bytes]:
-        """Connections that were closed since the last time, and have not been heard by a new one."""
+        """Return connections that were closed since the last call, and have not been heard by a new one."""
         closed = list(self._closed)
         self._closed.clear()
         return closed

@@ -11,7 +11,7 @@ CURVE_OVERHEAD_NBYTES = 64  # nonce, tag and flags around each encrypted frame; 
 
 
 def apply(socket: zmq.Socket[bytes], *, hwm: int, limit_nbytes: int) -> None:
-    """Bounded queues, bounded frames, and reconnecting within about a second of the network's return.
+    """Set bounded queues, bounded frames, and reconnecting within about a second of the network's return.
 
     ``hwm`` counts messages. Connections whose other end vanished without a word are given up by the kernel, after
     ``DEAD_MS`` without an answer to data or probes: left alone, TCP would take a quarter of an hour, and its retries are
@@ -33,7 +33,7 @@ def apply(socket: zmq.Socket[bytes], *, hwm: int, limit_nbytes: int) -> None:
 
 
 def milliseconds(timeout_s: float | None) -> int:
-    """A timeout as zmq counts it, rounded up so that a short one is not a busy loop.
+    """Return a timeout as zmq counts it, rounded up so that a short one is not a busy loop.
 
     >>> milliseconds(None), milliseconds(0.0), milliseconds(0.0002)
     (-1, 0, 1)

@@ -48,7 +48,7 @@ class RateLimit(Generic[Who]):
         return passes
 
     def credit(self, who: Who, messages: float) -> None:
-        """``who`` may send so many more, as it was sent something; nobody can save up more than ``burst``."""
+        """Let ``who`` send so many more, as it was sent something; none can save up more than ``burst``."""
         known = self._levels.get(who)
         if known is not None:  # else its level is full
             self._levels[who] = (known[0] + messages, known[1])
@@ -58,7 +58,7 @@ class RateLimit(Generic[Who]):
         self.excess.pop(who, None)
 
     def _make_room(self, now: float) -> None:
-        """Anyone can make up senders where those are connections: those who were quiet are as good as new."""
+        """Forget quiet senders, which are as good as new: anyone can make up senders where those are connections."""
         if len(self._levels) < MOST_BUCKETS:
             return
         quiet_s = self.burst / self.rate_per_s

@@ -159,8 +159,8 @@ class SupervisorSocket(ServerSocket):
                 arrived.append((connection, opened(frames)))
 
     def _rest(self) -> tuple[str, list[bytes], int, int]:
-        """Of the message that is being taken: the key of its sender, its frames, their size, and the descriptor of
-        the connection that it came by."""
+        """Read the rest of a message: return the key of its sender, its frames, their size, and the descriptor of the
+        connection that it came by."""
         frames: list[bytes] = []
         more, size, key, descriptor = True, 0, "", -1
         while more:

@@ -37,7 +37,7 @@ class Strangers:
         self._waiting[descriptor] = None
 
     def spoke(self, descriptor: int) -> None:
-        """A message came by this connection: it is no stranger's."""
+        """Take note that a message came by this connection: it is no stranger's."""
         self._waiting.pop(descriptor, None)
 
     def closed(self, descriptor: int) -> None:

@@ -66,7 +66,7 @@ class ZmqSupervisorClient(SupervisorLink):
         self.address, self.status = address, "connecting"
 
     def _come_back(self, own: WorkerKeys) -> None:
-        """Under another key. libzmq has given this connection up for good, so that a new one is made."""
+        """Connect again under another key, anew: libzmq has given this connection up for good."""
         self._disconnect()
         mine = own.public_key.encode("ascii")
         options.connect(self.socket, self.address, self._token.server_public, mine, own.secret_key)

@@ -4,7 +4,7 @@ The copy is of the moment when the loop has asked for its next batch: everything
 scheduler's step, say) is in it then, and the batch at hand is not trained on yet. So a run that resumes from here hands
 out that very batch, with the random states as they were before it was fetched.
 
-Training stops only to copy what is small, and before the optimizer's next step, if the copy is not complete by then:
+Training stops only to copy small tensors, and before the optimizer's next step, if the copy is not complete by then:
 
     requested            memory for the copy is made ready, beside training       (large states; else at once)
     at the next batch    small tensors are copied, and those that a forward pass changes

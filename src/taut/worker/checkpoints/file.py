@@ -98,7 +98,8 @@ def packed(document: Mapping[str, Any], tensors: Tensors) -> bytes:
 
 
 def unpacked(data: bytes | memoryview) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
-    """Return what was ``packed``. Raises one of several errors if ``data`` is something else (``_checked``)."""
+    """Return the document and the tensors that were ``packed``. Raises one of several errors if ``data`` is something
+    else (``_checked``)."""
     from safetensors.torch import load
 
     whole = bytes(data)

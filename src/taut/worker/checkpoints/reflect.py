@@ -61,8 +61,8 @@ def recall(
     w: Any = None,
     only: Collection[str] | None = None,
 ) -> None:
-    """Put what was remembered back into ``state``; fields that it no longer has are skipped. ``w``: the weights, to whose
-    device tensors go. ``only``: as for ``remembered``."""
+    """Restore ``state`` from the result of ``remembered``; fields that it no longer has are skipped. ``w``: the weights,
+    to whose device tensors go. ``only``: as for ``remembered``."""
     w = getattr(state, "w", w)
     for written, folded in kept.items():
         name = _RENAMED.get(written, written)

@@ -18,7 +18,6 @@ from taut.core.clock import Clock
 from taut.core.events import (
     Ended,
     Include,
-    PeerJoined,
     Published,
     Synced,
     Taken,
@@ -93,19 +92,20 @@ class CommThread(Dispatcher):
             self.transport.close()
 
     def retire(self) -> PhaseProtocol:
-        """This worker was given up: carry out what was asked for (what was published is in the log then), and close. The
-        present phase's stage, as it is left."""
+        """Carry out what was asked for (what was published is in the log then), close, and return the present phase's
+        protocol as it is left: this worker was evicted."""
         with self._transport_lock:
             self.work(None)
         self.close()
         return self.stage
 
     def say(self, message: Message, payloads: Sequence[bytes] = ()) -> None:
-        """To the supervisor."""
+        """Send a message to the supervisor."""
         self._command(partial(self.supervisor.say, message, payloads))
 
     def publish(self, payload: bytes | None, positions: dict[int, int]) -> None:
-        """One iteration is over: here is its update, and everything up to ``positions`` has been included."""
+        """Hand over the update of an iteration (None: it had nothing to say), and tell that everything up to
+        ``positions`` has been included."""
         if positions:
             self._commands.append(partial(self.stages.tell, Taken(positions)))
         self._commands.append(partial(self.stages.tell, Published(payload)))
@@ -127,11 +127,11 @@ class CommThread(Dispatcher):
             self._transport_lock.release()
 
     def ticked(self, clock: int) -> None:
-        """So many iterations are over, where the strategy bounds the delay."""
+        """Tell the others this worker's clock, where the strategy bounds the delay."""
         self._command(partial(self.stages.tell, Ticked(clock)))
 
     def advance(self, protocol: Protocol) -> None:
-        """The phase is over for this worker: from now on it runs ``protocol``. Returns when that is so."""
+        """Go to the next phase, which runs ``protocol``; return when the communication thread is there."""
         phase = self.stage.phase
         self._command(partial(self._advance, protocol))
         self.wait(lambda _: self.stage.phase > phase, _nothing, needs_supervisor=False)
@@ -149,11 +149,11 @@ class CommThread(Dispatcher):
         self._command(partial(self.stages.tell, Ended()))
 
     def synced(self, stage: PhaseProtocol, have: dict[int, int], tail: Sequence[Include]) -> None:
-        """The state in this stage's phase is here. The run may have gone on to another meanwhile."""
+        """Tell that the state in the phase of ``stage`` is here. The run may have gone on to another phase meanwhile."""
         self._command(partial(self.stages.tell, Synced(have, list(tail)), stage))
 
     def grant(self, state: Snapshot, have: dict[int, int]) -> None:
-        """The snapshot that ``snapshot_wanted`` asked for. It holds everything that ``take`` has returned."""
+        """Give the snapshot that ``snapshot_wanted`` asked for. It holds everything that ``take`` has returned."""
         self.handover.wanted = False
         self._command(partial(self._grant, self.complement(state), have))
 
@@ -161,34 +161,34 @@ class CommThread(Dispatcher):
         self.handover.grant(replace(state, tail=tuple(self.stage.state.tail(have))), have)
 
     def take(self) -> list[Include]:
-        """What has arrived and is to be included, in the order to include it."""
+        """Return the updates that have arrived, in the order to include them."""
         return self.stages.take()
 
     def post(self, tell: Tell, stage: PhaseProtocol | None = None) -> None:
         """Send a method's message to another worker, reliably and in order. From any thread."""
-        self._commands.append(partial(self.stages.tell, tell, stage or self.stage))
+        self._commands.append(partial(self.stages.post, tell, stage or self.stage))
         if threading.current_thread() is not self._thread:
             self.transport.wake()
 
     def seat(self, rank: int, neighbours: Sequence[Member]) -> None:
-        """Take a place without a supervisor (before ``start``): these are the neighbours, and everybody starts alike."""
+        """Begin as worker ``rank`` without a supervisor (before ``start``): these are the neighbours, and all begin
+        alike."""
         self.rank = rank
         welcome = Welcome(rank, "", 0, len(neighbours) + 1, "{}")
         self.stages.begin(self.make_strategy(welcome), rank, synced=True)
         self.workers = len(neighbours) + 1
         for member in neighbours:
             self.transport.admit(member)
-            self.stages.members[member.rank] = 0
-            self._commands.append(partial(self.stages.tell, PeerJoined(member.rank)))
+            self._commands.append(partial(self.stages.met, member.rank, 0))
 
     def settled(self) -> bool:
-        """Everybody left has received all that was published."""
+        """Return whether all workers that are left have received everything that was published."""
         stage = self.stages.present
         return stage is not None and not self._commands and stage.settled()
 
     def pass_on(self, idle: Callable[[], None]) -> None:
-        """Until everybody left has received all that was posted so far. A server and a relay are never through: others
-        ask and send until they are told that this worker is gone."""
+        """Wait until all workers that are left have received everything that was posted so far. A server and a relay are
+        never through: others ask and send until they are told that this worker is gone."""
         self.wait(lambda _: not self._commands, idle)
         state = self.stage.state
         assert isinstance(state, ChannelsState), "streams are settled"
@@ -196,7 +196,7 @@ class CommThread(Dispatcher):
         self.wait(lambda _: state.received(marks), idle)
 
     def pause(self, idle: Callable[[], None], over: Callable[[], bool]) -> None:
-        """Until something happens, or for a moment."""
+        """Wait until something happens, or for a moment."""
         self._take_over()
         self.aside()
         idle()
@@ -216,8 +216,8 @@ class CommThread(Dispatcher):
         needs_supervisor: bool = True,
     ) -> None:
         """Wait for a fact, calling ``idle`` (which includes what arrives, and serves snapshots) meanwhile, and ``again``
-        now and then: what was asked for may have been lost. Raises what went wrong if the fact can no longer come.
-        ``needs_supervisor``: it is to come from there; else from the other workers."""
+        now and then: what was asked for may have been lost. Raise what went wrong if the fact can no longer come.
+        ``needs_supervisor``: the fact is to come from the supervisor; else from the other workers."""
         facts = self.facts
         began_s = asked_s = self.clock.now()
         self._take_over()
@@ -241,7 +241,8 @@ class CommThread(Dispatcher):
             self._longest_s = max(self._longest_s, self.clock.now() - began_s)
 
     def _despair(self, began_s: float, needs_supervisor: bool) -> None:
-        """There is no supervisor any more. The others are waited for still, but not for ever: nobody says who died."""
+        """Raise ``SupervisorLost`` if there is no supervisor any more and the wait is for the supervisor, or has lasted
+        too long: nothing tells which of the others died."""
         waited_s = self.clock.now() - began_s
         if needs_supervisor:
             raise SupervisorLost("the supervisor fell silent while this worker needed an answer of it")
@@ -249,7 +250,8 @@ class CommThread(Dispatcher):
             raise SupervisorLost(f"nothing came from the others for {waited_s:.0f} s, and no supervisor says who lives")
 
     def _mail(self) -> int:
-        """How much is here for the method. What ``idle`` leaves (all, before the start) is not waited for again."""
+        """Return how many messages wait for the method. Those that ``idle`` leaves (all, before the start) are not waited
+        for again."""
         stage = self.stages.present
         return len(stage.mail) if stage is not None else 0
 
@@ -259,7 +261,7 @@ class CommThread(Dispatcher):
             self.transport.wake()
 
     def _take_over(self) -> None:
-        """The training thread is going to wait: the communication thread does the work."""
+        """Let the communication thread do the work: the training thread is going to wait."""
         if self._pumped_s > float("-inf"):
             self._pumped_s = float("-inf")
             self._pump_wanted.clear()
@@ -286,7 +288,7 @@ class CommThread(Dispatcher):
             self.transport.close(self._closing or 0.0)
 
     def _may_end(self) -> bool:
-        """Asked to close, and all is said; or there was time enough to say it, and nobody takes it."""
+        """Return whether the thread was asked to close and has said everything, or had time enough to say it."""
         if self._closing is None:
             return False
         if self._closing_s is None:

@@ -76,18 +76,18 @@ class Dispatcher:
         self._ticked_s = float("-inf")
 
     def assemble(self) -> None:
-        """From now on this worker takes part where the others go on without a supervisor."""
+        """Take part, from now on, in elections of a membership while the supervisor cannot be reached."""
         assembling = ElectionDriver(self.rank, self.supervisor, self._send_word, self._enter)
         self.supervisor.view = assembling.told
         self.assembling = assembling
 
     def supervisor_lost(self) -> bool:
-        """It is silent for so long that nobody waits for it any more."""
+        """Return whether the supervisor is silent for so long that no worker waits for it any more."""
         return self.supervisor.lost()
 
     @property
     def snapshot_wanted(self) -> bool:
-        """Somebody is to get the state: the training thread makes a snapshot."""
+        """Return whether the training thread is to make a snapshot, for a newcomer."""
         return self.handover.wanted
 
     @property
@@ -96,7 +96,8 @@ class Dispatcher:
         return stage is not None and stage.bounded
 
     def place(self, shape: Shape, phase: int) -> MemberPlace:
-        """Where this worker stands among those who are ready in ``phase``, by the last roster, wired as ``shape``."""
+        """Return the membership of ``phase`` by the last roster: this worker and all that are ready, wired as
+        ``shape``."""
         roster = self.facts.roster
         assert roster is not None
         ready = {member.rank for member in roster.members if member.ready and member.first_phase <= phase}
@@ -104,7 +105,7 @@ class Dispatcher:
 
     @property
     def stage(self) -> PhaseProtocol:
-        """Of the present phase; there is one from the welcome on."""
+        """Return the present phase's protocol; there is one from the welcome on."""
         return self.stages.stage
 
     def work(self, timeout_s: float | None) -> None:
@@ -134,7 +135,7 @@ class Dispatcher:
             self._on_roster(message)
 
     def _enter(self, roster: Roster) -> None:
-        """One that the workers agreed on."""
+        """Take a roster that the workers agreed on."""
         self.facts.learn(roster, [])
         if self.facts.roster is roster:
             self._on_roster(roster)
@@ -156,8 +157,8 @@ class Dispatcher:
             self.assembling.placed(roster)
 
     def _admitted(self, member: Member) -> bool:
-        """Whether this worker can talk to ``member``. One whose address or key cannot be used is counted, left out, and
-        tried again with the next roster; the others are not held up by it."""
+        """Return whether this worker can talk to ``member``. A member whose address or key cannot be used is counted,
+        left out, and tried again with the next roster; the others are not held up by it."""
         if member.rank not in self.stages.members:
             try:
                 self.transport.admit(member)
@@ -167,7 +168,8 @@ class Dispatcher:
         return True
 
     def _begin(self, welcome: Welcome) -> None:
-        """Where the run is; anew, where it has gone on before this worker had its state."""
+        """Begin in the phase that the run is in; begin again where the run has gone on before this worker had its
+        state."""
         self.stages.begin(self.make_strategy(welcome), welcome.rank, synced=False, phase=welcome.phase)
         self.handover.enter(welcome.phase)
         self.facts.note(state=None)
@@ -209,7 +211,7 @@ class Dispatcher:
         self._send(to, word, ())
 
     def _send(self, to: int, message: Message, payloads: Sequence[bytes | memoryview]) -> bool:
-        """To another worker."""
+        """Send a message to another worker; return whether there was room for it."""
         frames = encode(message, payloads)
         sent = self.transport.send(to, frames)
         self.bytes_sent += nbytes(frames) if sent else 0

@@ -34,15 +34,15 @@ class ElectionDriver:
         self._roster: Roster | None = None
 
     def told(self) -> tuple[int, View | None, bool]:
-        """What the supervisor is to know: ``agreed``, the present membership if the workers made it, and whether this
-        worker is calm: not about to go on without the supervisor."""
+        """Return what the supervisor is to know: ``agreed``, the present membership if the workers made it, and whether
+        this worker is calm: not about to go on without the supervisor."""
         assembly = self._assembly
         elected = assembly.view if assembly.views and assembly.view.own else None
         calm = not assembly.voted and not self._supervisor.uneasy(self._supervisor.clock.now())
         return self.agreed, elected, calm
 
     def placed(self, roster: Roster | None) -> None:
-        """The supervisor's roster, if it is a new one."""
+        """Take the supervisor's roster, if it is a new one."""
         if roster is not None and roster is not self._roster:
             self._roster = roster
             ready = sorted(member.rank for member in roster.members if member.ready)
@@ -68,7 +68,7 @@ class ElectionDriver:
             self._go_on(answer.enter)
 
     def _go_on(self, view: View) -> None:
-        """In the view that was agreed on, and tell the others of it."""
+        """Go on in the membership that was agreed on, and tell the others of it."""
         before = self._roster
         assert before is not None
         left = [member.rank for member in before.members if member.ready and member.rank not in view.members]

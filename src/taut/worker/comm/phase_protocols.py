@@ -9,8 +9,6 @@ from __future__ import annotations
 import math
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
-from functools import partial
-from typing import Any
 
 import msgspec
 
@@ -29,7 +27,6 @@ from taut.core.events import (
     PeerJoined,
     Refused,
     Send,
-    Tell,
     Tick,
 )
 from taut.core.messages import Parcel, Receipt, Report, Updates
@@ -47,7 +44,6 @@ Tagged = Updates | Report | Parcel | Receipt
 SendTo = Callable[[int, Tagged, Sequence[bytes | memoryview]], bool]
 OVERHEAD_NBYTES = 512  # of a message that waits, beside its payload
 MOST_EARLY = 4096
-FOR_BOTH = (PeerJoined, PeerGone, PeerAhead, Tick)  # events that concern a stream and the channels beside it
 
 
 class Backlog:
@@ -108,50 +104,29 @@ class EarlyMessages:
 
 
 class PhaseProtocol:
-    """The protocol of phase number ``phase``, and its state. A method's messages wait in ``mail`` and (those of the
-    average at the end of the phase) ``settling_mail``, or go to ``on_deliver`` at once, in the communication thread."""
+    """The protocol of phase number ``phase``, and its state: ``stream`` of a strategy whose workers apply every update,
+    and ``channels``, for the messages of methods. Those wait in ``mail`` and (of the average at the end of the phase)
+    ``settling_mail``, or go to ``on_deliver`` at once, in the communication thread."""
 
     def __init__(self, phase: int, protocol: Protocol, rank: int, synced: bool, limit_nbytes: int) -> None:
-        self.phase, self.protocol = phase, protocol
-        self.state: BroadcastState | ChannelsState = protocol.start(rank, synced)
+        self.phase = phase
+        self.stream = None if isinstance(protocol, Channels) else protocol
+        self.channels = protocol if isinstance(protocol, Channels) else Channels(limit_nbytes=limit_nbytes)
+        self.channels_state = self.channels.start(rank, synced or self.stream is not None)
+        self.stream_state = self.stream.start(rank, synced) if self.stream is not None else None
         self.mail: deque[Heard] = deque()
         self.backlog = Backlog(limit_nbytes)  # of mail
         self.settling_mail: deque[Heard] = deque()  # some begin that average before others have drained
         self.on_deliver: Callable[[Heard], None] | None = None
-        # The channels beside a stream; None where all there is are channels.
-        self._beside = None if isinstance(protocol, Channels) else Channels(limit_nbytes=limit_nbytes)
-        self._beside_state = ChannelsState(rank, synced=True)
-        run: Any = protocol.on
-        self.on: Callable[[Event, float], list[Action]] = partial(run, self.state) if self._beside is None else self._on
+
+    @property
+    def state(self) -> BroadcastState | ChannelsState:
+        """Return the state of the stream, or else of the channels."""
+        return self.stream_state or self.channels_state
 
     @property
     def bounded(self) -> bool:
-        return isinstance(self.protocol, Broadcast) and self.protocol.bounded
-
-    def pace(self) -> tuple[float, int] | None:
-        """Return how far clocks may go, and the largest that is known, where the delay is bounded."""
-        if isinstance(self.protocol, Broadcast) and self.protocol.bounded and isinstance(self.state, BroadcastState):
-            return self.protocol.horizon(self.state), self.state.fastest()
-        return None
-
-    def _on(self, event: Event, now: float) -> list[Action]:
-        """Tell the stream, the channels beside it, or both."""
-        channels, protocol = self._beside, self.protocol
-        assert channels is not None and isinstance(protocol, Broadcast) and isinstance(self.state, BroadcastState)
-        kind = type(event)
-        if kind in FOR_BOTH:
-            return protocol.on(self.state, event, now) + channels.on(self._beside_state, event, now)
-        if kind is Tell or (isinstance(event, Arrived | Blocked) and isinstance(event.message, Parcel | Receipt)):
-            return channels.on(self._beside_state, event, now)
-        return protocol.on(self.state, event, now)
-
-    def deliver(self, heard: Heard) -> None:
-        """Hand a method's message over, or let it wait for the training thread."""
-        if heard.note.part != LANE and self.on_deliver is not None:
-            self.on_deliver(heard)
-            return
-        self.backlog.came(heard.sender, len(heard.payload))
-        (self.settling_mail if heard.note.part == LANE else self.mail).append(heard)
+        return self.stream is not None and self.stream.bounded
 
     def take_mail(self) -> Heard:
         """Return the next of ``mail``, for the training thread."""
@@ -167,7 +142,7 @@ class PhaseProtocol:
 
     def settled(self) -> bool:
         """Return whether all that are left have received everything of ours."""
-        return self.state.settled() and self._beside_state.settled()
+        return self.state.settled() and self.channels_state.settled()
 
 
 class PhaseProtocols:
@@ -212,10 +187,10 @@ class PhaseProtocols:
         self._facts.note(drained=False)
         self.present = stage
         for rank in sorted(self.gone):
-            self.tell(PeerGone(rank))
+            self._tell_both(PeerGone(rank), stage)
         for rank, first_phase in self.members.items():
             if first_phase <= stage.phase:
-                self.tell(PeerJoined(rank))
+                self._tell_both(PeerJoined(rank), stage)
         for sender, message, payloads in self.early.take():
             try:
                 self.arrived(sender, message, payloads)
@@ -233,9 +208,9 @@ class PhaseProtocols:
         for stage in filter(None, (self.former, self.present)):
             knows = before is not None and before <= stage.phase
             if first_phase > stage.phase and knows:
-                self.tell(PeerAhead(rank), stage)
+                self._tell_both(PeerAhead(rank), stage)
             elif first_phase <= stage.phase and not knows:
-                self.tell(PeerJoined(rank), stage)
+                self._tell_both(PeerJoined(rank), stage)
 
     def lost(self, rank: int) -> None:
         """Take note that worker ``rank`` is gone, in whichever phase it was."""
@@ -259,30 +234,43 @@ class PhaseProtocols:
             behind = not self._facts.started or self.members.get(sender, 0) >= message.phase
             if message.phase == stage.phase + 1 or not behind:  # else we are to begin later, or it did: it is sent again
                 self.early.keep(sender, message, payloads, stage.phase)
-        elif message.phase == stage.phase:
-            if isinstance(message, Updates | Parcel) and (self._backlog.full(sender) or stage.backlog.full(sender)):
-                return  # it will be sent again
-            self.tell(Arrived(sender, message, payloads))
-        elif former is not None and message.phase == former.phase:
-            self.tell(Arrived(sender, message, payloads), former)
+            return
+        if message.phase < stage.phase:
+            if former is None or message.phase != former.phase:
+                return
+            stage = former
+        elif isinstance(message, Updates | Parcel) and (self._backlog.full(sender) or stage.backlog.full(sender)):
+            return  # it will be sent again
+        channeled = isinstance(message, Parcel | Receipt)
+        (self.post if channeled else self.tell)(Arrived(sender, message, payloads), stage)
 
-    def tell_all(self, event: Event) -> None:
+    def tell_all(self, event: PeerGone | Tick) -> None:
         """Tell the present phase, and the one before, which goes on until everybody is through with it."""
-        if self.former is not None:
-            self.tell(event, self.former)
-        self.tell(event)
+        for stage in filter(None, (self.former, self.present)):
+            self._tell_both(event, stage)
+
+    def _tell_both(self, event: PeerJoined | PeerGone | PeerAhead | Tick, stage: PhaseProtocol) -> None:
+        self.tell(event, stage)
+        if stage.stream is not None:
+            self.post(event, stage)
+
+    def post(self, event: Event, stage: PhaseProtocol) -> None:
+        """Tell the channels of a phase that ``event`` happened, and carry out the answer."""
+        self._carry_out(stage.channels.on(stage.channels_state, event, self._clock.now()), stage)
 
     def tell(self, event: Event, stage: PhaseProtocol | None = None) -> None:
-        """Tell ``stage``, or the present phase, that ``event`` happened, and carry out the answer."""
+        """Tell the stream of a phase (None: the present one) that ``event`` happened, and carry out the answer; where
+        there is no stream, tell the channels."""
         stage = stage or self.stage
-        actions = stage.on(event, self._clock.now())
-        if actions:
-            self._carry_out(actions, stage)
+        stream, state = stage.stream, stage.stream_state
+        if stream is None or state is None:
+            self.post(event, stage)
+            return
+        self._carry_out(stream.on(state, event, self._clock.now()), stage)
         if stage is not self.present:
             return
-        self.staleness = stage.state.staleness
-        pace = stage.pace()
-        if pace is not None and pace != (self.horizon, self.fastest):
+        self.staleness = state.staleness
+        if stream.bounded and (pace := (stream.horizon(state), state.fastest())) != (self.horizon, self.fastest):
             self.horizon, self.fastest = pace
             self._facts.note()
 
@@ -296,12 +284,16 @@ class PhaseProtocols:
                         continue
                     if isinstance(message, Updates | Parcel):
                         blocked.add(to)
-                        self.tell(Blocked(to, message), stage)
+                        (self.tell if isinstance(message, Updates) else self.post)(Blocked(to, message), stage)
                 case Include() if stage is self.present:  # the phase before is over here: nothing of it can be missing
                     self._backlog.came(action.origin, action.nbytes)
                     self.arrivals.append(action)
-                case Heard():
-                    stage.deliver(action)
+                case Heard(sender, note, payload):
+                    if note.part != LANE and stage.on_deliver is not None:
+                        stage.on_deliver(action)
+                    else:
+                        stage.backlog.came(sender, len(payload))
+                        (stage.settling_mail if note.part == LANE else stage.mail).append(action)
                     self._facts.note()
                 case Refused(sender, why):
                     self._refusals.add(sender, why)

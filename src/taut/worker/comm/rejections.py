@@ -28,17 +28,18 @@ class Rejections:
     disputes: list[Dispute] = field(default_factory=list)  # the latest
 
     def add(self, sender: int, why: str) -> None:
-        """A message of ``sender`` was refused."""
+        """Count a message of ``sender`` that was refused."""
         self.counts[sender] += 1
         self.why[sender] = why[:256]
 
     def dispute(self, origin: int, other: int) -> None:
-        """Worker ``other`` holds other updates of ``origin`` than this one."""
+        """Note that worker ``other`` holds other updates of ``origin`` than this one."""
         self.disputes.append(Dispute(origin, other))
         del self.disputes[:-MOST_DISPUTES]
 
     def complaints(self, excess: Mapping[int, int]) -> list[Complaint]:
-        """About the worst. ``excess``: messages per sender that the transport dropped unread, as too many."""
+        """Return the complaints about the worst senders. ``excess``: messages per sender that the transport dropped
+        unread, as too many."""
         blamed = [rank for rank in {*self.counts, *excess} if rank >= 0]  # the supervisor cannot expel itself
         blamed.sort(key=lambda rank: (-self.counts[rank] - excess.get(rank, 0), rank))
         return [

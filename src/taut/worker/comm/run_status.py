@@ -60,15 +60,15 @@ class RunStatus:
 
     @property
     def stopping(self) -> bool:
-        """No more steps here: the run is being drained, or this worker is to go."""
+        """Return whether no more steps are made here: the run is being drained, or this worker is to go."""
         return self.drain is not None or self.leave is not None
 
     def over(self, phase: int) -> bool:
-        """This phase of the run is: the next one was announced, or the run is being drained."""
+        """Return whether a phase of the run is over: the next one was announced, or the run is being drained."""
         return self.drain is not None or self.phase > phase
 
     def learn(self, message: SupervisorMessage, payloads: list[bytes]) -> None:  # noqa: PLR0912  # one case per message
-        """One message of the supervisor's."""
+        """Take a message of the supervisor."""
         with self.changed:
             match message:
                 case Welcome():
@@ -109,8 +109,8 @@ class RunStatus:
             self.changed.notify_all()
 
     def _adopt(self, reserve: Reserve) -> None:
-        """What is set aside, without what was taken already: the supervisor may not have heard of that. A place that an
-        offer leaves out may be in the next one again (``Reserves.renewed``), so this is no sign that it has."""
+        """Take what is set aside for this worker, without what was taken already: the supervisor may not have heard of
+        that. An index missing from an offer is not an acknowledgement: ``Reserves.renewed`` may offer it again."""
         if reserve.version <= self.reserve.version:
             return
         spans: list[Span] = list(reserve.spans)

@@ -74,27 +74,29 @@ class SupervisorClient:
         self._pulsed_s = self._pulse_s = math.inf  # when the last pulse came, and how long after the one before
 
     def uneasy(self, now: float) -> bool:
-        """It is late, though it need not be gone: about one pulse in a hundred is so late by chance."""
+        """Return whether the supervisor is late, though it need not be gone: about one pulse in a hundred is so late by
+        chance."""
         return self._detector.phi(now) > UNEASY
 
     def rhythm(self) -> list[int]:
-        """Of its pulses, as ``Detector.kept`` tells it."""
+        """Return the rhythm of the supervisor's pulses, as ``Detector.kept`` tells it."""
         return self._detector.kept()
 
     def lost(self) -> bool:
-        """It is silent for so long that nobody waits for it any more."""
+        """Return whether the supervisor is silent for so long that no worker waits for it any more."""
         since_s = self.facts.silent_since_s
         return since_s is not None and self.clock.now() - since_s > self.patience_s
 
     def quiet(self) -> bool:
-        """Two pulses, at the pace of the last ones, are missing: it may be gone, or it is slow. From any thread."""
+        """Return whether two pulses, at the pace of the last ones, are missing: the supervisor may be gone, or slow. From
+        any thread."""
         heard_s = self.facts.answered_s
         return heard_s is not None and self.clock.now() - heard_s > QUIET_PULSES * self._pulse_s
 
     # ------------------------------------------------------------------------------------------------ saying
 
     def say(self, message: Message, payloads: Sequence[bytes]) -> None:
-        """As soon as there is room for it, in order."""
+        """Queue a message; it goes as soon as there is room, in order."""
         if isinstance(message, Done):
             message = msgspec.structs.replace(message, said=self._said + len(self._unsaid))
         self._unsaid.append(encode(message, payloads))
@@ -106,8 +108,8 @@ class SupervisorClient:
         return not self._unsaid
 
     def send(self) -> None:
-        """What is to be said, as far as there is room; then, that a new reserve is seen: what was taken of the one before
-        is among what was said."""
+        """Send what is queued, as far as there is room; then tell that a new reserve is seen, for what was taken of the
+        one before is among what was sent."""
         while self._unsaid and self.transport.send(SUPERVISOR, self._unsaid[0]):
             self._unsaid.popleft()
             self._said += 1
@@ -116,7 +118,7 @@ class SupervisorClient:
             self._seen = version
 
     def beat(self, now: float, complaints: Callable[[], list[Complaint]], disputes: Sequence[Dispute] = ()) -> None:
-        """A heartbeat, when one is due."""
+        """Send a heartbeat, when one is due."""
         late_s = now - self._beat_s - HEARTBEAT_S
         if late_s < 0.0:
             return
@@ -134,7 +136,7 @@ class SupervisorClient:
     # ----------------------------------------------------------------------------------------------- hearing
 
     def heard(self, message: Any, now: float) -> None:
-        """It said this: it lives. What it means for the run is for ``RunStatus``."""
+        """Take note that the supervisor lives: this message came. ``RunStatus`` learns what it means for the run."""
         self.facts.answered_s = now
         if isinstance(message, Pulse):
             self._detector.beat(now)
@@ -150,8 +152,9 @@ class SupervisorClient:
             self._follow(message)
 
     def _hear_pulse(self, pulse: Pulse) -> None:
-        """A supervisor that came back does not know what was said last, and a connection that broke may have taken
-        something with it, either way: say where we stand, and our last words again."""
+        """Say where this worker stands, and its last words again, where something may be lost: a supervisor that came
+        back does not know what was said last, and a connection that broke may have taken something with it, either
+        way."""
         back, lost = pulse.term > self.term, (pulse.told, pulse.lost) != (self._told, self._lost)
         if pulse.term < self.term or not (back or lost) or self.standing is None:
             return
@@ -166,12 +169,12 @@ class SupervisorClient:
         self.facts.note()
 
     def _follow(self, moved: Moved) -> None:
-        """To another address. Its pulse there tells the rest."""
+        """Connect to the supervisor at another address. Its pulse there tells the rest."""
         if moved.term > self.term:
             self.transport.supervisor.repoint(moved.address)
 
     def watch_admission(self, now: float) -> None:
-        """A wrong token or address must not look like a supervisor that takes its time."""
+        """Fail where the token is wrong or nothing answers: that must not look like a supervisor that takes its time."""
         status = self.transport.supervisor.status
         if status == "refused":
             self.facts.fail(Refused("the supervisor does not take this token: is it the token of this run?"))

@@ -200,7 +200,7 @@ class SupervisorLeases(LeaseSource):
             self._session.node.say(self.request(plan))
 
     def request(self, plan: BatchPlan) -> LeaseRequest:
-        """Return the request for this plan, and what was left before it."""
+        """Return the request for this plan, and for the rest of the one before it."""
         first, least = self._first(plan), self._least_batches()
         return LeaseRequest(first, plan.length, plan.batch_size, plan.last, plan.until, least, plan.samples)
 

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from taut.core.events import Ended
 from taut.strategies.allreduce.sync import Sync
 from taut.strategies.api import Draining, HeldUp, Leaving, Method, MethodEvent, Stepped
-from taut.worker.exchange.adaptive_timeout import AdaptiveTimeout
+from taut.worker.exchange.adaptive_timeout import HELD_UP_S, AdaptiveTimeout
 from taut.worker.exchange.turns import Turn, Wait
 
 FORWARD_SHARE = 1 / 3  # of a step's computing: backward takes about twice as long, and gradients appear in it
@@ -71,6 +71,10 @@ class RoundDriver:
         self.proceed, self.finished = True, False
         self.turns = 0
         self._waits = {spare: AdaptiveTimeout(steady=spare) for spare in (False, True)} if method.drifts else {}
+        self._wait: Wait  # the present one, and what is asked in it
+        self.rounds = 0  # that were over when it began
+        self._trained = False
+        self._usual: AdaptiveTimeout | None = None
         self._wanted: Callable[[], bool] | None = None  # what a worker without data waits for, in idle turns
         self._held: tuple[float, int, bool] | None = None  # since when, among which members, and whether it was spare
 
@@ -111,31 +115,40 @@ class RoundDriver:
         if not method.drifts:
             yield Wait(self._may_go_on, io.catch_up)
             return
-        patient = False
+        state, due = io.method_state, HELD_UP_S
         while not self._may_go_on():
-            began_s, version, rounds = io.now(), io.version, method.rounds_over(io.method_state)
-            spare = method.spare(io.method_state)
-            due_s = math.inf if patient else began_s + self._waits[spare].too_long_s(rounds)
-
-            def enough() -> bool:  # asked after every message
-                moved_on = self.proceed or method.rounds_over(io.method_state) != rounds  # noqa: B023
-                return moved_on or self._late(due_s, trained) or self._may_go_on()  # noqa: B023
-
-            yield Wait(enough, io.catch_up, due_s)
-            if self.proceed or method.rounds_over(io.method_state) != rounds:
+            began_s, version, self.rounds = io.now(), io.version, method.rounds_over(state)
+            spare = method.spare(state)
+            self._trained, self._usual = trained, self._waits[spare]
+            self._wait = Wait(self._enough, io.catch_up, began_s + due)
+            yield self._wait
+            if self.proceed or method.rounds_over(state) != self.rounds:
                 if trained and self._held is None:
                     self._waits[spare].add(io.now() - began_s)
-            elif self._late(due_s, trained):
+            elif self._late(io.now()):
                 io.tell(HeldUp())
-                self._held = (began_s, version, spare) if method.drifting(io.method_state) else None
-                patient = True
+                self._held = (began_s, version, spare) if method.drifting(state) else None
+                due = math.inf
+
+    def _enough(self) -> bool:  # asked after every message
+        io = self.io
+        if self.proceed or self.method.rounds_over(io.method_state) != self.rounds:
+            return True
+        now_s = io.now()
+        return (now_s > self._wait.due_s and self._late(now_s)) or self._may_go_on()
+
+    def _late(self, now_s: float) -> bool:
+        """Return whether the present wait takes too long, and this worker can train. No wait does in ``HELD_UP_S``: only
+        after that it is looked how long the waits are."""
+        wait, usual = self._wait, self._usual
+        if usual is not None:
+            self._usual = None
+            wait.due_s += usual.too_long_s(self.rounds) - HELD_UP_S
+        return now_s > wait.due_s and (self._trained or (self._wanted is not None and self._wanted()))
 
     def _may_go_on(self) -> bool:
         """Also where this worker is to leave, and has nothing to lose by it."""
         return self.proceed or (self.io.leaving and self.method.dispensable(self.io.method_state))
-
-    def _late(self, due_s: float, trained: bool) -> bool:
-        return due_s < self.io.now() and (trained or (self._wanted is not None and self._wanted()))
 
     def _see_drift(self) -> None:
         """Note that a round that was held up is over. Where no member has come or gone it was only slow: the next one may

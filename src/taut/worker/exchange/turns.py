@@ -13,7 +13,7 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Wait:
     """Wait until ``until()`` is true, calling ``idle`` whenever something happens. ``due_s``: ask ``until`` then, too,
     though nothing happened. ``pauses``: go on after whatever happens, or a moment. ``on_supervisor``: the supervisor

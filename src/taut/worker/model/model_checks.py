@@ -84,7 +84,8 @@ def _parameters(optimizer: Optimizer) -> list[nn.Parameter]:
 
 
 class ModelGuard:
-    """Notices when a script changes, after ``join``, what is trained. ``trained``: the parameters that are exchanged.
+    """Notices when a script changes its trained parameters after ``join``. ``trained``: the parameters that are
+    exchanged.
 
     ``check`` takes about 0.2 microseconds for each parameter.
 
@@ -109,7 +110,7 @@ weights with load_state_dict without assign=True
         self._checks = 0
 
     def check(self) -> None:
-        """Raise ``Misuse`` if the script changed what it must not change since ``join``."""
+        """Raise ``Misuse`` if the script changed the parameters or the optimizer since ``join``."""
         addresses = [parameter.data_ptr() for parameter in self._trained]
         if addresses != self._addresses:
             self._refuse_moved(next(at for at, address in enumerate(addresses) if address != self._addresses[at]))
@@ -194,7 +195,7 @@ class WeightSample:
     """
 
     SIZE = 4096
-    ON_GPU = (4, 64)  # comparisons at the first steps, and one in so many after them
+    ON_GPU = (4, 64)  # comparisons at the first 4 steps, and at one in 64 after them
 
     def __init__(self, vector: Any) -> None:
         self._sample = vector[:: -(-len(vector) // self.SIZE)]

@@ -120,7 +120,8 @@ def missing(names: Iterable[str]) -> list[Kernel]:
 
 
 def compile_missing(names: Iterable[str], tell: Callable[[str], None]) -> None:
-    """Compile what is not in the cache, in this thread; ``tell`` is given a line when that begins, and when it ends."""
+    """Compile the kernels that are not in the cache, in this thread; ``tell`` gets a line at the beginning, and one at
+    the end."""
     wanted = missing(names)
     for number, each in enumerate(wanted):
         if not number:

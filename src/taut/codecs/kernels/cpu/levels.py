@@ -92,11 +92,11 @@ def _round_blocks_randomly(v, u, block, scales, most, numbers, q):  # type: igno
         scale = scales[index]
         divisor = scale if scale > _zero else _one
         start, stop = index * block, (index + 1) * block
-        some, dice, out, into = v[start:stop], u[start:stop], numbers[start:stop], q[start:stop]
+        some, random, out, into = v[start:stop], u[start:stop], numbers[start:stop], q[start:stop]
         for i in range(some.size):
             x = min(max(some[i] / divisor, -most), most)
             below = np.floor(x)
-            number = below + (_one if dice[i] < x - below else _zero)
+            number = below + (_one if random[i] < x - below else _zero)
             out[i] = np.int8(np.int32(number))
             into[i] = number * scale
 

@@ -17,8 +17,8 @@ import triton.language as tl  # type: ignore[import-not-found, import-untyped, u
 from torch import Tensor
 
 from taut.codecs.kernels.triton.buffers import Scratch, scratch
+from taut.codecs.kernels.triton.launch import EXACT, Tile
 from taut.codecs.kernels.triton.scan import jit, kernel, load, store
-from taut.codecs.kernels.triton.sparse import EXACT, Tile
 from taut.codecs.math.quantize import MOST, largest_scale
 
 COLUMNS = 128  # 32 threads of a warp, four elements each

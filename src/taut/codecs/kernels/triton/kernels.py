@@ -32,7 +32,7 @@ from taut.codecs.kernels.torch_ops import (
 from taut.codecs.kernels.triton import scan
 from taut.codecs.kernels.triton.blocks import levels8, onebit
 from taut.codecs.kernels.triton.buffers import Scratch, scratch
-from taut.codecs.kernels.triton.sparse import Scan, fetch_bits, fetch_words, launch_bits, launch_words, room_for
+from taut.codecs.kernels.triton.launch import Scan, fetch_bits, fetch_words, launch_bits, launch_words, room_for
 from taut.codecs.kernels.triton.topk import topk
 from taut.codecs.wire.payload import bit_values
 from taut.codecs.wire.sign_list import WORDS_PER_BITMAP, Signs

@@ -21,8 +21,8 @@ from torch import Tensor
 from taut.codecs.kernels.torch_ops import take
 from taut.codecs.kernels.triton import scan
 from taut.codecs.kernels.triton.buffers import Scratch, scratch
+from taut.codecs.kernels.triton.launch import EXACT, HEADING_NBYTES, TILES, Scan, launch_words
 from taut.codecs.kernels.triton.scan import kernel
-from taut.codecs.kernels.triton.sparse import EXACT, HEADING_NBYTES, TILES, Scan, launch_words
 from taut.codecs.math.topk_select import largest
 
 SAMPLE = 1 << 20  # elements of the histogram, about
@@ -37,7 +37,7 @@ U32 = npt.NDArray[np.uint32]
 
 
 @dataclass(frozen=True)
-class Plan:
+class SearchPlan:
     """Every ``step``-th element is sampled; ``rank`` of those reach the edge; there is ``room`` for candidates, and
     ``slots`` for those of a tile."""
 
@@ -47,12 +47,12 @@ class Plan:
     slots: int
 
 
-def plan(n: int, k: int) -> Plan:
+def plan(n: int, k: int) -> SearchPlan:
     """Plan the search for the ``k`` largest of ``n``: a fifth more than k, and four standard deviations of the sample's
     error, so that there are hardly ever too few. Steps are odd, because rows of matrices seldom are.
 
     >>> plan(1 << 28, 268436)
-    Plan(step=257, rank=1384, room=479386, slots=41)
+    SearchPlan(step=257, rank=1384, room=479386, slots=41)
     >>> plan(4096, 40).rank  # all are sampled
     40
     """
@@ -66,7 +66,7 @@ def plan(n: int, k: int) -> Plan:
     wanted = rank * step
     in_tile = wanted / n * TILES["residual"].elements
     slots = math.ceil(in_tile + 8.0 * math.sqrt(in_tile)) + 16
-    return Plan(step, rank, max(k, min(n, wanted + wanted // 3 + 16 * step + 1024)), slots)
+    return SearchPlan(step, rank, max(k, min(n, wanted + wanted // 3 + 16 * step + 1024)), slots)
 
 
 @kernel("n", "step")
@@ -80,7 +80,7 @@ def _histogram(w, b, r, n, step, share, counts, BLOCK: tl.constexpr):  # type: i
     tl.atomic_add(counts + (bits >> 16), 1, mask=live, sem="relaxed")
 
 
-def _edge(w: Tensor, b: Tensor, r: Tensor, share: float, to: Plan, kept: Scratch) -> Tensor:
+def _edge(w: Tensor, b: Tensor, r: Tensor, share: float, to: SearchPlan, kept: Scratch) -> Tensor:
     """Return the least magnitude of a candidate, as bits, on the device: the lower end of its bin, but never zero."""
     counts = kept.take("bins", BINS, torch.int32).zero_()
     programs = triton.cdiv(triton.cdiv(len(w), to.step), SAMPLES)
