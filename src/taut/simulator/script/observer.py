@@ -38,7 +38,7 @@ class Observer:
         made = session.statistics()
         now_s = self._since_start()
         self._points.append(
-            Point(now_s, session.node.rank, made.steps, made.samples, made.bytes_sent, made.loss, made.staleness)
+            Point(now_s, session.comm.rank, made.steps, made.samples, made.bytes_sent, made.loss, made.staleness)
         )
         seated = (one for one in self._connectors.values() if one.session is not None)  # without those that are rejoining
         live = [one.session for one in seated if not one.fiber.done]
