@@ -124,9 +124,9 @@ class Weights(Local):
 
 class Gradients(Local):
     """The parameters' gradients in the order of the flat vector. ``present[i]``: how many workers have a gradient for
-    parameter i (this one alone, after ``fetch``). A parameter without one counts as zero. One that nobody has a gradient for gets
-    none, so that the optimizer passes over it as it would alone; one that somebody has a gradient for gets one, even if
-    it is zero, since momentum and weight decay move it then. ``coder``: the run's codec, unless that is dense.
+    parameter i (this one alone, after ``fetch``). A parameter without one counts as zero. One that nobody has a gradient
+    for gets none, so that the optimizer passes over it as it would alone; one that somebody has a gradient for gets one,
+    even if it is zero, since momentum and weight decay move it then. ``coder``: the run's codec, unless that is dense.
 
     ``wishes``: one for each optimizer of the script; ``owners``: of each parameter, the number of its optimizer. Only
     gradients for optimizers whose ``steps`` is set are fetched. Gradients that others have computed for another optimizer
