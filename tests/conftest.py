@@ -1,12 +1,15 @@
 """For all tests: one torch thread each, here and in the processes they start. Cores are few, and threads that wait for
 each other on busy ones make a test of five seconds one of fifty."""
 
+import gc
 import glob
 import os
 import sys
 
 import hypothesis
 import pytest
+
+gc.disable()  # until all tests are collected: imports make much and drop little
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
@@ -27,6 +30,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_collection_finish() -> None:
     """Real workers come from zygotes that share their imports."""
+    gc.enable()
     if sys.platform == "linux" and "taut.testing.cluster" in sys.modules:
         from forked_zygotes import ForkedEngine
 

@@ -33,7 +33,7 @@ def test_the_parts_of_time_are_those_of_the_statistics() -> None:
 
 def test_patience_is_the_settings_default_everywhere() -> None:
     assert Settings().patience_s == RunPlan("run", 0, 1, "{}").patience_s == PATIENCE_S
-    assert stated(r"\b120(\.0)?\s+# .*supervisor|_S = 120\b") == ["config.py"]
+    assert stated(r"\b120(\.0)?\s+# .*supervisor|_S = 120\b") == ["config/settings.py"]
 
 
 @pytest.mark.parametrize(

@@ -11,11 +11,11 @@ from types import FrameType, TracebackType
 INTERRUPTED = 130
 
 
-class Beginning:
-    """Within it, Ctrl-C ends the process with exit code 130; after it, Ctrl-C is what it was before. Where that is not
-    Python's own (a shell's background job ignores it), nothing is changed.
+class EarlyInterrupt:
+    """A block in which Ctrl-C ends the process with exit code 130; after the block, Ctrl-C does what it did before. A
+    handler that is not Python's own (a shell's background job ignores Ctrl-C) is left alone.
 
-    >>> with Beginning():
+    >>> with EarlyInterrupt():
     ...     import decimal
     """
 

@@ -43,8 +43,8 @@ class SupervisorLost(NetworkError):
 
 
 class Refused(NetworkError):
-    """The supervisor did not admit this worker: another model, another version, a wrong token. Nothing was shared. It is
-    for you to mend, as ``Misuse`` is, so that the exit code is the same."""
+    """The supervisor did not admit this worker: another model, another version, a wrong token. Nothing was shared. The
+    exit code is that of ``Misuse``, since the mistake is yours to mend."""
 
     exit_code = 2
 
@@ -54,9 +54,9 @@ class Expelled(NetworkError):
 
 
 class GivenUp(Expelled):
-    """The cluster went on without this worker because it was silent, and would take it back. You do not get it: the
-    worker takes another place by itself, and where that is refused you get ``Expelled``. ``without``: of whom it brings
-    no updates along."""
+    """The supervisor evicted this worker because it was silent, and would take it back. You do not get this error: the
+    worker rejoins by itself, and where that is refused you get ``Expelled``. ``without``: the ranks whose updates the
+    worker does not bring along."""
 
     def __init__(self, message: str, without: Collection[int] = ()) -> None:
         self.without = without
@@ -68,9 +68,9 @@ class NonFiniteLoss(TautError):
 
 
 class NonFiniteUpdate(TautError):
-    """A gradient was NaN or infinite, and so would be the update. You get it before that is sent: the others' models are
-    untouched. ``element``: where in the flat vector of all parameters. (``tether`` and ``threshold`` never send such a
-    number; there you get ``NonFiniteLoss`` at the next step.)"""
+    """A gradient was NaN or infinite, and so would be the update. You get it before the update is sent: the others'
+    models are untouched. ``element``: its index in the flat vector of all parameters. (``tether`` and ``threshold`` never
+    send such a number; there you get ``NonFiniteLoss`` at the next step.)"""
 
     def __init__(self, message: str, element: int) -> None:
         self.element = element
@@ -82,8 +82,8 @@ class RunFailed(TautError):
 
 
 class FinishFailed(TautError):
-    """Your own ``validate`` or ``recalibrate`` raised at the end of the run. The model was saved all the same; what the
-    function raised is the cause of this."""
+    """Your own ``validate`` or ``recalibrate`` raised at the end of the run. The model was saved all the same; the
+    function's error is the cause of this one."""
 
 
 class StorageFailed(TautError):
@@ -91,8 +91,8 @@ class StorageFailed(TautError):
 
 
 class Superseded(TautError):
-    """Another supervisor has taken over this run while this one was away (stopped, or taken for dead). It ends without
-    touching the run, which goes on under the other."""
+    """Another supervisor has taken over this run while this one was away (stopped, or taken for dead). This one ends
+    without touching the run, which goes on under the other."""
 
 
 class ReplicasDiffer(TautError):

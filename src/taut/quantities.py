@@ -20,7 +20,7 @@ LINK_EXAMPLE = "as in --link 100mbit or --link 1gbit,200us"
 
 @dataclass(frozen=True)
 class LinkSpeed:
-    """Describe how fast a link is, in each direction. ``latency_s``: one way."""
+    """The speed of a link, in each direction. ``latency_s``: one way."""
 
     bits_per_s: float = math.inf
     latency_s: float = 0.0

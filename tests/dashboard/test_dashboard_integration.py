@@ -25,7 +25,7 @@ from taut.cli.output.display import Display
 from taut.config import resolve
 from taut.core.messages import TensorSpec
 from taut.dashboard.secret import SECRET_FILE, read_secret
-from taut.dashboard.server import PLACE_FILE, listen
+from taut.dashboard.server import ADDRESS_FILE, listen
 from taut.supervisor.service import Supervisor
 from taut.testing import hostile
 from taut.transport.keys import read_token_file
@@ -127,7 +127,7 @@ def test_beside_a_supervisor(
     assert client.secret not in shown_somewhere, "not on the terminal, in a log or in the store"
     assert client.secret[16:] not in shown_somewhere
     assert read_token_file(folder / SECRET_FILE) == client.secret, "it would have been found"
-    assert not (folder / PLACE_FILE).exists()
+    assert not (folder / ADDRESS_FILE).exists()
 
 
 def _holds_nobody_up(supervisor: Supervisor, client: Client, worker: hostile.HostileWorker) -> None:
@@ -152,7 +152,7 @@ def test_a_run_in_another_process(supervisor: Supervisor, tmp_path: Path) -> Non
         process = subprocess.Popen(command, cwd=tmp_path, stdout=its, stderr=subprocess.PIPE, text=True)
         os.close(its)
         stack.callback(process.kill)
-        until((folder / PLACE_FILE).exists, "the server")
+        until((folder / ADDRESS_FILE).exists, "the server")
         with os.fdopen(mine, "rb", buffering=0) as terminal:
             link = terminal.read(500).decode().strip()
         url, _, secret = link.partition("#secret=")
@@ -168,7 +168,7 @@ def test_a_run_in_another_process(supervisor: Supervisor, tmp_path: Path) -> Non
         process.send_signal(signal.SIGINT)
         _, told = process.communicate(timeout=30)
         assert (process.returncode, secret in told) == (0, False)
-    assert not (folder / PLACE_FILE).exists()
+    assert not (folder / ADDRESS_FILE).exists()
 
 
 def test_names_of_the_server() -> None:

@@ -14,7 +14,7 @@ from played import SETTINGS, row, view
 
 from taut.core.messages import Statistics
 from taut.dashboard.records import Look, RunLine, WorkerLine
-from taut.dashboard.stored import StoreSource
+from taut.dashboard.sources import StoreSource
 from taut.dashboard.view_model import MOST_CHARACTERS, MOST_EVENTS, MOST_WORKERS, from_view, worker_lines
 from taut.supervisor.storage.store_reader import StoreWriter, load_run
 from taut.supervisor.view import Outcome

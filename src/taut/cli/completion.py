@@ -1,8 +1,9 @@
-"""What the shell offers when Tab is pressed: names of strategies, codecs, topologies and runs."""
+"""Completion when Tab is pressed in a shell: names of strategies, codecs, topologies and runs."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from importlib import import_module
 from pathlib import Path
 
 import typer
@@ -21,25 +22,15 @@ def starting(incomplete: str, names: Iterable[str]) -> list[str]:
     return [f"{before}{comma}{name}" for name in sorted(names) if name.startswith(last)]
 
 
-def complete_strategy(incomplete: str) -> list[str]:
-    """Offer the names of strategies."""
-    from taut.strategies.registry import REGISTRY
-
-    return starting(incomplete, REGISTRY)
+def _registered(module: str, names: str = "REGISTRY") -> Callable[[str], list[str]]:
+    """Return a function that offers the names in ``module``; the module is imported when Tab is pressed."""
+    return lambda incomplete: starting(incomplete, getattr(import_module(module), names))
 
 
-def complete_codec(incomplete: str) -> list[str]:
-    """Offer the names of codecs."""
-    from taut.codecs.registry import REGISTRY
-
-    return starting(incomplete, REGISTRY)
-
-
-def complete_topology(incomplete: str) -> list[str]:
-    """Offer the names of shapes."""
-    from taut.topologies.registry import REGISTRY
-
-    return starting(incomplete, REGISTRY)
+complete_strategy = _registered("taut.strategies.registry")
+complete_codec = _registered("taut.codecs.registry")
+complete_topology = _registered("taut.topologies.registry")
+complete_finish = _registered("taut.strategies.compatibility", "FINISHES")
 
 
 def complete_run(context: typer.Context, incomplete: str) -> list[str]:
@@ -52,10 +43,3 @@ def complete_run(context: typer.Context, incomplete: str) -> list[str]:
     except TautError:  # of a settings file: the command itself will say it
         return []
     return starting(incomplete, ["latest", *(path.parent.name for path in folder.glob(f"*/{FILE}"))])
-
-
-def complete_finish(incomplete: str) -> list[str]:
-    """Offer the ways to choose the model at the end."""
-    from taut.strategies.compatibility import FINISHES
-
-    return starting(incomplete, FINISHES)

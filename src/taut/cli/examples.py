@@ -1,4 +1,4 @@
-"""What to type, for every command: at the end of its ``--help``. A test parses each of them."""
+"""Examples for every command, shown at the end of its ``--help``. A test parses each of them."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ GRACE_S = 10.0  # for workers to end by themselves after a failed run
 
 
 class Interrupts:
-    """Counts Ctrl-C and SIGTERM instead of being interrupted by them. ``last``: which it was."""
+    """Counts Ctrl-C and SIGTERM instead of being interrupted by them. ``last``: the name of the last one."""
 
     def __init__(self) -> None:
         self.count, self.last = 0, ""
@@ -95,7 +95,7 @@ def conduct(supervisor: Supervisor, engine: Engine | None, display: Display, log
 
 
 def _compiling_text(engine: Engine | None) -> str:
-    """Return what is said while the engine compiles kernels; an empty text when it does not."""
+    """Return the text to show while the engine compiles kernels; an empty text when it does not."""
     if engine is None or not engine.compiling:
         return ""
     from taut.codecs.registry import compiling_text  # with NumPy: commands that start nothing do without it
@@ -179,7 +179,7 @@ def say_how_to_join(supervisor: Supervisor, display: Display, machines: str = "e
 
 
 def script_of(given: Path, module: bool) -> Path:
-    """Return what engines take for the script, checked; a ``module`` is written as ``-m NAME``."""
+    """Check the script, and return it as engines take it; a ``module`` is written as ``-m NAME``."""
     script = Path(MODULE + str(given)) if module else given
     check_script(script)
     return script
@@ -203,10 +203,10 @@ def check_script(script: Path, folder: str = "") -> None:
 
 def _check_module(name: str, folder: str) -> None:
     """Refuse a module that cannot be found, without importing anything."""
-    places: list[str] | None = [folder, *sys.path]
+    folders: list[str] | None = [folder, *sys.path]
     for part in name.split("."):
-        found = PathFinder.find_spec(part, places) if places is not None else None
+        found = PathFinder.find_spec(part, folders) if folders is not None else None
         if found is None:
             remedy = "write its name without .py" if name.endswith(".py") else f"it is looked for from {folder}"
             raise Misuse(f"-m {name}", "a module that can be found", remedy)
-        places = None if found.submodule_search_locations is None else list(found.submodule_search_locations)
+        folders = None if found.submodule_search_locations is None else list(found.submodule_search_locations)

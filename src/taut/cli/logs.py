@@ -15,7 +15,7 @@ Wanted = int | Literal["all"] | None  # the rank of the worker whose output is s
 
 
 def wanted_logs(given: str | None, *, verbose: bool = False, quiet: bool = False) -> Wanted:
-    """Return whose output is shown: as ``--logs`` says, else of all with ``--verbose``, else of worker 0.
+    """Return the workers to show the output of: as ``--logs`` says, else all with ``--verbose``, else worker 0.
 
     >>> wanted_logs(None), wanted_logs(None, verbose=True), wanted_logs(None, quiet=True), wanted_logs("3", quiet=True)
     (0, 'all', None, 3)
@@ -104,7 +104,7 @@ def _lines(text: bytes) -> list[str]:
 def last_lines(path: Path, count: int = LAST_LINES, start: int = 0) -> list[str]:
     """Return the end of a log, from byte ``start`` on; the whole last traceback where it ends with one that fits."""
     tail = list(deque(_lines(_read(path, start)), maxlen=count))
-    starts = [place for place, line in enumerate(tail) if line.startswith("Traceback ")]
+    starts = [index for index, line in enumerate(tail) if line.startswith("Traceback ")]
     return tail[starts[-1] :] if starts else tail
 
 

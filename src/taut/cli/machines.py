@@ -18,7 +18,7 @@ machine_flag = partial(typer.Option, rich_help_panel="Machines and network")
 
 @dataclass(frozen=True)
 class Machines:
-    """The machines and the network that a simulation is of, as flags describe them."""
+    """The machines and the network of a simulation, as flags describe them."""
 
     link: Annotated[
         list[str] | None,
@@ -68,7 +68,7 @@ class Machines:
         return Scenario(links=links, speeds=speeds, faults=faults, costs=self.known_costs().costs, **given)
 
     def known_costs(self) -> Known:
-        """Return what exchanging costs, and the source: the named file, a measurement here, or taut's own figures."""
+        """Return the costs of exchanging, and their source: the named file, a measurement here, or taut's own figures."""
         from taut.config import costs_file
         from taut.simulator.models.cost_file import Known, known_costs
         from taut.simulator.models.costs import Costs

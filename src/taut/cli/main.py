@@ -73,7 +73,7 @@ _add("codecs", codecs.codecs, codecs.CodecsCommand)
 
 
 class _Debug:
-    """Whether errors come with their traceback; set by the flag, read after the command failed."""
+    """The wish for tracebacks with errors; set by the flag, read after the command failed."""
 
     wanted = False
 

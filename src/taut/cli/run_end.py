@@ -1,4 +1,4 @@
-"""How a launch ended, and what the user is told of it."""
+"""The end of a launch, and its report to the user."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Ended:
-    """How a launch ended. ``exits`` are the local workers' ends, in order."""
+    """The end of a launch. ``exits`` are the local workers' ends, in order."""
 
     outcome: Outcome | None = None
     exits: list[Exit] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""Where runs live: making a new run's folder, and finding one by its name."""
+"""The folders of runs: making a new one, and finding one by the run's name."""
 
 from __future__ import annotations
 

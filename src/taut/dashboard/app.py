@@ -35,7 +35,7 @@ _RANK = 2**31 - 1
 
 
 class App:
-    """``hosts``: the names of this server; ``secret_for_all``: looking needs the secret too."""
+    """The application. ``hosts``: the names of this server; ``secret_for_all``: reading needs the secret, too."""
 
     def __init__(
         self,
@@ -51,8 +51,8 @@ class App:
         self._source, self._keeper, self._hosts, self._limits = source, keeper, hosts, limits
         self._secret_for_all = secret_for_all
         self._files = {path: (read_page(name), kind) for path, (name, kind) in _FILES.items()}
-        self._seats, self._orders = _Seats(limits.streams), 0
-        self.pulse = Poller(source, history, every_s, limits.idle_s)
+        self._slots, self._orders = _Slots(limits.streams), 0
+        self.poller = Poller(source, history, every_s, limits.idle_s)
         routes = [Route(path, self._page) for path in _FILES]
         routes += [
             Route("/api/run", self._run),
@@ -113,7 +113,7 @@ class App:
 
     @asynccontextmanager
     async def _life(self, _: object) -> AsyncIterator[None]:
-        beat = asyncio.create_task(self.pulse.beat())
+        beat = asyncio.create_task(self.poller.beat())
         try:
             yield
         finally:
@@ -124,18 +124,18 @@ class App:
         return Response(data, media_type=kind)
 
     async def _run(self, _: Request) -> Response:
-        return _json(self.pulse.seen.run)
+        return _json(self.poller.seen.run)
 
     async def _workers(self, _: Request) -> Response:
-        return _json(self.pulse.seen.workers)
+        return _json(self.poller.seen.workers)
 
     async def _events(self, request: Request) -> Response:
-        return _json(self.pulse.seen.events_after(_after(request)))
+        return _json(self.poller.seen.events_after(_after(request)))
 
     async def _stream(self, request: Request) -> Response:
         if request.method == "HEAD":
             return Response(media_type="text/event-stream")
-        return _Stream(self._seats, self.pulse.looks(_after(request)))
+        return _Stream(self._slots, self.poller.looks(_after(request)))
 
     async def _drain(self, request: Request) -> Response:
         text = request.path_params["rank"]
@@ -163,28 +163,28 @@ class App:
 
 
 @dataclass
-class _Seats:
-    """How many may watch at once."""
+class _Slots:
+    """Streams that may be open at once."""
 
     most: int
     taken: int = 0
 
 
 class _Stream(StreamingResponse):
-    """Server-sent events, for as long as the client takes them; one seat each."""
+    """Server-sent events, for as long as the client takes them; one slot each."""
 
-    def __init__(self, seats: _Seats, messages: AsyncGenerator[bytes, None]) -> None:
+    def __init__(self, slots: _Slots, messages: AsyncGenerator[bytes, None]) -> None:
         super().__init__(messages, media_type="text/event-stream")
-        self._seats, self._messages = seats, messages
+        self._slots, self._messages = slots, messages
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if self._seats.taken >= self._seats.most:
-            raise Declined(503, f"{self._seats.taken} streams are open already", "close one", {"Retry-After": "5"})
-        self._seats.taken += 1
+        if self._slots.taken >= self._slots.most:
+            raise Declined(503, f"{self._slots.taken} streams are open already", "close one", {"Retry-After": "5"})
+        self._slots.taken += 1
         try:
             await super().__call__(scope, receive, send)
         finally:
-            self._seats.taken -= 1
+            self._slots.taken -= 1
             await self._messages.aclose()
 
 

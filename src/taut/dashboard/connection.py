@@ -15,7 +15,8 @@ from taut.dashboard.limits import Limits
 
 
 class BoundedConnection(H11Protocol):
-    """Closed at once where there are too many, and later where the request does not come or the client does not read."""
+    """A connection that is closed at once where there are too many, and later where the request does not come or the
+    client does not read."""
 
     limits = Limits()
 

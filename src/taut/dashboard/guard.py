@@ -1,4 +1,4 @@
-"""Which requests are heard at all, whoever sends them: defence against web pages that the user has open. Pure.
+"""The requests that are heard at all: defence against web pages that the user has open. Pure.
 
 A page from elsewhere can make the user's browser send requests to this server. Three things stop it, each by itself:
 
@@ -47,7 +47,7 @@ class Declined(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What the guard needs to know of a request. ``at``: the address of this host that the connection was made to."""
+    """The parts of a request that the guard checks. ``at``: the address of this host that the connection was made to."""
 
     method: str
     path: str

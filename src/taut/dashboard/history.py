@@ -11,7 +11,7 @@ MOST_POINTS = 512
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """How far a run is at a moment: ``samples`` of all workers since the beginning."""
+    """The progress of a run at a moment: ``samples`` of all workers since the beginning."""
 
     time_s: float
     samples: int

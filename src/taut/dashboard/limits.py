@@ -1,4 +1,4 @@
-"""How much anybody may cost the dashboard. The process also holds the supervisor: its memory and its file descriptors
+"""The costs that clients may cause. The process also holds the supervisor: its memory and its file descriptors
 must not be for strangers to use up."""
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What is beyond is refused or cut off; the run does not notice."""
+    """Limits of requests and connections: the rest is refused or cut off, and the run does not notice."""
 
     connections: int = 64  # open at once; further ones are closed before a byte is read
     streams: int = 16  # of those

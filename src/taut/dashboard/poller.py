@@ -1,4 +1,4 @@
-"""Looks at the run once a second, for everybody who watches: what is shown is made once, however many look on."""
+"""Looks at the run once a second for all clients: each answer is made once, however many clients there are."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ COMMENT = b": nothing new\n\n"  # keeps the connection known to be alive
 
 
 class Poller:
-    """``source`` at a rhythm. ``history``: what is known of the time before."""
+    """Looks at ``source`` in a rhythm. ``history``: the curves of the time before."""
 
     def __init__(self, source: Source, history: History, every_s: float, idle_s: float) -> None:
         self._source, self._every_s, self._idle_s = source, every_s, idle_s

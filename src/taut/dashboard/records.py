@@ -1,4 +1,4 @@
-"""What the API answers, as JSON with fixed fields. Numbers that a worker told and that are not finite become null."""
+"""The answers of the API, as JSON with fixed fields. Numbers that a worker told and that are not finite become null."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ State = Literal["waiting", "training", "draining", "saving", "finished", "failed
 
 
 class Point(Struct, frozen=True):
-    """All workers together, over the time since the point before: for the curves."""
+    """A point of the curves: all workers together, over the time since the point before."""
 
     time_s: float  # since the run began
     samples_per_s: float
@@ -19,7 +19,7 @@ class Point(Struct, frozen=True):
 
 
 class RunLine(Struct, frozen=True):
-    """``GET /api/run``. ``source``: who told it, the supervisor itself or the run's store; ``secret_for``: what needs the
+    """``GET /api/run``. ``source``: the supervisor itself or the run's store; ``secret_for``: the requests that need the
     dashboard's secret here."""
 
     run: str
@@ -49,8 +49,8 @@ class RunLine(Struct, frozen=True):
 
 
 class WorkerLine(Struct, frozen=True):
-    """One worker. ``suspicion``: -log10 of the chance that it is only late; null, as is ``refused``, where the store
-    does not tell."""
+    """One worker. ``suspicion``: -log10 of the chance that the worker is only late; null, as is ``refused``, where the
+    store does not have it."""
 
     rank: int
     host: str
@@ -102,13 +102,13 @@ class Look(Struct, frozen=True):
 
 
 class Drain(Struct, frozen=True, forbid_unknown_fields=True):
-    """What ``POST /api/workers/{rank}/drain`` takes; ``expel``: at once, what it has not sent is lost."""
+    """The body of ``POST /api/workers/{rank}/drain``; ``expel``: at once, unsent updates are lost."""
 
     expel: bool = False
 
 
 class Done(Struct, frozen=True):
-    """What it answers: the supervisor's words."""
+    """The answer to ``Drain``: the supervisor's words."""
 
     said: str
 

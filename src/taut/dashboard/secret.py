@@ -1,4 +1,4 @@
-"""The dashboard's own secret: who has it may steer the run, and look at it from elsewhere. It is not the workers' token:
+"""The dashboard's own secret: its holder may steer the run, and look at it from elsewhere. It is not the workers' token:
 joining a run and steering it are different rights.
 
 It is a file in the run's folder that its user alone can read (mode 0600), and nowhere else: not in a command line, a log,
@@ -48,8 +48,8 @@ class _Allowance:
 
 
 class SecretKeeper:
-    """Compares what requests carry with the secret in the file: what the file says now counts, so that a secret is void
-    the moment its file is replaced or removed.
+    """Compares the secrets of requests with the file as it is now, so that a secret is void the moment its file is
+    replaced or removed.
 
     After ``limits.attempts`` wrong ones an address may try one every ``limits.attempt_every_s``, and is not even heard in
     between, be it right or wrong. (The secret has 256 bits; nobody guesses it. This keeps guessers from being any work.)
@@ -88,7 +88,7 @@ class SecretKeeper:
 
 
 def neighbourhood(address: str) -> str:
-    """Return what counts as one address: of IPv6 the network, since a host has all of it to itself.
+    """Return the key of an address: of IPv6 the network, since a host has all of it to itself.
 
     >>> neighbourhood("10.0.0.7"), neighbourhood("2001:db8::17:1"), neighbourhood("::ffff:10.0.0.7")
     ('10.0.0.7', '2001:db8::', '10.0.0.7')

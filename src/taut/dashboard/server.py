@@ -31,7 +31,7 @@ from taut.dashboard.sources import Source
 from taut.errors import Misuse
 from taut.transport.endpoint import own_address, split
 
-PLACE_FILE = "dashboard.json"
+ADDRESS_FILE = "dashboard.json"
 BACKLOG = 64
 START_S, STOP_S = 10.0, 2.0
 _LOG = logging.getLogger("taut.dashboard")
@@ -39,8 +39,8 @@ _LOG = logging.getLogger("taut.dashboard")
 
 @dataclass(frozen=True)
 class Listening:
-    """A socket that listens; nobody is answered yet. ``loopback``: only this machine reaches it. ``hosts``: by which
-    names it may be asked for."""
+    """A socket that listens; no request is answered yet. ``loopback``: only this machine reaches it. ``hosts``: the names
+    by which it may be asked for."""
 
     socket: socket.socket
     url: str
@@ -64,18 +64,18 @@ def listen(host: str, port: int, advertise: str | None = None, send_nbytes: int 
         listener.close()
         raise _bind_error(error, host, port) from None
     bound, port = listener.getsockname()[:2]
-    place = ipaddress.ip_address(bound.partition("%")[0])
-    outside = bound if place.is_loopback else _outside(place, advertise)
-    names = LOOPBACK if place.is_loopback or place.is_unspecified else frozenset()
-    given = {_bracket(one.lower()) for one in (host, bound, outside, "" if place.is_loopback else socket.gethostname())}
-    return Listening(listener, f"http://{_bracket(outside)}:{port}/", place.is_loopback, names | (given - {""}))
+    ip = ipaddress.ip_address(bound.partition("%")[0])
+    outside = bound if ip.is_loopback else _outside(ip, advertise)
+    names = LOOPBACK if ip.is_loopback or ip.is_unspecified else frozenset()
+    given = {_bracket(one.lower()) for one in (host, bound, outside, "" if ip.is_loopback else socket.gethostname())}
+    return Listening(listener, f"http://{_bracket(outside)}:{port}/", ip.is_loopback, names | (given - {""}))
 
 
-def _outside(place: ipaddress.IPv4Address | ipaddress.IPv6Address, advertise: str | None) -> str:
+def _outside(ip: ipaddress.IPv4Address | ipaddress.IPv6Address, advertise: str | None) -> str:
     """Return the name that others reach this host by. The port that ``advertise`` may have is the supervisor's."""
     if advertise:
         return split(advertise, "advertise")[0]
-    return own_address() if place.is_unspecified else str(place)
+    return own_address() if ip.is_unspecified else str(ip)
 
 
 class Dashboard:
@@ -111,22 +111,22 @@ class Dashboard:
         """Start to serve in a thread, and return when it does."""
         self._thread.start()
         self._began.wait(START_S)
-        place = {"url": self.url, "host": socket.gethostname(), "pid": os.getpid()}
+        found = {"url": self.url, "host": socket.gethostname(), "pid": os.getpid()}
         try:
-            write_atomically(self._folder / PLACE_FILE, json.dumps(place).encode())
+            write_atomically(self._folder / ADDRESS_FILE, json.dumps(found).encode())
         except OSError as error:
-            _LOG.warning("%s could not be written: %s", self._folder / PLACE_FILE, error.strerror)
+            _LOG.warning("%s could not be written: %s", self._folder / ADDRESS_FILE, error.strerror)
         return self
 
     def close(self) -> None:
         """Show everybody the end, and stop; two seconds at most. Closing twice is harmless."""
         if self._loop is not None and self._thread.is_alive():
             with suppress(RuntimeError):  # it ended just now
-                self._loop.call_soon_threadsafe(self._app.pulse.close)
+                self._loop.call_soon_threadsafe(self._app.poller.close)
             self._server.should_exit = True
             self._thread.join(STOP_S + 1.0)
         self._socket.close()
-        (self._folder / PLACE_FILE).unlink(missing_ok=True)
+        (self._folder / ADDRESS_FILE).unlink(missing_ok=True)
 
     def __enter__(self) -> Self:
         return self.start()
@@ -151,7 +151,7 @@ class Dashboard:
 
 
 class _Server(uvicorn.Server):
-    """Says when it serves."""
+    """A server that sets ``began`` when it serves."""
 
     began: threading.Event
 

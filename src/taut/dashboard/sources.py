@@ -1,18 +1,26 @@
-"""Where the dashboard looks, and whom it tells what to do. It only ever reads snapshots: nothing waits for it."""
+"""The sources of the dashboard: a supervisor in this process, or the store of a run that is over or
+whose supervisor is in another process. It only ever reads snapshots: nothing waits for it."""
 
 from __future__ import annotations
 
+from collections import deque
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from taut.dashboard.view_model import Seen, from_view
+from taut.core.messages import Statistics
+from taut.dashboard.history import History, Mark
+from taut.dashboard.view_model import Kept, Seen, from_store, from_view
 from taut.supervisor.control import Dismiss, order
+from taut.supervisor.metrics import finite, total
 from taut.supervisor.storage.previous_run import read_previous_run
+from taut.supervisor.storage.store_follower import Fresh, StoreFollower
+from taut.supervisor.storage.store_reader import EventRecord, StatisticRecord
 
 if TYPE_CHECKING:
     from taut.supervisor.service import Supervisor
 
 PATIENCE_S = 5.0  # for the supervisor's answer to an order
+KEPT_EVENTS = 500
 
 
 class Source(Protocol):
@@ -25,8 +33,8 @@ class Source(Protocol):
 
 
 class SupervisorSource:
-    """The supervisor in this process. Its view is a record that it leaves behind ten times a second: reading it takes no
-    lock, and its loop does not know that it is read."""
+    """The supervisor in this process. The supervisor leaves its view behind as a record ten times a second: reading the
+    record takes no lock."""
 
     def __init__(self, supervisor: Supervisor, secret_for_all: bool) -> None:
         self._supervisor, self._secret_for_all = supervisor, secret_for_all
@@ -37,6 +45,52 @@ class SupervisorSource:
 
     def dismiss(self, rank: int, reason: str, expel: bool) -> str:
         return dismiss_by_order(self._supervisor.run_dir, rank, reason, expel)
+
+
+class StoreSource:
+    """Follows the store of the run in ``run_dir``. ``history``: the run's curves up to now, from the statistics."""
+
+    def __init__(self, run_dir: Path, secret_for_all: bool) -> None:
+        self._tail, self._secret_for_all = StoreFollower(run_dir), secret_for_all
+        self._latest: dict[int, Statistics] = {}
+        self._events: deque[tuple[int, EventRecord]] = deque(maxlen=KEPT_EVENTS)
+        self._last_s = 0.0
+        self.history = History()
+        fresh = self._take()
+        for record in fresh.statistics:
+            self._replay(record, fresh)
+        self._first: Fresh | None = fresh
+
+    def look(self) -> Seen:
+        fresh, self._first = self._first or self._take(), None
+        for record in fresh.statistics:
+            self._latest[record.rank] = record.statistics
+        events = tuple(self._events)
+        kept = Kept(fresh.summary, fresh.settings, fresh.workers, self._latest, events, fresh.outcome, self._last_s)
+        return from_store(kept, self._secret_for_all)
+
+    def dismiss(self, rank: int, reason: str, expel: bool) -> str:
+        return dismiss_by_order(self._tail.run_dir, rank, reason, expel)
+
+    def _take(self) -> Fresh:
+        fresh = self._tail.read()
+        self._events.extend(fresh.events)
+        times = [record.time for record in fresh.statistics] + [event.time for _, event in fresh.events]
+        self._last_s = max([self._last_s, *(time - fresh.summary.started for time in times)])
+        return fresh
+
+    def _replay(self, record: StatisticRecord, fresh: Fresh) -> None:
+        self._latest[record.rank] = record.statistics
+        time_s = record.time - fresh.summary.started
+        last = self.history.last
+        if last is not None and time_s - last.time_s < self.history.every_s:
+            return  # before anything is summed: there are two rows a second for each worker
+        there = [
+            one for one in fresh.workers if one.joined <= record.time and (one.gone is None or one.gone > record.time)
+        ]
+        loss = total(self._latest[one.rank] for one in there if one.rank in self._latest).loss
+        samples = sum(one.samples for one in self._latest.values())
+        self.history = self.history.grown(Mark(time_s, samples, finite(loss), len(there)))
 
 
 def dismiss_by_order(run_dir: Path, rank: int, reason: str, expel: bool) -> str:

@@ -1,4 +1,4 @@
-"""From what a supervisor or a store knows to what is shown. Pure: records in, records out.
+"""From the records of a supervisor or a store to the API's answers. Pure: records in, records out.
 
 Everything a worker says of itself (host, reasons, losses) is untrusted text and numbers. It is cut to a length here and
 stays text: the API sends it as JSON, and the page sets it as text.
@@ -50,7 +50,7 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """What a run's store holds. ``latest``: each worker's last statistics; ``events`` with the numbers of their rows."""
+    """The contents of a run's store. ``latest``: each worker's last statistics; ``events`` with their row numbers."""
 
     summary: RunSummary
     settings: Mapping[str, object]

@@ -25,7 +25,7 @@ from taut.worker.script_worker import script_end
 
 # Without the current folder in sys.path: a user's file named like a module of ours must not come first. Ctrl-C is quiet
 # while this module is imported, as it is from `run_script` on.
-_FIRST = "import sys; sys.path.pop(0); from taut.early_sigint import Beginning\nwith Beginning(): "
+_FIRST = "import sys; sys.path.pop(0); from taut.early_sigint import EarlyInterrupt\nwith EarlyInterrupt(): "
 _FILES = (io.TextIOWrapper, io.BufferedWriter, io.BufferedRandom)
 MODULE = "-m "  # before the name of a module that is run in place of a file, as by python -m
 _OURS = str(Path(__file__).resolve().parents[1]) + os.sep

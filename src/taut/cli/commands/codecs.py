@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,7 +13,7 @@ from typer.core import TyperCommand
 from taut.cli.completion import complete_codec
 from taut.cli.launch import check_script
 from taut.cli.options import Json, output_flag
-from taut.cli.output.console import notes, print_json, results
+from taut.cli.output.console import print_json, results, status
 from taut.errors import Misuse
 
 if TYPE_CHECKING:
@@ -27,7 +26,8 @@ CHECKPOINT = ".safetensors"
 
 
 class CodecsCommand(TyperCommand):
-    """Everything after a script is the script's; after a codec, flags may follow. ``--script`` is as good as none."""
+    """The parser of ``taut codecs``: words after a script belong to the script; after a codec, flags may follow.
+    ``--script`` may be left out."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if "--script" in args[: _script_at(args)]:
@@ -92,7 +92,7 @@ def codecs(
     elements = None if size is None else parse_size(size)
     _check(script, files, measure, no_measure, steps)
     on, rows, kept = "", _unmeasured(specs), None
-    with _progress(quiet or as_json) as progress:
+    with status("measuring ", quiet or as_json) as progress:
         if measure:
             from taut.cli.codec_measurement import keep
 
@@ -172,7 +172,7 @@ def _measure(
     steps: int,
     progress: Progress,
 ) -> tuple[str, list[Listed]]:
-    """Return what the codecs were measured on, and the codecs with their figures."""
+    """Measure the codecs. Return a description of the updates, and the codecs with their figures."""
     from taut.cli.codec_measurement import MADE_UP, MOST_OWN, on_checkpoints, on_made_up, on_script, with_dense
     from taut.cli.output.codec_tables import listed
 
@@ -208,15 +208,3 @@ def _show(rows: Sequence[Listed], on: str, *, alone: bool) -> None:
         console.print(MEASURED_LEGEND, style="dim", markup=False)
     if not alone:
         console.print("for example: taut run --workers 4 --codec topk:density=0.001 SCRIPT", markup=False)
-
-
-@contextmanager
-def _progress(quiet: bool) -> Iterator[Progress]:
-    from rich.status import Status
-
-    console = notes()
-    if quiet or not console.is_terminal:
-        yield lambda word: None
-        return
-    with Status("measuring", console=console) as status:
-        yield lambda word: status.update(f"measuring {word}")

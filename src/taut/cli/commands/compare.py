@@ -158,7 +158,7 @@ def conducted(
     """Make all runs. Return the comparison and the exit code: an interrupted comparison has a report on the runs that
     were made."""
     from taut.comparison.report.progress import Progress
-    from taut.comparison.runs.comparison import Interrupted, Unwatched, conduct
+    from taut.comparison.runs.comparison import Interrupted, Watcher, conduct
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt
@@ -167,7 +167,7 @@ def conducted(
     command = shlex.join(["taut", *sys.argv[1:]])
     try:
         with Progress(notes(), silent) as progress:
-            watcher = Unwatched() if silent else progress
+            watcher = Watcher() if silent else progress
             made = conduct(job, matrix, folder, target=target, resume=resume, watcher=watcher, command=command)
         return made, 0
     except Interrupted as stopped:

@@ -1,4 +1,4 @@
-"""What ``taut compare --simulate`` simulates: the machines of its flags, and a step's time, measured once for all."""
+"""The scenario of ``taut compare --simulate``: the machines of its flags, and a step's time, measured once for all."""
 
 from __future__ import annotations
 

@@ -33,7 +33,8 @@ _PLACE = re.compile(r"(\S+:)?\d{1,5}")
 
 
 class WithDashboard(TyperCommand):
-    """``--dashboard`` needs no value: what follows it is one only if it can be. (``taut run --dashboard train.py``)"""
+    """A command whose ``--dashboard`` needs no value: the next word is taken as one only if it can be an address. (``taut
+    run --dashboard train.py``)"""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         values = [one for one in self.params if isinstance(one, TyperOption) and not one.is_flag]
@@ -113,7 +114,7 @@ def dashboard(
 def _serve(listening: Listening, folder: Path, display: Display, link: bool) -> None:
     from taut.dashboard.secret import SECRET_FILE, new_secret, read_secret
     from taut.dashboard.server import Dashboard
-    from taut.dashboard.stored import StoreSource
+    from taut.dashboard.sources import StoreSource
 
     source = StoreSource(folder, secret_for_all=not listening.loopback)
     if read_secret(folder) is None:
@@ -127,14 +128,14 @@ def _serve(listening: Listening, folder: Path, display: Display, link: bool) -> 
             tick.wait(0.1)
 
 
-def _listen(place: str, advertise: str | None, flag: str = FLAG) -> Listening:
+def _listen(address: str, advertise: str | None, flag: str = FLAG) -> Listening:
     missing = [name for name in ("starlette", "uvicorn") if find_spec(name) is None]
     if missing:
         remedy = "pip install 'taut[dashboard]'; a run needs neither without the dashboard"
         raise Misuse(f"{flag} without {' and '.join(missing)}", "starlette and uvicorn", remedy)
     from taut.dashboard.server import listen
 
-    host, port = parse_address(place, flag)
+    host, port = parse_address(address, flag)
     return listen(host, port, advertise)
 
 

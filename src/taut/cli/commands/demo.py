@@ -32,7 +32,7 @@ SCRIPT = Path(__file__).parents[1] / "jobs" / "digits.py"
 
 @dataclass(frozen=True)
 class Trained:
-    """One of the two trainings, and what its model file is worth on the held-out samples."""
+    """One of the two trainings, and the accuracy of its model file on the held-out samples."""
 
     run: str
     folder: Path

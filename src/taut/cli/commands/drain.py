@@ -39,16 +39,16 @@ def drain(
     rank = None if worker is None else _rank(worker)
     if expel and rank is None:
         raise Misuse("--expel without a worker", "taut drain RUN WORKER --expel", "`taut drain RUN` ends the whole run")
-    former = going(given.settings().runs_dir, run)
+    found = going(given.settings().runs_dir, run)
     by = f"{_user()} on {socket.gethostname()}"
     if rank is None:
-        answer = order(former, DrainRun(f"drained by {by}"))
+        answer = order(found, DrainRun(f"drained by {by}"))
     else:
-        answer = order(former, Dismiss(rank, f"{'expelled' if expel else 'dismissed'} by {by}", expel))
+        answer = order(found, Dismiss(rank, f"{'expelled' if expel else 'dismissed'} by {by}", expel))
     if as_json:
-        print_json({"run": former.run, "worker": rank, "said": answer.said})
+        print_json({"run": found.run, "worker": rank, "said": answer.said})
     else:
-        notes().print(f"{former.run}: {answer.said}", markup=False)
+        notes().print(f"{found.run}: {answer.said}", markup=False)
 
 
 def going(runs_dir: str, name: str) -> PreviousRun:

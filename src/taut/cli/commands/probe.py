@@ -110,7 +110,7 @@ def probe_settings(given: Given, steps: int, codecs: str, **defaults: object) ->
 
 
 class ProbeDisplay(Display):
-    """Shows a probe run as any other, and drains it as soon as everybody has measured."""
+    """Shows a probe run as any other, and drains the run as soon as every worker has measured."""
 
     supervisor: Supervisor | None = None
     drained = False

@@ -117,7 +117,7 @@ class LocalRun:
             launch = launch_of(settings, script, args, start)
             resumed = new_supervisor(settings, command, launch)
         self.name, self.folder, self.supervisor = resumed
-        place = WorkerEnvironment(
+        environment = WorkerEnvironment(
             supervisor=self.supervisor.address,
             token_file=str(self.supervisor.token_file.resolve()),
             bind=settings.bind,
@@ -127,7 +127,7 @@ class LocalRun:
             script,
             [*args, *([folder_flag, str(self.folder)] if folder_flag else [])],
             settings.workers,
-            place.variables(),
+            environment.variables(),
             log_dir=self.folder,
             threads=settings.threads_per_worker,
             start=start,

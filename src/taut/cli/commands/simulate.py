@@ -10,7 +10,7 @@ import typer
 
 from taut.cli.machines import Machines
 from taut.cli.options import Given, Json, Quiet, ScriptArgs, output_flag, run_flag, with_flags
-from taut.cli.output.console import notes, print_json, results
+from taut.cli.output.console import notes, print_json, results, status
 from taut.cli.output.simulation import record, show
 from taut.errors import Misuse, RunFailed
 
@@ -114,8 +114,6 @@ def run_scenario(
     scenario: Scenario, timing_only: bool, traced: bool, log_dir: Path | None, silent: bool
 ) -> tuple[Simulated, Trace | None]:
     """Simulate, with progress on standard error."""
-    from rich.status import Status
-
     from taut.simulator.trace import Trace
 
     if timing_only:  # before the display says "simulating": Ctrl-C within an import may end Python by the signal itself
@@ -123,28 +121,25 @@ def run_scenario(
     else:
         from taut.simulator.script.run import simulate_script
     timeline = Trace(scenario.to_record() | {"timing_only": timing_only}) if traced else None
-    console = notes()
-    status = None if silent or not console.is_terminal else Status("simulating", console=console)
-    if status is not None:
-        status.start()
-
-    def progress(now_s: float, steps: int) -> None:
-        if status is not None:
-            status.update(f"simulating: {now_s:.2f} virtual seconds, {steps:,} steps")
-
     try:
-        if timing_only:
-            return simulate_timing(scenario, trace=timeline, progress=lambda now_s: progress(now_s, 0)), timeline
-        return simulate_script(scenario, trace=timeline, progress=progress, output=log_dir), timeline
+        with status("simulating", silent) as tell:
+            if timing_only:
+                made = simulate_timing(scenario, trace=timeline, progress=lambda now_s: tell(_reached(now_s, 0)))
+            else:
+                made = simulate_script(
+                    scenario, trace=timeline, progress=lambda now_s, steps: tell(_reached(now_s, steps)), output=log_dir
+                )
     except KeyboardInterrupt:
         raise RunFailed("interrupted: nothing was written") from None
-    finally:
-        if status is not None:
-            status.stop()
+    return made, timeline
+
+
+def _reached(now_s: float, steps: int) -> str:
+    return f": {now_s:.2f} virtual seconds, {steps:,} steps"
 
 
 def _replay(path: Path, log_dir: Path | None, silent: bool) -> None:
-    """Simulate what a trace is of, and compare to the byte."""
+    """Simulate the scenario of a trace again, and compare the traces to the byte."""
     import tempfile
 
     from taut.simulator.scenario import Scenario

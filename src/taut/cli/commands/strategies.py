@@ -40,8 +40,8 @@ def strategy_table(listed: Sequence[dict[str, Any]], width: int) -> Table:
         if wide:
             table.add_row(one["name"], one["does"], one["waits"], one["returns"], parameters)
         else:
-            facts = f"waits: {one['waits']}; returns: {one['returns']}" + (f"; {parameters}" if parameters else "")
-            table.add_row(one["name"], Group(one["does"], Text(facts, style="dim")))
+            details = f"waits: {one['waits']}; returns: {one['returns']}" + (f"; {parameters}" if parameters else "")
+            table.add_row(one["name"], Group(one["does"], Text(details, style="dim")))
     return table
 
 

@@ -47,16 +47,16 @@ def new(
     from taut.transport.keys import write_token_file
 
     lasts_s = None if expires is None else parse_duration(expires, f"--expires {expires}")
-    former, folder = _going(given, run)
-    answer = order(former, IssueToken(name, lasts_s))
+    found, folder = _going(given, run)
+    answer = order(found, IssueToken(name, lasts_s))
     (line,) = answer.tokens
     path = out if out is not None else folder / f"token-{line.name}"
     write_token_file(path, answer.token)
     if as_json:
-        print_json({"run": former.run, "file": str(path), "address": former.address, **_record(line)})
+        print_json({"run": found.run, "file": str(path), "address": found.address, **_record(line)})
         return
     notes().print(f"token file: {path} ({_expiry(line)}; whoever has it may join)", markup=False, soft_wrap=True)
-    join = f"taut worker --join {former.address} --token-file {path} SCRIPT"
+    join = f"taut worker --join {found.address} --token-file {path} SCRIPT"
     notes().print(f"on another machine: {join}", markup=False, soft_wrap=True)
 
 
@@ -66,10 +66,10 @@ def list_(run: RunName, given: Given, as_json: Json = False) -> None:
     """Name a run's tokens, and say until when each is good. The tokens themselves are not shown."""
     from taut.supervisor.control import ListTokens, order
 
-    former, _ = _going(given, run)
-    answer = order(former, ListTokens())
+    found, _ = _going(given, run)
+    answer = order(found, ListTokens())
     if as_json:
-        print_json({"run": former.run, "tokens": [_record(line) for line in answer.tokens]})
+        print_json({"run": found.run, "tokens": [_record(line) for line in answer.tokens]})
         return
     table = Table(box=None, pad_edge=False, padding=(0, 1))
     for column in ("token", "good", "workers"):
@@ -92,18 +92,18 @@ def revoke(
     """Nobody can join with this token any more. Workers that came with it stay, unless --expel."""
     from taut.supervisor.control import RevokeToken, order
 
-    former, _ = _going(given, run)
-    answer = order(former, RevokeToken(name, expel))
+    found, _ = _going(given, run)
+    answer = order(found, RevokeToken(name, expel))
     if as_json:
-        print_json({"run": former.run, "said": answer.said, **_record(answer.tokens[0])})
+        print_json({"run": found.run, "said": answer.said, **_record(answer.tokens[0])})
     else:
-        notes().print(f"{former.run}: {answer.said}", markup=False)
+        notes().print(f"{found.run}: {answer.said}", markup=False)
 
 
 def _going(given: Given, run: str) -> tuple[PreviousRun, Path]:
     folder = given.settings().runs_dir
-    former = going(folder, run)
-    return former, Path(folder) / former.run
+    found = going(folder, run)
+    return found, Path(folder) / found.run
 
 
 def _expiry(line: TokenLine) -> str:

@@ -14,6 +14,7 @@ from rich.table import Table
 from taut.cli.completion import complete_topology
 from taut.cli.options import Json, output_flag
 from taut.cli.output.console import notes, print_json, results
+from taut.config import read_graph
 from taut.errors import Misuse, StorageFailed
 from taut.plugins import TOPOLOGIES
 from taut.quantities import size
@@ -48,7 +49,7 @@ def topology(
     _within("--codec-bytes", codec_bytes, 1, 10**14)
     _within("--rounds", rounds, 1, MOST_ROUNDS)
     kind = _picture_kind(draw)
-    chosen = check(parse(resolve(shape, _read)), workers)
+    chosen = check(parse(resolve(shape, read_graph)), workers)
     message_nbytes = codec_bytes if codec_bytes is not None else 4 * parameters
     if draw is not None:
         _check_drawable(chosen, workers)
@@ -65,7 +66,7 @@ def topology(
 
 @dataclass(frozen=True)
 class Report:
-    """What there is to say about a shape over some workers."""
+    """The properties of a shape over some workers."""
 
     shape: Shape
     graphs: list[Graph]  # one, or one for each round
@@ -190,14 +191,6 @@ def _cells(report: Report, rank: int) -> list[str]:
 def _within(flag: str, value: int | None, least: int, most: int) -> None:
     if value is not None and not least <= value <= most:
         raise Misuse(f"{flag} {value}", f"a whole number from {least} to {most}")
-
-
-def _read(path: str) -> str:
-    try:
-        return Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is no text"
-        raise Misuse(f"file:{path} ({reason})", "a file with a list of edges, or node-link JSON") from None
 
 
 def _picture_kind(path: Path | None) -> str:

@@ -43,7 +43,7 @@ def worker(
     address = check_address(join)
     told = joining(address, str(token_file) if token_file is not None else None)
     check_token(told)
-    place = WorkerEnvironment(
+    environment = WorkerEnvironment(
         supervisor=address,
         token=told.token,
         token_file=told.token_file,
@@ -56,7 +56,7 @@ def worker(
         console.print(f"joining the run at {address}", style="dim")
     if address.startswith("tcp://"):
         await_supervisor(address, console)
-    become(script, args or [], place.variables())
+    become(script, args or [], environment.variables())
 
 
 def await_supervisor(address: str, console: Console) -> None:

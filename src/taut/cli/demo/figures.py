@@ -1,4 +1,4 @@
-"""What the trainings of ``taut demo`` show: curves, the time to a target, pauses, and the sentences about them."""
+"""The results of the trainings of ``taut demo``: curves, the time to a target, pauses, and the sentences about them."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Training:
 
 @dataclass(frozen=True)
 class Notes:
-    """Hold what the workers of a training noted: when each made its steps, and how good the first one's weights were."""
+    """The notes of a training's workers: the times of their steps, and the quality of the first worker's weights."""
 
     steps: Mapping[int, Sequence[tuple[float, int]]]  # rank -> time and samples of each step
     losses: Sequence[tuple[float, float, float]]  # time, loss, accuracy
@@ -86,7 +86,7 @@ class Notes:
 
 
 def read_notes(folder: Path) -> Notes:
-    """Read what the workers wrote into ``folder``; the last line of a killed one may be cut."""
+    """Read the notes of the workers in ``folder``; the last line of a killed one may be cut."""
     steps = {}
     for path in sorted(folder.glob("steps-*.jsonl")):
         lines = path.read_text(encoding="utf-8").splitlines(keepends=True)

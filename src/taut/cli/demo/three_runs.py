@@ -32,8 +32,8 @@ SCRIPT = Path(__file__).parents[1] / "jobs" / "timed_digits.py"
 
 
 @dataclass(frozen=True)
-class Scene:
-    """Say what happens to the workers: ``slow`` is slowed down, ``killed`` is killed after ``kill_after_s``."""
+class DemoFaults:
+    """The faults of a training: worker ``slow`` is slowed down, ``killed`` is killed after ``kill_after_s``."""
 
     seconds: float
     slow: int
@@ -41,7 +41,7 @@ class Scene:
     kill_after_s: float
 
     def describe(self, settings: Settings) -> str:
-        """Say what happens, in one sentence."""
+        """Describe the faults in one sentence."""
         slow = f"worker {self.slow} works at 1/{SLOW_TIMES:g} of its speed"
         kill = f"is killed after {self.kill_after_s:g} s"
         fate = f"{slow} and {kill}" if self.slow == self.killed else f"{slow}, worker {self.killed} {kill}"
@@ -53,9 +53,9 @@ def default_workers() -> int:
     return min(4, 2 * cores())
 
 
-def compare_on(settings: Settings, seconds: float, display: Display, start: str | None, plot: bool) -> Comparison:
+def compare_on(settings: Settings, seconds: float, display: Display, start: str | None, plot: bool) -> ThreeRuns:
     """Train three times for so many ``seconds``: one worker alone, `sync`, and the strategy that was asked for."""
-    scene = Scene(seconds, settings.workers - 1, 1, round(seconds / 2, 1))
+    faults = DemoFaults(seconds, settings.workers - 1, 1, round(seconds / 2, 1))
     plain = replace(settings, topology="complete", finish=None, name=None, port=0)
     alone = replace(plain, strategy="async", workers=1, threads=settings.threads_per_worker, link=None).fitted()
     lockstep = replace(plain, strategy="sync", codec="dense").fitted()
@@ -65,23 +65,23 @@ def compare_on(settings: Settings, seconds: float, display: Display, start: str 
             display.note(text, "bold")
 
     say(f"1 of 3: one worker alone, {seconds:g} s")
-    first = train("one worker", alone, replace(scene, slow=-1, killed=-1), display, start)
-    say(f"2 of 3: sync, {scene.describe(settings)}")
-    second = train("sync", lockstep, scene, display, start)
-    say(f"3 of 3: {settings.strategy}, {scene.describe(settings)}")
-    third = train(settings.strategy, settings, scene, display, start)
-    made = Comparison(settings, scene, (first, second, third))
+    first = train("one worker", alone, replace(faults, slow=-1, killed=-1), display, start)
+    say(f"2 of 3: sync, {faults.describe(settings)}")
+    second = train("sync", lockstep, faults, display, start)
+    say(f"3 of 3: {settings.strategy}, {faults.describe(settings)}")
+    third = train(settings.strategy, settings, faults, display, start)
+    made = ThreeRuns(settings, faults, (first, second, third))
     return replace(made, picture=made.draw(third.model.parent / "demo.png")) if plot else made
 
 
-def train(name: str, settings: Settings, scene: Scene, display: Display, start: str | None) -> Training:
+def train(name: str, settings: Settings, faults: DemoFaults, display: Display, start: str | None) -> Training:
     """Train once, and read what the workers noted."""
-    args = ["--seconds", f"{scene.seconds:g}", "--seed", str(settings.seed)]
+    args = ["--seconds", f"{faults.seconds:g}", "--seed", str(settings.seed)]
     if settings.strategy == "sync":
         args += ["--rate-times", f"{math.sqrt(settings.workers):g}"]  # as is usual for Adam, with a larger batch
-    if scene.killed >= 0:
-        args += ["--slow", str(scene.slow), "--slow-times", f"{SLOW_TIMES:g}"]
-        args += ["--kill", str(scene.killed), "--kill-after", f"{scene.kill_after_s:g}"]
+    if faults.killed >= 0:
+        args += ["--slow", str(faults.slow), "--slow-times", f"{SLOW_TIMES:g}"]
+        args += ["--kill", str(faults.killed), "--kill-after", f"{faults.kill_after_s:g}"]
     run = LocalRun(settings, SCRIPT, args, start=start, command=shlex.join(sys.argv), folder_flag="--notes")
     ended = run.conduct(Display(display.console, display.quiet))
     if ended.outcome is None or ended.exit_code:
@@ -89,7 +89,7 @@ def train(name: str, settings: Settings, scene: Scene, display: Display, start: 
     check_joined(ended, SCRIPT)
     outcome = finished(ended)
     notes = read_notes(run.folder)
-    killed = scene.killed if scene.killed in notes.steps and settings.workers > 1 else None
+    killed = faults.killed if faults.killed in notes.steps and settings.workers > 1 else None
     assert outcome.model is not None
     return Training(
         name=name,
@@ -118,11 +118,11 @@ def finished(ended: Ended) -> Outcome:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class ThreeRuns:
     """The three trainings, side by side."""
 
     settings: Settings
-    scene: Scene
+    faults: DemoFaults
     trainings: tuple[Training, Training, Training]
     picture: Path | None = None
 
@@ -132,13 +132,13 @@ class Comparison:
         return self.trainings[0].last.loss
 
     def words(self) -> list[str]:
-        """Return what was seen, in two sentences."""
+        """Describe the results in two sentences."""
         return sentences(self.trainings[0], self.trainings[1:], self.target)
 
     def show(self) -> None:
         """Print the table, the sentences, and where model and picture are."""
         console = results()
-        table = Table(title=f"digits, {self.scene.seconds:g} s each", title_justify="left", box=None, pad_edge=False)
+        table = Table(title=f"digits, {self.faults.seconds:g} s each", title_justify="left", box=None, pad_edge=False)
         table.add_column("")
         for each in self.trainings:
             count = "" if each.workers == 1 else f"\n{each.workers} workers"
@@ -169,18 +169,18 @@ class Comparison:
         """Draw the three curves over seconds, with the kill."""
         from taut.cli.demo.plots import plot_comparison
 
-        return plot_comparison(self.trainings, self.target, self.scene.describe(self.settings), path)
+        return plot_comparison(self.trainings, self.target, self.faults.describe(self.settings), path)
 
     def record(self) -> dict[str, Any]:
         """Return the one object of ``--json``."""
         return {
-            "seconds": self.scene.seconds,
+            "seconds": self.faults.seconds,
             "workers": self.settings.workers,
             "threads_per_worker": self.settings.threads_per_worker,
             "link": self.settings.link,
             "seed": self.settings.seed,
-            "slow": {"worker": self.scene.slow, "times": SLOW_TIMES},
-            "killed": {"worker": self.scene.killed, "after_s": self.scene.kill_after_s},
+            "slow": {"worker": self.faults.slow, "times": SLOW_TIMES},
+            "killed": {"worker": self.faults.killed, "after_s": self.faults.kill_after_s},
             "target_loss": self.target,
             "trainings": {
                 each.name: {**asdict(each), "time_to_target_s": each.time_to(self.target)} for each in self.trainings

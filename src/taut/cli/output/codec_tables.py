@@ -71,7 +71,7 @@ def rate(bits_per_s: float | None) -> str:
 
 
 def stated_table(rows: Sequence[Listed], wide: bool = True) -> Table:
-    """Return a table of what codecs say of themselves; ``wide``: in more than 80 columns."""
+    """Return a table of the properties that codecs state; ``wide``: in more than 80 columns."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column("codec", overflow="fold", max_width=24)
     table.add_column("does", overflow="fold", ratio=3)
@@ -95,7 +95,7 @@ STATED_LEGEND = (
 
 
 def measured_table(rows: Sequence[Listed]) -> Table:
-    """Return a table of what was measured."""
+    """Return a table of the measured figures."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column("codec", overflow="fold", max_width=24)
     for heading in ("bits", "vs dense", "error", "encode", "decode", "pays below"):
@@ -119,18 +119,17 @@ MEASURED_LEGEND = (
 def show_one(console: Console, row: Listed) -> None:
     """Print all about one codec."""
     codec, facts = row.codec, row.codec.facts
-    kind: Any = _kind(codec)
+    kind: Any = REGISTRY[codec.name]
     text = inspect.cleandoc(sys.modules[kind.__module__].__doc__ or "")
     console.print(text, markup=False, soft_wrap=True)
     console.print()
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=False)
     table.add_column(style="dim", no_wrap=True)
     table.add_column(overflow="fold")
-    given = parameters(codec)
     table.add_row("on the command line", f"--codec {spec(codec)}")
     table.add_row("in taut.toml", f"codec = {toml(codec)}")
     table.add_row("in Python", python(codec))
-    table.add_row("parameters", ", ".join(f"{key}={value}" for key, value in given.items()) or "none")
+    table.add_row("parameters", ", ".join(f"{key}={value}" for key, value in parameters(codec).items()) or "none")
     table.add_row("", about_parameters(kind))
     table.add_row("bits per element", f"{figure(facts.bits)} (plain float32: 32)")
     error = "" if facts.error is None else f"; |Q(v) - v|^2 <= {figure(facts.error)} |v|^2"
@@ -150,14 +149,12 @@ def parameters(codec: Codec) -> dict[str, str]:
     >>> parameters(parse("topk"))
     {'density': '0.01', 'feedback': 'yes'}
     """
-    record: Any = codec.compressor if isinstance(codec, Feedback) else codec
-    values = {each.name: getattr(record, each.name) for each in dataclasses.fields(record)}
-    found = {name: "-" if value is None else _plain(value) for name, value in values.items()}
+    found = {name: "-" if value is None else _plain(value) for name, value in _values(codec).items()}
     return found | ({"feedback": written(codec.keep)} if isinstance(codec, Feedback) else {})
 
 
 def about_parameters(kind: type[Any]) -> str:
-    """Return what the class says of its parameters, without its example."""
+    """Return the class's text about its parameters, without its example."""
     return " ".join(inspect.cleandoc(kind.__doc__ or "").partition(">>>")[0].replace("``", "").split())
 
 
@@ -167,8 +164,7 @@ def toml(codec: Codec) -> str:
     >>> toml(parse("topk:density=0.001,feedback=no"))
     '{ name = "topk", density = 0.001, feedback = false }'
     """
-    record: Any = codec.compressor if isinstance(codec, Feedback) else codec
-    given = {each.name: getattr(record, each.name) for each in dataclasses.fields(record)}
+    given = _values(codec)
     if isinstance(codec, Feedback) and codec.keep != codec.compressor.feeds_back:
         given["feedback"] = codec.keep
     words = [f"{key} = {str(value).lower()}" for key, value in given.items() if value is not None]
@@ -181,10 +177,8 @@ def python(codec: Codec) -> str:
     >>> python(parse("topk:density=0.001")), python(parse("topk:feedback=no"))
     ('taut.codecs.TopK(density=0.001)', 'taut.codecs.Feedback(taut.codecs.TopK(density=0.01), keep=False)')
     """
-    record: Any = codec.compressor if isinstance(codec, Feedback) else codec
-    given = {each.name: getattr(record, each.name) for each in dataclasses.fields(record)}
-    words = ", ".join(f"{key}={value!r}" for key, value in given.items() if value is not None)
-    made = f"taut.codecs.{type(record).__name__}({words})"
+    words = ", ".join(f"{key}={value!r}" for key, value in _values(codec).items() if value is not None)
+    made = f"taut.codecs.{type(_inner(codec)).__name__}({words})"
     if isinstance(codec, Feedback) and codec.keep != codec.compressor.feeds_back:
         return f"taut.codecs.Feedback({made}, keep={codec.keep})"
     return made
@@ -193,11 +187,10 @@ def python(codec: Codec) -> str:
 def record(row: Listed) -> dict[str, Any]:
     """Return one codec for JSON."""
     codec, found = row.codec, row.measured
-    given = dataclasses.asdict(codec.facts)
     return {
         "name": codec.name,
         "spec": spec(codec),
-        **given,
+        **dataclasses.asdict(codec.facts),
         "exact": codec.exact,
         "feedback": codec.keep if isinstance(codec, Feedback) else None,
         "parameters": parameters(codec),
@@ -216,8 +209,12 @@ def record(row: Listed) -> dict[str, Any]:
     }
 
 
-def _kind(codec: Codec) -> type[Any]:
-    return REGISTRY[codec.name]
+def _inner(codec: Codec) -> Any:
+    return codec.compressor if isinstance(codec, Feedback) else codec
+
+
+def _values(codec: Codec) -> dict[str, Any]:
+    return {each.name: getattr(_inner(codec), each.name) for each in dataclasses.fields(_inner(codec))}
 
 
 def _plain(value: Any) -> str:

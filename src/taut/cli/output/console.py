@@ -1,4 +1,4 @@
-"""Where commands write: results to standard output, progress, messages and the log to standard error."""
+"""The consoles of commands: results to standard output, progress, messages and the log to standard error."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import logging
 import re
 import shutil
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import IO, Any, cast
 
 from rich.console import Console
@@ -43,6 +45,19 @@ def print_json(record: Any) -> None:
     """Print the one object of ``--json``."""
     sys.stdout.write(json.dumps(plain(record), indent=2) + "\n")
     sys.stdout.flush()
+
+
+@contextmanager
+def status(doing: str, quiet: bool) -> Iterator[Callable[[str], None]]:
+    """Show on a terminal what is done during the block, with a text that the yielded function adds."""
+    console = notes()
+    if quiet or not console.is_terminal:
+        yield lambda text: None
+        return
+    from rich.status import Status
+
+    with Status(doing, console=console) as shown:
+        yield lambda text: shown.update(f"{doing}{text}")
 
 
 def set_up_log(level: str) -> None:

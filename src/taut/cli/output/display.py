@@ -1,4 +1,4 @@
-"""What a run shows while it goes and when it ended: a live table on a terminal, plain lines elsewhere."""
+"""The display of a run while it goes and when it ended: a live table on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -83,13 +83,13 @@ def _state(row: WorkerRow) -> Text:
 
 def _cells(given: Statistics, samples_per_s: float) -> list[str]:
     shares = time_shares(given)
-    talk = shares["encode"] + shares["send"] + shares["merge"]
+    exchange = shares["encode"] + shares["send"] + shares["merge"]
     return [
         f"{given.steps:,}",
         f"{samples_per_s:,.0f}",
         "-" if given.loss is None else f"{given.loss:.4f}",
         size(given.bytes_sent),
-        *(f"{share:.0%}" for share in (shares["compute"], talk, shares["wait"], shares["data"])),
+        *(f"{share:.0%}" for share in (shares["compute"], exchange, shares["wait"], shares["data"])),
     ]
 
 
@@ -104,7 +104,7 @@ def fitting(rows: Sequence[WorkerRow], room: int) -> list[WorkerRow]:
 class Display:
     """Shows views on ``console``: a table that is redrawn on a terminal, a line every few seconds elsewhere.
 
-    Messages (``note``) appear above the table, each once. With ``quiet`` only ``note`` is heard.
+    Messages (``note``) appear above the table, each once. With ``quiet`` nothing else appears.
     """
 
     def __init__(self, console: Console, quiet: bool = False) -> None:
@@ -193,7 +193,7 @@ def show_outcome(console: Console, run: str, outcome: Outcome) -> None:
 
 
 def exchange_text(together: Statistics) -> str:
-    """Return what the workers exchanged, in words."""
+    """Describe the bytes and the lateness of the exchange in words."""
     words = [f"sent {size(together.bytes_sent)}"]
     factor = compression(together)
     words += [] if factor is None else [f"a dense ring all-reduce would send {times(factor)} as much"]
@@ -213,7 +213,7 @@ def replicas_text(outcome: Outcome) -> str:
 
 
 def finish_text(outcome: Outcome) -> str:
-    """Say which model came out, and its score."""
+    """Describe the chosen model and its score."""
     which = {
         "average": f"the average of {len(outcome.validation.replicas) if outcome.validation else 'all'} replicas",
         "best": f"the best replica, worker {outcome.writer}'s",

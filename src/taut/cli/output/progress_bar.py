@@ -1,4 +1,4 @@
-"""How far a run is: a bar with the epoch and the time left, and the samples per second of the last few seconds."""
+"""The progress of a run: a bar with the epoch and the time left, and the samples per second of the last few seconds."""
 
 from __future__ import annotations
 

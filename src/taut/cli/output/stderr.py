@@ -20,7 +20,7 @@ def _stderr() -> TextIO | None:
 
 
 class StandardError(io.TextIOBase):
-    """Write to standard error as it is at that moment. A full disk, a terminal that is gone and a broken pipe are no
+    """Writes to standard error as it is at that moment. A full disk, a terminal that is gone and a broken pipe are no
     reasons for training to end.
 
     >>> StandardError().write("")

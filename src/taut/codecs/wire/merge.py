@@ -47,7 +47,7 @@ def merge(payloads: Sequence[Bytes], size: int = 2**64) -> bytes:
 
     >>> def word(index, quantum):
     ...     return build(Header(Kind.WORDS, quantum, 0, 64, 1), np.array([index << 1], np.uint32))
-    >>> header(merge([word(3, 0.5), word(4, 0.25)]))
+    >>> validate(merge([word(3, 0.5), word(4, 0.25)]), 64)
     Header(kind=<Kind.PAIRS8: 7>, quantum=0.25, base=0, length=64, count=2)
     """
     heads = [validate(payload, size) for payload in payloads]

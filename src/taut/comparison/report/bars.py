@@ -5,68 +5,68 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from taut.comparison.report.chart_data import Scene, Series
+from taut.comparison.report.chart_data import ChartData, Series
 from taut.comparison.report.curves import distance_curve
 from taut.comparison.report.labels import seconds, workers
-from taut.comparison.report.style import FAINT, Chart, drawn, label_ends
+from taut.comparison.report.style import FAINT, Chart, drawn
 from taut.comparison.runs.record import RunRecord
 from taut.core.messages import TIME_PARTS
 
-PART_COLOURS = ("#0072B2", "#E69F00", "#CC79A7", "#D55E00", "#009E73", "#56B4E9", FAINT)
+PART_COLORS = ("#0072B2", "#E69F00", "#CC79A7", "#D55E00", "#009E73", "#56B4E9", FAINT)
 MOST_BARS = 16
 BINS = 30
 
 
-def to_target(scene: Scene) -> Chart:
+def to_target(data: ChartData) -> Chart:
     """Draw how long each configuration took to reach the target."""
-    name, title, target = "time-to-target", "Time to target", scene.made.target
+    name, title, target = "time-to-target", "Time to target", data.made.target
     if target is None:
         return Chart(name, title, "Not drawn: no target was given, as in --target 0.95.")
     title = f"Time to {target}"
-    rows = sorted(scene.rows(), key=lambda row: (row["time_to_target_s"] is None, row["time_to_target_s"] or 0.0))
+    rows = sorted(data.rows(), key=lambda row: (row["time_to_target_s"] is None, row["time_to_target_s"] or 0.0))
     if all(row["time_to_target_s"] is None for row in rows):
         return Chart(name, title, "Not drawn: no configuration reached it with every seed.")
 
     def draw(panels: Sequence[Any]) -> None:
         axes = panels[0]
-        for place, row in enumerate(rows):
+        for index, row in enumerate(rows):
             value = row["time_to_target_s"]
-            axes.barh(place, value or 0.0, color=scene.look(row).colour, height=0.7)
+            axes.barh(index, value or 0.0, color=data.look(row).color, height=0.7)
             missed = f"not reached ({row['reached']} of {row['runs'] - row['failed']})"
             at_end = " at its end" if row["target_known_at_end_only"] else ""
             text = missed if value is None else seconds(value) + at_end
-            axes.annotate(text, (value or 0.0, place), xytext=(4, 0), textcoords="offset points", va="center", fontsize=8)
-        axes.set_yticks(range(len(rows)), [scene.label(row, with_workers=len(scene.counts) > 1) for row in rows])
+            axes.annotate(text, (value or 0.0, index), xytext=(4, 0), textcoords="offset points", va="center", fontsize=8)
+        axes.set_yticks(range(len(rows)), [data.label(row, with_workers=len(data.counts) > 1) for row in rows])
         axes.invert_yaxis()
         axes.margins(x=0.25)
-        axes.set(xlabel=f"{scene.virtual}seconds of training")
+        axes.set(xlabel=f"{data.virtual}seconds of training")
         axes.grid(True, axis="x")
 
     caption = "Means over seeds; a configuration has reached the target only if every seed has."
-    if len(scene.counts) > 1:
+    if len(data.counts) > 1:
         caption += " The number after a name is that of workers."
     if any(row["target_known_at_end_only"] for row in rows):
         caption += " Where it says so, the score was measured at the end only, and may have been good enough before."
     return drawn(name, title, caption, 1, draw, height=0.9 + 0.24 * len(rows))
 
 
-def time_split(scene: Scene) -> Chart:
+def time_split(data: ChartData) -> Chart:
     """Draw where each worker's time went, with the most workers."""
-    count = scene.counts[-1]
+    count = data.counts[-1]
     title = f"Time split per worker, {workers(count)}"
-    shown = {which: run for which in scene.labels if (run := _first_split(scene, which, count)) is not None}
+    shown = {which: run for which in data.labels if (run := _first_split(data, which, count)) is not None}
     if not shown:
         return Chart("time-split", title, "Not drawn: no run says where its time went.")
     ranks = _some(max(len(run.time_split) for run in shown.values()))
 
     def draw(panels: Sequence[Any]) -> None:
         for axes, (which, run) in zip(panels, shown.items(), strict=True):
-            for place, rank in enumerate(rank for rank in ranks if rank < len(run.time_split)):
-                _stack(axes, place, run.time_split[rank])
+            for index, rank in enumerate(rank for rank in ranks if rank < len(run.time_split)):
+                _stack(axes, index, run.time_split[rank])
             axes.set_yticks(range(len(ranks)), [str(rank) for rank in ranks], fontsize=7)
             axes.invert_yaxis()
             axes.set_xlim(0, 100)
-            axes.set_title(scene.labels[which], loc="left", fontsize=8.5)
+            axes.set_title(data.labels[which], loc="left", fontsize=8.5)
             axes.set_ylabel("worker", fontsize=8)
         panels[-1].set_xlabel("percent of the worker's time")
         handles, labels = panels[0].get_legend_handles_labels()
@@ -79,8 +79,8 @@ def time_split(scene: Scene) -> Chart:
     return drawn("time-split", title, caption, len(shown), draw, height=height, extra=1.1, sharex=1)
 
 
-def _first_split(scene: Scene, which: Series, count: int) -> RunRecord | None:
-    return next((run for run in scene.runs(which, count) if any(sum(one.values()) > 0 for one in run.time_split)), None)
+def _first_split(data: ChartData, which: Series, count: int) -> RunRecord | None:
+    return next((run for run in data.runs(which, count) if any(sum(one.values()) > 0 for one in run.time_split)), None)
 
 
 def _some(number: int) -> list[int]:
@@ -91,28 +91,28 @@ def _some(number: int) -> list[int]:
     """
     if number <= MOST_BARS:
         return list(range(number))
-    return [round(place * (number - 1) / (MOST_BARS - 1)) for place in range(MOST_BARS)]
+    return [round(index * (number - 1) / (MOST_BARS - 1)) for index in range(MOST_BARS)]
 
 
-def _stack(axes: Any, place: int, split: dict[str, float]) -> None:
+def _stack(axes: Any, index: int, split: dict[str, float]) -> None:
     whole, left = sum(split.values()) or 1.0, 0.0
-    for part, colour in zip((*TIME_PARTS, "other"), PART_COLOURS, strict=True):
+    for part, color in zip((*TIME_PARTS, "other"), PART_COLORS, strict=True):
         share = 100 * split.get(part, 0.0) / whole
-        axes.barh(place, share, left=left, color=colour, height=0.8, label=part if place == 0 else "_")
+        axes.barh(index, share, left=left, color=color, height=0.8, label=part if index == 0 else "_")
         left += share
 
 
-def staleness(scene: Scene) -> Chart:
+def staleness(data: ChartData) -> Chart:
     """Draw how late updates were, with the most workers."""
     import numpy as np
 
-    count = scene.counts[-1]
+    count = data.counts[-1]
     title = f"Staleness of updates, {workers(count)}"
     found = {
-        which: [value for run in scene.runs(which, count) for value in run.staleness_samples] for which in scene.labels
+        which: [value for run in data.runs(which, count) for value in run.staleness_samples] for which in data.labels
     }
     late = {which: values for which, values in found.items() if any(value > 0 for value in values)}
-    on_time = [scene.labels[which] for which, values in found.items() if values and which not in late]
+    on_time = [data.labels[which] for which, values in found.items() if values and which not in late]
     never = f" Without any: {', '.join(on_time)}." if on_time else ""
     if not late:
         return Chart("staleness", title, f"Not drawn: no run measured any.{never}")
@@ -121,8 +121,8 @@ def staleness(scene: Scene) -> Chart:
     def draw(panels: Sequence[Any]) -> None:
         for axes, (which, values) in zip(panels, late.items(), strict=True):
             weights = np.full(len(values), 100.0 / len(values))
-            axes.hist(values, bins=bins, weights=weights, color=scene.looks[which].colour)
-            axes.set_title(f"{scene.labels[which]} (mean {sum(values) / len(values):.2f})", loc="left", fontsize=8.5)
+            axes.hist(values, bins=bins, weights=weights, color=data.looks[which].color)
+            axes.set_title(f"{data.labels[which]} (mean {sum(values) / len(values):.2f})", loc="left", fontsize=8.5)
             axes.set_ylabel("%", fontsize=8)
         panels[-1].set_xlabel("steps between an update's making and its reaching the others")
 
@@ -132,30 +132,30 @@ def staleness(scene: Scene) -> Chart:
     return drawn("staleness", title, caption, len(late), draw, height=1.05, extra=0.6, sharex=1)
 
 
-def consensus(scene: Scene) -> Chart:
+def consensus(data: ChartData) -> Chart:
     """Draw how far replicas are from their mean, with the most workers: on the way, or else at the end."""
-    count = scene.counts[-1]
+    count = data.counts[-1]
     name, title = "consensus", f"Consensus distance, {workers(count)}"
-    lines = {which: line for which in scene.labels if (line := distance_curve(scene.runs(which, count))) is not None}
+    lines = {which: line for which in data.labels if (line := distance_curve(data.runs(which, count))) is not None}
     if lines:
-        return _consensus_over_time(scene, name, title, lines)
-    rows = [row for row in scene.rows(count) if row["consensus_distance"] is not None]
+        return _consensus_over_time(data, name, title, lines)
+    rows = [row for row in data.rows(count) if row["consensus_distance"] is not None]
     apart = [row for row in rows if row["consensus_distance"] > 0]
     if not apart or count == 1:
         return Chart(name, title, "Not drawn: " + ("no run measured it." if not rows else "all replicas were equal."))
 
     def draw(panels: Sequence[Any]) -> None:
         axes = panels[0]
-        for place, row in enumerate(rows):
+        for index, row in enumerate(rows):
             value = row["consensus_distance"]
             if value > 0:
-                axes.plot(value, place, scene.look(row).marker, color=scene.look(row).colour)
+                axes.plot(value, index, data.look(row).marker, color=data.look(row).color)
                 axes.annotate(
-                    f"{value:.2g}", (value, place), xytext=(7, 0), textcoords="offset points", va="center", fontsize=8
+                    f"{value:.2g}", (value, index), xytext=(7, 0), textcoords="offset points", va="center", fontsize=8
                 )
             else:
-                axes.annotate("0: all equal", (0.02, place), xycoords=("axes fraction", "data"), va="center", fontsize=8)
-        axes.set_yticks(range(len(rows)), [scene.label(row) for row in rows])
+                axes.annotate("0: all equal", (0.02, index), xycoords=("axes fraction", "data"), va="center", fontsize=8)
+        axes.set_yticks(range(len(rows)), [data.label(row) for row in rows])
         axes.set_ylim(len(rows) - 0.5, -0.5)
         values = [row["consensus_distance"] for row in apart]
         if max(values) / min(values) > 10:
@@ -164,29 +164,16 @@ def consensus(scene: Scene) -> Chart:
         axes.set(xlabel="distance from the mean of all replicas, relative to its norm")
         axes.grid(True, axis="x")
 
-    return drawn(
-        name,
-        title,
-        "At the end of training, before any averaging; means over seeds.",
-        1,
-        draw,
-        height=0.9 + 0.26 * len(rows),
-    )
+    caption = "At the end of training, before any averaging; means over seeds."
+    return drawn(name, title, caption, 1, draw, height=0.9 + 0.26 * len(rows))
 
 
-def _consensus_over_time(scene: Scene, name: str, title: str, lines: dict[Series, Any]) -> Chart:
+def _consensus_over_time(data: ChartData, name: str, title: str, lines: dict[Series, Any]) -> Chart:
     def draw(panels: Sequence[Any]) -> None:
         axes = panels[0]
-        for which, line in lines.items():
-            style = scene.looks[which]
-            axes.plot(line.x, line.mean, color=style.colour, linestyle=style.dash, linewidth=1.6)
-            if line.banded:
-                axes.fill_between(line.x, line.low, line.high, color=style.colour, alpha=0.15, linewidth=0)
-        axes.set(xlabel=f"{scene.virtual}seconds of training", ylabel="distance / norm of the mean")
-        axes.grid(True)
-        label_ends(
-            axes, [(line.mean[-1], scene.labels[which], scene.looks[which].colour) for which, line in lines.items()]
-        )
+        data.plot(axes, lines)
+        axes.set(xlabel=f"{data.virtual}seconds of training", ylabel="distance / norm of the mean")
+        data.name_ends(axes, {which: line.mean[-1] for which, line in lines.items()})
 
     caption = "Root mean square distance of the replicas from their mean, relative to its norm; means over seeds."
     return drawn(name, title, caption, 1, draw)

@@ -1,13 +1,15 @@
-"""What charts are drawn from: the runs by configuration, with the names and the looks that these have in all charts."""
+"""The data of charts: the runs by configuration, with the name and the look of each configuration in all charts."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
+from taut.comparison.report.curves import Curve
 from taut.comparison.report.labels import names
-from taut.comparison.report.style import Look, look
+from taut.comparison.report.style import Look, label_ends, look
 from taut.comparison.report.table import Row, series
 from taut.comparison.runs.comparison import Comparison
 from taut.comparison.runs.record import RunRecord
@@ -18,8 +20,8 @@ Series = tuple[str, str, str]
 
 
 @dataclass(frozen=True)
-class Scene:
-    """``made``: what is drawn."""
+class ChartData:
+    """The comparison that is drawn, and how its configurations look in all charts."""
 
     made: Comparison
 
@@ -50,7 +52,7 @@ class Scene:
         if len(self.counts) <= MOST_PANELS:
             return self.counts
         last = len(self.counts) - 1
-        return [self.counts[round(place * last / (MOST_PANELS - 1))] for place in range(MOST_PANELS)]
+        return [self.counts[round(index * last / (MOST_PANELS - 1))] for index in range(MOST_PANELS)]
 
     @property
     def virtual(self) -> str:
@@ -75,3 +77,16 @@ class Scene:
 
     def look(self, row: Row) -> Look:
         return self.looks[series(row)]
+
+    def plot(self, axes: Any, lines: Mapping[Series, Curve], unit: float = 1.0) -> None:
+        """Draw a named line for each configuration, with a band from the lowest to the highest seed."""
+        for which, line in lines.items():
+            style = self.looks[which]
+            axes.plot(line.x / unit, line.mean, color=style.color, linestyle=style.dash, linewidth=1.6)
+            if line.banded:
+                axes.fill_between(line.x / unit, line.low, line.high, color=style.color, alpha=0.15, linewidth=0)
+        axes.grid(True)
+
+    def name_ends(self, axes: Any, ends: Mapping[Series, float]) -> None:
+        """Write the name of each configuration at the height where its line ends."""
+        label_ends(axes, [(height, self.labels[which], self.looks[which].color) for which, height in ends.items()])

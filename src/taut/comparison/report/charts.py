@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from importlib.util import find_spec
 from typing import Any
 
 from taut.comparison.report.bars import consensus, staleness, time_split, to_target
-from taut.comparison.report.chart_data import Scene
+from taut.comparison.report.chart_data import ChartData
 from taut.comparison.report.curves import Over, curve, has_curves
 from taut.comparison.report.labels import workers
 from taut.comparison.report.style import FAINT, INCH_HEIGHT, INK, Chart, drawn, label_ends
@@ -25,46 +25,22 @@ def charts(made: Comparison) -> list[Chart]:
     """Draw all charts; those that cannot be drawn say why."""
     if find_spec("matplotlib") is None:
         return [Chart("charts", "Charts", "matplotlib is missing, so nothing is drawn: pip install 'taut[demo]'.")]
-    scene = Scene(made)
-    if not scene.finished:
+    data = ChartData(made)
+    if not data.finished:
         return [Chart("charts", "Charts", "No run finished, so there is nothing to draw.")]
-    kinds: list[Callable[[Scene], Chart]] = [
-        quality_over_time,
-        quality_over_bytes,
-        result_over_time,
-        result_over_bytes,
-        to_target,
-        speed_up,
-        efficiency,
-        time_split,
-        staleness,
-        consensus,
+    efficiency = "efficiency (speed-up per worker)"
+    return [
+        _quality(data, "time", "quality-time", "against time"),
+        _quality(data, "bytes", "quality-bytes", "against bytes sent"),
+        _result(data, "wall_s", "result-time", "against time"),
+        _result(data, "bytes_sent", "result-bytes", "against bytes sent"),
+        to_target(data),
+        _scaling(data, "speed_up", "speed-up", "Speed-up against workers", "speed-up (times)"),
+        _scaling(data, "efficiency", "efficiency", "Efficiency against workers", efficiency),
+        time_split(data),
+        staleness(data),
+        consensus(data),
     ]
-    return [kind(scene) for kind in kinds]
-
-
-def quality_over_time(scene: Scene) -> Chart:
-    return _quality(scene, "time", "quality-time", "against time")
-
-
-def quality_over_bytes(scene: Scene) -> Chart:
-    return _quality(scene, "bytes", "quality-bytes", "against bytes sent")
-
-
-def result_over_time(scene: Scene) -> Chart:
-    return _result(scene, "wall_s", "result-time", "against time")
-
-
-def result_over_bytes(scene: Scene) -> Chart:
-    return _result(scene, "bytes_sent", "result-bytes", "against bytes sent")
-
-
-def speed_up(scene: Scene) -> Chart:
-    return _scaling(scene, "speed_up", "speed-up", "Speed-up against workers", "speed-up (times)")
-
-
-def efficiency(scene: Scene) -> Chart:
-    return _scaling(scene, "efficiency", "efficiency", "Efficiency against workers", "efficiency (speed-up per worker)")
 
 
 def unit_of(most: float, units: Sequence[tuple[float, float, str]]) -> tuple[float, str]:
@@ -76,47 +52,40 @@ def unit_of(most: float, units: Sequence[tuple[float, float, str]]) -> tuple[flo
     return next((unit, name) for least, unit, name in units if most >= least)
 
 
-def _quality(scene: Scene, over: Over, name: str, against: str) -> Chart:
-    metric: Metric = scene.metric if has_curves(scene.finished, scene.metric) else "loss"
+def _quality(data: ChartData, over: Over, name: str, against: str) -> Chart:
+    metric: Metric = data.metric if has_curves(data.finished, data.metric) else "loss"
     title = f"{CALLED[metric].capitalize()} {against}"
-    if not has_curves(scene.finished, metric):
+    if not has_curves(data.finished, metric):
         return Chart(name, title, f"Not drawn: the {CALLED[metric]} on the way is not known of every run.")
     lines = {
         (which, count): found
-        for which in scene.labels
-        for count in scene.panels
-        if (found := curve(scene.runs(which, count), metric, over)) is not None
+        for which in data.labels
+        for count in data.panels
+        if (found := curve(data.runs(which, count), metric, over)) is not None
     }
     if not lines:
         return Chart(
             name, title, "Not drawn: nothing was sent." if over == "bytes" else "Not drawn: the runs were too short."
         )
-    shown = [count for count in scene.panels if any(some == count for _, some in lines)]
+    shown = [count for count in data.panels if any(some == count for _, some in lines)]
     unit, called = unit_of(max(line.x[-1] for line in lines.values()), TIME_UNITS if over == "time" else BYTE_UNITS)
-    axis = f"{scene.virtual}{called} of training" if over == "time" else f"{called} sent, all workers together"
+    axis = f"{data.virtual}{called} of training" if over == "time" else f"{called} sent, all workers together"
 
     def draw(panels: Sequence[Any]) -> None:
         for axes, count in zip(panels, shown, strict=True):
             here = {which: line for (which, some), line in lines.items() if some == count}
-            for which, line in here.items():
-                style = scene.looks[which]
-                axes.plot(line.x / unit, line.mean, color=style.colour, linestyle=style.dash, linewidth=1.6)
-                if line.banded:
-                    axes.fill_between(line.x / unit, line.low, line.high, color=style.colour, alpha=0.15, linewidth=0)
+            data.plot(axes, here, unit)
             axes.set(ylabel=CALLED[metric], xlabel=axis)
             axes.set_title(workers(count), loc="left")
-            axes.grid(True)
             _logarithmic(axes, metric, over, list(here.values()))
-            label_ends(
-                axes, [(line.mean[-1], scene.labels[which], scene.looks[which].colour) for which, line in here.items()]
-            )
+            data.name_ends(axes, {which: line.mean[-1] for which, line in here.items()})
 
     caption = "Lines are means over seeds, as far as all of them go; bands reach from the lowest to the highest seed."
     if metric == "loss":
         caption += " The loss is that of single batches, smoothed."
-    if scene.metric == "score" and metric == "loss":
+    if data.metric == "score" and metric == "loss":
         caption += " The validation score is known at the end only, so the training loss is shown."
-    return drawn(name, title, caption, len(shown), draw, height=_height(scene))
+    return drawn(name, title, caption, len(shown), draw, height=_height(data))
 
 
 def _logarithmic(axes: Any, metric: Metric, over: Over, lines: Sequence[Any]) -> None:
@@ -129,10 +98,10 @@ def _logarithmic(axes: Any, metric: Metric, over: Over, lines: Sequence[Any]) ->
             axes.set_xscale("log")
 
 
-def _result(scene: Scene, over: str, name: str, against: str) -> Chart:
-    metric = scene.metric
+def _result(data: ChartData, over: str, name: str, against: str) -> Chart:
+    metric = data.metric
     title = f"{'Final' if metric == 'score' else 'Last'} {CALLED[metric]} {against}"
-    rows = [row for row in scene.rows() if row[metric] is not None and row[over] is not None]
+    rows = [row for row in data.rows() if row[metric] is not None and row[over] is not None]
     if over == "bytes_sent":
         rows = [row for row in rows if row[over] > 0]
     if not rows:
@@ -140,20 +109,20 @@ def _result(scene: Scene, over: str, name: str, against: str) -> Chart:
             name, title, f"Not drawn: no run has a {CALLED[metric]}" + (" and bytes sent." if over != "wall_s" else ".")
         )
     unit, called = unit_of(max(row[over] for row in rows), TIME_UNITS if over == "wall_s" else BYTE_UNITS)
-    axis = f"{scene.virtual}{called} of training" if over == "wall_s" else f"{called} sent, all workers together"
+    axis = f"{data.virtual}{called} of training" if over == "wall_s" else f"{called} sent, all workers together"
 
-    shown = [count for count in scene.panels if any(row["workers"] == count for row in rows)]
+    shown = [count for count in data.panels if any(row["workers"] == count for row in rows)]
 
     def draw(panels: Sequence[Any]) -> None:
         for axes, count in zip(panels, shown, strict=True):
             here = [row for row in rows if row["workers"] == count]
             for row in here:
-                style, runs = scene.look(row), scene.runs(series(row), count)
+                style, runs = data.look(row), data.runs(series(row), count)
                 each = [
                     (getattr(run, over) / unit, getattr(run, metric)) for run in runs if getattr(run, metric) is not None
                 ]
-                axes.plot(*zip(*each, strict=True), ".", color=style.colour, markersize=4, alpha=0.6)
-                axes.plot(row[over] / unit, row[metric], style.marker, color=style.colour, markersize=6)
+                axes.plot(*zip(*each, strict=True), ".", color=style.color, markersize=4, alpha=0.6)
+                axes.plot(row[over] / unit, row[metric], style.marker, color=style.color, markersize=6)
             values = [row[over] for row in here]
             if max(values) / min(values) > LOG_FROM / 3:
                 axes.set_xscale("log")
@@ -161,47 +130,47 @@ def _result(scene: Scene, over: str, name: str, against: str) -> Chart:
             axes.set(xlabel=axis, ylabel=CALLED[metric])
             axes.set_title(workers(count), loc="left")
             axes.grid(True)
-            label_ends(axes, [(row[metric], scene.label(row), scene.look(row).colour) for row in here])
+            data.name_ends(axes, {series(row): row[metric] for row in here})
 
     caption = "Large marks are means over seeds, dots the single runs. The names are at the heights of their marks."
-    return drawn(name, title, caption, len(shown), draw, height=_height(scene))
+    return drawn(name, title, caption, len(shown), draw, height=_height(data))
 
 
-def _scaling(scene: Scene, column: str, name: str, title: str, ylabel: str) -> Chart:
-    if len(scene.counts) < 2:
+def _scaling(data: ChartData, column: str, name: str, title: str, ylabel: str) -> Chart:
+    if len(data.counts) < 2:
         return Chart(name, title, "Not drawn: it takes at least two numbers of workers, as in --workers 1,2,4.")
     lines = {
         which: sorted(
-            (row["workers"], row[column]) for row in scene.rows() if series(row) == which and row[column] is not None
+            (row["workers"], row[column]) for row in data.rows() if series(row) == which and row[column] is not None
         )
-        for which in scene.labels
+        for which in data.labels
     }
     lines = {which: points for which, points in lines.items() if points}
 
     def draw(panels: Sequence[Any]) -> None:
         axes = panels[0]
-        ideal = scene.counts if column == "speed_up" else [1.0] * len(scene.counts)
-        axes.plot(scene.counts, ideal, color=FAINT, linewidth=1, linestyle=(0, (4, 3)))
+        ideal = data.counts if column == "speed_up" else [1.0] * len(data.counts)
+        axes.plot(data.counts, ideal, color=FAINT, linewidth=1, linestyle=(0, (4, 3)))
         for which, points in lines.items():
-            style = scene.looks[which]
+            style = data.looks[which]
             axes.plot(
-                *zip(*points, strict=True), color=style.colour, marker=style.marker, linestyle=style.dash, markersize=4.5
+                *zip(*points, strict=True), color=style.color, marker=style.marker, linestyle=style.dash, markersize=4.5
             )
-        if scene.counts[-1] / scene.counts[0] > LOG_FROM / 3:
+        if data.counts[-1] / data.counts[0] > LOG_FROM / 3:
             axes.set_xscale("log", base=2)
-        axes.set_xticks(scene.counts, [str(count) for count in scene.counts])
+        axes.set_xticks(data.counts, [str(count) for count in data.counts])
         axes.minorticks_off()
         axes.set_ylim(bottom=0)
         axes.set(xlabel="workers", ylabel=ylabel)
         axes.grid(True)
-        ends = [(points[-1][1], scene.labels[which], scene.looks[which].colour) for which, points in lines.items()]
+        ends = [(points[-1][1], data.labels[which], data.looks[which].color) for which, points in lines.items()]
         label_ends(axes, [*ends, (ideal[-1], "ideal", INK)])
 
-    base = "one worker" if scene.counts[0] == 1 else f"{workers(scene.counts[0])}, taken as perfectly efficient"
+    base = "one worker" if data.counts[0] == 1 else f"{workers(data.counts[0])}, taken as perfectly efficient"
     caption = f"Samples per second of all workers together, against the same choices with {base}."
-    return drawn(name, title, caption, 1, draw, height=_height(scene))
+    return drawn(name, title, caption, 1, draw, height=_height(data))
 
 
-def _height(scene: Scene) -> float:
+def _height(data: ChartData) -> float:
     """Return the height of a panel in inches: enough for its labels."""
-    return max(INCH_HEIGHT, 0.8 + 0.17 * len(scene.labels))
+    return max(INCH_HEIGHT, 0.8 + 0.17 * len(data.labels))

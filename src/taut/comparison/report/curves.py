@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     Array = npt.NDArray[np.float64]
 
 Over = Literal["time", "bytes"]
-PLACES = 100
+POINTS = 100
 
 
 @dataclass(frozen=True)
 class Curve:
-    """Of one configuration."""
+    """The line of one configuration: the mean over seeds, and the lowest and highest seed."""
 
     x: Array
     mean: Array
@@ -55,9 +55,15 @@ def curve(records: Sequence[RunRecord], metric: Metric, over: Over) -> Curve | N
     first, last = max(x[0] for x, _ in lines), min(x[-1] for x, _ in lines)
     if last <= first:
         return None
-    grid = np.linspace(first, last, PLACES)
+    grid = np.linspace(first, last, POINTS)
     if over == "bytes" and first > 0:
-        grid = np.geomspace(first, last, PLACES)
+        grid = np.geomspace(first, last, POINTS)
+    return _over_seeds(grid, lines)
+
+
+def _over_seeds(grid: Array, lines: Sequence[tuple[Array, Array]]) -> Curve:
+    import numpy as np
+
     rows = np.stack([np.interp(grid, x, y) for x, y in lines])
     return Curve(grid, rows.mean(axis=0), rows.min(axis=0), rows.max(axis=0))
 
@@ -83,6 +89,5 @@ def distance_curve(records: Sequence[RunRecord]) -> Curve | None:
     lines = [np.array(record.distances) for record in records if record.finished and len(record.distances) > 1]
     if not lines:
         return None
-    grid = np.linspace(max(line[0, 0] for line in lines), min(line[-1, 0] for line in lines), PLACES)
-    rows = np.stack([np.interp(grid, line[:, 0], line[:, 1]) for line in lines])
-    return Curve(grid, rows.mean(axis=0), rows.min(axis=0), rows.max(axis=0))
+    grid = np.linspace(max(line[0, 0] for line in lines), min(line[-1, 0] for line in lines), POINTS)
+    return _over_seeds(grid, [(line[:, 0], line[:, 1]) for line in lines])

@@ -10,7 +10,7 @@ from taut.comparison.report.columns import columns, markdown
 from taut.comparison.report.labels import listed, workers
 from taut.comparison.report.page import about, page
 from taut.comparison.runs.comparison import Comparison
-from taut.comparison.runs.record import write
+from taut.comparison.runs.record import versions_of, write
 from taut.config import cores
 
 PAGE = "report.html"
@@ -45,7 +45,7 @@ def table_page(made: Comparison, told: list[str]) -> str:
 
 
 def remarks(made: Comparison) -> list[str]:
-    """Return what a reader must know about the measurement."""
+    """Return the remarks about the measurement that a reader needs."""
     most, here = max((record.workers for record in made.records), default=0), cores()
     told = []
     if not made.job.simulated and most > here:
@@ -60,12 +60,7 @@ def remarks(made: Comparison) -> list[str]:
 
 def commands(made: Comparison) -> str:
     """Write the exact commands, one for each run, and the versions of the packages."""
-    versions: dict[str, list[str]] = {}
-    for record in made.records:
-        for package, version in record.versions.items():
-            if version not in versions.setdefault(package, []):
-                versions[package].append(version)
-    lines = [f"# {package}: {listed(some)}" for package, some in versions.items()]
+    lines = [f"# {package}: {listed(some)}" for package, some in versions_of(made.records).items()]
     lines.append(f"# machine: {platform.machine()}, {cores()} cores")
     if made.command:
         lines.append(f"# all of them: {made.command}")

@@ -1,4 +1,4 @@
-"""What the runs show, in words. A difference that is smaller than the spread between seeds is said to be that.
+"""The findings in words. A difference that is smaller than the spread between seeds is called that.
 
 The rule: of two configurations, each with its mean and its spread over seeds (greatest less smallest), the better mean is
 better only where the means differ by more than the larger of the two spreads.
@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 from taut.comparison.report.labels import figure, listed, names, seconds, workers
 from taut.comparison.report.table import Row, series
-from taut.comparison.runs.record import RunRecord, differing_versions
+from taut.comparison.runs.record import RunRecord, versions_of
 from taut.comparison.runs.target import Target, metric_of
 from taut.quantities import size
 
@@ -139,6 +139,7 @@ def _troubles(summary: Sequence[Row], records: Sequence[RunRecord]) -> list[str]
     failed = [record for record in records if not record.finished]
     if failed:
         told.append(f"{len(failed)} of {len(records)} runs failed; they are listed below with their errors.")
-    for package, some in differing_versions(records).items():
-        told.append(f"Not all runs had the same {package}: {listed(some)}. Differences may be due to that.")
+    for package, some in sorted(versions_of(records).items()):
+        if len(some) > 1:
+            told.append(f"Not all runs had the same {package}: {listed(sorted(some))}. Differences may be due to that.")
     return told

@@ -1,4 +1,4 @@
-"""What configurations are called, and figures as people read them."""
+"""Names of configurations, and figures as people read them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def names(rows: Sequence[Row]) -> dict[tuple[str, str, str], str]:
     of_strategy: dict[str, list[tuple[str, str, str]]] = {}
     for choice in seen:
         of_strategy.setdefault(choice[0], []).append(choice)
-    told = [any(len({one[place] for one in group}) > 1 for group in of_strategy.values()) for place in (1, 2)]
+    told = [any(len({one[index] for one in group}) > 1 for group in of_strategy.values()) for index in (1, 2)]
     return {
         choice: " ".join([choice[0], *(word for word, tell in zip(choice[1:], told, strict=True) if tell)])
         for choice in seen

@@ -1,4 +1,4 @@
-"""The report as one page that needs nothing else: style, charts and tables are in it, and no other place is asked."""
+"""The report as one page that needs nothing else: style, charts and tables are in it, and nothing is loaded."""
 
 from __future__ import annotations
 

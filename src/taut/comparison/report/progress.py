@@ -13,12 +13,13 @@ from rich.progress import Progress as Bar
 from rich.table import Column
 
 from taut.comparison.report.labels import figure, seconds
+from taut.comparison.runs.comparison import Watcher
 from taut.comparison.runs.matrix import Cell
 from taut.comparison.runs.record import RunRecord
 
 
-class Progress:
-    """A watcher of ``taut.comparison.runs.comparison.conduct``, which writes to ``console`` unless it is ``silent``."""
+class Progress(Watcher):
+    """A watcher that writes to ``console`` unless it is ``silent``."""
 
     def __init__(self, console: Console, silent: bool = False) -> None:
         self.console, self.silent = console, silent

@@ -1,4 +1,4 @@
-"""How charts are drawn: colours that everybody can tell apart, labels at the lines, one picture for paper and screen.
+"""The style of charts: colours that everybody can tell apart, labels at the lines, one picture for paper and screen.
 
 A chart is made as PNG for files and as SVG for the page. In the SVG, text and axes take the page's text colour, so that
 they are readable on a dark page too.
@@ -41,7 +41,8 @@ LABEL_GAP = 0.062  # of the axes' height, between the labels of two lines
 
 @dataclass(frozen=True)
 class Chart:
-    """``png`` and ``svg`` are None where there is nothing to draw; ``caption`` then says why."""
+    """A picture with its caption. ``png`` and ``svg`` are None where there is nothing to draw; ``caption`` then says
+    why."""
 
     name: str
     title: str
@@ -52,9 +53,9 @@ class Chart:
 
 @dataclass(frozen=True)
 class Look:
-    """How one configuration is drawn, in all charts alike."""
+    """The look of one configuration, the same in all charts."""
 
-    colour: str
+    color: str
     marker: str
     dash: Any
 
@@ -62,7 +63,7 @@ class Look:
 def look(index: int) -> Look:
     """Return the look of the configuration with this index.
 
-    >>> look(0).colour != look(1).colour and look(0) != look(6)
+    >>> look(0).color != look(1).color and look(0) != look(6)
     True
     """
     around = index // len(PALETTE)
@@ -118,13 +119,12 @@ def label_ends(axes: Any, ends: Sequence[tuple[float, str, str]]) -> None:
     if not ends:
         return
     axes.figure.canvas.draw()  # fixes the limits
-    place = axes.transData.transform
-    unplace = axes.transAxes.inverted().transform
-    heights = [float(unplace(place((axes.get_xlim()[1], height)))[1]) for height, _, _ in ends]
-    for (_, text, colour), height in zip(ends, spread_out(heights), strict=True):
+    to_screen, from_screen = axes.transData.transform, axes.transAxes.inverted().transform
+    heights = [float(from_screen(to_screen((axes.get_xlim()[1], height)))[1]) for height, _, _ in ends]
+    for (_, text, color), height in zip(ends, spread_out(heights), strict=True):
         axes.annotate(
             text, (1.0, height), xycoords="axes fraction", xytext=(4, 0), textcoords="offset points",
-            va="center", ha="left", color=colour, fontsize=8, annotation_clip=False,
+            va="center", ha="left", color=color, fontsize=8, annotation_clip=False,
         )  # fmt: skip
 
 

@@ -51,7 +51,7 @@ class Table(list[Row]):
 
     @classmethod
     def from_csv(cls, text: str) -> Table:
-        """Read what ``to_csv`` wrote.
+        """Read the text of ``to_csv``.
 
         >>> Table.from_csv("strategy,workers,score\\nsync,4,\\n")
         [{'strategy': 'sync', 'workers': 4, 'score': None}]
@@ -172,5 +172,5 @@ def _with_speed_ups(rows: list[Row]) -> list[Row]:
 
 
 def series(row: Row) -> tuple[str, str, str]:
-    """Return what is the same along a curve over workers."""
+    """Return the choices that are the same along a curve over workers."""
     return row["strategy"], row["codec"], row["topology"]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from taut.comparison.report.findings import findings
 from taut.comparison.report.table import Table, summarise, tidy
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from taut.simulator.scenario import Scenario
 
 
-class Watcher(Protocol):
-    """Who is told how it goes."""
+class Watcher:
+    """A listener to the progress of a comparison; this one does nothing."""
 
     def begin(self, cells: int, kept: int) -> None:
         """Hear how many runs there are in all, and how many of them were made before."""
@@ -35,22 +35,11 @@ class Watcher(Protocol):
     def ended(self, cell: Cell, record: RunRecord) -> None: ...
 
 
-class Unwatched:
-    """Nobody is."""
-
-    def begin(self, cells: int, kept: int) -> None: ...
-
-    def started(self, cell: Cell) -> None: ...
-
-    def going(self, text: str) -> None: ...
-
-    def ended(self, cell: Cell, record: RunRecord) -> None: ...
-
-
 @dataclass(frozen=True)
 class Comparison:
-    """``records``: the runs that were made, in the matrix's order; ``missing``: how many were not, as it was interrupted.
-    ``table`` has a row for each run, ``summary`` one for each configuration."""
+    """The runs and what they show. ``records``: the runs that were made, in the matrix's order; ``missing``: how many
+    were not, since the comparison was interrupted. ``table`` has a row for each run, ``summary`` one for each
+    configuration."""
 
     folder: Path
     job: Job
@@ -86,7 +75,7 @@ class Comparison:
 
     @cached_property
     def findings(self) -> list[str]:
-        """Return what the runs show, in words."""
+        """Return the findings in words."""
         return findings(self.summary, self.records, self.target)
 
     def write(self) -> Path:
@@ -136,7 +125,7 @@ def default_folder(job: Job) -> Path:
 
 
 class Interrupted(KeyboardInterrupt):
-    """Ctrl-C. ``comparison`` is what there was by then; the run under way is not part of it."""
+    """Ctrl-C. ``comparison`` has the runs that were finished by then."""
 
     def __init__(self, comparison: Comparison) -> None:
         super().__init__()
@@ -154,12 +143,12 @@ def conduct(
     runner: Runner | None = None,
     command: str = "",
 ) -> Comparison:
-    """Make what is missing of the matrix. A run that fails is kept as failed, and the others go on; it is tried again the
-    next time. Ctrl-C raises ``Interrupted``."""
+    """Make the missing runs of the matrix. A run that fails is kept as failed, and the others go on; it is tried again
+    the next time. Ctrl-C raises ``Interrupted``."""
     if target is not None:
         check_target(target)  # before hours of runs, not after them
     matrix = fitting(job, matrix) if job.simulated else matrix
-    watcher, runner = watcher or Unwatched(), runner or (run_simulated if job.simulated else run_really)
+    watcher, runner = watcher or Watcher(), runner or (run_simulated if job.simulated else run_really)
     names = [job.name(cell) for cell in matrix.cells]
     found = [
         kept(folder, name, job.key(cell)) if resume else None for cell, name in zip(matrix.cells, names, strict=True)

@@ -1,4 +1,4 @@
-"""How a run went: what all workers together had done, on one even grid of times."""
+"""The history of a run: the progress of all workers together, on one even grid of times."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SMOOTHED = 5  # moments: a step's loss is that of one batch, and jumps
 
 @dataclass(frozen=True)
 class Reading:
-    """What one worker had done by ``time_s``."""
+    """The progress of one worker by ``time_s``."""
 
     time_s: float
     rank: int
@@ -23,7 +23,7 @@ class Reading:
 
 @dataclass(frozen=True)
 class Moment:
-    """What all workers together had done by ``time_s``; the loss is the mean of their latest."""
+    """The progress of all workers together by ``time_s``; the loss is the mean of their latest."""
 
     time_s: float
     samples: float
@@ -53,10 +53,10 @@ def on_grid(readings: Iterable[Reading], wall_s: float, moments: int = MOMENTS) 
         times = [0.0, *(row.time_s for row in rows)]
         samples += np.interp(grid, times, [0, *(row.samples for row in rows)])
         sent += np.interp(grid, times, [0, *(row.bytes_sent for row in rows)])
-        for index, place in enumerate(np.searchsorted(times, grid, side="right") - 2):
-            loss = rows[place].loss if place >= 0 else None
+        for moment, latest in zip(losses, np.searchsorted(times, grid, side="right") - 2, strict=True):
+            loss = rows[latest].loss if latest >= 0 else None
             if loss is not None and math.isfinite(loss):
-                losses[index].append(loss)
+                moment.append(loss)
     return tuple(
         Moment(float(at), float(samples[i]), float(sent[i]), sum(losses[i]) / len(losses[i]) if losses[i] else None)
         for i, at in enumerate(grid)

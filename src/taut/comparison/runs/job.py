@@ -1,4 +1,4 @@
-"""What is run in every cell: a script, really or in virtual time; and the key under which a cell's result is kept."""
+"""The job that every cell runs: a script, really or in virtual time; and the key under which a cell's result is kept."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ Report = Callable[[str], None]  # told in words how far a run is, where that is 
 
 @dataclass(frozen=True)
 class Job:
-    """``args`` are the script's; ``{seed}`` and ``{workers}`` in them become the cell's. ``flags``: more of ``taut run``
-    or ``taut simulate``. With a ``scenario`` it is simulated on those machines; ``timing_only``: by sizes alone, and the
-    script may be the name of a preset."""
+    """A script to be run in every cell. ``args`` are the script's; ``{seed}`` and ``{workers}`` in them become the
+    cell's. ``flags``: more of ``taut run`` or ``taut simulate``. With a ``scenario`` the script is simulated on those
+    machines; ``timing_only``: by sizes alone, and the script may be the name of a preset."""
 
     script: Path
     args: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""Which runs a comparison makes: all strategies, topologies, codecs, numbers of workers and seeds that go together."""
+"""The runs of a comparison: all strategies, topologies, codecs, numbers of workers and seeds that go together."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from taut.errors import Misuse
 @dataclass(frozen=True)
 class Cell:
     """One run. ``strategy``, ``topology`` and ``codec`` are as they were written, or the strategy's own where they were
-    not named; ``named`` are those that were; ``resolved`` is what all of them mean."""
+    not named; ``named``: those that were named; ``resolved``: all of them in full."""
 
     strategy: str
     topology: str
@@ -40,8 +40,8 @@ class Skipped:
 
 @dataclass(frozen=True)
 class Matrix:
-    """Cells in the order in which they are run: the first seed of everything first, so that whoever interrupts a
-    comparison has something of all of it."""
+    """Cells in the order in which they are run: the first seed of everything first, so that an interrupted comparison has
+    some runs of every configuration."""
 
     cells: tuple[Cell, ...]
     skipped: tuple[Skipped, ...] = ()

@@ -1,4 +1,4 @@
-"""What is kept of one run, real or simulated: the same figures for both, as one JSON file."""
+"""The record of one run, real or simulated: the same figures for both, as one JSON file."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def failed(job: Job, cell: Cell, error: str) -> RunRecord:
 
 
 def of_cell(job: Job, cell: Cell) -> dict[str, Any]:
-    """Return what is known of a run before it is made."""
+    """Return the fields that are known of a run before it is made."""
     return {
         "key": job.key(cell),
         "strategy": cell.strategy,
@@ -144,10 +144,10 @@ def write(path: Path, data: bytes) -> None:
     write_atomically(path, data)
 
 
-def differing_versions(records: Iterable[RunRecord]) -> dict[str, list[str]]:
-    """Return the packages of which the runs had several versions, with those."""
-    found: dict[str, set[str]] = {}
+def versions_of(records: Iterable[RunRecord]) -> dict[str, list[str]]:
+    """Return the versions that the runs had of each package."""
+    found: dict[str, dict[str, None]] = {}
     for record in records:
         for package, version in record.versions.items():
-            found.setdefault(package, set()).add(version)
-    return {package: sorted(some) for package, some in sorted(found.items()) if len(some) > 1}
+            found.setdefault(package, {})[version] = None
+    return {package: list(some) for package, some in found.items()}

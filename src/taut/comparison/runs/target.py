@@ -1,4 +1,4 @@
-"""When a run reached the quality that was asked for."""
+"""The target of a comparison: a quality, and the time when a run reached it."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class Target:
 
 @dataclass(frozen=True)
 class Reached:
-    """``by_end``: only the end is known to be good enough, as the score was not measured on the way; it may have been
-    reached before."""
+    """The time when a run reached the target. ``by_end``: the score was measured at the end only, so the target may have
+    been reached before."""
 
     time_s: float
     by_end: bool = False

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from taut.cli.demo.figures import Notes, Point, Training, read_notes, sentences
-from taut.cli.demo.three_runs import Comparison, Scene
+from taut.cli.demo.three_runs import DemoFaults, ThreeRuns
 from taut.config import resolve
 
 
@@ -73,7 +73,7 @@ def test_the_last_line_of_a_killed_worker_may_be_cut(tmp_path: Path) -> None:
 def test_table_record_and_picture_hold_the_three_trainings(tmp_path: Path) -> None:
     runs = (ALONE, training("sync", [2.0, 1.9], pause_s=0.5), training("async", [2.0, 0.7], pause_s=0.03))
     settings = resolve({"workers": 4, "link": "100mbit"}, environ={}, cwd=tmp_path)
-    made = Comparison(settings, Scene(4.0, 3, 1, 2.0), runs)
+    made = ThreeRuns(settings, DemoFaults(4.0, 3, 1, 2.0), runs)
     assert made.rows()["seconds to a loss of 0.80"] == ["4.0", "-", "1.0"]
     assert {len(cells) for cells in made.rows().values()} == {3}
     record = made.record()

@@ -1,0 +1,27 @@
+"""Flags, environment and ``taut.toml`` become one frozen ``Settings``.
+
+Only this package and taut.engines read os.environ. A value comes from the first of these that names it: a flag, an
+environment variable (``TAUT_`` and the setting's name in capitals), ``taut.toml`` (in the current folder, or the file
+given with ``--config``), the default. docs/cli.md lists the settings, with their tables in ``taut.toml``.
+"""
+
+from __future__ import annotations
+
+from taut.config.checks import read_graph
+from taut.config.environment import WorkerEnvironment, cores, costs_file, joining, other_launcher, worker_environment
+from taut.config.settings import AGREED, FIELDS, PATIENCE_S, Settings, resolve
+
+__all__ = [
+    "AGREED",
+    "FIELDS",
+    "PATIENCE_S",
+    "Settings",
+    "WorkerEnvironment",
+    "cores",
+    "costs_file",
+    "joining",
+    "other_launcher",
+    "read_graph",
+    "resolve",
+    "worker_environment",
+]

@@ -1,0 +1,129 @@
+"""The environment of a process: its launcher's settings, another launcher, the cores, the user's cache."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from taut.errors import Misuse
+
+
+def other_launcher(environ: Mapping[str, str] | None = None) -> Misuse | None:
+    """Return the error for a process that another launcher started as one of several; None where none did.
+
+    >>> str(other_launcher({"WORLD_SIZE": "4", "RANK": "1"}))[:40]
+    'a script started by torchrun as one of 4'
+    >>> other_launcher({"WORLD_SIZE": "1", "RANK": "0"}), other_launcher({"SLURM_NTASKS": "8", "SLURM_PROCID": "0"})
+    (None, None)
+    """
+    environ = os.environ if environ is None else environ
+
+    def size(name: str) -> int:
+        return int(environ[name]) if environ.get(name, "").isdecimal() else 0
+
+    # The script of a batch job has the number of tasks and is process 0, though srun did not start it.
+    task = environ.get("SLURM_STEP_ID") or environ.get("SLURM_PROCID", "0") != "0"
+    sizes = {
+        "torchrun": size("WORLD_SIZE") if environ.get("RANK") or environ.get("TORCHELASTIC_RUN_ID") else 0,
+        "srun": (size("SLURM_STEP_NUM_TASKS") or size("SLURM_NTASKS")) if task else 0,
+        "mpirun": max(size("OMPI_COMM_WORLD_SIZE"), size("PMI_SIZE")),
+    }
+    found = next(((name, count) for name, count in sizes.items() if count > 1), None)
+    if found is None:
+        return None
+    return Misuse(
+        f"a script started by {found[0]} as one of {found[1]} processes",
+        "taut's own launcher",
+        f"type `taut run -n {found[1]} SCRIPT` on one machine; on several, `taut supervisor` on one of them and the "
+        "`taut worker` command that it shows on all",
+    )
+
+
+def costs_file(environ: Mapping[str, str] | None = None) -> Path:
+    """Return where ``taut codecs --measure`` keeps its result: ``$TAUT_COSTS``, or ``costs.json`` in the user's cache.
+
+    >>> str(costs_file({"XDG_CACHE_HOME": "/cache"})), str(costs_file({"TAUT_COSTS": "mine.json"}))
+    ('/cache/taut/costs.json', 'mine.json')
+    """
+    environ = os.environ if environ is None else environ
+    if environ.get("TAUT_COSTS"):
+        return Path(environ["TAUT_COSTS"])
+    cache = environ.get("XDG_CACHE_HOME") or os.path.join(environ.get("HOME") or os.path.expanduser("~"), ".cache")
+    return Path(cache) / "taut" / "costs.json"
+
+
+def cores() -> int:
+    """Return the number of cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+@dataclass(frozen=True)
+class WorkerEnvironment:
+    """The settings that a launcher gives the worker process it starts. The token comes as text or as its file's path."""
+
+    supervisor: str
+    token: str | None = field(default=None, repr=False)
+    token_file: str | None = None
+    bind: str = "127.0.0.1"
+    advertise: str | None = None
+    announces: bool = False  # it was started by hand, and tells on standard error how it gets on
+
+    def variables(self) -> dict[str, str]:
+        """Return the environment variables from which ``worker_environment`` reads the same record."""
+        named = {
+            "TAUT_SUPERVISOR": self.supervisor,
+            "TAUT_TOKEN": self.token,
+            "TAUT_TOKEN_FILE": self.token_file,
+            "TAUT_BIND": self.bind,
+            "TAUT_ADVERTISE": self.advertise,
+            "TAUT_ANNOUNCES": "1" if self.announces else None,
+        }
+        return {name: value for name, value in named.items() if value is not None}
+
+
+def joining(address: str, token_file: str | None, environ: Mapping[str, str] | None = None) -> WorkerEnvironment:
+    """Return the environment of a worker that joins ``address`` by hand; a named token file wins."""
+    environ = os.environ if environ is None else environ
+    known = {name: environ[name] for name in ("TAUT_TOKEN", "TAUT_TOKEN_FILE") if environ.get(name)}
+    if token_file is not None:
+        known = {"TAUT_TOKEN_FILE": token_file}
+    if not known:
+        raise Misuse(
+            "no token",
+            "the run's token",
+            "give --token-file with a copy of the file that `taut supervisor` names, or set TAUT_TOKEN",
+        )
+    return WorkerEnvironment(
+        supervisor=address,
+        token=known.get("TAUT_TOKEN"),
+        token_file=known.get("TAUT_TOKEN_FILE"),
+        bind=environ.get("TAUT_BIND") or "",
+        advertise=environ.get("TAUT_ADVERTISE") or None,
+    )
+
+
+def worker_environment(environ: Mapping[str, str] | None = None) -> WorkerEnvironment | None:
+    """Return the launcher's settings; None without a launcher: the process is then a run of one worker."""
+    environ = os.environ if environ is None else environ
+    supervisor = environ.get("TAUT_SUPERVISOR")
+    if not supervisor:
+        return None
+    token, token_file = environ.get("TAUT_TOKEN") or None, environ.get("TAUT_TOKEN_FILE") or None
+    if token is None and token_file is None:
+        raise Misuse(
+            f"TAUT_SUPERVISOR = {supervisor!r} without a token",
+            "the run's token beside the address",
+            "set TAUT_TOKEN_FILE to the file that `taut supervisor` named, or TAUT_TOKEN to its text",
+        )
+    return WorkerEnvironment(
+        supervisor,
+        token,
+        token_file,
+        environ.get("TAUT_BIND") or "127.0.0.1",
+        environ.get("TAUT_ADVERTISE") or None,
+        announces=environ.get("TAUT_ANNOUNCES") == "1",
+    )

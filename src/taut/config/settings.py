@@ -1,0 +1,213 @@
+"""A run's settings: each is stated once, here, with its default, its check, and the help text of its flag."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from taut.config import checks
+from taut.config.checks import Check
+from taut.config.environment import cores
+from taut.errors import Misuse
+from taut.specs import did_you_mean
+
+LOG_LEVELS = ("debug", "info", "warning", "error")
+FILE_NAME = "taut.toml"
+PATIENCE_S = 120  # for a supervisor that is gone, or for workers that the run needs, where the user says nothing else
+
+
+def _setting(default: Any, table: str, check: Check, help: str = "", *, agreed: bool = False, **option: str) -> Any:
+    """Return a field of ``Settings``. ``help`` and ``option`` (``short``, ``metavar``, ``panel``) are those of its flag;
+    ``agreed``: every worker of the run has the same value."""
+    found = {"table": table, "check": check, "help": help, "agreed": agreed, "option": option}
+    return field(default=default, metadata=found)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """A run's settings, resolved and checked. ``sources`` says where each came from.
+
+    >>> settings = resolve({"workers": 4}, environ={"TAUT_SEED": "7"}, config_file=None, cwd="/nowhere")
+    >>> settings.workers, settings.seed, settings.sources["seed"], settings.sources["codec"]
+    (4, 7, 'TAUT_SEED', 'default')
+    """
+
+    strategy: str = _setting(
+        "async",
+        "run",
+        checks.strategy,
+        "When workers wait, and how they merge: async, sync, ssp:3, dpsgd ...",
+        agreed=True,
+    )
+    topology: str = _setting(
+        "complete",
+        "run",
+        checks.topology,
+        "Who is wired to whom: complete, ring, torus:3x4, star, file:PATH ...",
+        agreed=True,
+    )
+    codec: str = _setting(
+        "tether",
+        "run",
+        checks.codec,
+        "How updates are written down, with options: tether, threshold:tau=0.0078125, dense ...",
+        agreed=True,
+    )
+    finish: str | None = _setting(  # None: as it suits the strategy
+        None, "run", checks.finish, "Which model comes out: average, best (on validation), any, ensemble.", agreed=True
+    )
+    workers: int = _setting(
+        1, "run", checks.whole(1, 65_536), "How many workers the run starts with.", agreed=True, short="-n"
+    )
+    seed: int = _setting(0, "run", checks.whole(0, 2**62), "Of the order of the data.", agreed=True)
+    threads: int | None = _setting(
+        None, "run", checks.whole(1, 4096), "Torch threads per worker; default: cores / workers."
+    )
+    preload: tuple[str, ...] = _setting(
+        (), "run", checks.modules, "A module to import once for all workers; may be repeated."
+    )
+    engine: str = _setting("local", "run", checks.engine, "What starts the workers; default: local.", metavar="NAME")
+    checkpoint_every: str | None = _setting(
+        None, "run", checks.interval, "Write a checkpoint every 5m, 90s, 200steps or 1epoch; default: none."
+    )
+    keep_checkpoints: int = _setting(3, "run", checks.whole(1, 10_000), "How many checkpoints stay; default: 3.")
+    patience_s: int = _setting(PATIENCE_S, "run", checks.whole(1, 30 * 86_400))
+    dashboard: str | None = _setting(
+        None,
+        "run",
+        checks.address,
+        "Show the run in a browser, here or (with HOST) elsewhere; without a value: at any free port.",
+        metavar="[HOST:]PORT",
+        panel="network",
+    )
+    bind: str = _setting("127.0.0.1", "network", checks.text, "Address to listen on.")
+    port: int = _setting(0, "network", checks.whole(0, 65_535), "Port to listen on; 0: any.")
+    advertise: str | None = _setting(None, "network", checks.text, "Address that others reach this machine at.")
+    transport: str = _setting("zmq", "network", checks.transport, "What carries messages; default: zmq.", metavar="NAME")
+    link: str | None = _setting(
+        None,
+        "network",
+        checks.link,
+        "Limit each worker's links to the others, without root: 100mbit, or 100mbit,5ms.",
+        metavar="RATE[,LATENCY]",
+    )
+    runs_dir: str = _setting("taut-runs", "output", checks.text, "Folder that holds the runs; default: taut-runs.")
+    name: str | None = _setting(None, "output", checks.run_name, "The run's name.")
+    log: str = _setting("warning", "output", checks.one_of(LOG_LEVELS), "taut's own log: debug, info, warning, error.")
+    sources: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
+
+    @property
+    def threads_per_worker(self) -> int:
+        """Return the torch threads of each worker: as set, or this machine's cores shared out."""
+        return self.threads or max(1, cores() // self.workers)
+
+    def fitted(self) -> Settings:
+        """Fill in what suits the strategy where nothing was set. Commands that start a run call it first.
+
+        Raises ``Misuse`` where strategy, topology, codec and the number of workers do not go together.
+
+        >>> resolve({"strategy": "dpsgd"}, environ={}, cwd="/nowhere").fitted().codec
+        'dense'
+        """
+        from taut.strategies.compatibility import check_limited, combine
+
+        named = {key: getattr(self, key) if self._was_set(key) else None for key in ("topology", "codec", "finish")}
+        chosen = combine(self.strategy, **named, workers=self.workers)
+        if self.link is not None:
+            check_limited(self.strategy)
+        return replace(self, topology=chosen.topology, codec=chosen.codec, finish=chosen.finish)
+
+    def _was_set(self, key: str) -> bool:
+        return self.sources.get(key, "default") != "default"
+
+    def shared(self) -> dict[str, object]:
+        """Return the settings that every worker of the run must agree on; the supervisor sends them to each."""
+        # A script may have wishes of its own; they yield to what was said explicitly.
+        explicit = [key for key in AGREED if self._was_set(key)]
+        shared = {**{key: getattr(self, key) for key in AGREED}, "explicit": explicit}
+        if self.checkpoint_every is not None:
+            shared |= {"checkpoint_every": self.checkpoint_every, "keep_checkpoints": self.keep_checkpoints}
+        if self.link is not None:
+            shared["link"] = self.link
+        if self._was_set("patience_s"):
+            shared["patience_s"] = self.patience_s
+        return shared
+
+    def describe(self) -> str:
+        """Return one line: the settings that decide the result, and those that are no defaults, with their source."""
+        words = []
+        for name in FIELDS:
+            value, source = getattr(self, name), self.sources.get(name, "default")
+            if value is not None and (name in AGREED or source != "default"):
+                text = ",".join(value) if isinstance(value, tuple) else value
+                words.append(f"{name}={text}" + ("" if source == "default" else f" ({source})"))
+        return "  ".join(words)
+
+
+FIELDS = {setting.name: setting for setting in fields(Settings) if setting.name != "sources"}
+AGREED = tuple(name for name, setting in FIELDS.items() if setting.metadata["agreed"])
+
+
+def resolve(
+    flags: Mapping[str, object],
+    *,
+    config_file: str | Path | None = None,
+    environ: Mapping[str, str] | None = None,
+    cwd: str | Path = ".",
+    defaults: Mapping[str, object] | None = None,
+) -> Settings:
+    """Make settings from flags (None: not given), the environment, ``taut.toml`` and the defaults; the first wins.
+
+    ``defaults`` replaces some defaults, for a command that needs others.
+    """
+    environ = os.environ if environ is None else environ
+    found: dict[str, tuple[object, str, str]] = {}  # setting -> value, the name to blame, source
+    for key, value in (defaults or {}).items():
+        found[key] = (value, key, "default")
+    for variable in ("MKL_NUM_THREADS", "OMP_NUM_THREADS"):  # as torch does: the second goes before the first
+        first = environ.get(variable, "").partition(",")[0].strip()  # "4,2": 4, and 2 within each
+        if first.isdecimal() and int(first):
+            found["threads"] = (first, variable, variable)
+    found.update(_from_file(config_file, Path(cwd)))
+    for key in FIELDS:
+        variable = f"TAUT_{key.upper()}"
+        if environ.get(variable):
+            found[key] = (environ[variable], variable, variable)
+    for key, value in flags.items():
+        if value is not None and value not in ([], ()):
+            found[key] = (value, "--" + key.replace("_", "-"), "flag")
+    values = {key: FIELDS[key].metadata["check"](value, blame) for key, (value, blame, _) in found.items()}
+    sources = dict.fromkeys(FIELDS, "default") | {key: source for key, (_, _, source) in found.items()}
+    return Settings(**values, sources=MappingProxyType(sources))
+
+
+def _from_file(config_file: str | Path | None, cwd: Path) -> dict[str, tuple[object, str, str]]:
+    path = Path(config_file) if config_file is not None else cwd / FILE_NAME
+    try:
+        tables = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (FileNotFoundError, NotADirectoryError):
+        if config_file is None:
+            return {}
+        raise Misuse(f"--config {path}", "a file that exists") from None
+    except OSError as error:
+        raise Misuse(f"{path}", "a file that can be read", str(error.strerror)) from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise Misuse(f"{path}", "a TOML file", str(error)) from None
+    known = sorted({setting.metadata["table"] for setting in FIELDS.values()})
+    found: dict[str, tuple[object, str, str]] = {}
+    for table, entries in tables.items():
+        if table not in known or not isinstance(entries, dict):
+            homes = {key: f"[{setting.metadata['table']}]" for key, setting in FIELDS.items()}
+            remedy = f"{table} belongs into {homes[table]}" if table in homes else did_you_mean(table, known)
+            raise Misuse(f"{path}: {table}", "one of the tables " + "[" + "], [".join(known) + "]", remedy)
+        here = [key for key, setting in FIELDS.items() if setting.metadata["table"] == table]
+        for key, value in entries.items():
+            if key not in here:
+                raise Misuse(f"{path}: [{table}] {key}", "one of " + ", ".join(here), did_you_mean(key, here))
+            found[key] = (value, f"{path}: [{table}] {key}", path.name)
+    return found
