@@ -125,7 +125,7 @@ class TimingFaults:
             self._join(now_ns, None, rank)
 
     def _join(self, now_ns: int, _: None, rank: int) -> None:
-        """A newcomer takes over the state of the lowest rank that is alive."""
+        """Give a newcomer the state of the lowest rank that is alive."""
         world, donor = self._world, self._donor()
         if donor is None:
             return
