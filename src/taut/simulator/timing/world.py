@@ -41,6 +41,7 @@ class TimingWorld(ABC):
 
     density = 0.0
     hands_over = False  # a newcomer gets the state when it is a member
+    elects = False  # while the supervisor is away, most of the workers go on without the dead
     noise: Noise | None = None
 
     def __init__(self, setting: Setting) -> None:
@@ -268,7 +269,7 @@ class TimingWorld(ABC):
             return
         self._ending = True
         rank = self.members[0]
-        told_ns = self.network.arrival(rank, SUPERVISOR, DONE_NBYTES, now_ns)
+        told_ns = self.faults.answered_ns(self.network.arrival(rank, SUPERVISOR, DONE_NBYTES, now_ns))
         self.at(self.network.arrival(SUPERVISOR, rank, DONE_NBYTES, told_ns), self._drain_all)
 
     def _all_ended(self) -> bool:
