@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from taut.core.messages import SUPERVISOR
 from taut.errors import Misuse
-from taut.simulator.faults import Churn, Dismiss, Fail, Fault, Join, KillSupervisor, Pause, kind_of
+from taut.simulator.faults import Churn, Departure, Fail, Fault, Join, KillSupervisor, Pause, kind_of
 from taut.simulator.timing.accounts import COMPUTE, WAIT
 from taut.simulator.timing.election import elected_s
 from taut.simulator.timing.worker import SECOND_NS
@@ -38,18 +38,18 @@ class TimingFaults:
         if isinstance(fault, KillSupervisor) and fault.back_after_s is not None and fault.at_step is None:
             world.at(round(fault.at_s * SECOND_NS), self._supervisor, None, fault)
             return
-        if not isinstance(fault, Churn | Dismiss) or fault.at_step is not None:
-            at_step = " at a step" if isinstance(fault, Churn | Dismiss) else ""
+        if not isinstance(fault, Churn | Departure) or fault.at_step is not None:
+            at_step = " at a step" if isinstance(fault, Churn | Departure) else ""
             what = f"{kind_of(fault)}{at_step} where only time is simulated"
             expected = "fail, pause, join, leave, or a supervisor that comes back, at a time"
             raise Misuse(what, expected, "simulate numerically, without --timing-only")
         at_ns = round(fault.at_s * SECOND_NS)
-        if isinstance(fault, Fail | Pause | Dismiss):
+        if isinstance(fault, Fail | Pause | Departure):
             if not 0 <= fault.rank < world.scenario.workers:
                 raise Misuse(
                     f"{type(fault).__name__.lower()} of worker {fault.rank}", f"0 to {world.scenario.workers - 1}"
                 )
-            handlers: dict[type[Fault], Handler] = {Fail: self._fail, Pause: self._pause, Dismiss: self._leave}
+            handlers: dict[type[Fault], Handler] = {Fail: self._fail, Pause: self._pause, Departure: self._leave}
             world.at(at_ns, handlers[type(fault)], None, fault)
             return
         if not world.setting.chosen.admits_late:
@@ -110,7 +110,7 @@ class TimingFaults:
             world.look_whether_all_ended(now_ns)
             world.look_whether_all_finished(now_ns)
 
-    def _leave(self, now_ns: int, _: None, fault: Dismiss) -> None:
+    def _leave(self, now_ns: int, _: None, fault: Departure) -> None:
         worker = self._world.workers[fault.rank]
         if worker.alive and not worker.ended:
             self._happened.add(id(fault))

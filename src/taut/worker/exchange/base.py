@@ -1,4 +1,4 @@
-"""The interface of an exchange, by streams of updates (``stream.py``) or in a method's rounds (``rounds.py``)."""
+"""How a worker exchanges with the others: by a stream of updates (``stream.py``), or in rounds (``rounds.py``)."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ if TYPE_CHECKING:
     from taut.worker.time_split import Stopwatch
 
 
-def run_turn(turn: Turn, node: CommThread, watch: Stopwatch | None, again: Callable[[], None] | None = None) -> None:
+def run_turn(turn: Turn, comm: CommThread, watch: Stopwatch | None, again: Callable[[], None] | None = None) -> None:
     """Carry out ``turn`` in this thread, blocking where it waits. ``watch``: to charge the waits to. ``again`` is called
     now and then in a wait for the supervisor."""
-    asked_s = node.clock.now() if again is not None else 0.0
+    asked_s = comm.clock.now() if again is not None else 0.0
     for wait in turn:
         if wait is None:
             continue
         if wait.pauses:
-            if node.supervisor_lost():
+            if comm.supervisor_lost():
                 raise SupervisorLost("the supervisor fell silent while this worker needed an answer of it")
-            node.pause(wait.idle, wait.until)
-            if again is not None and node.clock.now() - asked_s > AGAIN_S:
+            comm.pause(wait.idle, wait.until)
+            if again is not None and comm.clock.now() - asked_s > AGAIN_S:
                 again()
-                asked_s = node.clock.now()
+                asked_s = comm.clock.now()
         else:
-            node.wait(lambda _: wait.until(), wait.idle, again, wait.on_supervisor)  # noqa: B023
+            comm.wait(lambda _: wait.until(), wait.idle, again, wait.on_supervisor)  # noqa: B023
         if watch is not None:
             watch.charge("wait")
 
 
 class Exchange(ABC):
-    """The training thread's side of a strategy. ``sent`` and ``included`` count updates or turns."""
+    """Everything here belongs to the training thread. ``sent`` and ``included`` count updates or turns."""
 
     sent = 0
     included = 0
@@ -77,8 +77,8 @@ class Exchange(ABC):
         ``members`` (of those that were joined) move next, the first at learning rate ``rate``."""
 
     @abstractmethod
-    def exchange(self, samples: int, rate: float) -> None:
-        """Exchange after a local step."""
+    def after_step(self, samples: int, rate: float) -> None:
+        """A local step is over."""
 
     @abstractmethod
     def idle(self) -> None:

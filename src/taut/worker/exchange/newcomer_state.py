@@ -1,4 +1,5 @@
-"""The state of a newcomer in the runtime (``strategies/allreduce/state_transfer.py``): give ours, take another's.
+"""The shell of ``strategies/allreduce/state_transfer.py``: giving this worker's state to a newcomer, and taking over
+another's.
 
 Both happen in the training thread: a state is given while this worker waits in its turn, so that the weights and the
 optimizer are those after the last round; it is taken over before the first step, or in a turn.
@@ -25,8 +26,7 @@ STATES = 8  # times the weights and buffers: no optimizer's state is larger
 
 
 class NewcomerState:
-    """The state that a worker gives and takes in its ``exchange``. ``also``: what the script named, beside model and
-    optimizer."""
+    """Of the worker whose ``exchange`` this is. ``also``: what the script named, beside model and optimizer."""
 
     def __init__(self, exchange: GradientExchange) -> None:
         self.exchange = exchange
@@ -39,16 +39,16 @@ class NewcomerState:
         """Wait for the state, where this worker lacks it."""
         exchange, arena = self.exchange, self.exchange.replica.arena
         still_nbytes = len(arena.still_bytes())
-        exchange.method_state.handover.limit_nbytes = STATES * (4 * arena.size + still_nbytes) + (256 << 20)
+        exchange.method_state.transfer.limit_nbytes = STATES * (4 * arena.size + still_nbytes) + (256 << 20)
         if not exchange.method.bare(exchange.method_state):
             return
-        self._starting, began_s = True, exchange.node.clock.now()
+        self._starting, began_s = True, exchange.comm.clock.now()
         exchange.run(exchange.driver.await_state())
         self._starting = False
-        log.info("the run's state was here after %.2f s", exchange.node.clock.now() - began_s)
+        log.info("the run's state was here after %.2f s", exchange.comm.clock.now() - began_s)
 
     def serve(self, optimizer: torch.optim.Optimizer) -> None:
-        """Give the state to each newcomer that is due for it, and take over the state that came."""
+        """Give the state to whom it is due now, and take over what came."""
         exchange = self.exchange
         method, state = exchange.method, exchange.method_state
         takers = exchange.look(lambda: method.takers(state))
@@ -60,7 +60,7 @@ class NewcomerState:
         if came is not None:
             self._take_over(came, optimizer)
         if exchange.look(lambda: method.forsaken(state)):
-            unread = "nothing that others gave could be read" if state.handover.refused else ""
+            unread = "nothing that others gave could be read" if state.transfer.refused else ""
             why = self._why or unread or "everybody who had it is gone"
             raise RunFailed(f"this worker cannot get the run's state: {why}")
 
@@ -72,7 +72,7 @@ class NewcomerState:
         except Exception as error:  # the script's own ``state_dict`` may raise anything
             log.warning("a newcomer could not be given this worker's state: %s", error)
             return b""
-        return pack(replace(self.exchange.node.complement(self.exchange.replica.state()), training=training))
+        return pack(replace(self.exchange.comm.complement(self.exchange.replica.state()), training=training))
 
     def _take_over(self, came: bytes, optimizer: torch.optim.Optimizer) -> None:
         exchange = self.exchange
@@ -86,9 +86,9 @@ class NewcomerState:
             votes = load_training(given.training, optimizer, self.also)
             exchange.replica.join(given, workers=2)
         except MalformedMessage as error:
-            asked = state.handover.asked
+            asked = state.transfer.asked
             assert asked is not None
-            exchange.node.refusals.add(asked.giver, str(error))
+            exchange.comm.rejections.add(asked.giver, str(error))
             exchange.carry_out(lambda: exchange.method.refuse(state))
             return
         if self._starting and votes:
