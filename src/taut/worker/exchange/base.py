@@ -78,7 +78,7 @@ class Exchange(ABC):
 
     @abstractmethod
     def after_step(self, samples: int, rate: float) -> None:
-        """A local step is over."""
+        """Exchange after a local step."""
 
     @abstractmethod
     def idle(self) -> None:

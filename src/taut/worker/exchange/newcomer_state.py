@@ -1,5 +1,4 @@
-"""The shell of ``strategies/allreduce/state_transfer.py``: giving this worker's state to a newcomer, and taking over
-another's.
+"""The state of a newcomer in the runtime (``strategies/allreduce/state_transfer.py``): give ours, take another's.
 
 Both happen in the training thread: a state is given while this worker waits in its turn, so that the weights and the
 optimizer are those after the last round; it is taken over before the first step, or in a turn.
@@ -48,7 +47,7 @@ class NewcomerState:
         log.info("the run's state was here after %.2f s", exchange.comm.clock.now() - began_s)
 
     def serve(self, optimizer: torch.optim.Optimizer) -> None:
-        """Give the state to whom it is due now, and take over what came."""
+        """Give the state to each newcomer that is due for it, and take over the state that came."""
         exchange = self.exchange
         method, state = exchange.method, exchange.method_state
         takers = exchange.look(lambda: method.takers(state))
