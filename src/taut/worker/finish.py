@@ -64,7 +64,7 @@ class Settler:
         self.state = self.method.start(place, local)
 
     def run(self, idle: Callable[[], None]) -> None:
-        """Returns when this replica is the mean."""
+        """Average until this replica is the mean."""
 
         def all_idle() -> None:
             idle()
@@ -111,7 +111,7 @@ class Finishing:
     settler: Settler | None = None
 
     def run(self) -> None:
-        """From the drained replica to the saved model."""
+        """Score, average and hand in the drained replica, and wait until the model is saved."""
         comm, params = self.comm, self.replica.params
         digest = self._average(self._trained())
         comm.say(digest, [params.buffer_bytes()])
@@ -128,7 +128,7 @@ class Finishing:
         self.validation.raise_failure()
 
     def _trained(self) -> Digest:
-        """The replica as it was trained."""
+        """Return the digest of the replica as it was trained."""
         statistics = self.statistics()  # what follows is no training: its time does not count as such
         exact = self.exchange.exact
         self.replica.retire()
@@ -145,7 +145,7 @@ class Finishing:
         )
 
     def _average(self, trained: Digest) -> Digest:
-        """Become one model if need be."""
+        """Average the replicas, if need be."""
         if not self.averages:
             return trained
         self.settler = Settler(Averaged(self.replica), self.comm)
@@ -201,14 +201,14 @@ class Finishing:
 
 
 def _why_differ(refused: Mapping[int, int]) -> str:
-    """As far as this worker knows; the supervisor knows what the others refused."""
+    """Return why replicas differ, as far as this worker knows; the supervisor knows what the others refused."""
     text = "replicas differ after the drain, although it is promised that they cannot"
     counts = ", ".join(f"{count} messages of worker {rank}" for rank, count in sorted(refused.items()) if rank >= 0)
     return f"{text}; this worker refused {counts or 'nothing'}"
 
 
 def finish_policy(settings: Mapping[str, Any], last: Choice, validation: Validation) -> str:
-    """How the model is chosen at the end of a run whose ``last`` strategy this is."""
+    """Return how the model is chosen at the end of a run whose ``last`` strategy this is."""
     finish: str = settings.get("finish") or default_finish(last)
     if finish == "best" and validation.validate is None and "finish" in settings.get("explicit", ()):
         raise Misuse(
@@ -220,7 +220,7 @@ def finish_policy(settings: Mapping[str, Any], last: Choice, validation: Validat
 
 
 def save_here(replica: Replica, name: str) -> Path:
-    """The model as this worker has it, under this name in the present folder."""
+    """Save the model as this worker has it, under this name in the present folder."""
     from safetensors.torch import save
 
     replica.settle()

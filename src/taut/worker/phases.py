@@ -70,7 +70,7 @@ class Phases:
         self._former: list[Callable[[], None]] = []  # what somebody who is behind may still need of us
 
     def enter(self, number: int) -> None:
-        """The run is in this phase when this worker comes to it."""
+        """Enter the phase that the run is in when this worker comes to it."""
         if number >= len(self.schedule.phases):
             raise MalformedMessage(f"phase {number} of a run of {len(self.schedule.phases)}")
         self.number, self.steps = number, 0
@@ -81,25 +81,25 @@ class Phases:
 
     @property
     def choice(self) -> Choice:
-        """The present strategy, as it runs on the run's topology."""
+        """Return the present strategy, as it runs on the run's topology."""
         return self.choice_of(self.number)
 
     def choice_of(self, number: int) -> Choice:
-        """The strategy of this phase."""
+        """Return the strategy of this phase."""
         return on_topology(self.schedule.phases[number].choice, self.settings.get("topology", "complete"))
 
     @property
     def last(self) -> Choice:
-        """The strategy that the run ends with."""
+        """Return the strategy that the run ends with."""
         return self.choice_of(-1)
 
     def hands_over(self, number: int) -> bool:
-        """Who comes in mid-run, in this phase, gets the state through the method, not from a donor."""
+        """Return whether a newcomer gets the state through the method in this phase, not from a donor."""
         choice = self.choice_of(number)
         return choice.is_method and bool(choice.kind.hands_over)
 
     def protocol(self, number: int = 0) -> Protocol:
-        """What the communication thread runs in this phase: the stream itself, or the channels under a method."""
+        """Return what the communication thread runs in this phase: the stream itself, or the channels under a method."""
         choice, dense_nbytes = self.choice_of(number), 4 * self.params.size
         if choice.is_method:
             return Channels(window_nbytes=max(8 << 20, dense_nbytes // 8), limit_nbytes=4 * dense_nbytes + (1 << 20))
@@ -139,26 +139,28 @@ class Phases:
         self.exchange = exchange
 
     def _coder(self) -> FlatParamsCodec:
-        """The codec, for a method that exchanges vectors. All must know the same number of workers, whoever is gone."""
+        """Return the codec, for a method that exchanges vectors. All must know the same number of workers, whoever is
+        gone."""
         welcome = self.comm.status.welcome
         workers = 1 if welcome is None else max(1, welcome.workers)
         return FlatParamsCodec(self.replica.codec, self.params, self.watch, self.replica.seed, workers)
 
     @property
     def reached(self) -> int:
-        """The steps of all phases before this one are made."""
+        """Return the phase before which all steps are made."""
         return self.number + (self.phase.steps is not None and self.steps >= self.phase.steps)
 
     def _complemented(self, state: Snapshot) -> Snapshot:
-        """How far this worker is goes with its state; and its optimizer's, where that will be averaged with the others'
-        before a phase in which all must make the same steps: who joins has made none, and has nothing to average."""
+        """Return the state with how far this worker is; and with its optimizer's, where that will be averaged with the
+        others' before a phase in which all must make the same steps: a newcomer has made none, and has nothing to
+        average."""
         later = range(self.number + 1, len(self.schedule.phases))
         averaged = any(_of_gradients(self.choice_of(number)) for number in later)
         training = pack_training(self._optimizer, {}) if averaged and self._optimizer is not None else b""
         return replace(state, steps=self.steps, training=training)
 
     def joined(self, state: Snapshot) -> None:
-        """This state was given to this worker: it is as far in the phase as who gave it."""
+        """Take over where the donor of this state was in the phase."""
         self.steps = state.steps
         if self.reached > self.number:
             self.comm.say(PhaseDone(self.reached))
@@ -166,7 +168,7 @@ class Phases:
         self.taken_over()
 
     def attach(self, optimizer: torch.optim.Optimizer) -> None:
-        """The optimizer whose steps are meant; ``also`` is known by then."""
+        """Attach the optimizer whose steps are meant; ``also`` is known by then."""
         if self.choice.name != INDEPENDENT:
             check_shareable(optimizer)
         self._optimizer = optimizer
@@ -177,7 +179,7 @@ class Phases:
         self.exchange.accompany(self.also)
 
     def stepped(self, optimizer: torch.optim.Optimizer | None) -> None:
-        """A step is over: say so when it was the last that this phase asks for, and change when all have said so."""
+        """Count a step: say so when it was the last that this phase asks for, and change when all have said so."""
         self.steps += 1
         if self.steps == self.phase.steps:
             self.comm.say(PhaseDone(self.number + 1))
@@ -215,8 +217,8 @@ class Phases:
         self.watch.charge("wait")
 
     def _codec(self, number: int) -> Codec:
-        """Of phase ``number``: what was said explicitly, or else the script's wish, or else the run's: the first that the
-        strategy can use."""
+        """Return the codec of phase ``number``: what was said explicitly, or else the script's wish, or else the run's:
+        the first that the strategy can use."""
         return parse_codec(codec_for(self.choice_of(number), self._wishes))
 
     @property
@@ -240,7 +242,7 @@ def _moments(optimizer: torch.optim.Optimizer | None) -> Moments | None:
 
 
 def _of_gradients(choice: Choice) -> bool:
-    """All make the same steps: the optimizers' moments are the same, too."""
+    """Return whether all make the same steps: the optimizers' moments are the same, too."""
     return choice.is_method and bool(choice.kind.vector == "gradients")
 
 

@@ -58,7 +58,7 @@ class TorchWorker:
         self._session = session  # None: a run of one, without any ceremony
         self._dealer = Dealer(SessionLeases(session) if session else OwnLeases(), session.seed if session else seed)
         self._batches_used = False
-        self._exchanged = False  # the gradients of the steps that are being made
+        self._stepping: range | None = None  # the optimizers whose steps ``step`` makes, until they have exchanged
         self._closed = False
         self._keeper: Checkpointer | None = None
         self._passes_refused = 0  # calls of batches() that found the run stopping
@@ -289,17 +289,15 @@ class TorchWorker:
         if not self._backward(loss, clip_norm):
             self._exchange()  # gradients add up over several micro-batches
             return value
-        if self._session is not None and self._session.exchange.exchanges_gradients:
-            self.before_step(range(len(members_of(self.optimizer))))  # it clips, too: the gradient of all workers
-        elif clip_norm is not None:
-            import torch
+        if clip_norm is not None and not (self._session is not None and self._session.exchange.exchanges_gradients):
+            import torch  # else the exchange clips: the gradient of all workers
 
             torch.nn.utils.clip_grad_norm_(self._trained, clip_norm)
-        self._exchanged = True
+        self._stepping = range(len(members_of(self.optimizer)))
         try:
             take_step(self.optimizer)
         finally:
-            self._exchanged = False
+            self._stepping = None
         self.optimizer.zero_grad(set_to_none=True)
         self._exchange()
         return value
@@ -342,7 +340,7 @@ class TorchWorker:
 
     def exchange_if_forgotten(self) -> None:
         """Make the exchange that the script does not ask for, after its own ``optimizer.step()``."""
-        if self._hooks.forgotten and not self._exchanged and not self._closed:
+        if self._hooks.forgotten and self._stepping is None and not self._closed:
             self._exchange(self._given_samples, asked=False)
 
     def _exchange(self, samples: int = 0, asked: bool = True) -> None:
@@ -366,7 +364,9 @@ class TorchWorker:
         """Exchange the gradients of the optimizers with these numbers, which move next, where the strategy does."""
         if self._keeper is not None:
             self._keeper.before_step()
-        if members and not self._exchanged and self._session is not None and not self._closed:
+        if self._stepping is not None and members:
+            members, self._stepping = self._stepping, range(0)  # the first of the optimizers exchanges for all
+        if members and self._session is not None and not self._closed:
             self._hooks.check_weights()
             entered = self._session.enter()  # then the gradients are of other weights than those that this worker has now
             self._session.before_step(0 if entered else self._step_samples(), self._rate(), members)

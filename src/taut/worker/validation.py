@@ -46,7 +46,7 @@ class Validation:
             )
 
     def score(self, model: nn.Module) -> float | None:
-        """What ``validate`` says, in evaluation mode and without gradients; None without one, or if it raised."""
+        """Return what ``validate`` says, in evaluation mode and without gradients; None without one, or if it raised."""
         if self.validate is None:
             return None
         import torch
@@ -60,7 +60,7 @@ class Validation:
         return None
 
     def recalibrated(self, model: nn.Module) -> bool:
-        """Compute the batch-norm statistics anew, if that was asked for; whether they changed."""
+        """Compute the batch-norm statistics anew, if that was asked for; return whether they changed."""
         if self.recalibrate is None:
             return False
         from taut.optim import recalibrate
@@ -75,7 +75,7 @@ class Validation:
             raise FinishFailed(f"{self.note()} (the model was kept)") from self.failures[0]
 
     def note(self) -> str:
-        """What went wrong first, in a line; empty if nothing did."""
+        """Return what went wrong first, in a line; empty if nothing did."""
         if not self.failures:
             return ""
         first = self.failures[0]
@@ -83,7 +83,7 @@ class Validation:
 
     @contextmanager
     def _watched(self, who: str) -> Iterator[None]:
-        """Anything may go wrong in a user's function, and it is only the score that is lost by it."""
+        """Keep what a user's function raises: only the score is lost by it."""
         try:
             yield
         except Exception as error:
@@ -94,7 +94,7 @@ class Validation:
 
 @contextmanager
 def _evaluating(model: nn.Module) -> Iterator[None]:
-    """Every module in evaluation mode, and afterwards as it was."""
+    """Put every module in evaluation mode, and afterwards as it was."""
     modes = [(module, module.training) for module in model.modules()]
     model.eval()
     try:
@@ -105,7 +105,7 @@ def _evaluating(model: nn.Module) -> Iterator[None]:
 
 
 def _named(function: Callable[..., Any]) -> str:
-    """A function's name and where it stands."""
+    """Return a function's name and where it stands."""
     name = getattr(function, "__qualname__", type(function).__name__)
     code = getattr(function, "__code__", None)
     return name if code is None else f"{name}, line {code.co_firstlineno} of {code.co_filename}"

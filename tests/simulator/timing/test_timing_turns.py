@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from taut.simulator.faults import Departure, Fail
+from taut.simulator.faults import Departure, Fail, KillSupervisor
 from taut.simulator.models.network import Link, Links
 from taut.simulator.models.speeds import Speeds
 from taut.simulator.result import Simulated
@@ -96,3 +96,25 @@ def test_a_worker_that_leaves_hands_over_and_goes_and_the_others_go_on(name: str
     left = done.workers[rank]
     assert 0 < left.steps < 30
     assert left.wall_s < 0.105 + 10 * 0.01 + 0.1, "it is gone in a moment"
+
+
+def without_supervisor(strategy: str, workers: int) -> float:
+    """Return when the last of 60 steps of a second was made. The supervisor is away for 100 s of them; a worker dies."""
+    faults = (KillSupervisor(100.0, at_s=5.0), Fail(1, 10.5))
+    scenario = Scenario(workers, strategy, steps=60, parameters=1000, speeds=Speeds(1.0), faults=faults)
+    done = simulate_timing(scenario)
+    assert not done.error and not done.missed
+    assert all(each.steps == 60 for rank, each in done.workers.items() if rank != 1)
+    return max(point.time_s for point in done.history)
+
+
+@pytest.mark.parametrize("workers", [3, 4, 11])
+def test_most_workers_go_on_without_the_dead_while_the_supervisor_is_away(workers: int) -> None:
+    assert without_supervisor("sync", workers) < 60.0 + 20.0
+
+
+@pytest.mark.parametrize("strategy", ["sync", "ssp:3"])
+def test_others_wait_until_the_supervisor_is_back(strategy: str) -> None:
+    """Two workers of which one is dead are no majority, and a stream has no elections."""
+    assert without_supervisor(strategy, 2) > 105.0
+    assert without_supervisor("async", 2) < 61.0

@@ -34,7 +34,7 @@ class Account:
         return self.sent > 0 and self.bytes_sent > 0
 
     def charge(self, kind: int, at_ns: int) -> None:
-        """The time until ``at_ns`` went into ``kind``. What is over already stays as it was booked."""
+        """Book the time until ``at_ns`` as ``kind``. What is over already stays as it was booked."""
         begin_ns = self.last_ns
         if at_ns > begin_ns:
             self.spent_ns[kind] += at_ns - begin_ns
@@ -45,7 +45,7 @@ class Account:
     def statistics(
         self, steps: int, samples: int, dense_nbytes: int, staleness: float, density: float, counted: str
     ) -> Statistics:
-        """In the figures of a real run."""
+        """Return the account in the figures of a real run."""
         return Statistics(
             steps=steps,
             samples=samples,

@@ -61,7 +61,7 @@ class Table:
     formula_ns: float = -1.0  # where the table would be too large: the time after the last has begun
 
     def run(self, starts_ns: Floats) -> Floats:
-        """When each place has the sum, if they begin at ``starts_ns``."""
+        """Return when each worker has the sum, if they begin at ``starts_ns``."""
         if self.formula_ns >= 0.0:
             return np.full_like(starts_ns, starts_ns.max() + self.formula_ns)
         ends: Floats = _kernel()(starts_ns, self.to, self.takes_ns, self.hop_ns, self.work_ns, self.pieces)
@@ -69,7 +69,7 @@ class Table:
 
 
 def table(schedule: Schedule, ranks: Sequence[int], elements: int, links: Links, costs: Costs) -> Table:
-    """For an all-reduce of ``elements`` by ``ranks`` over the cables of ``links``."""
+    """Return the table for an all-reduce of ``elements`` by ``ranks`` over the cables of ``links``."""
     p = len(ranks)
     rounds = schedule.rounds(p)
     if p * rounds > MOST_ENTRIES:
@@ -91,7 +91,7 @@ def table(schedule: Schedule, ranks: Sequence[int], elements: int, links: Links,
 
 
 def _ways(to: Ints, sizes: npt.NDArray[np.int64], ranks: Sequence[int], links: Links) -> tuple[Floats, Floats]:
-    """How long each message occupies the cables, and what latency adds."""
+    """Return how long each message occupies the cables, and what latency adds."""
     network, moments = Network(links, Rng(0, "probe")), count(LONG_NS, LONG_NS)
     rates, hops = np.zeros(to.shape), np.zeros(to.shape)
     places = np.arange(to.shape[1])
@@ -114,8 +114,8 @@ def _ways(to: Ints, sizes: npt.NDArray[np.int64], ranks: Sequence[int], links: L
 
 
 def _probe(network: Network, sender: int, to: int, moments: Iterator[int]) -> tuple[float, float]:
-    """Nanoseconds per byte on the wire between two workers, and nanoseconds that a message takes besides. ``moments`` are
-    so far apart that all cables are free again."""
+    """Return nanoseconds per byte on the wire between two workers, and nanoseconds that a message takes besides.
+    ``moments`` are so far apart that all cables are free again."""
     now_ns = next(moments)
     first_ns = network.arrival(sender, to, PROBE_NBYTES, now_ns)
     per_byte = (network.arrival(sender, to, PROBE_NBYTES, now_ns) - first_ns) / wire_nbytes(PROBE_NBYTES)
@@ -127,7 +127,7 @@ def _probe(network: Network, sender: int, to: int, moments: Iterator[int]) -> tu
 
 
 def _crowded(to: Ints, wire: Floats, takes: Floats, ranks: Sequence[int], links: Links) -> Floats:
-    """Where several send over the same cable in one round, each has its share."""
+    """Return how long messages take where several workers send over the same cable in one round: each has its share."""
     numbers = np.asarray(ranks)
     sends = to >= 0
     hosts, their = numbers // links.per_host, numbers[to] // links.per_host
@@ -146,7 +146,8 @@ def _crowded(to: Ints, wire: Floats, takes: Floats, ranks: Sequence[int], links:
 
 
 def _by_formula(schedule: Schedule, ranks: Sequence[int], elements: int, links: Links, costs: Costs) -> Table:
-    """Beyond what a table can hold: the schedule's own formula, at the slowest cable between neighbours in rank."""
+    """Return the schedule's own formula, at the slowest cable between neighbours in rank, where a table would be too
+    large."""
     p, nbytes = len(ranks), ELEMENT_NBYTES * elements
     network, moments = Network(links, Rng(0, "probe")), count(LONG_NS, LONG_NS)
     ways = [_probe(network, ranks[i], ranks[(i + 1) % p], moments) for i in range(0, p, max(1, p // 256))]
@@ -162,7 +163,7 @@ def _by_formula(schedule: Schedule, ranks: Sequence[int], elements: int, links: 
 
 
 def _rounds(starts: Floats, to: Ints, takes: Floats, hops: Floats, work: Floats, pieces: Ints) -> Floats:
-    """The kernel. Times are in nanoseconds."""
+    """Return when each worker has the sum. Times are in nanoseconds."""
     p = starts.shape[0]
     first, last, sending, busy = starts.copy(), starts.copy(), starts.copy(), starts.copy()
     receiving = np.zeros(p)
@@ -201,7 +202,7 @@ def _kernel() -> Any:
 
 
 def relative(starts_ns: Sequence[int]) -> tuple[int, Floats]:
-    """The earliest, and all of them from there on: floats hold those exactly.
+    """Return the earliest time, and all of them from there on: floats hold those exactly.
 
     >>> relative([5, 7])
     (5, array([0., 2.]))
@@ -211,5 +212,5 @@ def relative(starts_ns: Sequence[int]) -> tuple[int, Floats]:
 
 
 def whole(ends: Floats, origin_ns: int) -> list[int]:
-    """Back to whole nanoseconds."""
+    """Return times in whole nanoseconds."""
     return [origin_ns + math.ceil(end - 1e-6) for end in ends.tolist()]

@@ -47,7 +47,7 @@ class StandInCoder:
 
 
 def coder_for(method: Method, codec: str, workers: int) -> StandInCoder | None:
-    """What ``method`` compresses vectors with; None where it does not, or where a ring of float32 is less.
+    """Return what ``method`` compresses vectors with; None where it does not, or where a ring of float32 is less.
 
     >>> coder_for(Sync(), "topk", 4) is None, coder_for(Sync(), "int8", 8) is None
     (False, True)

@@ -1,4 +1,4 @@
-"""Faults where only time is simulated: workers that fail, stand still, or join, at a time."""
+"""Faults where only time is simulated: workers that fail, stand still, join or leave, and a supervisor that is away."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 from taut.core.messages import SUPERVISOR
 from taut.errors import Misuse
-from taut.simulator.faults import Churn, Departure, Fail, Fault, Join, Pause, kind_of
+from taut.simulator.faults import Churn, Departure, Fail, Fault, Join, KillSupervisor, Pause, kind_of
 from taut.simulator.timing.accounts import COMPUTE, WAIT
+from taut.simulator.timing.election import elected_s
 from taut.simulator.timing.worker import SECOND_NS
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ class TimingFaults:
         self._world = world
         self._next_rank = world.scenario.workers
         self._happened: set[int] = set()  # ids of faults
+        self._away_ns = (0, 0)  # from when to when there is no supervisor
         for fault in world.scenario.faults:
             self._plan(fault)
 
@@ -33,10 +35,14 @@ class TimingFaults:
 
     def _plan(self, fault: Fault) -> None:
         world = self._world
+        if isinstance(fault, KillSupervisor) and fault.back_after_s is not None and fault.at_step is None:
+            world.at(round(fault.at_s * SECOND_NS), self._supervisor, None, fault)
+            return
         if not isinstance(fault, Churn | Departure) or fault.at_step is not None:
             at_step = " at a step" if isinstance(fault, Churn | Departure) else ""
             what = f"{kind_of(fault)}{at_step} where only time is simulated"
-            raise Misuse(what, "fail, pause, join or leave, at a time", "simulate numerically, without --timing-only")
+            expected = "fail, pause, join, leave, or a supervisor that comes back, at a time"
+            raise Misuse(what, expected, "simulate numerically, without --timing-only")
         at_ns = round(fault.at_s * SECOND_NS)
         if isinstance(fault, Fail | Pause | Departure):
             if not 0 <= fault.rank < world.scenario.workers:
@@ -51,6 +57,27 @@ class TimingFaults:
             raise Misuse(f"join with strategy {strategy!r}", "a strategy that workers can join", "try averaging or async")
         for _ in range(fault.count):
             world.at(at_ns, self._arrive, None, fault)
+
+    def _supervisor(self, now_ns: int, _: None, fault: KillSupervisor) -> None:
+        assert fault.back_after_s is not None
+        self._happened.add(id(fault))
+        self._away_ns = (now_ns, now_ns + round(fault.back_after_s * SECOND_NS))
+
+    def answered_ns(self, at_ns: int) -> int:
+        """Return when the supervisor acts on what it is told at ``at_ns``: when it is back, if it is away then."""
+        return self._away_ns[1] if self._away_ns[0] <= at_ns < self._away_ns[1] else at_ns
+
+    def _noticed_ns(self, now_ns: int) -> int:
+        """Return when the others know of a death: by the supervisor, or, while that is away, by an election."""
+        world, detect_ns = self._world, round(self._world.setting.detect_s * SECOND_NS)
+        away_ns, back_ns = self._away_ns
+        noticed_ns = now_ns + detect_ns
+        if not away_ns <= noticed_ns < back_ns:
+            return noticed_ns
+        dead = [rank for rank in world.members if not world.workers[rank].alive]
+        agreed_s = elected_s(world.members, dead) if world.elects else None
+        elected_ns = max(now_ns, away_ns + detect_ns) + round((agreed_s or 0.0) * SECOND_NS)
+        return elected_ns if agreed_s is not None and elected_ns < back_ns + detect_ns else back_ns + detect_ns
 
     def _note(self, rank: int, what: str, now_ns: int) -> None:
         world = self._world
@@ -71,7 +98,7 @@ class TimingFaults:
         if not any(each.alive for each in world.workers.values()):
             world.finish(now_ns)
             return
-        world.at(now_ns + round(world.setting.detect_s * SECOND_NS), self._noticed, None, worker.rank)
+        world.at(self._noticed_ns(now_ns), self._noticed, None, worker.rank)
 
     def _noticed(self, now_ns: int, _: None, rank: int) -> None:
         world = self._world
@@ -97,7 +124,7 @@ class TimingFaults:
         worker.alive = False
         world.gone[worker.rank] = "left"
         self._note(worker.rank, "leaves", now_ns)
-        told_ns = world.network.arrival(worker.rank, SUPERVISOR, DONE_NBYTES, now_ns)
+        told_ns = self.answered_ns(world.network.arrival(worker.rank, SUPERVISOR, DONE_NBYTES, now_ns))
         rank = next((rank for rank in world.members if rank != worker.rank), worker.rank)
         world.at(world.network.arrival(SUPERVISOR, rank, DONE_NBYTES, told_ns), self._noticed, None, worker.rank)
 
@@ -118,14 +145,16 @@ class TimingFaults:
         return None if world.draining else min(alive, default=None)
 
     def _arrive(self, now_ns: int, _: None, fault: Join) -> None:
-        if self._donor() is not None:
+        if self.answered_ns(now_ns) > now_ns:
+            self._world.at(self.answered_ns(now_ns), self._arrive, None, fault)
+        elif self._donor() is not None:
             self._happened.add(id(fault))
             rank, self._next_rank = self._next_rank, self._next_rank + 1
             self._note(rank, "joins", now_ns)
             self._join(now_ns, None, rank)
 
     def _join(self, now_ns: int, _: None, rank: int) -> None:
-        """A newcomer takes over the state of the lowest rank that is alive."""
+        """Give a newcomer the state of the lowest rank that is alive."""
         world, donor = self._world, self._donor()
         if donor is None:
             return

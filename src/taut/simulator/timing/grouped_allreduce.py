@@ -73,7 +73,7 @@ class Gathered(RoundMachine):
         return note.kind == SUM and note.part == self.lane
 
     def heard(self, sender: int, note: Note, payload: bytes) -> list[Tell]:
-        """The sum has come."""
+        """Take the sum."""
         self._result, self.ending, self.contributors, self.extra = _read(payload, self.length)
         self._completed += 1
         self.done = True
@@ -120,14 +120,14 @@ class Together:
             state.group = Gathered(state.group.length, state.group.lane, self._completed.get(state.group.lane, 0))
 
     def begun(self, worker: Worker, note: Note, payload: bytes | memoryview, now_ns: int) -> None:
-        """A worker gives its part to the round of a lane."""
+        """Take a worker's part in the round of a bucket."""
         given = self._given.setdefault(note.part, {})
         given[worker.rank] = (now_ns, bytes(payload))
         if len(given) >= len(self.world.members):
             self._look(note.part)
 
     def look_again(self, now_ns: int) -> None:
-        """The members have changed."""
+        """Look which rounds are complete among the members that are left."""
         for lane in sorted(self._given):
             self._look(lane)
 

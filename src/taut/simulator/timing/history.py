@@ -25,7 +25,7 @@ class TimingHistory:
         self._told_at = -1
 
     def stepped(self, worker: Worker, now_ns: int, members: int, figures: Callable[[Worker], dict[str, float]]) -> None:
-        """This worker has made a step, of ``members`` that are in the run."""
+        """Count a step of this worker, of ``members`` that are in the run."""
         self.steps_made += 1
         if self.steps_made in self._quarters:
             taken = {rank: (each.steps, each.account.bytes_sent) for rank, each in self._workers.items()}
@@ -42,8 +42,8 @@ class TimingHistory:
                 self._setting.progress(min(1.0, percent / 100))
 
     def middle(self) -> dict[str, float]:
-        """The middle half of the run, which its start and its end do not disturb: steps per second of all workers, and
-        the bytes that the busiest of them sends per step. Empty where it never came to that."""
+        """Return the figures of the middle half of the run, which its start and its end do not disturb: steps per second
+        of all workers, and the bytes that the busiest of them sends per step. Empty where the run never came to that."""
         before, after = [*(self._quarters[steps] for steps in sorted(self._quarters)), None][:2]
         if before is None or after is None or after[0] <= before[0]:
             return {}

@@ -128,6 +128,7 @@ class MethodTiming(TimingWorld):
         self.concurrent, self.lockstep = method.concurrent, method.lockstep
         self.copies = method.vector == "gradients"
         self.hands_over = method.hands_over
+        self.elects = method.majority and method.takes_newcomers
         coded = bool(self.sizes.coded_kind)
         whole = self.sizes.coder is not None  # a codec of vectors encodes all of one, that of a stream a fragment
         whole_ns = round(cost.encode_s(scenario.parameters) * SECOND_NS)
@@ -226,10 +227,9 @@ class MethodTiming(TimingWorld):
             return
         if self.hands_over:
             self.hand_over(worker)
-        method = self.method
-        asked = (
-            answered or self.hands_over or (method.drifts and method.rounds_over(worker.state) != worker.driver.rounds)
-        )
+        method, driver = self.method, worker.driver
+        asked = answered or self.hands_over or driver.proceed  # the last: it waits outside of a turn
+        asked = asked or (method.drifts and method.rounds_over(worker.state) != driver.rounds)
         if wait.pauses or (asked and wait.until()):
             self.resume(now_ns, worker)
 

@@ -32,7 +32,7 @@ class Noise:
         self._dice: dict[int, Rng] = {}
 
     def stepped(self, worker: Worker, workers: Mapping[int, Worker]) -> None:
-        """The worker made a step."""
+        """Move the worker's vector by the noise of one step."""
         dice = self._dice.get(worker.rank)
         if dice is None:
             dice = self._dice[worker.rank] = Rng(self._seed, "noise", worker.rank)

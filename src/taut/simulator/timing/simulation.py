@@ -2,8 +2,9 @@
 are small stand-ins, and nobody trains. For thousands of workers, and for questions that are about time.
 
 What is simulated: steps (``speeds``), messages (``links``), what exchanging costs a worker's thread (``costs``), faults.
-What is not: the supervisor (a death is known ``detect_s`` later), retransmission by channels (the network's model has
-TCP's effect), and above 256 workers the end of the run, in which everybody takes leave of everybody.
+What is not: the supervisor's messages (a death is known ``detect_s`` later, or after an election), retransmission by
+channels (the network's model has TCP's effect), and above 256 workers the end of the run, in which everybody takes leave
+of everybody.
 Methods that look at the values (``dynamic`` talks when weights stray) see weights that stand still.
 """
 

@@ -60,7 +60,8 @@ class StandIn(Local):
         pass
 
     def merge(self, payloads: Sequence[bytes]) -> bytes:
-        """Sparse updates hardly overlap: their sum is as long as they are together, but never longer than a dense one."""
+        """Return a stand-in for a sum. Sparse updates hardly overlap: their sum is as long as they are together, but
+        never longer than a dense one."""
         return bytes(min(sum(map(len, payloads)), max(self.x.nbytes, *map(len, payloads))))
 
     def flush(self) -> list[bytes]:
@@ -96,7 +97,7 @@ class Sizes:
     coder: StandInCoder | None = None  # of a method that compresses vectors
 
     def real(self, kind: str, nbytes: int) -> int:
-        """What a message of this kind, with a stand-in payload of ``nbytes``, takes.
+        """Return how many bytes a message of this kind takes, whose stand-in payload has ``nbytes``.
 
         >>> Sizes(1_000_000, 10, (10,), 1e5).real("x", 40) - FRAME_NBYTES
         4000000
@@ -112,8 +113,8 @@ class Sizes:
 def sizes_for(
     method: Method, workers: int, parameters: int, codec: str, cost: CodecCost, together: bool = False
 ) -> Sizes:
-    """The stand-in for ``method``. ``together``: its all-reduces are executed for all at once, and their pieces are not
-    cut out of it."""
+    """Return the sizes of the stand-in for ``method``. ``together``: its all-reduces are executed for all at once, and
+    their pieces are not cut out of it."""
     coder = coder_for(method, codec, workers)
     if coder is not None:
         return _compressed(method, parameters, cost, coder)
@@ -148,7 +149,7 @@ def sizes_for(
 
 
 def in_stand_in_units(method: Method, sizes: Sizes) -> Method:
-    """The same method, whose buckets of gradients are as many as the model's (up to ``MOST_LANES``)."""
+    """Return the same method, with as many buckets of gradients as the model has (up to ``MOST_LANES``)."""
     import dataclasses
 
     if not isinstance(method, Sync) or not method.bucket_mib:
@@ -157,19 +158,19 @@ def in_stand_in_units(method: Method, sizes: Sizes) -> Method:
 
 
 def _lanes(method: Method, parameters: int) -> int:
-    """Tensors are not known: buckets are taken to be filled."""
+    """Return the number of buckets. Tensors are not known: buckets are taken to be filled."""
     if not isinstance(method, Sync) or not method.launches or not method.bucket_mib:
         return 1
     return max(1, min(MOST_LANES, math.ceil(parameters / (method.bucket_mib * ELEMENTS_PER_MIB))))
 
 
 def _numbers(method: Method) -> int:
-    """How many numbers follow a vector that is summed: those of the group, and the method's own."""
+    """Return how many numbers follow a vector that is summed: those of the group, and the method's own."""
     return OWN_NUMBERS + method.summed_numbers if method.summed_numbers else 0
 
 
 def _compressed(method: Method, parameters: int, cost: CodecCost, coder: StandInCoder) -> Sizes:
-    """Of a method that compresses vectors: one payload, and after it the numbers that are summed."""
+    """Return the sizes for a method that compresses vectors: one payload, and after it the numbers that are summed."""
     kind, numbers, elements = method.info.coded_kind, _numbers(method), PLAIN_ELEMENTS
     coded = max(1, cost.nbytes(parameters))
     ratios = {kind: (coded + 4 * numbers) / (CODED_NBYTES + 4 * numbers)}

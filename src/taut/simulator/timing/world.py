@@ -41,6 +41,7 @@ class TimingWorld(ABC):
 
     density = 0.0
     hands_over = False  # a newcomer gets the state when it is a member
+    elects = False  # while the supervisor is away, most of the workers go on without the dead
     noise: Noise | None = None
 
     def __init__(self, setting: Setting) -> None:
@@ -172,7 +173,7 @@ class TimingWorld(ABC):
         heappush(self.heap, (when_ns, next(self.events), handler, worker, item))
 
     def run(self) -> None:
-        """Until the run is over. Cyclic garbage is not looked for meanwhile: that took a third of the time."""
+        """Run until all is over. Cyclic garbage is not looked for meanwhile: that took a third of the time."""
         collects = gc.isenabled()
         gc.disable()
         try:
@@ -203,7 +204,7 @@ class TimingWorld(ABC):
             handler(now_ns, worker, item)
 
     def ticked(self) -> None:
-        """Time alone has passed for a worker."""
+        """Note that time alone has passed for a worker, and raise where nothing else will ever happen."""
         self._ticks = self._ticks + 1 if len(self.heap) <= len(self.workers) else 0
         if self._ticks > STALLED_TICKS * len(self.workers):
             self._stalled()
@@ -218,7 +219,7 @@ class TimingWorld(ABC):
         self.resume(now_ns, worker)
 
     def begin_step(self, worker: Worker, now_ns: int) -> int:
-        """The worker trains; when its step will be over, if nothing interferes."""
+        """Let the worker train; return when its step will be over, if nothing interferes."""
         worker.training = True
         ends_ns = now_ns + self.pace.step_ns(worker.rank, worker.steps)
         heappush(self.heap, (ends_ns, next(self.events), self.step_handler, worker, None))
@@ -268,7 +269,7 @@ class TimingWorld(ABC):
             return
         self._ending = True
         rank = self.members[0]
-        told_ns = self.network.arrival(rank, SUPERVISOR, DONE_NBYTES, now_ns)
+        told_ns = self.faults.answered_ns(self.network.arrival(rank, SUPERVISOR, DONE_NBYTES, now_ns))
         self.at(self.network.arrival(SUPERVISOR, rank, DONE_NBYTES, told_ns), self._drain_all)
 
     def _all_ended(self) -> bool:

@@ -77,12 +77,13 @@ class CoderActor(Actor):
 
 
 def with_coder(codec: str, workers: int) -> Callable[[int, Vector, ChannelsState], CoderActor]:
-    """Makes such actors, for ``MethodWorld(..., actor=with_coder("topk:density=0.1", 4))``."""
+    """Return a maker of such actors, for ``MethodWorld(..., actor=with_coder("topk:density=0.1", 4))``."""
     return lambda rank, x, channels: CoderActor(rank, x, channels, parse(codec), workers)
 
 
 def with_codec(codec: str, workers: int) -> Callable[[int, Vector, ChannelsState], CodecActor]:
-    """Makes such actors, for ``MethodWorld(..., actor=with_codec("tether", 4))``. The first one's grid is the run's."""
+    """Return a maker of such actors, for ``MethodWorld(..., actor=with_codec("tether", 4))``. The first one's grid is the
+    run's."""
     grids: list[Grid] = []
 
     def make(rank: int, x: Vector, channels: ChannelsState) -> CodecActor:

@@ -33,13 +33,13 @@ class Actor(Local):
     since: int = 0  # where a method hands the state over: the round after which this worker's is
 
     def emit(self) -> bytes | None:
-        """As a dense codec would: the change since the last call."""
+        """Return the change since the last call, as a dense codec would."""
         change = self.x if self.told is None else self.x - self.told
         self.told = self.x.copy()
         return change.tobytes() if change.any() else None
 
     def proceeded(self) -> None:
-        """A turn is over, and x is the worker's again; for those who have something to do then (an optimizer's step)."""
+        """Do what follows a turn, when x is the worker's again: an optimizer's step, say."""
 
     def absorb(self, payload: bytes) -> None:
         self.shift(np.frombuffer(payload, np.float32))
@@ -62,15 +62,15 @@ class Actor(Local):
         return [] if payload is None else [payload]
 
     def retune(self, workers: int, staleness: float) -> None:
-        """A dense codec that sends the whole change has nothing to tune."""
+        """Tune nothing: a dense codec sends the whole change."""
 
     def pack(self) -> bytes:
-        """What a method that hands the state over gives a newcomer: all that a step changes."""
+        """Return all that a step changes, for a newcomer whose method hands the state over."""
         return self.x.tobytes()
 
     def unpack(self, state: bytes) -> None:
         self.x[:] = np.frombuffer(state, np.float32)
 
     def snapshot(self) -> Vector:
-        """What a newcomer takes over from this worker."""
+        """Return the state that a newcomer takes over from this worker."""
         return self.x.copy()

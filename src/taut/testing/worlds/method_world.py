@@ -38,7 +38,7 @@ from taut.topologies.registry import parse as parse_topology
 
 
 def _with_own_codec(method: Method, workers: int) -> Callable[[int, Vector, ChannelsState], Actor]:
-    """Plain actors, unless the method compresses vectors whatever is asked for."""
+    """Return plain actors, unless the method compresses vectors whatever is asked for."""
     if method.streams or method.codecs[0] == "dense":
         return Actor
     from taut.testing.worlds.codec_actor import with_coder
@@ -105,7 +105,7 @@ class MethodWorld:
         return MemberPlace(rank, tuple(sorted(self.actors)), self.shape, self.version)
 
     def take_step(self, rank: int) -> None:
-        """The worker trains for one step, if it may, and tells its method; one that has ended takes an idle turn."""
+        """Let the worker train for one step, if it may, and tell its method; one that has ended takes an idle turn."""
         actor = self.actors[rank]
         if not actor.proceed or actor.finished:
             return
@@ -179,7 +179,7 @@ class MethodWorld:
             self.tell(rank, item)
 
     def deliver(self) -> bool:
-        """One message that is under way arrives, any. False: none is."""
+        """Deliver any message that is under way. False: none is."""
         if self.lossy:
             if not self.under_way:
                 return False
@@ -197,7 +197,7 @@ class MethodWorld:
         return True
 
     def catch_up(self, rank: int) -> None:
-        """What came while the worker trained is handed over."""
+        """Hand over what came while the worker trained."""
         for item in self.held.pop(rank, []):
             if item.sender in self.actors:
                 self.tell(rank, item)
@@ -210,8 +210,9 @@ class MethodWorld:
     # ---------------------------------------------------------------------------------------- whole histories
 
     def run(self, steps: int, limit: int = 1_000_000, ends: bool = False, freely: bool = False) -> None:
-        """Until every worker has made ``steps`` local steps more (idle ones of the ended aside). Who has made them is out
-        of data and takes idle turns (``ends``), goes on until the last one has (``freely``), or else stands still."""
+        """Run until every worker has made ``steps`` local steps more (idle ones of the ended aside). A worker that has
+        made them is out of data and takes idle turns (``ends``), goes on until the last one has (``freely``), or else
+        stands still."""
         goal = {rank: actor.steps + steps for rank, actor in self.actors.items()}
         for _ in range(limit):
             for rank, actor in sorted(self.actors.items()):
@@ -230,7 +231,7 @@ class MethodWorld:
         raise AssertionError(f"no end after {limit} events")
 
     def _happen(self, ranks: Sequence[int]) -> bool:
-        """One event: a step of somebody who may, or a delivery."""
+        """Let one event happen: a step of a worker that may take one, or a delivery."""
         if self.hold_ups and self.method.drifts and self.random.random() < self.hold_ups:
             waiting = [rank for rank, actor in sorted(self.actors.items()) if not (actor.proceed or actor.finished)]
             if waiting:
@@ -256,7 +257,7 @@ class MethodWorld:
         return False
 
     def _quiet(self) -> None:
-        """Everything under way arrives (whoever waits goes on waiting)."""
+        """Deliver everything under way (a worker that waits goes on waiting)."""
         for _ in range(100_000):
             if not self.deliver():
                 if not self.lossy or all(a.channels.settled() for a in self.actors.values()):
@@ -266,7 +267,7 @@ class MethodWorld:
             self.catch_up(rank)
 
     def finish(self, limit: int = 200_000) -> None:
-        """All data is used up, and the run is drained: everybody must come to an end."""
+        """Drain the run, all data being used up: every worker must come to an end."""
         for rank in sorted(self.actors):
             self.actors[rank].ended = True
             self.catch_up(rank)
@@ -284,7 +285,7 @@ class MethodWorld:
         raise AssertionError(f"workers {unfinished} do not finish")
 
     def kill(self, rank: int) -> None:
-        """A worker is gone, with everything it had under way that was not delivered yet."""
+        """Remove a worker, with everything that it had under way and that was not delivered yet."""
         del self.actors[rank]
         self.version += 1
         self.under_way = [(to, event) for to, event in self.under_way if rank not in (event.sender, to)]
@@ -297,8 +298,8 @@ class MethodWorld:
             self.tell(other, Placed(self.place(other)))
 
     def join(self) -> int:
-        """A worker takes over the state of the lowest rank and is ready; where the method hands it over, it waits for
-        it."""
+        """Add a worker that takes over the state of the lowest rank; where the method hands the state over, it waits for
+        that."""
         rank = self.enter()
         for other in sorted(self.actors):
             if other != rank:
@@ -307,7 +308,7 @@ class MethodWorld:
         return rank
 
     def enter(self) -> int:
-        """A worker comes, and the others do not know yet."""
+        """Add a worker that the others do not know of yet."""
         rank = self.ranks
         self.ranks += 1
         donor = self.actors[min(self.actors)]
@@ -333,6 +334,6 @@ class MethodWorld:
         return mean
 
     def spread(self) -> float:
-        """The largest distance of an x from the mean: the consensus distance."""
+        """Return the largest distance of an x from the mean: the consensus distance."""
         mean = self.mean()
         return max(float(np.linalg.norm(x - mean)) for x in self.vectors())

@@ -1,5 +1,11 @@
-"""The training thread's side of a strategy: base.py is the contract, turns.py and the drivers have the order of calls.
+"""How a worker exchanges with the others, in the training thread.
 
-stream.py exchanges a stream's updates, rounds.py a method's vectors, gradients.py gradients during backward, and
-torch_distributed.py leaves the sum to gloo or nccl. newcomer_state.py gives a newcomer the state between two rounds.
+turns.py                                 turns without I/O, which the runtime and the timing simulator interpret
+stream_driver.py, round_driver.py        the turns around a stream, around a method and around gradients
+base.py                                  the interface, and the interpreter that blocks
+stream.py                                streams of updates
+rounds.py, adaptive_timeout.py           a method's rounds over weights, and how long they take as a rule
+gradients.py, buckets.py                 rounds over gradients; torch_distributed.py: by torch.distributed
+newcomer_state.py, residual_handoff.py   the state for a newcomer, and the residual of a worker that leaves
+distillation.py                          predictions instead of weights
 """

@@ -33,9 +33,9 @@ class AdaptiveTimeout:
         self._last.append(taken_s)
 
     def too_long_s(self, rounds: int = 0) -> float:
-        """Several times what nine in ten took, or, of ``steady`` ones, that and several times how far they are from each
-        other as a rule. Never, before anything is known: no wait, nor one of the ``rounds`` that came to their end
-        without any (which says nothing of ``steady`` ones: there is always a wait in them)."""
+        """Return several times what nine in ten waits took, or, of ``steady`` ones, that and several times how far they
+        are from each other as a rule. Infinite before anything is known: no wait, nor one of the ``rounds`` that came to
+        their end without any (which says nothing of ``steady`` ones: there is always a wait in them)."""
         if not self._last and (self._steady or not rounds):
             return math.inf
         taken = sorted(self._last)

@@ -52,37 +52,37 @@ class Exchange(ABC):
 
     @abstractmethod
     def start(self) -> None:
-        """Everybody expected is here, or the run is going."""
+        """Start: every expected worker is here, or the run is going."""
 
     def attach(self, optimizer: torch.optim.Optimizer) -> None:  # noqa: B027
-        """The optimizer whose steps are meant."""
+        """Attach the optimizer whose steps are meant."""
 
     def accompany(self, also: Mapping[str, Any]) -> None:  # noqa: B027
-        """What the script has beside model and optimizer (``join(also=...)``)."""
+        """Take what the script has beside model and optimizer (``join(also=...)``)."""
 
     def at_batch(self) -> None:  # noqa: B027
-        """A batch is handed out next."""
+        """Prepare for a batch, which is handed out next."""
 
     def prepare(self, samples: int, rate: float, clip_norm: float | None) -> tuple[float, bool]:
-        """``worker.step`` is about to compute the gradients of ``samples`` samples: by what to weigh them, and whether
-        the optimizer's step follows. If not, they are kept, and the next ones are added. ``clip_norm``: what they are to
-        be clipped to; where gradients are exchanged, ``before_step`` sees to that."""
+        """Prepare for the gradients of ``samples`` samples; return by what to weigh them, and whether the optimizer's
+        step follows. If not, they are kept, and the next ones are added. ``clip_norm``: what they are to be clipped to;
+        where gradients are exchanged, ``before_step`` clips."""
         return 1.0, True
 
     def arm(self, samples: int, rate: float) -> None:  # noqa: B027
-        """The next backward is the last before the optimizer's step: gradients may be sent as soon as they are there."""
+        """Prepare for the last backward before the optimizer's step: gradients may be sent as soon as they are there."""
 
     def before_step(self, samples: int, rate: float, members: Collection[int]) -> None:  # noqa: B027
-        """The gradients of ``samples`` samples are there; the optimizers with the numbers ``members`` (of those that were
-        joined) move next, the first at learning rate ``rate``."""
+        """Exchange the gradients of ``samples`` samples, where the strategy does. The optimizers with the numbers
+        ``members`` (of those that were joined) move next, the first at learning rate ``rate``."""
 
     @abstractmethod
     def after_step(self, samples: int, rate: float) -> None:
-        """A local step is over."""
+        """Exchange after a local step."""
 
     @abstractmethod
     def idle(self) -> None:
-        """While waiting for something else: include what comes, and serve whoever joins."""
+        """Include what comes, and serve newcomers, while this worker waits for something else."""
 
     @abstractmethod
     def wait(self, until: Callable[[RunStatus], bool], again: Callable[[], None]) -> None:
@@ -90,35 +90,36 @@ class Exchange(ABC):
 
     @abstractmethod
     def finish(self) -> None:
-        """No data is left. Returns when the run is drained and the replica holds what it ends with."""
+        """End, no data being left: return when the run is drained and the replica holds what it ends with."""
 
     @abstractmethod
     def leave(self) -> None:
-        """This worker goes before the end; nothing of its work is to be lost."""
+        """Leave before the end; nothing of this worker's work is to be lost."""
 
     def abandon(self) -> None:  # noqa: B027
-        """This worker was given up, and takes another place with the same model: this exchange is no more."""
+        """Give this exchange up: the worker was evicted, and rejoins with the same model."""
 
     def joined(self, have: dict[int, int]) -> None:  # noqa: B027
-        """The state came from a donor and contains these updates."""
+        """Note that the state came from a donor and contains these updates."""
 
     def unsent(self, gone: Collection[int]) -> list[Any]:
-        """This worker was given up: what did not reach those who are not ``gone``, and is not in the streams' logs."""
+        """Return what did not reach those who are not ``gone``, and is not in the streams' logs, when this worker was
+        evicted."""
         return []
 
     def welcomed(self, unsent: Sequence[Any]) -> None:  # noqa: B027
-        """This worker came back, and has started: this did not reach the others before."""
+        """Send what did not reach the others before, when this worker has rejoined and started."""
 
     def have(self) -> dict[int, int]:
-        """The updates that this replica contains."""
+        """Return the updates that this replica contains."""
         return {}
 
     def figures(self) -> dict[str, float]:
-        """What the strategy counts (dropped gradients, rounds, ...). From any thread."""
+        """Return what the strategy counts (dropped gradients, rounds, ...). From any thread."""
         return {}
 
     def kept(self) -> dict[str, int]:
-        """What a checkpoint keeps of it."""
+        """Return what a checkpoint keeps of this exchange."""
         return {}
 
     def restore(self, kept: Mapping[str, int]) -> None:  # noqa: B027
@@ -127,4 +128,4 @@ class Exchange(ABC):
     @property
     @abstractmethod
     def exact(self) -> bool:
-        """At the end, replicas agree to the last bit."""
+        """Return whether replicas agree to the last bit at the end."""

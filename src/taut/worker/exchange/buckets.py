@@ -38,7 +38,7 @@ class GradientBuckets:
         self._handles = [register(self._hook(number)) for number, register in enumerate(hooks)]
 
     def arm(self) -> None:
-        """The next backward is the last before the step."""
+        """Watch the next backward, the last before the step."""
         self._left = [hi - lo for lo, hi in self._bounds]
         self._armed = True
 

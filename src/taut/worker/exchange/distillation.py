@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def distillation_of(exchange: Exchange | None, params: FlatParams | None, model: nn.Module) -> Distillation | None:
-    """The agreement term of a run whose method asks for one; None for all others."""
+    """Return the agreement term of a run whose method asks for one; None for all others."""
     from taut.worker.exchange.rounds import RoundExchange
 
     if isinstance(exchange, RoundExchange) and isinstance(exchange.method, Codistillation) and params is not None:
@@ -43,7 +43,7 @@ class Distillation:
         self._hook = model.register_forward_hook(self._watch, with_kwargs=True)
 
     def close(self) -> None:
-        """Watch no more: another phase, or another place in the run, has its own."""
+        """Stop watching: another phase, or another session, has its own."""
         self._hook.remove()
         self._seen = None
 
@@ -54,8 +54,8 @@ class Distillation:
             self._seen = (args, kwargs, output)
 
     def term(self) -> torch.Tensor | None:
-        """weight * agreement of the last forward pass, to be added to its loss; None where there is none to speak of:
-        no pass since the last call, no teacher yet, or still in the burn-in."""
+        """Return weight * agreement of the last forward pass, to be added to its loss; None where there is none: no pass
+        since the last call, no teacher yet, or still in the burn-in."""
         method, state = self.rounds.method, self.rounds.method_state
         assert isinstance(method, Codistillation)
         seen, self._seen = self._seen, None
@@ -90,7 +90,7 @@ class Distillation:
         return made
 
     def _weights(self, rank: int, teacher: Teacher) -> dict[str, torch.Tensor]:
-        """The teacher's vector as named parameters, on the model's device: made once for each that arrives."""
+        """Return the teacher's vector as named parameters, on the model's device: made once for each that arrives."""
         import torch
 
         known = self._loaded.get(rank)
@@ -105,8 +105,8 @@ class Distillation:
 
 
 def disagreement(own: torch.Tensor, teachers: list[torch.Tensor], loss: str = "auto") -> torch.Tensor:
-    """How far ``own`` outputs are from the mean of the teachers' predictions: KL(mean of softmaxes || own softmax), per
-    sample, or the mean squared difference to the mean output.
+    """Return how far ``own`` outputs are from the mean of the teachers' predictions: KL(mean of softmaxes || own
+    softmax), per sample, or the mean squared difference to the mean output.
 
     >>> import torch
     >>> own, other = torch.tensor([[2.0, 0.0]]), torch.tensor([[0.0, 2.0]])
@@ -126,7 +126,8 @@ def disagreement(own: torch.Tensor, teachers: list[torch.Tensor], loss: str = "a
 
 
 def _tensor(output: Any) -> torch.Tensor | None:
-    """The prediction in what a model returns: itself, its ``logits``, or the first tensor of a tuple, list or dict."""
+    """Return the prediction in what a model returns: itself, its ``logits``, or the first tensor of a tuple, list or
+    dict."""
     import torch
 
     if isinstance(output, torch.Tensor):
@@ -138,6 +139,6 @@ def _tensor(output: Any) -> torch.Tensor | None:
 
 
 def _parameter_names(model: nn.Module, params: FlatParams) -> list[str]:
-    """In the order of the flat vector's vector."""
+    """Return the names of the parameters in the order of the flat vector."""
     names = {id(parameter): name for name, parameter in model.named_parameters()}
     return [names[id(parameter)] for parameter in params.parameters]

@@ -7,7 +7,7 @@ Around a turn it sees to it that all replicas make the same step:
   since a worker's own schedule counts its own steps, and those differ. So is the norm that ``worker.step`` clips to.
 - A script with several optimizers takes a turn for each step of one. Where others step another one in the same turn, that
   one is stepped here, too.
-- Who comes in mid-run is given the state of one who is there (``newcomer_state.py``).
+- A newcomer is given the state of a member (``newcomer_state.py``).
 - Rounds that were closed without this worker (backup workers) are made up for before it trains again.
 """
 
@@ -79,7 +79,7 @@ class GradientExchange(RoundExchange):
         return [owners.get(id(parameter), 0) for parameter in self.replica.params.parameters]
 
     def _wish(self, members: Collection[int]) -> None:
-        """Before a round for the steps of these optimizers: say what this worker wishes."""
+        """Say what this worker wishes, before a round for the steps of these optimizers."""
         for number, (wish, settings) in enumerate(zip(self.local.wishes, self._settings, strict=True)):
             wish.numbers, wish.steps, wish.share = settings.read(), number in members, 0.0
 
@@ -107,7 +107,7 @@ class GradientExchange(RoundExchange):
             self._buckets = GradientBuckets(self.replica.params.parameters, bounds, self._launch)
 
     def _say_if_dense(self) -> None:
-        """A codec that was asked for and would not pay is told of, once."""
+        """Warn once of a codec that was asked for and would not pay."""
         coder = self.local.coder
         if coder is None or pays(coder.bits, coder.workers):
             return
@@ -127,7 +127,7 @@ class GradientExchange(RoundExchange):
     # ---------------------------------------------------------------------------------------------- one step
 
     def prepare(self, samples: int, rate: float, clip_norm: float | None) -> tuple[float, bool]:
-        """With ``every`` micro-batches per step, their gradients add up, each weighted by its samples."""
+        """Count a micro-batch: the gradients of ``every`` ones add up, each weighted by its samples."""
         self.method_state.clip_norm = clip_norm or 0.0
         if self.method.every == 1:
             self._arm(samples)
@@ -199,7 +199,7 @@ class GradientExchange(RoundExchange):
             self.local.take_back()
 
     def _clip(self) -> None:
-        """The mean gradient, and everywhere alike."""
+        """Clip the mean gradient, everywhere alike."""
         if self.method_state.clip_norm:
             import torch
 
@@ -209,7 +209,7 @@ class GradientExchange(RoundExchange):
         self.method_state.clip_norm = 0.0
 
     def _written(self, number: int) -> int:
-        """How often this gradient has been written to."""
+        """Return how often this gradient has been written to."""
         gradient = self.replica.params.parameters[number].grad
         return -1 if gradient is None else gradient._version
 
@@ -268,7 +268,7 @@ class GradientExchange(RoundExchange):
 
 
 def gradient_rounds(method: Sync, replica: Replica, comm: CommThread, shape: Shape, watch: Stopwatch) -> GradientExchange:
-    """The driver that ``method`` asks for: our own all-reduce, or that of torch.distributed."""
+    """Return the exchange that ``method`` asks for: by our own all-reduce, or by that of torch.distributed."""
     if method.backend is None:
         return GradientExchange(method, replica, comm, shape, watch)
     from taut.worker.exchange.torch_distributed import TorchDistributedExchange

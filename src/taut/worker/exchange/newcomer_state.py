@@ -1,5 +1,4 @@
-"""The shell of ``strategies/allreduce/state_transfer.py``: giving this worker's state to a newcomer, and taking over
-another's.
+"""The state of a newcomer in the runtime (``strategies/allreduce/state_transfer.py``): give ours, take another's.
 
 Both happen in the training thread: a state is given while this worker waits in its turn, so that the weights and the
 optimizer are those after the last round; it is taken over before the first step, or in a turn.
@@ -48,7 +47,7 @@ class NewcomerState:
         log.info("the run's state was here after %.2f s", exchange.comm.clock.now() - began_s)
 
     def serve(self, optimizer: torch.optim.Optimizer) -> None:
-        """Give the state to whom it is due now, and take over what came."""
+        """Give the state to each newcomer that is due for it, and take over the state that came."""
         exchange = self.exchange
         method, state = exchange.method, exchange.method_state
         takers = exchange.look(lambda: method.takers(state))
@@ -65,8 +64,8 @@ class NewcomerState:
             raise RunFailed(f"this worker cannot get the run's state: {why}")
 
     def _packed(self, optimizer: torch.optim.Optimizer) -> bytes:
-        """This worker's state for a newcomer; nothing where it has one that cannot be handed on: that is the newcomer's
-        misfortune, and must not be the run's."""
+        """Return this worker's state for a newcomer; nothing where a part of it cannot be handed on: the newcomer ends
+        then, and the run must not."""
         try:
             training = pack_training(optimizer, self.also)
         except Exception as error:  # the script's own ``state_dict`` may raise anything
@@ -97,7 +96,7 @@ class NewcomerState:
         exchange.carry_out(lambda: exchange.method.took(state, votes))
 
     def at_batch(self, optimizer: torch.optim.Optimizer) -> None:
-        """The first batch is at hand: a loop over epochs may have moved the schedule on the way here."""
+        """Load the schedule again at the first batch: a loop over epochs may have moved it on the way here."""
         data, self._schedule = self._schedule, None
         if data is not None:
             load_training(data, optimizer, self.also, again=True)

@@ -147,7 +147,7 @@ class RoundDriver:
         return now_s > wait.due_s and (self._trained or (self._wanted is not None and self._wanted()))
 
     def _may_go_on(self) -> bool:
-        """Also where this worker is to leave, and has nothing to lose by it."""
+        """Return whether the worker may go on: also where it is to leave, and has nothing to lose by it."""
         return self.proceed or (self.io.leaving and self.method.dispensable(self.io.method_state))
 
     def _see_drift(self) -> None:

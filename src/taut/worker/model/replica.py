@@ -1,4 +1,4 @@
-"""The torch model as a framework-free worker: its flat parameters, and a codec that writes its updates."""
+"""The torch model as a framework-free worker: its flat parameters, and a codec that says what to tell the others."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Replica:
         self.sketch: list[float] = []
 
     def found(self, workers: int) -> None:
-        """This worker's initial weights are the run's."""
+        """Make this worker's initial weights the run's."""
         self._alone = workers == 1
         self.grid = snap(self.params.vector, self.params.sizes, self.params.names)
         if self.talks:
@@ -64,7 +64,7 @@ class Replica:
             self.params.load(vector)
 
     def _read(self, state: Snapshot) -> tuple[Grid, Vector]:
-        """The grid and the weights in a donor's state. ``MalformedMessage`` if they are another model's."""
+        """Return the grid and the weights in a donor's state. ``MalformedMessage`` if they are another model's."""
         try:
             grid = Grid.unpack(state.grid, self.params.names)
         except LookupError as error:
@@ -75,8 +75,8 @@ class Replica:
         return grid, np.frombuffer(state.vector, np.float32)
 
     def succeed(self, former: Replica, state: Snapshot, returns: str) -> None:
-        """This worker was given up and came back: take over the run's ``state``, but for what it brings along: what its
-        codec has not sent ("sum"), its own weights ("mix"), or nothing ("take")."""
+        """Take over the run's ``state`` after a rejoin, but for what this worker brings along: what its codec has not
+        sent ("sum"), its own weights ("mix"), or nothing ("take")."""
         if returns == "take":
             self.join(state, workers=2)
             return
@@ -88,14 +88,14 @@ class Replica:
                 self.codec.rebase(self.codec_state, vector)
 
     def resume(self, shared: Vector, grid: Grid, workers: int) -> None:
-        """The run's weights, and the grid that they are on, come from a checkpoint."""
+        """Take the run's weights, and the grid that they are on, from a checkpoint."""
         self.grid, self._alone = grid, workers == 1
         self.params.load(shared)
         if self.talks:
             self._start(workers)
 
     def kept(self) -> dict[str, int]:
-        """What a checkpoint keeps of it, beside the weights and what the codec remembers."""
+        """Return what a checkpoint keeps, beside the weights and the codec's state."""
         return {"turn": self._turn, "fragments": self.fragments}
 
     def restore(self, kept: Mapping[str, int]) -> None:
@@ -132,7 +132,7 @@ class Replica:
         return self.codec.flush(self.codec_state)
 
     def bequest(self) -> Iterator[bytes]:
-        """What the codec has not sent, for another worker to take over: dense payloads."""
+        """Return what the codec has not sent, for another worker to take over: dense payloads."""
         if self.talks:
             yield from residual_parts(self.codec, self.codec_state)
 
@@ -141,17 +141,18 @@ class Replica:
         self.codec.inherit(self.codec_state, *read_residual(payload, self.params.size))
 
     def shared(self) -> Any:
-        """The weights that this replica stands for: the shared ones, or, in a run in which nobody talks, its own."""
+        """Return the weights that this replica stands for: the shared ones, or its own in a run in which nothing is
+        sent."""
         return self.codec.shared(self.codec_state) if self.talks else self.params.vector
 
     def settle(self) -> None:
-        """The run is over: the model takes the shared weights, on which all replicas agree."""
+        """Give the model the shared weights, on which all replicas agree at the end."""
         shared = self.shared()
         if shared is not self.params.vector:
             self.params.vector[:] = shared
 
     def retire(self) -> None:
-        """The run is over, and the codec has no more to say: the model's weights are all there is from now on."""
+        """Drop the codec at the end of the run: the model's weights are all there is from now on."""
         self.settle()
         self.talks = False
 
@@ -161,7 +162,7 @@ class Replica:
         return Snapshot(vector, self.params.still_bytes(), self.grid.pack())
 
     def digest(self) -> str:
-        """The hash of the shared weights, to the last bit."""
+        """Return the hash of the shared weights, to the last bit."""
         shared: Any = self.params.host(self.shared())
         return hashlib.blake2b(shared.view(np.uint8), digest_size=16).hexdigest()
 
@@ -175,7 +176,8 @@ class Replica:
         self._sketched_s = ended + max(SKETCH_S, 200 * (ended - begun))
 
     def _measure(self, encode_s: float, ended: float) -> None:
-        """``encode_s`` is this thread's own time: how busy the machine is must not change what is sent."""
+        """Choose the number of fragments. ``encode_s`` is this thread's own time: how busy the machine is must not change
+        what is sent."""
         if self._emitted_s is not None:
             self._encode_s += 0.1 * (encode_s * self.fragments - self._encode_s)  # of the whole vector
             self._step_s += 0.1 * ((ended - self._emitted_s) - self._step_s)

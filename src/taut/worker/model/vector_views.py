@@ -113,7 +113,7 @@ class Weights(Local):
         state.kernels.add_values(state.w, state.b, 0, change)
 
     def shadow(self, name: str, workers: int, step_s: float) -> ShadowCodec:
-        """A codec on a copy of the weights, to see what it would cost (``taut probe``)."""
+        """Return a codec on a copy of the weights, to see what it would cost (``taut probe``)."""
         from taut.worker.codec_costs.shadow import ShadowCodec
 
         return ShadowCodec(name, self.x, workers, step_s)

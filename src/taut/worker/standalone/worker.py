@@ -32,16 +32,16 @@ class Worker(ABC):
 
     @abstractmethod
     def iterate(self) -> Vector | None:
-        """One iteration. Returns the change to share with the neighbours, or None for nothing this time."""
+        """Make one iteration. Return the change to share with the neighbours, or None for nothing this time."""
 
     @abstractmethod
     def include(self, update: Vector, sender: int) -> None:
-        """How an arriving update is included."""
+        """Include an arriving update."""
 
     # What follows has defaults that share dense float32 vectors; workers with a codec of their own replace it.
 
     def emit(self) -> bytes | None:
-        """One iteration, and its update as it goes over the wire."""
+        """Make one iteration; return its update as it goes over the wire."""
         update = self.iterate()
         if update is None or update.size == 0:
             return None
@@ -57,7 +57,7 @@ class Worker(ABC):
         self.include(read(payload, np.float32, size), sender)
 
     def state(self) -> Snapshot:
-        """Everything a worker that joins later needs."""
+        """Return everything that a worker which joins later needs."""
         raise TypeError(f"{type(self).__name__} has no state(): nobody can join it in mid-run")
 
     def load(self, state: Snapshot) -> None:
