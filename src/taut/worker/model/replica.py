@@ -21,9 +21,8 @@ SKETCH_S = 5.0
 
 
 class Replica:
-    """``emit`` scans one fragment of the flat vector per step, in turn; the slack absorbs the wait. How many
-    fragments there
-    are follows from measurement: as few as keep encoding within ``ENCODE_SHARE`` of a step."""
+    """``emit`` scans one fragment of the flat vector per step, in turn; the slack absorbs the wait. The number of
+    fragments follows from measurement: as few as keep encoding within ``ENCODE_SHARE`` of a step."""
 
     def __init__(self, params: FlatParams, codec: Codec, talks: bool = True, watch: Stopwatch | None = None) -> None:
         self.params, self.codec = params, codec
