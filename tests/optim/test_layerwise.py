@@ -64,7 +64,7 @@ def train(make, w, gradients):
         parameter.grad = torch.tensor(g, dtype=torch.float64)
         optimizer.step()
         assert np.array_equal(parameter.grad.numpy(), g), "the gradient belongs to the caller"
-    assert parameter.data_ptr() == memory, "the arena holds the weights: they must change in place"
+    assert parameter.data_ptr() == memory, "the flat vector holds the weights: they must change in place"
     return parameter.detach().numpy()
 
 

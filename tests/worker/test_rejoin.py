@@ -34,7 +34,7 @@ def replica(codec: str, workers: int = 4) -> Replica:
 
 
 def stepped(one: Replica, seed: int) -> bytes | None:
-    one.arena.vector += np.random.default_rng(seed).standard_normal(one.arena.size, np.float32) * np.float32(0.2)
+    one.params.vector += np.random.default_rng(seed).standard_normal(one.params.size, np.float32) * np.float32(0.2)
     return one.emit()
 
 
@@ -68,7 +68,7 @@ def test_what_was_made_while_cut_off_is_in_everybodys_weights_once(codec: str) -
     for seq in range(50, 53):  # meanwhile the donor trains
         stepped(donor, seq)
     before = left(away)
-    back = Replica(away.arena, away.codec)
+    back = Replica(away.params, away.codec)
     carried = RejoinState("sum", away, None, log)  # type: ignore[arg-type]
     added = carried.merge(back, copy(donor.state()), {2: 3, 0: 3}, gone=[2, 3])
     assert [(item.origin, item.lo) for item in added] == [(2, seq) for seq in range(4, 9)] + [(3, 1), (3, 2)]
@@ -89,7 +89,7 @@ def test_of_the_living_nothing_is_taken_from_an_old_log() -> None:
     assert payload is not None
     log.log_of(0).append(1, 1, payload)
     away.absorb(payload, 0)
-    back = Replica(away.arena, away.codec)
+    back = Replica(away.params, away.codec)
     assert RejoinState("sum", away, None, log).merge(back, copy(donor.state()), {}, gone=[2]) == []  # type: ignore[arg-type]
     assert back.digest() == donor.digest()
 
@@ -98,11 +98,11 @@ def test_of_the_living_nothing_is_taken_from_an_old_log() -> None:
 def test_where_replicas_are_averaged_it_keeps_its_weights_else_it_takes_the_donors(rule: str, kept: bool) -> None:
     donor, away = replica("dense"), replica("dense")
     donor.talks = away.talks = False
-    away.arena.vector += np.float32(1.0)
-    own = away.arena.vector.copy()
-    back = Replica(away.arena, away.codec, talks=False)
+    away.params.vector += np.float32(1.0)
+    own = away.params.vector.copy()
+    back = Replica(away.params, away.codec, talks=False)
     assert RejoinState(rule, away, None).merge(back, copy(donor.state()), {}, gone=[2]) == []  # type: ignore[arg-type]
-    np.testing.assert_array_equal(back.arena.vector, own if kept else donor.arena.vector)
+    np.testing.assert_array_equal(back.params.vector, own if kept else donor.params.vector)
 
 
 def test_only_a_welcome_expulsion_is_one_to_come_back_from() -> None:

@@ -72,10 +72,10 @@ class Watching:
         self.trials: list[Trial] = []
         self.turns = self.size = 0
 
-    def __call__(self, arena: FlatParams, x: Any) -> None:
+    def __call__(self, params: FlatParams, x: Any) -> None:
         """Give every codec the change of the step that led to ``x``."""
         if not self.trials:
-            self.parts, self.size = first_rows(arena.shapes, self.most), len(x)
+            self.parts, self.size = first_rows(params.shapes, self.most), len(x)
             self.x = _taken(x, self.parts)
             shapes, other = [part[2] for part in self.parts], receiver(len(self.x))
             self.trials = [Trial(parse(spec), self.x, shapes, other=other) for spec in self.specs]

@@ -38,12 +38,12 @@ class JoinHandshake:
     late = False  # it comes in mid-run, and the strategy gives it the state when it starts
 
     def __init__(
-        self, connector: Connector, arena: FlatParams, codec: str | None, statistics: Callable[[], Statistics]
+        self, connector: Connector, params: FlatParams, codec: str | None, statistics: Callable[[], Statistics]
     ) -> None:
-        self._connector, self.arena, self._codec, self._statistics = connector, arena, codec, statistics
+        self._connector, self.params, self._codec, self._statistics = connector, params, codec, statistics
         self.settings: dict[str, Any] = {}
         self.state, self.merged = "joining", False
-        state_nbytes = 4 * arena.size + len(arena.still_bytes())
+        state_nbytes = 4 * params.size + len(params.still_bytes())
         self.comm: CommThread = connector.comm(
             self._strategy,
             statistics=self._count,
@@ -55,7 +55,7 @@ class JoinHandshake:
         """Say hello until the supervisor says welcome; ``was``: the rank of this process before, or -1."""
         comm, connector = self.comm, self._connector
         who = (connector.host, connector.pid, was)
-        hello = Hello(PROTOCOL_VERSION, self.arena.specs(), connector.address, connector.public_key, *who)
+        hello = Hello(PROTOCOL_VERSION, self.params.specs(), connector.address, connector.public_key, *who)
         comm.say(hello)
         comm.wait(lambda status: status.welcome is not None, _nothing, again=lambda: comm.say(hello))
         assert comm.status.welcome is not None
@@ -161,7 +161,7 @@ class JoinHandshake:
             settings = json.loads(welcome.settings)
             if settings.get("link"):
                 self._connector.limit(self.comm, settings["link"])  # before any other worker is known
-            self.phases = Phases(settings, self.arena, self._codec)
+            self.phases = Phases(settings, self.params, self._codec)
             self.phases.enter(welcome.phase)
         self.comm.transfer.fetches = not (welcome.started and self.phases.hands_over(welcome.phase))
         return self.phases.protocol(welcome.phase)

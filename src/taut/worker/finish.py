@@ -112,15 +112,15 @@ class Finishing:
 
     def run(self) -> None:
         """Score, average and hand in the drained replica, and wait until the model is saved."""
-        comm, arena = self.comm, self.replica.arena
+        comm, params = self.comm, self.replica.params
         digest = self._average(self._trained())
-        comm.say(digest, [arena.buffer_bytes()])
+        comm.say(digest, [params.buffer_bytes()])
         comm.wait(lambda status: status.finish is not None, self._idle)
         assert comm.status.finish is not None
         finish, buffers = comm.status.finish
         changed = self.averages
-        if buffers and buffers != arena.buffer_bytes():
-            arena.load_buffers(buffers)
+        if buffers and buffers != params.buffer_bytes():
+            params.load_buffers(buffers)
             changed = True
         self._hand_in(changed)
         if digest.exact and not finish.identical:
@@ -132,7 +132,7 @@ class Finishing:
         statistics = self.statistics()  # what follows is no training: its time does not count as such
         exact = self.exchange.exact
         self.replica.retire()
-        self.score = self.validation.score(self.replica.arena.model)
+        self.score = self.validation.score(self.replica.params.model)
         return Digest(
             self.replica.digest(),
             exact,
@@ -140,7 +140,7 @@ class Finishing:
             statistics,
             score=self.score,
             lower_is_better=self.validation.better == "lower",
-            sketch=sketch(self.replica.arena.vector),
+            sketch=sketch(self.replica.params.vector),
             note=self.validation.note(),
         )
 
@@ -190,11 +190,11 @@ class Finishing:
         from safetensors.torch import save
 
         failures = len(self.validation.failures)
-        model = self.replica.arena.model
+        model = self.replica.params.model
         changed |= self.validation.recalibrated(model)
         score = self.validation.score(model) if changed and not failures else self.score
         note = self.validation.note() if len(self.validation.failures) > failures else ""
-        data = save(self.replica.arena.state_dict())
+        data = save(self.replica.params.state_dict())
         for offset in range(0, max(1, len(data)), UPLOAD_NBYTES):
             part = data[offset : offset + UPLOAD_NBYTES]
             self.comm.say(Upload(offset, len(data), score, note), [part])
@@ -225,5 +225,5 @@ def save_here(replica: Replica, name: str) -> Path:
 
     replica.settle()
     path = Path(name).absolute()
-    write_atomically(path, save(replica.arena.state_dict()))
+    write_atomically(path, save(replica.params.state_dict()))
     return path

@@ -57,8 +57,8 @@ class Phases:
     replica: Replica
     exchange: Exchange
 
-    def __init__(self, settings: Mapping[str, Any], arena: FlatParams, codec_of_script: str | None) -> None:
-        self.settings, self.arena, self._codec_of_script = settings, arena, codec_of_script
+    def __init__(self, settings: Mapping[str, Any], params: FlatParams, codec_of_script: str | None) -> None:
+        self.settings, self.params, self._codec_of_script = settings, params, codec_of_script
         self.schedule = parse_schedule(settings.get("strategy", "async"))
         self.number = 0
         self.changed: Callable[[], None] = _nothing  # called after a change
@@ -100,14 +100,14 @@ class Phases:
 
     def protocol(self, number: int = 0) -> Protocol:
         """Return what the communication thread runs in this phase: the stream itself, or the channels under a method."""
-        choice, dense_nbytes = self.choice_of(number), 4 * self.arena.size
+        choice, dense_nbytes = self.choice_of(number), 4 * self.params.size
         if choice.is_method:
             return Channels(window_nbytes=max(8 << 20, dense_nbytes // 8), limit_nbytes=4 * dense_nbytes + (1 << 20))
         limits = stream_limits(dense_nbytes)
         keep_nbytes = 2 * limits["budget_nbytes"] + 2 * dense_nbytes + (64 << 20)  # honest origins merge far less
         exact = self._codec(number).exact  # else equal updates, too, leave replicas that differ
         given = {"check": partial(self._check, number), "compares": exact, "keep_nbytes": keep_nbytes}
-        return choice.stream(partial(merge, size=self.arena.size), **given, **limits)
+        return choice.stream(partial(merge, size=self.params.size), **given, **limits)
 
     def _check(self, number: int, payload: bytes) -> object:
         """Look at an update of phase ``number`` before it is kept (``Replica.check``). Of another phase than the present
@@ -121,12 +121,12 @@ class Phases:
         comm.complement, comm.aside = self._complemented, self._look_back
         choice = self.choice
         if not choice.is_method:
-            self.replica = Replica(self.arena, self._codec(self.number), choice.kind.complete, watch)
+            self.replica = Replica(self.params, self._codec(self.number), choice.kind.complete, watch)
             self.replica.seed = comm.rank
             self.exchange = StreamExchange(self.replica, comm, watch)
             return
         method = choice.method()
-        self.replica = Replica(self.arena, self._codec(self.number), method.streams, watch)
+        self.replica = Replica(self.params, self._codec(self.number), method.streams, watch)
         self.replica.seed = comm.rank
         shape = parse_topology(self.settings.get("topology", "complete"))
         driver = gradient_rounds if isinstance(method, Sync) else RoundExchange
@@ -143,7 +143,7 @@ class Phases:
         gone."""
         welcome = self.comm.status.welcome
         workers = 1 if welcome is None else max(1, welcome.workers)
-        return FlatParamsCodec(self.replica.codec, self.arena, self.watch, self.replica.seed, workers)
+        return FlatParamsCodec(self.replica.codec, self.params, self.watch, self.replica.seed, workers)
 
     @property
     def reached(self) -> int:
@@ -231,7 +231,7 @@ class Phases:
     def kernels(self) -> list[str]:
         """Return the names of the kernels that the phases' codecs need for a model on the CPU."""
         topology = self.settings.get("topology", "complete")
-        return kernels_of(codecs_in_use(self.schedule, topology, self._wishes)) if self.arena.on_cpu else []
+        return kernels_of(codecs_in_use(self.schedule, topology, self._wishes)) if self.params.on_cpu else []
 
 
 def _moments(optimizer: torch.optim.Optimizer | None) -> Moments | None:

@@ -35,17 +35,18 @@ log = logging.getLogger("taut")
 
 
 class WorkerSession:
-    """Joins the run that ``connector`` leads to, with the model in ``arena``. When the constructor returns, the worker is
+    """Joins the run that ``connector`` leads to, with the model in ``params``. When the constructor returns, the
+    worker is
     admitted and has the run's state; ``train`` waits for the start."""
 
     def __init__(
         self,
         connector: Connector,
-        arena: FlatParams,
+        params: FlatParams,
         codec: str | None = None,
         validation: Validation | None = None,
     ) -> None:
-        self.arena, self._codec = arena, codec
+        self.params, self._codec = params, codec
         self.validation = validation or Validation()
         self.score: float | None = None  # of this worker's replica, at the end
         self.statistics: Callable[[], Statistics] = Statistics
@@ -72,7 +73,7 @@ class WorkerSession:
 
     def _join(self, carried: RejoinState | None, was: int) -> None:
         """Join the run, with what is ``carried`` from an earlier rank, if this process ``was`` in the run before."""
-        handshake = self._handshake = JoinHandshake(self._connector, self.arena, self._codec, lambda: self.statistics())  # noqa: PLW0108  # it is set later
+        handshake = self._handshake = JoinHandshake(self._connector, self.params, self._codec, lambda: self.statistics())  # noqa: PLW0108  # it is set later
         if carried is not None:  # it knows the supervisor, which may be coming back itself
             supervisor = handshake.comm.supervisor
             supervisor.admission_s = float(self.settings.get("patience_s", supervisor.patience_s))
@@ -200,7 +201,7 @@ class WorkerSession:
         """Include what arrived and send what changed, after a local step."""
         self.watch.reached(1.0)
         self.watch.charge("compute")
-        self.bytes_dense += dense_ring_nbytes(self.comm.workers, self.arena.size)
+        self.bytes_dense += dense_ring_nbytes(self.comm.workers, self.params.size)
         try:
             self._check()
             self.exchange.after_step(samples, rate)

@@ -65,7 +65,7 @@ class TorchWorker:
         self.steps = self.samples = 0
         self._loss = LastLoss(self)
         self._given_samples = 0
-        self._trained = session.arena.parameters if session else check_model(model, optimizer)
+        self._trained = session.params.parameters if session else check_model(model, optimizer)
         self._guard = ModelGuard(model, optimizer, self._trained)
         self._hooks = OptimizerSteps(self, session, self._guard)
         self._device = device_of(model)
@@ -126,7 +126,7 @@ class TorchWorker:
         session = self._session
         if self._distillation is not None:
             self._distillation.close()
-        self._distillation = distillation_of(session.exchange, session.arena, self.model) if session else None
+        self._distillation = distillation_of(session.exchange, session.params, self.model) if session else None
         self._hooks.renew()
 
     @property

@@ -44,8 +44,8 @@ class Trainee(Actor):
 
     def prepare(self, optimizer: str) -> None:
         self.model = network()
-        self.arena = FlatParams(self.model)
-        self.gradients = Gradients(self.arena)
+        self.params = FlatParams(self.model)
+        self.gradients = Gradients(self.params)
         self.optimizer = OPTIMIZERS[optimizer](self.model.parameters())
         self.sizes, self.present, self.x = self.gradients.sizes, self.gradients.present, self.gradients.x
 
@@ -96,8 +96,8 @@ def test_sync_is_one_worker_with_all_the_batches(optimizer: str, schedule: str) 
         whole.step()
     expected = torch.cat([p.detach().reshape(-1) for p in alone.parameters()]).numpy()
     for actor in world.actors.values():
-        np.testing.assert_allclose(actor.arena.vector, expected, rtol=1e-4, atol=1e-6)  # type: ignore[attr-defined]
-    assert len({actor.arena.vector.tobytes() for actor in world.actors.values()}) == 1  # type: ignore[attr-defined]
+        np.testing.assert_allclose(actor.params.vector, expected, rtol=1e-4, atol=1e-6)  # type: ignore[attr-defined]
+    assert len({actor.params.vector.tobytes() for actor in world.actors.values()}) == 1  # type: ignore[attr-defined]
     world.finish()
 
 

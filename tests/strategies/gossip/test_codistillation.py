@@ -82,18 +82,18 @@ def test_misuse_is_told(spec: str) -> None:
 
 
 class Student:
-    """A model with its arena, method and distillation, as a seat would hold them, without the network."""
+    """A model with its flat parameters, method and distillation, as a seat would hold them, without the network."""
 
     def __init__(self, seed: int, method: Codistillation, model: nn.Module | None = None) -> None:
         torch.manual_seed(seed)
         self.model = model or nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 3))
-        self.arena = FlatParams(self.model)
+        self.params = FlatParams(self.model)
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1, momentum=0.9)
         self.method = method
         self.place = MethodWorld(method, [np.zeros(1, np.float32)] * 2).place
-        self.state = method.start(self.place(seed % 2), SimpleNamespace(x=self.arena.vector))  # type: ignore[arg-type]
+        self.state = method.start(self.place(seed % 2), SimpleNamespace(x=self.params.vector))  # type: ignore[arg-type]
         rounds = SimpleNamespace(method=method, method_state=self.state)
-        self.distillation = Distillation(self.model, self.arena, rounds)  # type: ignore[arg-type]
+        self.distillation = Distillation(self.model, self.params, rounds)  # type: ignore[arg-type]
 
     def step(self, x: torch.Tensor, y: torch.Tensor) -> list[Tell]:
         loss = F.cross_entropy(self.model(x), y)
@@ -144,11 +144,11 @@ def test_the_term_is_the_disagreement_with_the_stale_copy() -> None:
     method = Codistillation(every=1, weight=0.5)
     student, peer = Student(0, method), Student(1, method)
     x, _ = toy(10, 0)
-    stale = peer.arena.vector.copy()
+    stale = peer.params.vector.copy()
     student.state.teachers[1] = Teacher(stale, 1, 0)
     with torch.no_grad():
         predicted = peer.model(x)
-        peer.arena.tensor.mul_(3.0)  # the peer goes on; its stale copy does not
+        peer.params.tensor.mul_(3.0)  # the peer goes on; its stale copy does not
     own = student.model(x)
     term = student.distillation.term()
     assert term is not None
@@ -162,7 +162,7 @@ def test_burn_in_and_evaluation_ask_for_nothing() -> None:
     method = Codistillation(burn_in=5)
     student = Student(0, method)
     x, y = toy(10, 0)
-    student.state.teachers[1] = Teacher(student.arena.vector.copy(), 1, 0)
+    student.state.teachers[1] = Teacher(student.params.vector.copy(), 1, 0)
     student.model(x)
     assert student.distillation.term() is None, "still in the burn-in"
     for _ in range(5):
@@ -179,7 +179,7 @@ def test_teachers_leave_the_model_as_it_is() -> None:
     """Batch norm's running statistics, dropout's mode and the weights are those of the student alone."""
     model = nn.Sequential(nn.Linear(8, 16), nn.BatchNorm1d(16), nn.Dropout(0.5), nn.Linear(16, 3))
     student = Student(0, Codistillation(), model)
-    student.state.teachers[1] = Teacher(student.arena.vector * 2, 1, 0)
+    student.state.teachers[1] = Teacher(student.params.vector * 2, 1, 0)
     x, _ = toy(10, 0)
     student.model(x)
     before = {name: value.clone() for name, value in model.state_dict().items()}
@@ -203,7 +203,7 @@ def test_tied_weights_and_odd_outputs() -> None:
             return {"made": scale * self.decode(self.again(x)).unsqueeze(1)}
 
     student = Student(0, Codistillation(weight=1.0), Tied())
-    student.state.teachers[1] = Teacher(student.arena.vector.copy() * 2, 1, 0)
+    student.state.teachers[1] = Teacher(student.params.vector.copy() * 2, 1, 0)
     x, _ = toy(10, 0)
     own = student.model(x, scale=0.5)["made"]
     term = student.distillation.term()
@@ -213,7 +213,7 @@ def test_tied_weights_and_odd_outputs() -> None:
 
 def test_a_broken_teacher_teaches_nothing() -> None:
     student = Student(0, Codistillation())
-    student.state.teachers[1] = Teacher(np.full_like(student.arena.vector, np.nan), 1, 0)
+    student.state.teachers[1] = Teacher(np.full_like(student.params.vector, np.nan), 1, 0)
     student.model(toy(4, 0)[0])
     assert student.distillation.term() is None
 

@@ -46,12 +46,12 @@ class Net(nn.Module):
 
 
 class SyncSeat(ThreadSeat):
-    def __init__(self, node: CommThread, arena: FlatParams, method: Sync, codec: str) -> None:
-        super().__init__(node, arena)
-        replica = Replica(arena, parse_codec(codec), talks=False)
+    def __init__(self, node: CommThread, params: FlatParams, method: Sync, codec: str) -> None:
+        super().__init__(node, params)
+        replica = Replica(params, parse_codec(codec), talks=False)
         self.exchange = gradient_rounds(method, replica, node, parse_topology("complete"), self.watch)
         if codec != "dense":
-            self.exchange.local.coder = FlatParamsCodec(replica.codec, arena, self.watch, node.rank, node.workers)
+            self.exchange.local.coder = FlatParamsCodec(replica.codec, params, self.watch, node.rank, node.workers)
         self.phases = SimpleNamespace(changed=None)  # there is one
 
 

@@ -30,7 +30,7 @@ STEPS = 40
 
 class PhasedSeat(ThreadSeat):
     def __init__(self, node: CommThread, phases: Phases) -> None:
-        super().__init__(node, phases.arena)
+        super().__init__(node, phases.params)
         self.phases = phases
         phases.begin(node, self.watch)
         phases.replica.found(2)

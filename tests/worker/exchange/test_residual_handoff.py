@@ -24,7 +24,7 @@ def replica(codec: str) -> Replica:
 
 
 def moved(one: Replica, seed: int) -> None:
-    one.arena.vector += np.random.default_rng(seed).standard_normal(one.arena.size, np.float32) * np.float32(0.01)
+    one.params.vector += np.random.default_rng(seed).standard_normal(one.params.size, np.float32) * np.float32(0.01)
     one.emit()
 
 
@@ -55,7 +55,7 @@ def test_without_feedback_nothing_is_left():
 
 
 def coder(codec: str) -> FlatParamsCodec:
-    return FlatParamsCodec(parse(codec), replica("dense").arena, Stopwatch(), seed=0, workers=3)
+    return FlatParamsCodec(parse(codec), replica("dense").params, Stopwatch(), seed=0, workers=3)
 
 
 @pytest.mark.parametrize("codec", RESIDUAL)
@@ -89,7 +89,7 @@ def test_an_inheritance_is_checked():
         b"",
         good[:-1],
         good[:1] + b"\xff" + good[2:],
-        heir.codec.emit(heir.codec_state, 0, heir.arena.size) or b"",
+        heir.codec.emit(heir.codec_state, 0, heir.params.size) or b"",
     ):
         with pytest.raises(MalformedMessage):
             heir.inherit(bad)
@@ -106,7 +106,7 @@ def test_a_gradient_that_is_not_finite_is_named_and_nothing_is_sent(codec, value
     one = replica(codec)
     shared = one.shared().copy()
     with torch.no_grad():
-        one.arena.model[1].weight[2, 4] = value
+        one.params.model[1].weight[2, 4] = value
     with pytest.raises(NonFiniteUpdate, match=r"gradient of '1\.weight'"):
         one.emit()
     assert one.shared().tobytes() == shared.tobytes()

@@ -22,8 +22,8 @@ class ThreadSeat:
     phases: Any
     settings: dict[str, Any] = {}  # noqa: RUF012
 
-    def __init__(self, node: CommThread, arena: FlatParams) -> None:
-        self.comm, self.arena, self.watch, self.leases = node, arena, Stopwatch(), OwnLeases()
+    def __init__(self, node: CommThread, params: FlatParams) -> None:
+        self.comm, self.params, self.watch, self.leases = node, params, Stopwatch(), OwnLeases()
         self.statistics: Any = None
 
     def __getattr__(self, name: str) -> Any:

@@ -72,7 +72,7 @@ class VirtualWatch(Stopwatch):
         costs, codec = self.costs, self.costs.codec(replica.codec.name if compresses else "dense")
         if kind == "encode":
             parts = 1 if of_vectors else replica.fragments
-            return codec.fixed_s + codec.encode_s_per_element * replica.arena.size / parts if compresses else 0.0
+            return codec.fixed_s + codec.encode_s_per_element * replica.params.size / parts if compresses else 0.0
         if kind == "send":
             messages, size = self._since(0, self.transport.messages_sent), self._since(1, self.transport.bytes_sent)
             return messages * costs.message_s + size * costs.send_s_per_byte

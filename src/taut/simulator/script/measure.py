@@ -53,4 +53,4 @@ def measure(scenario: Scenario) -> MeasuredScript:
             f"{scenario.script} made {len(run.ends_s)} steps: too few to measure one; give the time with --step"
         )
     step_us = max(1, round(1e6 * statistics.median(counted)))  # whole, so that the printed figure is the one used
-    return MeasuredScript(step_us / 1e6, round(made.samples / made.steps), session.arena.size)
+    return MeasuredScript(step_us / 1e6, round(made.samples / made.steps), session.params.size)

@@ -55,12 +55,12 @@ class Observer:
     def _look(self, here: Any, live: list[Any], now_s: float) -> None:
         """Score the mean of all replicas, and measure their distance from it. ``here``: the worker that has just stepped;
         others may be in the middle of a backward, and their weights must not be touched."""
-        vectors = [np.asarray(session.arena.host(session.arena.vector), np.float64) for session in live]
+        vectors = [np.asarray(session.params.host(session.params.vector), np.float64) for session in live]
         mean = np.mean(vectors, axis=0)
         norm = float(np.linalg.norm(mean)) or 1.0
         distance = float(np.sqrt(np.mean([np.sum((vector - mean) ** 2) for vector in vectors]))) / norm
         shared = np.mean(
-            [np.asarray(session.arena.host(session.replica.shared()), np.float64) for session in live], axis=0
+            [np.asarray(session.params.host(session.replica.shared()), np.float64) for session in live], axis=0
         )
         self._looks.append((now_s, self._score(here, shared), distance))
         if len(self._looks) > LOOKS:
@@ -70,10 +70,10 @@ class Observer:
     def _score(self, session: Any, mean: Any) -> float | None:
         if session.validation.validate is None:
             return None
-        own = session.arena.host(session.arena.vector).copy()
-        session.arena.load(mean.astype(np.float32))
-        score: float | None = session.validation.score(session.arena.model)
-        session.arena.load(own)
+        own = session.params.host(session.params.vector).copy()
+        session.params.load(mean.astype(np.float32))
+        score: float | None = session.validation.score(session.params.model)
+        session.params.load(own)
         return score
 
     def history(self) -> tuple[HistoryPoint, ...]:

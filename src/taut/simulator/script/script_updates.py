@@ -22,8 +22,8 @@ class _Watched(ScriptRun):
     watcher: Watcher
 
     def _stepped(self, connector: VirtualConnector) -> None:
-        arena = connector.session.arena
-        self.watcher(arena, arena.host(arena.vector))
+        params = connector.session.params
+        self.watcher(params, params.host(params.vector))
         super()._stepped(connector)
 
 

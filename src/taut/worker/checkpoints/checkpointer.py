@@ -77,7 +77,7 @@ class Checkpointer:
         self._writer = WriterProcess() if folder is not None else None
         self._since_s = session.comm.clock.now()  # when the last checkpoint was written
         self._nbytes: int | None = None  # of memory that the last one needed
-        self._staging = new_staging() if folder is not None and session.arena.tensor.is_cuda else None
+        self._staging = new_staging() if folder is not None and session.params.tensor.is_cuda else None
         self.pause_s = 0.0  # how long training stopped for the last one
         self._gathering_s = 0.0  # the part of it before the batch was fetched
         self._stepped = False  # the optimizer's step was called recently, and so will wait for the copy
@@ -180,7 +180,7 @@ class Checkpointer:
         """Return the memory of the last checkpoint, if it is large enough, or new memory."""
         if self._spare is not None and self._spare.nbytes >= nbytes:
             return self._spare
-        return CopyMemory(nbytes, self.session.arena.tensor.device if self.session.arena.tensor.is_cuda else None)
+        return CopyMemory(nbytes, self.session.params.tensor.device if self.session.params.tensor.is_cuda else None)
 
     def _needed(self) -> int | None:
         """Return how much memory the first copy needs; None if there will be none. (Tensors that grow later get memory
@@ -207,7 +207,7 @@ class Checkpointer:
         sources: dict[str, torch.Tensor] = {}
         try:
             document = {"number": number, **contents(self.worker, self.session, self.also, states, sources)}
-            copy = Copy(sources, memory, unsteady(self.session), self.session.arena.parameters, self._staging)
+            copy = Copy(sources, memory, unsteady(self.session), self.session.params.parameters, self._staging)
         except (TautError, RuntimeError, MemoryError) as error:  # something unknown in an optimizer's state; no memory
             self._give_up(str(error))
             return

@@ -29,7 +29,7 @@ def contents(
     worker: TorchWorker, session: WorkerSession, also: Mapping[str, Any], states: dict[str, Any], tensors: dict[str, Any]
 ) -> dict[str, Any]:
     """Return this worker's state as JSON values; put its tensors, as they are, into ``tensors``."""
-    replica, params, state = session.replica, session.arena, session.replica.codec_state
+    replica, params, state = session.replica, session.params, session.replica.codec_state
     tensors["w"] = _tensor(params.vector)
     if replica.talks:
         tensors["b"] = _tensor(state.b)

@@ -77,7 +77,7 @@ class Resumption:
         if not self.ranks:
             remedy = "the run's folder must be on this machine, too"
             raise StorageFailed(f"{self.folder} has no checkpoint: {remedy}")
-        first, params = self.part(self.ranks[0]), replica.arena
+        first, params = self.part(self.ranks[0]), replica.params
         check_model(first, params)
         _load_still(first, params)
         shared = self._weights("b", agrees(self.choice)) if replica.talks else self._weights("w", self.of_gradients)
@@ -100,16 +100,16 @@ class Resumption:
         if not self.mine:
             return
         mine = [self.part(rank) for rank in self.mine]
-        check_model(mine[0], replica.arena)
-        _load_still(mine[0], replica.arena)
+        check_model(mine[0], replica.params)
+        _load_still(mine[0], replica.params)
         if replica.talks:
             self._restore_codec(replica, mine, workers)
         elif not self.choice.kind.info.one_model:
-            replica.arena.load(mine[0].tensor("w").numpy())
+            replica.params.load(mine[0].tensor("w").numpy())
         replica.restore(mine[0].document["replica"])
 
     def _restore_codec(self, replica: Replica, mine: list[Part], workers: int) -> None:
-        params, state, first = replica.arena, replica.codec_state, mine[0]
+        params, state, first = replica.params, replica.codec_state, mine[0]
         shared = np.array(params.host(state.b))
         if len(mine) == 1 and np.array_equal(first.tensor("b").numpy(), shared):
             params.load(first.tensor("w").numpy())

@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from taut.worker.model.flat_params import FlatParams
 
 
-def distillation_of(exchange: Exchange | None, arena: FlatParams | None, model: nn.Module) -> Distillation | None:
+def distillation_of(exchange: Exchange | None, params: FlatParams | None, model: nn.Module) -> Distillation | None:
     """Return the agreement term of a run whose method asks for one; None for all others."""
     from taut.worker.exchange.rounds import RoundExchange
 
-    if isinstance(exchange, RoundExchange) and isinstance(exchange.method, Codistillation) and arena is not None:
-        return Distillation(model, arena, exchange)
+    if isinstance(exchange, RoundExchange) and isinstance(exchange.method, Codistillation) and params is not None:
+        return Distillation(model, params, exchange)
     return None
 
 
@@ -34,12 +34,12 @@ class Distillation:
     as in the pass it repeats, and the model's running ones are left alone.
     """
 
-    def __init__(self, model: nn.Module, arena: FlatParams, rounds: RoundExchange) -> None:
-        self.model, self.arena, self.rounds = model, arena, rounds
+    def __init__(self, model: nn.Module, params: FlatParams, rounds: RoundExchange) -> None:
+        self.model, self.params, self.rounds = model, params, rounds
         self._seen: tuple[Any, Mapping[str, Any], Any] | None = None
         self._repeating = False
         self._loaded: dict[int, tuple[Teacher, dict[str, torch.Tensor]]] = {}
-        self._names = _parameter_names(model, arena)
+        self._names = _parameter_names(model, params)
         self._hook = model.register_forward_hook(self._watch, with_kwargs=True)
 
     def close(self) -> None:
@@ -96,8 +96,8 @@ class Distillation:
         known = self._loaded.get(rank)
         if known is not None and known[0] is teacher:
             return known[1]
-        vector = torch.tensor(teacher.weights, device=self.arena.tensor.device)
-        named = {name: view for name, (_, view) in zip(self._names, self.arena.views(vector), strict=True)}
+        vector = torch.tensor(teacher.weights, device=self.params.tensor.device)
+        named = {name: view for name, (_, view) in zip(self._names, self.params.views(vector), strict=True)}
         self._loaded[rank] = (teacher, named)
         for gone in set(self._loaded) - set(self.rounds.method_state.teachers):
             del self._loaded[gone]
@@ -138,7 +138,7 @@ def _tensor(output: Any) -> torch.Tensor | None:
     return next((part for part in parts if isinstance(part, torch.Tensor)), None)
 
 
-def _parameter_names(model: nn.Module, arena: FlatParams) -> list[str]:
+def _parameter_names(model: nn.Module, params: FlatParams) -> list[str]:
     """Return the names of the parameters in the order of the flat vector."""
     names = {id(parameter): name for name, parameter in model.named_parameters()}
-    return [names[id(parameter)] for parameter in arena.parameters]
+    return [names[id(parameter)] for parameter in params.parameters]

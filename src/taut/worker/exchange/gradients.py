@@ -73,10 +73,10 @@ class GradientExchange(RoundExchange):
         self._newcomers = NewcomerState(self)
 
     def _owners(self, optimizer: torch.optim.Optimizer) -> list[int]:
-        """Return, for each parameter of the arena, the number of the optimizer that has it."""
+        """Return, for each parameter of the flat vector, the number of the optimizer that has it."""
         groups = [(number, group) for number, one in enumerate(members_of(optimizer)) for group in one.param_groups]
         owners = {id(parameter): number for number, group in groups for parameter in group["params"]}
-        return [owners.get(id(parameter), 0) for parameter in self.replica.arena.parameters]
+        return [owners.get(id(parameter), 0) for parameter in self.replica.params.parameters]
 
     def _wish(self, members: Collection[int]) -> None:
         """Say what this worker wishes, before a round for the steps of these optimizers."""
@@ -104,7 +104,7 @@ class GradientExchange(RoundExchange):
         self._say_if_dense()
         if self.method.launches and len(self.method_state.lanes) > 1:
             bounds = [(lane.first, lane.last) for lane in self.method_state.lanes]
-            self._buckets = GradientBuckets(self.replica.arena.parameters, bounds, self._launch)
+            self._buckets = GradientBuckets(self.replica.params.parameters, bounds, self._launch)
 
     def _say_if_dense(self) -> None:
         """Warn once of a codec that was asked for and would not pay."""
@@ -154,7 +154,7 @@ class GradientExchange(RoundExchange):
         if lane.launched:
             return  # in a backward that the user gave up: it cannot be taken back
         self._computed += lane.hi - lane.lo
-        self.watch.reached(FORWARD_SHARE + (1.0 - FORWARD_SHARE) * self._computed / self.replica.arena.size)
+        self.watch.reached(FORWARD_SHARE + (1.0 - FORWARD_SHARE) * self._computed / self.replica.params.size)
         self.local.fetch(lane.first, lane.last)
         self._sent_as.update((number, self._written(number)) for number in range(lane.first, lane.last))
         self.carry_out(lambda: self.method.launch(self.method_state, bucket, self._samples, self._first_rate))
@@ -204,13 +204,13 @@ class GradientExchange(RoundExchange):
             import torch
 
             shares = [self.local.wishes[owner].share for owner in self.local.owners]
-            exchanged = [each for each, share in zip(self.replica.arena.parameters, shares, strict=True) if share]
+            exchanged = [each for each, share in zip(self.replica.params.parameters, shares, strict=True) if share]
             torch.nn.utils.clip_grad_norm_(exchanged, self.method_state.clip_norm)
         self.method_state.clip_norm = 0.0
 
     def _written(self, number: int) -> int:
         """Return how often this gradient has been written to."""
-        gradient = self.replica.arena.parameters[number].grad
+        gradient = self.replica.params.parameters[number].grad
         return -1 if gradient is None else gradient._version
 
     def _check_unchanged(self) -> None:
@@ -218,7 +218,7 @@ class GradientExchange(RoundExchange):
         changed = [number for number, version in sent.items() if self._written(number) != version]
         if changed:
             raise Misuse(
-                f"the gradient of {self.replica.arena.names[changed[0]]!r}, changed between worker.backward and the step",
+                f"the gradient of {self.replica.params.names[changed[0]]!r}, changed between backward and the step",
                 "gradients as backward left them, since they were sent already",
                 "use loss.backward() there, or worker.step(loss, clip_norm=...)",
             )
@@ -237,7 +237,7 @@ class GradientExchange(RoundExchange):
     def own_turn(self, samples: int) -> Turn:
         """Take a turn, and make the optimizer's step if any worker had data. Without samples, the gradients that the
         script's loop has gathered so far are laid aside meanwhile."""
-        parameters, driver = self.replica.arena.parameters, self.driver
+        parameters, driver = self.replica.params.parameters, self.driver
         aside = [parameter.grad for parameter in parameters]
         gathered = driver.gathered, driver.micro_batches, self.local.scale
         if not samples:
@@ -263,7 +263,7 @@ class GradientExchange(RoundExchange):
             self._buckets.close()
 
     def _clear(self) -> None:
-        for parameter in self.replica.arena.parameters:
+        for parameter in self.replica.params.parameters:
             parameter.grad = None
 
 

@@ -36,9 +36,9 @@ class NewcomerState:
 
     def start(self) -> None:
         """Wait for the state, where this worker lacks it."""
-        exchange, arena = self.exchange, self.exchange.replica.arena
-        still_nbytes = len(arena.still_bytes())
-        exchange.method_state.transfer.limit_nbytes = STATES * (4 * arena.size + still_nbytes) + (256 << 20)
+        exchange, params = self.exchange, self.exchange.replica.params
+        still_nbytes = len(params.still_bytes())
+        exchange.method_state.transfer.limit_nbytes = STATES * (4 * params.size + still_nbytes) + (256 << 20)
         if not exchange.method.bare(exchange.method_state):
             return
         self._starting, began_s = True, exchange.comm.clock.now()

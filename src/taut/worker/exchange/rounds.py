@@ -35,8 +35,8 @@ class RoundExchange(Exchange):
 
     def __init__(self, method: Method, replica: Replica, comm: CommThread, shape: Shape, watch: Stopwatch) -> None:
         self.method, self.replica, self.comm, self.shape, self.watch = method, replica, comm, shape, watch
-        self.local = Gradients(replica.arena) if method.vector == "gradients" else Weights(replica)
-        self._gradients = Gradients(replica.arena) if method.shapes_gradient else None
+        self.local = Gradients(replica.params) if method.vector == "gradients" else Weights(replica)
+        self._gradients = Gradients(replica.params) if method.shapes_gradient else None
         self.driver = RoundDriver(method, self)
         self.method_state: Any = None  # before the start
         self.version = -1

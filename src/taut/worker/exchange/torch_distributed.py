@@ -36,7 +36,7 @@ class TorchDistributedExchange(GradientExchange):
         place = self.method_state.lanes[0].machine.place
         self._members = place.members
         extra = self.method_state.head_length + len(self.local.present)
-        self._buffer = self._new_buffer(self.replica.arena.size + OWN_NUMBERS + extra)
+        self._buffer = self._new_buffer(self.replica.params.size + OWN_NUMBERS + extra)
         if place.rank == self._members[0]:
             store = self._open_store()
         else:
@@ -83,7 +83,7 @@ class TorchDistributedExchange(GradientExchange):
     def _new_buffer(self, size: int) -> torch.Tensor:
         import torch
 
-        device, backend = self.replica.arena.tensor.device, self.method.backend
+        device, backend = self.replica.params.tensor.device, self.method.backend
         if backend == "nccl" and device.type != "cuda":
             raise Misuse(
                 f"sync: schedule=nccl with a model on {device}", "a model on a GPU", "take schedule=gloo or ring"
@@ -122,7 +122,7 @@ class TorchDistributedExchange(GradientExchange):
         self.driver.turns += 1
         self.catch_up()
         numbers = [samples, self.method_state.draining, 1.0, *self.method_state.head(samples), *self._fill(samples)]
-        size = self.replica.arena.size
+        size = self.replica.params.size
         self._buffer[size:] = self._buffer.new_tensor(numbers)
         self.watch.charge("merge")
         try:
@@ -140,7 +140,7 @@ class TorchDistributedExchange(GradientExchange):
         self.watch.charge("merge")
 
     def _parts(self) -> list[tuple[torch.nn.Parameter, torch.Tensor]]:
-        return list(self.replica.arena.views(self._buffer))
+        return list(self.replica.params.views(self._buffer))
 
     def _fill(self, samples: int) -> list[float]:
         """Write the weighted gradients to the buffer; return which parameters had one."""
@@ -155,5 +155,5 @@ class TorchDistributedExchange(GradientExchange):
         return present
 
     def _put_back(self, total: float, present: list[float]) -> None:
-        self._buffer[: self.replica.arena.size] /= total or 1.0
+        self._buffer[: self.replica.params.size] /= total or 1.0
         self.local.put_back_from(self._parts(), present if total else [0.0] * len(present))

@@ -44,7 +44,7 @@ class OptimizerSteps:
     def renew(self) -> None:
         """Take the weights as they are: a strategy begins, or the run's state was taken over."""
         sampled = self._session is not None and self._session.exchange.exchanges_gradients
-        self._sample = WeightSample(self._session.arena.vector) if sampled and self._session is not None else None
+        self._sample = WeightSample(self._session.params.vector) if sampled and self._session is not None else None
 
     def exchanging(self, asked: bool = True) -> None:
         """Raise ``Misuse`` if the weights cannot be exchanged now. ``asked``: by the script."""

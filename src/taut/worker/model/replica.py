@@ -1,4 +1,4 @@
-"""The torch model as a framework-free worker: its arena, and a codec that says what to tell the others."""
+"""The torch model as a framework-free worker: its flat parameters, and a codec that writes its updates."""
 
 from __future__ import annotations
 
@@ -21,17 +21,18 @@ SKETCH_S = 5.0
 
 
 class Replica:
-    """``emit`` scans one fragment of the arena per step, in turn; the slack absorbs the wait. How many fragments there
+    """``emit`` scans one fragment of the flat vector per step, in turn; the slack absorbs the wait. How many
+    fragments there
     are follows from measurement: as few as keep encoding within ``ENCODE_SHARE`` of a step."""
 
-    def __init__(self, arena: FlatParams, codec: Codec, talks: bool = True, watch: Stopwatch | None = None) -> None:
-        self.arena, self.codec = arena, codec
+    def __init__(self, params: FlatParams, codec: Codec, talks: bool = True, watch: Stopwatch | None = None) -> None:
+        self.params, self.codec = params, codec
         self.talks = talks  # in the codec's words: there are shared weights beside the worker's own
         watch = watch or Stopwatch()
         self.clock, self.thread_s = watch.clock, watch.thread_s
         self.codec_state: Any = None
         self.grid: Grid | None = None
-        self.fragments = 1 if codec.whole else least_fragments(arena.size)
+        self.fragments = 1 if codec.whole else least_fragments(params.size)
         self.seed = 0  # of the codec's random numbers: the worker's rank
         self._turn = 0
         self._alone = False  # then nothing is measured that changes what is sent: the run repeats itself
@@ -43,34 +44,34 @@ class Replica:
     def found(self, workers: int) -> None:
         """Make this worker's initial weights the run's."""
         self._alone = workers == 1
-        self.grid = snap(self.arena.vector, self.arena.sizes, self.arena.names)
+        self.grid = snap(self.params.vector, self.params.sizes, self.params.names)
         if self.talks:
             self._start(workers)
 
     def _start(self, workers: int) -> None:
-        arena = self.arena
-        self.codec_state = self.codec.start(arena.vector, workers, self.grid, shapes=arena.shapes, seed=self.seed)
+        params = self.params
+        self.codec_state = self.codec.start(params.vector, workers, self.grid, shapes=params.shapes, seed=self.seed)
 
     def join(self, state: Snapshot, workers: int) -> None:
         """Take over the run's state."""
         self._alone = workers == 1
         self.grid, vector = self._read(state)
-        self.arena.load_still(state.still)
+        self.params.load_still(state.still)
         if self.talks:
             self._start(workers)
             self.codec.adopt(self.codec_state, vector)
         else:
-            self.arena.load(vector)
+            self.params.load(vector)
 
     def _read(self, state: Snapshot) -> tuple[Grid, Vector]:
         """Return the grid and the weights in a donor's state. ``MalformedMessage`` if they are another model's."""
         try:
-            grid = Grid.unpack(state.grid, self.arena.names)
+            grid = Grid.unpack(state.grid, self.params.names)
         except LookupError as error:
             raise MalformedMessage(f"a state whose grid has no {error}") from None
         weights = len(state.vector) / 4
-        if weights != self.arena.size or sum(grid.sizes) != self.arena.size or len(grid.sizes) != len(grid.exponents):
-            raise MalformedMessage(f"a state of {weights:g} weights; this model has {self.arena.size}")
+        if weights != self.params.size or sum(grid.sizes) != self.params.size or len(grid.sizes) != len(grid.exponents):
+            raise MalformedMessage(f"a state of {weights:g} weights; this model has {self.params.size}")
         return grid, np.frombuffer(state.vector, np.float32)
 
     def succeed(self, former: Replica, state: Snapshot, returns: str) -> None:
@@ -89,7 +90,7 @@ class Replica:
     def resume(self, shared: Vector, grid: Grid, workers: int) -> None:
         """Take the run's weights, and the grid that they are on, from a checkpoint."""
         self.grid, self._alone = grid, workers == 1
-        self.arena.load(shared)
+        self.params.load(shared)
         if self.talks:
             self._start(workers)
 
@@ -98,16 +99,16 @@ class Replica:
         return {"turn": self._turn, "fragments": self.fragments}
 
     def restore(self, kept: Mapping[str, int]) -> None:
-        least = 1 if self.codec.whole else least_fragments(self.arena.size)
+        least = 1 if self.codec.whole else least_fragments(self.params.size)
         self._turn, self.fragments = kept["turn"], max(kept["fragments"], least)
 
     def emit(self) -> bytes | None:
         begun = self.thread_s()
-        lo, hi = fragment(self._turn % self.fragments, self.fragments, self.arena.size)
+        lo, hi = fragment(self._turn % self.fragments, self.fragments, self.params.size)
         try:
             payload = self.codec.emit(self.codec_state, lo, hi)
         except NonFiniteUpdate as error:
-            raise self.arena.blame(error) from None
+            raise self.params.blame(error) from None
         self._turn += 1
         self._measure(self.thread_s() - begun, self.clock.now())
         return payload
@@ -137,18 +138,18 @@ class Replica:
 
     def inherit(self, payload: bytes) -> None:
         """Take over what another worker left. Raises ``MalformedMessage``."""
-        self.codec.inherit(self.codec_state, *read_residual(payload, self.arena.size))
+        self.codec.inherit(self.codec_state, *read_residual(payload, self.params.size))
 
     def shared(self) -> Any:
         """Return the weights that this replica stands for: the shared ones, or its own in a run in which nothing is
         sent."""
-        return self.codec.shared(self.codec_state) if self.talks else self.arena.vector
+        return self.codec.shared(self.codec_state) if self.talks else self.params.vector
 
     def settle(self) -> None:
         """Give the model the shared weights, on which all replicas agree at the end."""
         shared = self.shared()
-        if shared is not self.arena.vector:
-            self.arena.vector[:] = shared
+        if shared is not self.params.vector:
+            self.params.vector[:] = shared
 
     def retire(self) -> None:
         """Drop the codec at the end of the run: the model's weights are all there is from now on."""
@@ -156,13 +157,13 @@ class Replica:
         self.talks = False
 
     def state(self) -> Snapshot:
-        vector = self.arena.host(self.shared()).tobytes()
+        vector = self.params.host(self.shared()).tobytes()
         assert self.grid is not None
-        return Snapshot(vector, self.arena.still_bytes(), self.grid.pack())
+        return Snapshot(vector, self.params.still_bytes(), self.grid.pack())
 
     def digest(self) -> str:
         """Return the hash of the shared weights, to the last bit."""
-        shared: Any = self.arena.host(self.shared())
+        shared: Any = self.params.host(self.shared())
         return hashlib.blake2b(shared.view(np.uint8), digest_size=16).hexdigest()
 
     def update_sketch(self) -> None:
@@ -170,7 +171,7 @@ class Replica:
         begun = self.clock.now()
         if begun < self._sketched_s:
             return
-        self.sketch = sketch(self.arena.vector)
+        self.sketch = sketch(self.params.vector)
         ended = self.clock.now()
         self._sketched_s = ended + max(SKETCH_S, 200 * (ended - begun))
 
@@ -178,10 +179,10 @@ class Replica:
         """Choose the number of fragments. ``encode_s`` is this thread's own time: how busy the machine is must not change
         what is sent."""
         if self._emitted_s is not None:
-            self._encode_s += 0.1 * (encode_s * self.fragments - self._encode_s)  # of the whole arena
+            self._encode_s += 0.1 * (encode_s * self.fragments - self._encode_s)  # of the whole vector
             self._step_s += 0.1 * ((ended - self._emitted_s) - self._step_s)
             if self._turn % 32 == 0 and self._step_s > 0 and not (self.codec.whole or self._alone):
-                wanted = fragments(self._encode_s, self.arena.size, self._step_s)
+                wanted = fragments(self._encode_s, self.params.size, self._step_s)
                 if wanted > self.fragments or 4 * self._encode_s / (ENCODE_SHARE * self._step_s) < self.fragments:
                     self.fragments = wanted
         self._emitted_s = ended

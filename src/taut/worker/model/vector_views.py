@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 
 class FlatParamsCodec(VectorCodec):
-    """For vectors in the arena's order: encoding is charged as such, and what is not finite named."""
+    """For vectors in the flat vector's order: encoding is charged as such, and what is not finite named."""
 
-    def __init__(self, codec: Codec, arena: FlatParams, watch: Stopwatch, seed: int, workers: int) -> None:
-        super().__init__(codec, arena.size, arena.shapes, seed, workers)
-        self.arena, self.watch = arena, watch
+    def __init__(self, codec: Codec, params: FlatParams, watch: Stopwatch, seed: int, workers: int) -> None:
+        super().__init__(codec, params.size, params.shapes, seed, workers)
+        self.params, self.watch = params, watch
         self._prepared: bytes | None = None
 
     def prepare(self, v: Vector, weight: float) -> None:
@@ -37,7 +37,7 @@ class FlatParamsCodec(VectorCodec):
             try:
                 self._prepared = super().encode(v, weight)
             except NonFiniteUpdate as error:
-                raise self.arena.blame(error) from None
+                raise self.params.blame(error) from None
             finally:
                 self.watch.charge("encode")
 
@@ -56,32 +56,32 @@ class FlatParamsCodec(VectorCodec):
         try:
             return super().difference(v)
         except NonFiniteUpdate as error:
-            raise self.arena.blame(error) from None
+            raise self.params.blame(error) from None
         finally:
             self.watch.charge("encode")
 
 
 class Weights(Local):
-    """The arena itself on the CPU; on a GPU a copy, fetched before a turn and put back after it. ``coder``: the run's
-    codec, for methods that compress vectors."""
+    """The flat vector itself on the CPU; on a GPU a copy, fetched before a turn and put back after it. ``coder``: the
+    run's codec, for methods that compress vectors."""
 
     coder: FlatParamsCodec | None = None
 
     def __init__(self, replica: Replica) -> None:
-        self.replica, self.arena = replica, replica.arena
-        on_host = isinstance(self.arena.vector, np.ndarray)
-        self.x: Vector = self.arena.vector if on_host else self.arena.host(self.arena.vector).copy()
-        self._copied = not on_host and not replica.talks  # a codec works on the arena, wherever that is
+        self.replica, self.params = replica, replica.params
+        on_host = isinstance(self.params.vector, np.ndarray)
+        self.x: Vector = self.params.vector if on_host else self.params.host(self.params.vector).copy()
+        self._copied = not on_host and not replica.talks  # a codec works on the flat vector, wherever that is
 
     def fetch(self) -> None:
         if self._copied:
-            self.x[:] = self.arena.host(self.arena.vector)
+            self.x[:] = self.params.host(self.params.vector)
 
     def put_back(self) -> None:
         if self._copied:
             import torch
 
-            self.arena.vector.copy_(torch.from_numpy(self.x))
+            self.params.vector.copy_(torch.from_numpy(self.x))
 
     def emit(self) -> bytes | None:
         return self.replica.emit()
@@ -92,10 +92,10 @@ class Weights(Local):
     # What a relay needs beside that (``taut.strategies.tree.relay.Relayed``).
 
     def check(self, payload: bytes) -> None:
-        validate(payload, self.arena.size)
+        validate(payload, self.params.size)
 
     def merge(self, payloads: Sequence[bytes]) -> bytes:
-        return merge(payloads, self.arena.size)
+        return merge(payloads, self.params.size)
 
     def flush(self) -> list[bytes]:
         return self.replica.flush()
@@ -105,7 +105,7 @@ class Weights(Local):
 
     @property
     def shared(self) -> Vector:
-        return self.arena.host(self.replica.shared())
+        return self.params.host(self.replica.shared())
 
     def shift(self, change: Vector) -> None:
         """Move by ``change``, and the shared weights with it: the codec has nothing to say of it."""
@@ -123,10 +123,10 @@ class Weights(Local):
 
 
 class Gradients(Local):
-    """The parameters' gradients in the arena's order. ``present[i]``: how many workers have a gradient for parameter i
-    (this one alone, after ``fetch``). A parameter without one counts as zero. One that nobody has a gradient for gets
-    none, so that the optimizer passes over it as it would alone; one that somebody has a gradient for gets one, even if
-    it is zero, since momentum and weight decay move it then. ``coder``: the run's codec, unless that is dense.
+    """The parameters' gradients in the order of the flat vector. ``present[i]``: how many workers have a gradient for
+    parameter i (this one alone, after ``fetch``). A parameter without one counts as zero. One that nobody has a gradient
+    for gets none, so that the optimizer passes over it as it would alone; one that somebody has a gradient for gets one,
+    even if it is zero, since momentum and weight decay move it then. ``coder``: the run's codec, unless that is dense.
 
     ``wishes``: one for each optimizer of the script; ``owners``: of each parameter, the number of its optimizer. Only
     gradients for optimizers whose ``steps`` is set are fetched. Gradients that others have computed for another optimizer
@@ -134,21 +134,21 @@ class Gradients(Local):
 
     coder: FlatParamsCodec | None = None
 
-    def __init__(self, arena: FlatParams) -> None:
+    def __init__(self, params: FlatParams) -> None:
         self.wishes = [Wish([0.0])]
-        self.owners = [0] * len(arena.sizes)
+        self.owners = [0] * len(params.sizes)
         self.aside: list[tuple[torch.nn.Parameter, torch.Tensor | None]] = []
-        self.arena, self.sizes = arena, arena.sizes
-        self.x: Vector = np.zeros(arena.size, np.float32)
-        self.present: Vector = np.zeros(len(arena.sizes), np.float32)
+        self.params, self.sizes = params, params.sizes
+        self.x: Vector = np.zeros(params.size, np.float32)
+        self.present: Vector = np.zeros(len(params.sizes), np.float32)
         self.since = 0  # the round after which the weights are; ``standing.NEW``: they are still to come
         self.scale = 1.0  # of what is fetched: a sum over samples becomes a mean
-        self._starts = np.cumsum([0, *arena.sizes]).tolist()
+        self._starts = np.cumsum([0, *params.sizes]).tolist()
 
     def fetch(self, first: int = 0, last: int | None = None) -> None:
         """Copy the gradients here, or those of parameters ``first`` to ``last`` - 1."""
         for number in range(first, len(self.sizes) if last is None else last):
-            parameter = self.arena.parameters[number]
+            parameter = self.params.parameters[number]
             steps = self.wishes[self.owners[number]].steps
             part, gradient = self._part(number), parameter.grad if steps else None
             self.present[number] = gradient is not None
@@ -161,8 +161,8 @@ class Gradients(Local):
 
     def put_back(self) -> None:
         """Copy what is here into the gradients."""
-        parts = [_view(self._part(number), parameter) for number, parameter in enumerate(self.arena.parameters)]
-        self.put_back_from(zip(self.arena.parameters, parts, strict=True), self.present)
+        parts = [_view(self._part(number), parameter) for number, parameter in enumerate(self.params.parameters)]
+        self.put_back_from(zip(self.params.parameters, parts, strict=True), self.present)
 
     def put_back_from(
         self, parts: Iterable[tuple[torch.nn.Parameter, torch.Tensor]], present: Sequence[float] | Vector
