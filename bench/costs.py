@@ -59,11 +59,11 @@ class Some:
         ]
         self.couriers = [Dispatcher(transport, lambda _: Asynchronous(merge=merge)) for transport in transports]
         for rank, courier in enumerate(self.couriers):
-            courier.facts.roster = roster = Roster(1, members, [])
+            courier.status.roster = roster = Roster(1, members, [])
             courier._on_supervisor(Welcome(rank, "costs", 0, len(keys), "{}"), [])
             courier._on_roster(roster)
-            courier.stages.tell(Synced({}, []))
-        self.until(lambda: not any(link.pending for link in self.couriers[0].stage.state.links.values()))
+            courier.protocols.tell(Synced({}, []))
+        self.until(lambda: not any(link.pending for link in self.couriers[0].phase_protocol.state.links.values()))
 
     def until(self, done: Callable[[], bool]) -> None:
         while not done():
@@ -74,20 +74,20 @@ class Some:
         """Send one update to everybody: CPU seconds of the sender, and of one receiver, per message."""
         sender, *receivers = self.couriers
         room = ROOM_NBYTES if len(payload) < ROOM_NBYTES else 0
-        self.until(lambda: all(link.flight_nbytes <= room for link in sender.stage.state.links.values()))
-        sender._commands.append(partial(sender.stages.tell, Published(payload)))
+        self.until(lambda: all(link.flight_nbytes <= room for link in sender.phase_protocol.state.links.values()))
+        sender._commands.append(partial(sender.protocols.tell, Published(payload)))
         send_s = cpu(lambda: sender.work(None)) / len(receivers)
         receive_s = 0.0
         for receiver in receivers:
-            while not receiver.stages.arrivals:
+            while not receiver.protocols.arrivals:
                 begun = time.thread_time()
                 receiver.work(0.001)
                 last_s = time.thread_time() - begun
             receive_s += last_s  # of the call that brought it: waiting is not counted
             begun = time.thread_time()
-            items = list(receiver.stages.arrivals)
-            receiver.stages.arrivals.clear()
-            receiver._commands.append(partial(receiver.stages.tell, Taken({item.origin: item.hi for item in items})))
+            items = list(receiver.protocols.arrivals)
+            receiver.protocols.arrivals.clear()
+            receiver._commands.append(partial(receiver.protocols.tell, Taken({item.origin: item.hi for item in items})))
             receive_s += time.thread_time() - begun
         return send_s, receive_s / len(receivers)
 

@@ -34,7 +34,7 @@ from spectrum import SHARED, SPECTRUM, STRAGGLER, WORKERS, shapes
 from taut.simulator.faults import Fail
 from taut.simulator.models.network import Links
 from taut.simulator.models.speeds import Speeds
-from taut.simulator.result import Point, Simulated
+from taut.simulator.result import HistoryPoint, Simulated
 from taut.simulator.scenario import Scenario
 from taut.simulator.script.run import simulate_script
 from taut.simulator.timing.simulation import simulate_timing
@@ -46,11 +46,11 @@ def told(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def steps_per_s(history: Sequence[Point], upto: float = math.inf) -> float:
+def steps_per_s(history: Sequence[HistoryPoint], upto: float = math.inf) -> float:
     """Of all workers, until one of them has ended or all together have made ``upto`` steps. Where points are sparse, what
     lies between them is interpolated.
 
-    >>> steps_per_s([Point(1.0, 0, 1, 8, 0), Point(2.0, 1, 1, 8, 0), Point(3.0, 0, 3, 24, 0)])
+    >>> steps_per_s([HistoryPoint(1.0, 0, 1, 8, 0), HistoryPoint(2.0, 1, 1, 8, 0), HistoryPoint(3.0, 0, 3, 24, 0)])
     1.5
     """
     made: dict[int, list[tuple[float, int]]] = {}
@@ -111,7 +111,7 @@ def deaths(args: argparse.Namespace) -> list[Row]:
     return rows
 
 
-def _made(history: Sequence[Point], from_s: float, until_s: float) -> float:
+def _made(history: Sequence[HistoryPoint], from_s: float, until_s: float) -> float:
     """Return the steps that all but the last worker made between these times."""
     made = 0.0
     for rank in range(WORKERS - 1):

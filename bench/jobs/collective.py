@@ -48,13 +48,13 @@ class Ours:
         for rank in range(SIZE):
             address, _, key = store.get(f"worker-{rank}").decode().partition(" ")
             members.append(Member(rank, address, key, True))
-        self.node = CommThread(transport, lambda _: Channels(window_nbytes=max(8 << 20, elements // 2)))
-        self.node.seat(RANK, [member for member in members if member.rank != RANK])
-        self.node.stage.on_deliver = self._deliver
+        self.comm = CommThread(transport, lambda _: Channels(window_nbytes=max(8 << 20, elements // 2)))
+        self.comm.join_alone(RANK, [member for member in members if member.rank != RANK])
+        self.comm.phase_protocol.on_deliver = self._deliver
         place = MemberPlace(RANK, tuple(range(SIZE)), parse("complete"), 1)
         self.groups = [Group(place, elements, schedule, lane) for lane, schedule in enumerate(schedules)]
         self.lock, self.over = threading.Lock(), threading.Event()
-        self.node.start()
+        self.comm.start()
 
     def _deliver(self, item: Heard) -> None:
         with self.lock:
@@ -64,7 +64,7 @@ class Ours:
 
     def _post(self, group: Group, tells: list[Tell]) -> None:
         for tell in tells:
-            self.node.post(tell)
+            self.comm.post(tell)
         if group.done:
             self.over.set()
 
@@ -122,7 +122,7 @@ def main() -> None:
     sent: dict[str, Any] = {"rank": RANK, "figures": figures}
     (args.out / f"host-{RANK}.json").write_text(json.dumps(sent))
     distributed.barrier()
-    ours.node.close()
+    ours.comm.close()
     distributed.destroy_process_group()
 
 

@@ -20,7 +20,7 @@ from taut.comparison.runs.matrix import expand
 from taut.comparison.runs.simulated_run import fitting, record_of, scenario_of
 from taut.core.messages import Statistics
 from taut.errors import Misuse
-from taut.simulator.result import Point, Simulated
+from taut.simulator.result import HistoryPoint, Simulated
 from taut.supervisor.view import ValidationScores
 
 TRAIN = """
@@ -69,7 +69,7 @@ def test_what_is_kept_of_a_simulation(train: Path) -> None:
     job = Job(train, scenario=Machines().scenario(script=str(train)))
     cell = expand(["async"], workers=[2]).cells[0]
     workers = {rank: Statistics(steps=4, samples=32, bytes_sent=100, bytes_dense=400, wall_s=2.0) for rank in (0, 1)}
-    points = tuple(Point(float(at), rank, at, 16 * at, 50 * at, 1.0 / at, 0.5) for at in (1, 2) for rank in (0, 1))
+    points = tuple(HistoryPoint(float(at), rank, at, 16 * at, 50 * at, 1.0 / at, 0.5) for at in (1, 2) for rank in (0, 1))
     scores = ((1.0, 0.5), (1.5, float("nan")), (2.0, 0.75))
     simulated = Simulated(
         scenario_of(job, cell),

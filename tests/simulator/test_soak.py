@@ -52,7 +52,7 @@ def test_plans_are_of_all_kinds_and_spare_two() -> None:
         plan.check(5)
         assert FaultPlan.parse(str(plan)) == plan
         verbs |= {call.partition("(")[0] for call in str(plan).split(").")[1:]} - {"at", "at_step", "between"}
-        dead = {fault.rank for fault in plan.faults if type(fault).__name__ in ("Fail", "Restart", "Dismiss")}
+        dead = {fault.rank for fault in plan.faults if type(fault).__name__ in ("Fail", "Restart", "Departure")}
         assert len(dead) <= 3
     assert verbs == {
         "kill", "restart", "pause", "join", "leave", "kill_supervisor", "slow", "partition", "cut", "one_way", "drop",

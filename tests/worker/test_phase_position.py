@@ -28,8 +28,9 @@ class Here:
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1, momentum=0.9)
         self.phases = Phases({"strategy": strategy}, FlatParams(self.model), None)
         self.phases.enter(number)
-        self.node: Any = SimpleNamespace(rank=0, say=self.said.append, stage=None, facts=SimpleNamespace(phase=0))
-        self.phases.begin(self.node, Stopwatch())
+        status = SimpleNamespace(phase=0)
+        self.comm: Any = SimpleNamespace(rank=0, say=self.said.append, phase_protocol=None, status=status)
+        self.phases.begin(self.comm, Stopwatch())
         self.phases.replica.found(2)
         self.phases.attach(self.optimizer)
 
@@ -39,7 +40,7 @@ class Here:
         self.phases.stepped(self.optimizer)
 
     def given(self) -> Snapshot:
-        return unpack(pack(self.node.complement(self.phases.replica.state())))
+        return unpack(pack(self.comm.complement(self.phases.replica.state())))
 
 
 @settings(max_examples=30)

@@ -109,9 +109,9 @@ def test_only_a_welcome_expulsion_is_one_to_come_back_from() -> None:
     from taut.core.messages import Expulsion
 
     for welcome in (True, False):
-        facts = RunStatus()
-        facts.learn(Expulsion("silent for 9.0 s", welcome), [])
-        assert isinstance(facts.failure, Expelled) and isinstance(facts.failure, GivenUp) is welcome
+        status = RunStatus()
+        status.learn(Expulsion("silent for 9.0 s", welcome), [])
+        assert isinstance(status.failure, Expelled) and isinstance(status.failure, GivenUp) is welcome
 
 
 class Leases:

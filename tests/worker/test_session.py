@@ -65,7 +65,7 @@ class Lines(Connector):
         self.watch, self.address, self.public_key, self.host, self.pid = Stopwatch(), "memory://line", "", "here", 1
         self.lines = list(lines)
 
-    def node(self, make_strategy: Any, **options: Any) -> CommThread:
+    def comm(self, make_strategy: Any, **options: Any) -> CommThread:
         return CommThread(self.lines.pop(0), make_strategy, **options)
 
     def renew(self) -> None: ...
@@ -80,7 +80,7 @@ def test_who_is_given_up_and_finds_no_supervisor_keeps_its_model(tmp_path: Path,
     seat.train()
     here.say(Expulsion("silent for 9.0 s", True))
     with pytest.raises(GivenUp) as given_up:
-        seat.node.wait(lambda _: False, lambda: None)
+        seat.comm.wait(lambda _: False, lambda: None)
     with pytest.raises(SupervisorLost, match="no answer from the supervisor"):
         seat.come_back(given_up.value)
     saved = seat.save_here()

@@ -23,7 +23,14 @@ PAGE = Path(__file__).parents[2] / "docs" / "walk.md"
 REFERENCE = re.compile(r"`([\w/]+\.py): ([\w.]+)`")
 # Where a message is looked at on its way: the functions on the stack there are the way.
 STATIONS = {
-    "async": ["Tether.emit", "Broadcast._send_new", "MemoryTransport.send", "decode", "take_updates", "Codec.absorb"],
+    "async": [
+        "SteeredCodec.emit",
+        "Broadcast._send_new",
+        "MemoryTransport.send",
+        "decode",
+        "take_updates",
+        "Codec.absorb",
+    ],
     "sync": [
         "Gradients.fetch",
         "RoundMachine.begin",

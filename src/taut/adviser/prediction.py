@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +24,7 @@ from taut.adviser.machines import costs_of, links_of, speeds_of
 from taut.adviser.record import Probe
 from taut.core.files import write_atomically
 from taut.errors import RunFailed, TautError
+from taut.plugins import CODECS, STRATEGIES, TOPOLOGIES
 from taut.simulator.models.costs import CodecCost, Costs
 from taut.simulator.result import Simulated
 from taut.simulator.scenario import Scenario
@@ -210,13 +212,15 @@ class Cache:
 
 
 def code_digest() -> str:
-    """Return a digest of the source that decides a prediction."""
+    """Return a digest of the source that decides a prediction, that of other packages' classes included."""
     import taut
 
     root = Path(taut.__file__).parent
     files = [
         path for part in ("simulator", "strategies", "codecs", "collectives") for path in (root / part).rglob("*.py")
     ]
+    kinds = [kind for registry in (STRATEGIES, CODECS, TOPOLOGIES) for kind in registry.values()]
+    files += {Path(inspect.getfile(kind)) for kind in kinds if not kind.__module__.startswith("taut.")}
     digest = hashlib.blake2b(digest_size=16)
     for path in sorted(files):
         digest.update(path.read_bytes())

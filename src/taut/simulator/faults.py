@@ -54,7 +54,7 @@ class Restart:
 
 
 @dataclass(frozen=True, slots=True)
-class Dismiss:
+class Departure:
     """Worker ``rank`` is asked to leave: it hands everything over first."""
 
     rank: int
@@ -165,7 +165,7 @@ class Reorder:
 
 
 Churn = Fail | Pause | Join
-Moment = Churn | Restart | Dismiss | KillSupervisor
+Moment = Churn | Restart | Departure | KillSupervisor
 Extent = Slow | Partition | Loss | Throttle | Repeat | Reorder
 Fault = Moment | Extent
 KINDS: dict[str, type[Fault]] = {
@@ -173,7 +173,7 @@ KINDS: dict[str, type[Fault]] = {
     "pause": Pause,
     "join": Join,
     "restart": Restart,
-    "leave": Dismiss,
+    "leave": Departure,
     "supervisor": KillSupervisor,
     "slow": Slow,
     "partition": Partition,

@@ -13,7 +13,7 @@ from taut.supervisor.view import Outcome, ValidationScores
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class HistoryPoint:
     """What one worker had done by one moment of virtual time."""
 
     time_s: float
@@ -35,7 +35,7 @@ class Simulated:
     wall_s: float
     workers: Mapping[int, Statistics]
     gone: Mapping[int, str] = field(default_factory=dict)
-    history: tuple[Point, ...] = ()
+    history: tuple[HistoryPoint, ...] = ()
     scores: tuple[tuple[float, float], ...] = ()
     distances: tuple[tuple[float, float], ...] = ()
     consensus: float = 0.0

@@ -58,7 +58,7 @@ class FaultPlan:
 
     def leave(self, rank: int) -> FaultPlan:
         """Ask worker ``rank`` to leave, as ``taut drain`` does."""
-        return self._with(f.Dismiss(rank))
+        return self._with(f.Departure(rank))
 
     def kill_supervisor(self, *, back_after_s: float | None = 1.0, moved: bool = False) -> FaultPlan:
         """Kill the supervisor and start it again after ``back_after_s`` (None: never), at another address if

@@ -31,11 +31,10 @@ def split(text: str, what: str) -> tuple[str, int]:
 
 
 def bind(server: zmq.Socket[bytes], to: str, advertise: str | None, towards: str | None = None) -> str:
-    """Bind ``server`` to the host and port ``to`` (port 0: any free one); returns the address others connect
-    to.
+    """Bind ``server`` to the host and port ``to`` (port 0: any free one); returns the address others connect to.
 
-    ``advertise`` (host or host:port) overrides it; bound to all interfaces without it, this host's own
-    address is found, the one that is used towards the address ``towards`` if that is given.
+    ``advertise`` (host or host:port) overrides it; bound to all interfaces without it, this host's own address is found,
+    the one that is used towards the address ``towards`` if that is given.
     """
     host, port = split(to, "bind")
     public_host, public_port = split(advertise, "advertise") if advertise else ("", 0)

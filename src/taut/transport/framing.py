@@ -1,5 +1,4 @@
-"""How a message becomes frames and back. Whatever is not a valid message is refused by name, before it costs
-memory.
+"""How a message becomes frames and back. Whatever is not a valid message is refused by name, before it costs memory.
 
     frame 0    magic byte, protocol version byte, msgpack of one record of ``taut.core.messages``
     frame 1..  payloads, as many as the record says
@@ -14,16 +13,7 @@ from typing import Any
 
 import msgspec
 
-from taut.core.messages import (
-    PROTOCOL_VERSION,
-    Digest,
-    Finish,
-    Message,
-    Parcel,
-    StateChunk,
-    Updates,
-    Upload,
-)
+from taut.core import messages as msg
 from taut.errors import MalformedMessage
 
 MAGIC = 0x74
@@ -31,15 +21,15 @@ LIMIT_NBYTES = 64 * 2**20  # of one message, all its frames together
 PEER_QUEUE = 64  # messages under way to one peer, on every transport
 SUPERVISOR_QUEUE = 256  # messages of one worker that wait for the supervisor
 
-_PREFIX = bytes((MAGIC, PROTOCOL_VERSION))
-_ONE_PAYLOAD = (StateChunk, Upload, Digest, Finish, Parcel)
+_PREFIX = bytes((MAGIC, msg.PROTOCOL_VERSION))
+_ONE_PAYLOAD = (msg.StateChunk, msg.Upload, msg.Digest, msg.Finish, msg.Parcel)
 _encode = msgspec.msgpack.Encoder().encode
 # By identity, since hashing a union costs more than decoding a small message. The family is kept so that its
 # id stays.
-_decoders: dict[int, tuple[object, Callable[[memoryview], Message]]] = {}
+_decoders: dict[int, tuple[object, Callable[[memoryview], msg.Message]]] = {}
 
 
-def encode(message: Message, payloads: Sequence[bytes | memoryview] = ()) -> list[bytes]:
+def encode(message: msg.Message, payloads: Sequence[bytes | memoryview] = ()) -> list[bytes]:
     """Return the frames of ``message``: its header, then the payloads.
 
     >>> from taut.core.messages import PeerMessage, Span, Updates
@@ -54,7 +44,7 @@ def encode(message: Message, payloads: Sequence[bytes | memoryview] = ()) -> lis
     return frames
 
 
-def decode(frames: Sequence[bytes], family: Any, *, limit_nbytes: int = LIMIT_NBYTES) -> tuple[Message, list[bytes]]:
+def decode(frames: Sequence[bytes], family: Any, *, limit_nbytes: int = LIMIT_NBYTES) -> tuple[msg.Message, list[bytes]]:
     """Return the message in ``frames`` and its payloads; raise ``MalformedMessage`` for anything else, and nothing but
     that.
 
@@ -69,8 +59,8 @@ def decode(frames: Sequence[bytes], family: Any, *, limit_nbytes: int = LIMIT_NB
     header = frames[0]
     if len(header) < 2 or header[0] != MAGIC:
         raise MalformedMessage(f"not a message of taut: it starts with {bytes(header[:8]).hex() or 'nothing'}")
-    if header[1] != PROTOCOL_VERSION:
-        raise MalformedMessage(f"protocol version {header[1]}, expected {PROTOCOL_VERSION}: update the older taut")
+    if header[1] != msg.PROTOCOL_VERSION:
+        raise MalformedMessage(f"protocol version {header[1]}, expected {msg.PROTOCOL_VERSION}: update the older taut")
     try:
         message = _decoder(family)(memoryview(header)[2:])
     except (ValueError, RecursionError) as error:  # msgspec's own errors are ValueErrors
@@ -85,34 +75,34 @@ def nbytes(frames: Sequence[bytes]) -> int:
     return sum(map(len, frames))
 
 
-def payload_count(message: Message) -> int:
+def payload_count(message: msg.Message) -> int:
     """Return how many payload frames belong to ``message``."""
-    if isinstance(message, Updates):
+    if isinstance(message, msg.Updates):
         return len(message.spans)
     return 1 if isinstance(message, _ONE_PAYLOAD) else 0
 
 
-def _decoder(family: Any) -> Callable[[memoryview], Message]:
+def _decoder(family: Any) -> Callable[[memoryview], msg.Message]:
     entry = _decoders.get(id(family))
     if entry is None:
         entry = _decoders[id(family)] = (family, msgspec.msgpack.Decoder(family).decode)
     return entry[1]
 
 
-def _check_payloads(message: Message, payloads: list[bytes]) -> None:
+def _check_payloads(message: msg.Message, payloads: list[bytes]) -> None:
     """Check what the types alone cannot say: the number of payloads, spans that run forward, chunks inside their
     whole."""
     expected = payload_count(message)
     if len(payloads) != expected:
         raise MalformedMessage(f"{type(message).__name__} with {len(payloads)} payload frames, expected {expected}")
-    if isinstance(message, Updates):
+    if isinstance(message, msg.Updates):
         for span in message.spans:
             if span.lo > span.hi:
                 raise MalformedMessage(f"a span of updates that runs backwards: {span.lo}..{span.hi}")
-    elif isinstance(message, Parcel):
+    elif isinstance(message, msg.Parcel):
         if message.part >= message.parts:
             raise MalformedMessage(f"part {message.part} of a parcel in {message.parts} parts")
-    elif isinstance(message, StateChunk | Upload):
+    elif isinstance(message, msg.StateChunk | msg.Upload):
         end = message.offset + len(payloads[0])
         if end > message.total:
             raise MalformedMessage(f"{type(message).__name__} ends at {end} of {message.total}")

@@ -1,11 +1,10 @@
-"""The run's keys, the join token, and each worker's own pair. Whoever holds the token may join; nobody else
-gets a byte.
+"""The run's keys, the join token, and each worker's own pair. Whoever holds the token may join; nobody else gets a byte.
 
-The supervisor has a CURVE pair and a random join secret. The token carries the supervisor's public key (so a
-joiner knows whom it talks to) and the join secret, from which a CURVE client pair is derived (so the
-supervisor knows that the joiner holds the token). Between workers each uses its own pair, whose public half
-the supervisor hands round. A run may have several join secrets, by name, which expire or are revoked, each by
-itself; and whoever can read its keys, the owner, has a pair of its own to give orders with.
+The supervisor has a CURVE pair and a random join secret. The token carries the supervisor's public key (so a joiner knows
+whom it talks to) and the join secret, from which a CURVE client pair is derived (so the supervisor knows that the joiner
+holds the token). Between workers each uses its own pair, whose public half the supervisor hands round. A run may have
+several join secrets, by name, which expire or are revoked, each by itself; and whoever can read its keys, the owner, has
+a pair of its own to give orders with.
 
     client secret = blake2b(join secret, person = "taut-join-client")
     owner's secret = blake2b(supervisor's secret, person = "taut-run-owner")

@@ -71,8 +71,7 @@ class MemoryNetwork:
         self._step = 0
 
     def transport(self, number: int) -> MemoryTransport:
-        """Return the end ``number`` (``SUPERVISOR`` for the supervisor's); a closed one is replaced by a fresh
-        one."""
+        """Return the end ``number`` (``SUPERVISOR`` for the supervisor's); a closed one is replaced by a fresh one."""
         with self._lock:
             transport = self._transports.get(number)
             if transport is None:
@@ -155,8 +154,7 @@ class MemoryNetwork:
 
 
 class MemoryTransport(Transport):
-    """A ``Transport`` of a ``MemoryNetwork``. With a seed ``receive`` never waits: it belongs to one thread
-    then."""
+    """A ``Transport`` of a ``MemoryNetwork``. With a seed ``receive`` never waits: it belongs to one thread then."""
 
     def __init__(self, network: MemoryNetwork, number: int, lock: threading.Lock) -> None:
         self._network, self._number = network, number

@@ -87,13 +87,11 @@ class Transport(Protocol):
 
     @abstractmethod
     def wake(self) -> None:
-        """Make the present or the next ``receive`` return at once. From any thread; harmless after
-        ``close``."""
+        """Make the present or the next ``receive`` return at once. From any thread; harmless after ``close``."""
 
     @abstractmethod
     def close(self, linger_s: float = 0.0) -> None:
-        """Give up all sockets, after at most ``linger_s`` spent on what is queued. Closing twice is
-        harmless."""
+        """Give up all sockets, after at most ``linger_s`` spent on what is queued. Closing twice is harmless."""
 
 
 class ServerSocket(Protocol):

@@ -1,9 +1,9 @@
-"""Being admitted to a run: from the first word to the run's state, for one place in it.
+"""Being admitted to a run under one rank: from the first word to the run's state.
 
-A run in phases does not wait for who is only joining. Where it goes on to another phase before this worker is ready,
-the supervisor names that as the worker's first one, in a roster. The communication thread begins anew in it at once, so
-that the others find this worker there; the training thread follows when it comes by (``passed``), and what it has taken
-over of the former phase until then is dropped: it was nobody's but this worker's.
+A run in phases does not wait for a worker that is only joining. Where it goes on to another phase before this worker is
+ready, the supervisor names that as the worker's first one, in a roster. The communication thread begins anew in it at
+once, so that the others find this worker there; the training thread follows when it comes by (``passed``), and what it
+has taken over of the previous phase until then is dropped: no other worker has it.
 """
 
 from __future__ import annotations
@@ -27,8 +27,9 @@ from taut.worker.rejoin import RejoinState
 
 
 class JoinHandshake:
-    """``node`` and ``phases`` belong to this place, and end with it. ``state`` is as the supervisor knows it; ``merged``:
-    the run's state is in the model. ``codec``: the script's wish; ``statistics``: what was done here."""
+    """Joins a run once. ``comm`` and ``phases`` belong to the rank that the worker gets, and end with it. ``state`` is as
+    the supervisor knows it; ``merged``: the run's state is in the model. ``codec``: the script's wish; ``statistics``:
+    what was done here."""
 
     phases: Phases
     welcome: Welcome
@@ -43,7 +44,7 @@ class JoinHandshake:
         self.settings: dict[str, Any] = {}
         self.state, self.merged = "joining", False
         state_nbytes = 4 * arena.size + len(arena.still_bytes())
-        self.node: CommThread = connector.node(
+        self.comm: CommThread = connector.comm(
             self._strategy,
             statistics=self._count,
             sketch=self._sketch,
@@ -52,15 +53,15 @@ class JoinHandshake:
 
     def ask(self, was: int) -> None:
         """Say hello until the supervisor says welcome; ``was``: the rank of this process before, or -1."""
-        node, connector = self.node, self._connector
+        comm, connector = self.comm, self._connector
         who = (connector.host, connector.pid, was)
         hello = Hello(PROTOCOL_VERSION, self.arena.specs(), connector.address, connector.public_key, *who)
-        node.say(hello)
-        node.wait(lambda facts: facts.welcome is not None, _nothing, again=lambda: node.say(hello))
-        assert node.facts.welcome is not None
-        self.welcome = node.facts.welcome
+        comm.say(hello)
+        comm.wait(lambda status: status.welcome is not None, _nothing, again=lambda: comm.say(hello))
+        assert comm.status.welcome is not None
+        self.welcome = comm.status.welcome
         self.settings = json.loads(self.welcome.settings)
-        node.supervisor.patience_s = float(self.settings.get("patience_s", node.supervisor.patience_s))
+        comm.supervisor.patience_s = float(self.settings.get("patience_s", comm.supervisor.patience_s))
         compile_missing(self.phases.kernels(), _say)
         self._begin()
         self.resumption = self._resumed()
@@ -68,24 +69,24 @@ class JoinHandshake:
     def take_over(self, carried: RejoinState | None) -> None:
         """Take over the run's state: a donor's, with what was ``carried`` from an earlier rank, or, of the founder, its
         own."""
-        node = self.node
+        comm = self.comm
         while True:
             while self.passed:
                 self._move_on()
             if self.late:
-                self.phases.talk.lacks_state = True
-                node.synced(self._protocol, {}, ())
+                self.phases.exchange.lacks_state = True
+                comm.synced(self._protocol, {}, ())
                 return
-            node.wait(lambda facts: facts.donor == -1 or facts.state is not None or self.passed, _nothing)
-            came = node.facts.state
-            if not self.passed and (came is not None or node.facts.donor == -1):
+            comm.wait(lambda status: status.donor == -1 or status.state is not None or self.passed, _nothing)
+            came = comm.status.state
+            if not self.passed and (came is not None or comm.status.donor == -1):
                 break
         if came is None:
             self._found()
         else:
-            with node.facts.changed:
-                if node.facts.state is came:  # else it is another phase's by now
-                    node.facts.state = None  # its bytes are in the model soon
+            with comm.status.changed:
+                if comm.status.state is came:  # else it is another phase's by now
+                    comm.status.state = None  # its bytes are in the model soon
             self._join(*came, carried)
         self.merged = True
         self.get_ready()
@@ -100,25 +101,25 @@ class JoinHandshake:
             replica.join(state, self._workers)
         if self.resumption is not None:
             self.resumption.joined(replica, self._workers)
-        self.phases.talk.joined(have)
-        self.node.synced(self._protocol, have, tail)
+        self.phases.exchange.joined(have)
+        self.comm.synced(self._protocol, have, tail)
         self.phases.joined(state)
 
     @property
     def passed(self) -> bool:
         """Return whether the run has gone on to another phase before this worker was ready in its own: it is to begin
         there."""
-        return self.node.stage.phase != self._protocol.phase
+        return self.comm.phase_protocol.phase != self._protocol.phase
 
     def _begin(self) -> None:
         """Begin in the phase that the communication thread is in."""
-        self._protocol = self.node.stage
+        self._protocol = self.comm.phase_protocol
         self.phases.enter(self._protocol.phase)
         self.late = self.phases.hands_over(self.phases.number) and (self.welcome.started or self.phases.number > 0)
-        self.phases.begin(self.node, self._connector.watch)
+        self.phases.begin(self.comm, self._connector.watch)
 
     def _move_on(self) -> None:
-        self.phases.talk.abandon()
+        self.phases.exchange.abandon()
         self.state, self.merged = "joining", False
         self.resumption = None  # of another phase: it takes what any joiner does
         self._begin()
@@ -127,11 +128,11 @@ class JoinHandshake:
         """Tell the others to count on this worker."""
         if self.state == "joining":
             self.state = "ready"
-            self.node.say(Ready(self.phases.number))
+            self.comm.say(Ready(self.phases.number))
 
     def gone(self) -> list[int]:
         """Return the ranks of those who were in the run, and are gone."""
-        roster = self.node.facts.roster
+        roster = self.comm.status.roster
         return [] if roster is None else [each.rank for each in roster.gone]
 
     @property
@@ -143,13 +144,13 @@ class JoinHandshake:
             self.resumption.founded(self.phases.replica, self._workers)
         else:
             self.phases.replica.found(self._workers)
-        self.node.synced(self._protocol, {}, ())
+        self.comm.synced(self._protocol, {}, ())
 
     def _resumed(self) -> Resumption | None:
         resumed = self.settings.get("resume")
-        if resumed is None or self.node.rank >= self.welcome.workers or self.phases.number:
+        if resumed is None or self.comm.rank >= self.welcome.workers or self.phases.number:
             return None  # who joins in mid-run takes what any joiner does
-        return Resumption(Path(resumed["folder"]), self.node.rank, self._workers, self.phases.choice)
+        return Resumption(Path(resumed["folder"]), self.comm.rank, self._workers, self.phases.choice)
 
     # ------------------------------------------------------------------ asked for by the communication thread
 
@@ -159,10 +160,10 @@ class JoinHandshake:
         if not hasattr(self, "phases"):
             settings = json.loads(welcome.settings)
             if settings.get("link"):
-                self._connector.limit(self.node, settings["link"])  # before any other worker is known
+                self._connector.limit(self.comm, settings["link"])  # before any other worker is known
             self.phases = Phases(settings, self.arena, self._codec)
             self.phases.enter(welcome.phase)
-        self.node.handover.fetches = not (welcome.started and self.phases.hands_over(welcome.phase))
+        self.comm.transfer.fetches = not (welcome.started and self.phases.hands_over(welcome.phase))
         return self.phases.protocol(welcome.phase)
 
     def _count(self) -> Statistics:

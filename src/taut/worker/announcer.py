@@ -39,7 +39,7 @@ class Announcer:
 
     def __init__(self, supervisor: str, say: Callable[[str], None] | None = None) -> None:
         self.supervisor = supervisor
-        self.node: CommThread | None = None  # set as soon as there is one
+        self.comm: CommThread | None = None  # set as soon as there is one
         self._say = say or _to_standard_error
         self._session: WorkerSession | None = None
         self._over = threading.Event()
@@ -53,7 +53,7 @@ class Announcer:
         workers = (
             "1 worker" if session.settings.get("workers") == 1 else f"{session.settings.get('workers', '?')} workers"
         )
-        self._say(f"{came} run {session.run} as worker {session.node.rank}; it starts with {workers}")
+        self._say(f"{came} run {session.run} as worker {session.comm.rank}; it starts with {workers}")
 
     def left(self, how: str) -> None:
         """Report how the worker left the run; nothing more is reported."""
@@ -61,16 +61,16 @@ class Announcer:
             return
         self._over.set()
         made = self._session.statistics()
-        self._say(f"worker {self._session.node.rank}: {how}; {made.steps:,} steps, {made.samples:,} samples")
+        self._say(f"worker {self._session.comm.rank}: {how}; {made.steps:,} steps, {made.samples:,} samples")
 
     def _run(self) -> None:
         before, told, waited_s = Statistics(), False, 0.0
         while not self._over.wait(EVERY_S if waited_s < OFTEN_S else LATER_EVERY_S):
             waited_s = time.monotonic() - self._began_s
             if self._session is not None and (now := self._session.statistics()).steps > before.steps:
-                self._say(progress_line(waited_s, self._session.node.rank, before, now))
+                self._say(progress_line(waited_s, self._session.comm.rank, before, now))
                 before = now
-            elif waited_s > UNANSWERED_S and self.node is not None and self.node.facts.welcome is None and not told:
+            elif waited_s > UNANSWERED_S and self.comm is not None and self.comm.status.welcome is None and not told:
                 told = True
                 self._say(
                     f"no answer from {self.supervisor} for {waited_s:.0f} s: is that the address that `taut supervisor` "

@@ -29,14 +29,14 @@ class Connector(ABC):
     pid: int
 
     @abstractmethod
-    def node(self, make_strategy: Any, **options: Any) -> CommThread:
+    def comm(self, make_strategy: Any, **options: Any) -> CommThread:
         """Return the worker's communication thread; ``options`` as ``CommThread`` takes them."""
 
     def renew(self) -> None:
         """Open another end, for a worker in the run that rejoins: the last one is closed."""
         raise AssertionError("this worker cannot come back")
 
-    def limit(self, node: CommThread, link: str) -> None:  # noqa: B027
+    def limit(self, comm: CommThread, link: str) -> None:  # noqa: B027
         """Limit the links to other workers to the speed ``link``. In virtual time the simulator's are."""
 
     def joined(self, session: Any) -> None:  # noqa: B027
@@ -69,14 +69,14 @@ class SocketConnector(Connector):
         self._open(self._transport.supervisor.address or self._environment.supervisor)
         self._transport.supervisor.known_as(former)
 
-    def limit(self, node: CommThread, link: str) -> None:
-        node.transport = LimitedTransport(node.transport, parse_link(link))
+    def limit(self, comm: CommThread, link: str) -> None:
+        comm.transport = LimitedTransport(comm.transport, parse_link(link))
 
-    def node(self, make_strategy: Any, **options: Any) -> CommThread:
-        node = CommThread(self._transport, make_strategy, **options)
+    def comm(self, make_strategy: Any, **options: Any) -> CommThread:
+        comm = CommThread(self._transport, make_strategy, **options)
         if self._announcer is not None:
-            self._announcer.node = node
-        return node
+            self._announcer.comm = comm
+        return comm
 
     def joined(self, session: Any) -> None:
         if self._announcer is not None:

@@ -51,15 +51,15 @@ class Averaged(Local):
 
 
 class Settler:
-    """Drives a ``FinalAverage`` on ``node``: the replica takes the mean of all. Belongs to the training thread. It must
+    """Drives a ``FinalAverage`` on ``comm``: the replica takes the mean of all. Belongs to the training thread. It must
     be asked to ``catch_up`` until everybody is through: somebody may be behind."""
 
-    def __init__(self, local: Averaged, node: CommThread) -> None:
-        self.node, self.stage = node, node.stage
+    def __init__(self, local: Averaged, comm: CommThread) -> None:
+        self.comm, self.phase_protocol = comm, comm.phase_protocol
         self.local = local
         self.method = FinalAverage()
         self.finished = False
-        place = node.place(Complete(), self.stage.phase)
+        place = comm.place(Complete(), self.phase_protocol.phase)
         self._version = place.version
         self.state = self.method.start(place, local)
 
@@ -73,26 +73,26 @@ class Settler:
         self.local.fetch()
         self._tell(Draining())
         while not self.finished:
-            self.node.wait(lambda _: self.finished or bool(self.stage.settling_mail), all_idle)
+            self.comm.wait(lambda _: self.finished or bool(self.phase_protocol.settling_mail), all_idle)
         self.local.put_back()
 
     def catch_up(self) -> None:
-        roster = self.node.facts.roster
+        roster = self.comm.status.roster
         if roster is not None and roster.stamp != self._version:
             self._version = roster.stamp
-            self._tell(Placed(self.node.place(Complete(), self.stage.phase)))
-        while self.stage.settling_mail:
-            item = self.stage.take_settling_mail()
+            self._tell(Placed(self.comm.place(Complete(), self.phase_protocol.phase)))
+        while self.phase_protocol.settling_mail:
+            item = self.phase_protocol.take_settling_mail()
             try:
                 self._tell(item)
             except MalformedMessage as error:
-                self.node.refusals.add(item.sender, str(error))
+                self.comm.rejections.add(item.sender, str(error))
 
     def _tell(self, event: MethodEvent) -> None:
-        for action in self.method.on(self.state, event, self.node.clock.now()):
+        for action in self.method.on(self.state, event, self.comm.clock.now()):
             match action:
                 case Tell():
-                    self.node.post(action, self.stage)
+                    self.comm.post(action, self.phase_protocol)
                 case Finished():
                     self.finished = True
 
@@ -101,9 +101,9 @@ class Settler:
 class Finishing:
     """``averages``: the replicas may differ, and their average is wanted. ``score``: of the replica as it was trained."""
 
-    node: CommThread
+    comm: CommThread
     replica: Replica
-    talk: Exchange
+    exchange: Exchange
     validation: Validation
     statistics: Callable[[], Statistics]
     averages: bool
@@ -112,31 +112,31 @@ class Finishing:
 
     def run(self) -> None:
         """From the drained replica to the saved model."""
-        node, arena = self.node, self.replica.arena
+        comm, arena = self.comm, self.replica.arena
         digest = self._average(self._trained())
-        node.say(digest, [arena.buffer_bytes()])
-        node.wait(lambda facts: facts.finish is not None, self._idle)
-        assert node.facts.finish is not None
-        finish, buffers = node.facts.finish
+        comm.say(digest, [arena.buffer_bytes()])
+        comm.wait(lambda status: status.finish is not None, self._idle)
+        assert comm.status.finish is not None
+        finish, buffers = comm.status.finish
         changed = self.averages
         if buffers and buffers != arena.buffer_bytes():
             arena.load_buffers(buffers)
             changed = True
         self._hand_in(changed)
         if digest.exact and not finish.identical:
-            raise ReplicasDiffer(_why_differ(node.refusals.counts))
+            raise ReplicasDiffer(_why_differ(comm.rejections.counts))
         self.validation.raise_failure()
 
     def _trained(self) -> Digest:
         """The replica as it was trained."""
         statistics = self.statistics()  # what follows is no training: its time does not count as such
-        exact = self.talk.exact
+        exact = self.exchange.exact
         self.replica.retire()
         self.score = self.validation.score(self.replica.arena.model)
         return Digest(
             self.replica.digest(),
             exact,
-            self.talk.have(),
+            self.exchange.have(),
             statistics,
             score=self.score,
             lower_is_better=self.validation.better == "lower",
@@ -148,41 +148,41 @@ class Finishing:
         """Become one model if need be."""
         if not self.averages:
             return trained
-        self.settler = Settler(Averaged(self.replica), self.node)
-        self.settler.run(self.talk.idle)
+        self.settler = Settler(Averaged(self.replica), self.comm)
+        self.settler.run(self.exchange.idle)
         state = self.settler.state
         note = "its weights are not finite, and were left out of the average" if state.left_out else trained.note
         return msgspec.structs.replace(
             trained,
             digest=self.replica.digest(),
             exact=state.agreed,
-            statistics=msgspec.structs.replace(trained.statistics, bytes_sent=self.node.bytes_sent),
+            statistics=msgspec.structs.replace(trained.statistics, bytes_sent=self.comm.bytes_sent),
             distance=-1.0 if state.distance is None else state.distance,
             note=note,
         )
 
     def _idle(self) -> None:
-        self.talk.idle()
+        self.exchange.idle()
         if self.settler is not None:
             self.settler.catch_up()
 
     def _hand_in(self, changed: bool) -> None:
         """Wait until the model is saved; upload it whenever this worker is the one asked for it: a supervisor that came
         back asks again."""
-        node = self.node
+        comm = self.comm
         answered: object = None
 
-        def asked(facts: RunStatus) -> bool:
-            return facts.finish is not None and facts.finish[0].writer == node.rank and facts.finish is not answered
+        def asked(status: RunStatus) -> bool:
+            return status.finish is not None and status.finish[0].writer == comm.rank and status.finish is not answered
 
         while True:
-            node.wait(lambda facts: facts.saved is not None or asked(facts), self._idle)
-            if node.facts.saved is not None:
+            comm.wait(lambda status: status.saved is not None or asked(status), self._idle)
+            if comm.status.saved is not None:
                 break
-            answered = node.facts.finish
+            answered = comm.status.finish
             self._upload(changed)
-        saved, finish = node.facts.saved, node.facts.finish
-        if saved.error and finish is not None and finish[0].writer == node.rank:
+        saved, finish = comm.status.saved, comm.status.finish
+        if saved.error and finish is not None and finish[0].writer == comm.rank:
             raise RunFailed(f"the supervisor could not save the model: {saved.error}")
 
     def _upload(self, changed: bool) -> None:
@@ -197,7 +197,7 @@ class Finishing:
         data = save(self.replica.arena.state_dict())
         for offset in range(0, max(1, len(data)), UPLOAD_NBYTES):
             part = data[offset : offset + UPLOAD_NBYTES]
-            self.node.say(Upload(offset, len(data), score, note), [part])
+            self.comm.say(Upload(offset, len(data), score, note), [part])
 
 
 def _why_differ(refused: Mapping[int, int]) -> str:

@@ -1,8 +1,8 @@
 """The strategies of a run, one after the other, as one worker follows them. Most runs have one phase.
 
 At the end of a step after which the supervisor has announced the next phase, the worker ends the present one as it would
-end the run: the talk is finished (everything under way arrives), replicas that may differ are averaged, and from the
-weights that all have then the next talk starts, over protocols of its own.
+end the run: the exchange is finished (everything under way arrives), replicas that may differ are averaged, and from the
+weights that all have then the next exchange starts, over protocols of its own.
 
 Who comes in mid-run begins in the phase that the run is in, and is as far in it as the one whose state it was given: what
 it counts of the phase's steps goes on from there. (Should the next phase be announced before it is ready, it begins in
@@ -52,10 +52,10 @@ INDEPENDENT = "independent"  # the strategy under which nobody tells anybody any
 
 
 class Phases:
-    """``settings`` are the run's, as the supervisor sent them; ``replica`` and ``talk`` those of the present phase."""
+    """``settings`` are the run's, as the supervisor sent them; ``replica`` and ``exchange``: the present phase's."""
 
     replica: Replica
-    talk: Exchange
+    exchange: Exchange
 
     def __init__(self, settings: Mapping[str, Any], arena: FlatParams, codec_of_script: str | None) -> None:
         self.settings, self.arena, self._codec_of_script = settings, arena, codec_of_script
@@ -115,32 +115,32 @@ class Phases:
         replica = getattr(self, "replica", None)
         return replica.check(payload) if replica is not None and number == self.number else None
 
-    def begin(self, node: CommThread, watch: Stopwatch) -> None:
-        """Make the replica and the talk of the present phase."""
-        self.node, self.watch = node, watch
-        node.complement, node.aside = self._complemented, self._look_back
+    def begin(self, comm: CommThread, watch: Stopwatch) -> None:
+        """Make the replica and the exchange of the present phase."""
+        self.comm, self.watch = comm, watch
+        comm.complement, comm.aside = self._complemented, self._look_back
         choice = self.choice
         if not choice.is_method:
             self.replica = Replica(self.arena, self._codec(self.number), choice.kind.complete, watch)
-            self.replica.seed = node.rank
-            self.talk = StreamExchange(self.replica, node, watch)
+            self.replica.seed = comm.rank
+            self.exchange = StreamExchange(self.replica, comm, watch)
             return
         method = choice.method()
         self.replica = Replica(self.arena, self._codec(self.number), method.streams, watch)
-        self.replica.seed = node.rank
+        self.replica.seed = comm.rank
         shape = parse_topology(self.settings.get("topology", "complete"))
         driver = gradient_rounds if isinstance(method, Sync) else RoundExchange
-        talk: RoundExchange = driver(method, self.replica, node, shape, watch)  # type: ignore[arg-type]
+        exchange: RoundExchange = driver(method, self.replica, comm, shape, watch)  # type: ignore[arg-type]
         if not method.streams and self.replica.codec.name != DENSE:
-            talk.local.coder = self._coder()
-        talk.took_over = self.joined
+            exchange.local.coder = self._coder()
+        exchange.took_over = self.joined
         if method.majority and method.takes_newcomers and len(self.schedule.phases) == 1:
-            node.assemble()
-        self.talk = talk
+            comm.join_elections()
+        self.exchange = exchange
 
     def _coder(self) -> FlatParamsCodec:
         """The codec, for a method that exchanges vectors. All must know the same number of workers, whoever is gone."""
-        welcome = self.node.facts.welcome
+        welcome = self.comm.status.welcome
         workers = 1 if welcome is None else max(1, welcome.workers)
         return FlatParamsCodec(self.replica.codec, self.arena, self.watch, self.replica.seed, workers)
 
@@ -161,7 +161,7 @@ class Phases:
         """This state was given to this worker: it is as far in the phase as who gave it."""
         self.steps = state.steps
         if self.reached > self.number:
-            self.node.say(PhaseDone(self.reached))
+            self.comm.say(PhaseDone(self.reached))
         self._given = state if state.training and not self.hands_over(self.number) else None
         self.taken_over()
 
@@ -173,14 +173,14 @@ class Phases:
         if self._given is not None and not optimizer.state:  # one that comes back has its own
             load_training(self._given.training, optimizer, {})
         self._given = None
-        self.talk.attach(optimizer)
-        self.talk.accompany(self.also)
+        self.exchange.attach(optimizer)
+        self.exchange.accompany(self.also)
 
     def stepped(self, optimizer: torch.optim.Optimizer | None) -> None:
         """A step is over: say so when it was the last that this phase asks for, and change when all have said so."""
         self.steps += 1
         if self.steps == self.phase.steps:
-            self.node.say(PhaseDone(self.number + 1))
+            self.comm.say(PhaseDone(self.number + 1))
         self._look_back()
         self.follow(optimizer)
 
@@ -190,27 +190,27 @@ class Phases:
 
     def follow(self, optimizer: torch.optim.Optimizer | None) -> None:
         """Go to the phase that was announced, if one was. Also from a wait for data: who has it may wait for us."""
-        if self.node.facts.phase > self.number:
-            self.talk.finish()
+        if self.comm.status.phase > self.number:
+            self.exchange.finish()
             self.change(optimizer)
 
     def change(self, optimizer: torch.optim.Optimizer | None) -> None:
-        former = [self.talk.idle] if self.choice.is_method else []
+        former = [self.exchange.idle] if self.choice.is_method else []
         alike, coming = agrees(self.choice), self.number + 1
         self.replica.retire()
         of_gradients = _of_gradients(self.choice_of(coming))
         if of_gradients or not alike:
-            settler = Settler(Averaged(self.replica, _moments(optimizer) if of_gradients else None), self.node)
-            settler.run(self.talk.idle)
+            settler = Settler(Averaged(self.replica, _moments(optimizer) if of_gradients else None), self.comm)
+            settler.run(self.exchange.idle)
             former.append(settler.catch_up)
         self._former = former
-        self.node.advance(self.protocol(coming))
+        self.comm.advance(self.protocol(coming))
         self.enter(coming)
-        self.begin(self.node, self.watch)
-        self.replica.found(self.node.workers)
+        self.begin(self.comm, self.watch)
+        self.replica.found(self.comm.workers)
         if optimizer is not None:
             self.attach(optimizer)
-        self.talk.start()
+        self.exchange.start()
         self.changed()
         self.watch.charge("wait")
 

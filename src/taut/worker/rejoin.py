@@ -39,12 +39,12 @@ SPENT = ("steps", "samples", "wall_s", *(f"{part}_s" for part in TIME_PARTS))
 
 @dataclass(frozen=True)
 class RejoinState:
-    """From ``phase`` of the run. ``talk``: as it was left; it knows what a relay has not passed on. ``stream``: its side
-    of the broadcast; None for methods."""
+    """What a worker brings along from ``phase`` of the run. ``exchange``: as it was left; it knows what a relay has not
+    passed on. ``stream``: its side of the broadcast; None for methods."""
 
     returns: str
     replica: Replica
-    talk: Exchange
+    exchange: Exchange
     stream: BroadcastState | None = None
     phase: int = 0
     without: Collection[int] = ()  # these lied: nothing that the others lack of theirs is brought along
@@ -64,14 +64,14 @@ class RejoinState:
 
 def carried(session: WorkerSession, without: Collection[int] = ()) -> RejoinState:
     """Return what the worker of this session has, when it was evicted, and close its communication thread."""
-    phases, node = session.phases, session.node
-    replica, talk = session.replica, session.talk
-    stage = node.retire()
+    phases, comm = session.phases, session.comm
+    replica, exchange = session.replica, session.exchange
+    phase_protocol = comm.retire()
     if not session.merged:  # nothing of its phase was here yet
-        return RejoinState("take", replica, talk, phase=phases.number)
-    ended = stage.phase != phases.number  # it was about to go to the next phase
-    stream = stage.state if isinstance(stage.state, BroadcastState) and not ended else None
-    return RejoinState(str(phases.choice.kind.returns), replica, talk, stream, phases.number, without)
+        return RejoinState("take", replica, exchange, phase=phases.number)
+    ended = phase_protocol.phase != phases.number  # it was about to go to the next phase
+    stream = phase_protocol.state if isinstance(phase_protocol.state, BroadcastState) and not ended else None
+    return RejoinState(str(phases.choice.kind.returns), replica, exchange, stream, phases.number, without)
 
 
 def less(made: Statistics, before: Statistics) -> Statistics:

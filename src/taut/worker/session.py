@@ -67,35 +67,35 @@ class WorkerSession:
                 self._join(None, was)
                 break
             except GivenUp:  # it stood still while it joined: it begins anew
-                was = self.node.rank
+                was = self.comm.rank
                 connector.renew()
 
     def _join(self, carried: RejoinState | None, was: int) -> None:
         """Join the run, with what is ``carried`` from an earlier rank, if this process ``was`` in the run before."""
         handshake = self._handshake = JoinHandshake(self._connector, self.arena, self._codec, lambda: self.statistics())  # noqa: PLW0108  # it is set later
         if carried is not None:  # it knows the supervisor, which may be coming back itself
-            supervisor = handshake.node.supervisor
+            supervisor = handshake.comm.supervisor
             supervisor.admission_s = float(self.settings.get("patience_s", supervisor.patience_s))
-        handshake.node.start()
+        handshake.comm.start()
         try:
             handshake.ask(was)
             self.seed, self.run, self.settings = handshake.welcome.seed, handshake.welcome.run, handshake.settings
             self.finish_policy = finish_policy(handshake.settings, self.phases.last, self.validation)
             self.leases = SupervisorLeases(self, self.leases.left if carried is not None else None)
-            handshake.node.supervisor.standing = self._standing
+            handshake.comm.supervisor.standing = self._standing
             handshake.take_over(carried)
             self._home = handshake
             self._connector.joined(self)
         except BaseException as error:
             tells = isinstance(error, Exception) and not isinstance(error, NetworkError)  # of those the supervisor knows
             if tells:
-                handshake.node.say(Failed(f"{type(error).__name__}: {error}"[:4000], unfit=True))
-            handshake.node.close(linger_s=1.0 if tells else 0.0)
+                handshake.comm.say(Failed(f"{type(error).__name__}: {error}"[:4000], unfit=True))
+            handshake.comm.close(linger_s=1.0 if tells else 0.0)
             raise
 
     @property
-    def node(self) -> CommThread:
-        return self._handshake.node
+    def comm(self) -> CommThread:
+        return self._handshake.comm
 
     @property
     def phases(self) -> Phases:
@@ -111,8 +111,8 @@ class WorkerSession:
         return self._handshake.resumption
 
     @property
-    def talk(self) -> Exchange:
-        return self.phases.talk
+    def exchange(self) -> Exchange:
+        return self.phases.exchange
 
     @property
     def replica(self) -> Replica:
@@ -126,10 +126,10 @@ class WorkerSession:
 
     def _standing(self) -> Returned:
         """Return where this worker stands, for a supervisor that came back. Asked by the communication thread."""
-        with self.node.facts.changed:  # so that nobody is done in between
+        with self.comm.status.changed:  # so that nobody is done in between
             (holds, done), state = self.leases.standing(), self._handshake.state
         phases = self.phases
-        return Returned(self.node.rank, state, phases.number, holds, done, reached=phases.reached)
+        return Returned(self.comm.rank, state, phases.number, holds, done, reached=phases.reached)
 
     def train(self) -> None:
         """Wait for the start. Who comes in mid-run, and would hold up the others until its first step, starts when its
@@ -153,7 +153,7 @@ class WorkerSession:
         self.watch.restart()
         if self.resumption is not None:
             self.resumption.restore_phase(self.phases)
-            self.resumption.restore_talk(self.talk)
+            self.resumption.restore_talk(self.exchange)
 
     def _start(self, defers: bool = False, carried: RejoinState | None = None) -> None:
         """Wait for the start, and start the exchange. ``defers``: not where the run has gone on to a phase in which this
@@ -162,7 +162,7 @@ class WorkerSession:
         while True:
             if not handshake.passed:
                 handshake.get_ready()
-                self.node.wait(lambda facts: facts.started or facts.stopping or handshake.passed, self.talk.idle)
+                self.comm.wait(lambda status: status.started or status.stopping or handshake.passed, self.exchange.idle)
             if not handshake.passed:
                 break
             handshake.take_over(carried)
@@ -171,39 +171,39 @@ class WorkerSession:
             self.phases.changed()
             if handshake.late and defers:
                 return
-        self.talk.start()
+        self.exchange.start()
         self.started = self._handshake.merged = True
 
     @property
     def stopping(self) -> bool:
-        return self.node.facts.stopping
+        return self.comm.status.stopping
 
     @property
     def leaving(self) -> bool:
         """Return whether this worker alone is to go, and the run goes on."""
-        facts = self.node.facts
-        return facts.leave is not None and facts.drain is None
+        status = self.comm.status
+        return status.leave is not None and status.drain is None
 
     def before_step(self, samples: int, rate: float, members: Collection[int]) -> None:
         """Exchange gradients, where the strategy does: they are there, and the optimizer has not moved yet."""
         while True:
             try:
-                if self.talk.exchanges_gradients or not isinstance(self.node.facts.failure, GivenUp):
+                if self.exchange.exchanges_gradients or not isinstance(self.comm.status.failure, GivenUp):
                     self._check()  # else ``exchange`` sees to it, when the step is over
-                self.talk.before_step(samples, rate, members)
+                self.exchange.before_step(samples, rate, members)
                 return
             except GivenUp as error:  # the gradients are of weights that it has no longer: the step is the others'
                 self.come_back(error)
                 samples = 0
 
-    def exchange(self, samples: int, rate: float) -> None:
+    def after_step(self, samples: int, rate: float) -> None:
         """Include what arrived and send what changed, after a local step."""
         self.watch.reached(1.0)
         self.watch.charge("compute")
-        self.bytes_dense += dense_ring_nbytes(self.node.workers, self.arena.size)
+        self.bytes_dense += dense_ring_nbytes(self.comm.workers, self.arena.size)
         try:
             self._check()
-            self.talk.exchange(samples, rate)
+            self.exchange.after_step(samples, rate)
             self.phases.stepped(self._optimizer)
         except GivenUp as error:  # what the step changed is brought along
             self.come_back(error)
@@ -212,13 +212,13 @@ class WorkerSession:
     def come_back(self, error: GivenUp) -> None:
         """Rejoin: this worker was silent for so long that the others went on without it, and would take it back under
         another rank, with the same model and optimizer. Raise ``Expelled`` where that cannot be any more."""
-        first = was = self.node.rank
+        first = was = self.comm.rank
         trained = self.leases.trained()
         brought = carried(self, error.without)
-        brought.talk.abandon()
+        brought.exchange.abandon()
         former = [brought]
         while True:
-            self._before = together(self._before, self.node.supervisor.acknowledged)
+            self._before = together(self._before, self.comm.supervisor.acknowledged)
             self._connector.renew()
             try:
                 self._join(brought, was)
@@ -229,43 +229,43 @@ class WorkerSession:
             except GivenUp as again:
                 if self._handshake.merged:
                     brought = carried(self, again.without)
-                    brought.talk.abandon()
+                    brought.exchange.abandon()
                     former.append(brought)
-                was, error = max(was, self.node.rank), again
+                was, error = max(was, self.comm.rank), again
             except Refused as refusal:
                 raise Expelled(f"{error}; and it could not come back: {refusal}") from None
-        self.node.say(Returned(first, "gone", self.phases.number, [], trained))
-        same = [each.talk for each in former if each.phase == self.phases.number]  # else it ended without that
-        self.talk.welcomed([one for talk in same for one in talk.unsent(self._handshake.gone())])
+        self.comm.say(Returned(first, "gone", self.phases.number, [], trained))
+        same = [each.exchange for each in former if each.phase == self.phases.number]  # else it ended without that
+        self.exchange.welcomed([one for exchange in same for one in exchange.unsent(self._handshake.gone())])
         self.bytes_dense = 0
         self.returned()
         self.watch.charge("wait")
-        log.warning("worker %d was given up, and is back as worker %d (%s)", first, self.node.rank, error)
+        log.warning("worker %d was given up, and is back as worker %d (%s)", first, self.comm.rank, error)
 
     @property
     def announced(self) -> bool:
         """Return whether the next phase was announced, and this worker is not in it yet."""
-        return self.node.facts.phase > self.phases.number
+        return self.comm.status.phase > self.phases.number
 
     def follow(self) -> None:
         """Go to the phase that was announced, if one was."""
         self.phases.follow(self._optimizer)
 
     def _check(self) -> None:
-        if self.node.facts.failure is not None:
-            raise self.node.facts.failure
+        if self.comm.status.failure is not None:
+            raise self.comm.status.failure
 
     def add_statistics(self, mine: Statistics) -> Statistics:
         """Return ``mine`` with what the session knows: traffic and codec. All of it under the present rank alone."""
         codec_state = self.replica.codec_state
         return msgspec.structs.replace(
             less(mine, self._before),
-            bytes_sent=self.node.bytes_sent,
+            bytes_sent=self.comm.bytes_sent,
             bytes_dense=self.bytes_dense,
-            updates_sent=self.talk.sent,
-            updates_included=self.talk.included,
-            staleness=self.talk.staleness if self.talk.sent and self.node.bytes_sent else 0.0,
-            counted=" ".join(f"{name}={value:g}" for name, value in self.talk.figures().items())[:1024],
+            updates_sent=self.exchange.sent,
+            updates_included=self.exchange.included,
+            staleness=self.exchange.staleness if self.exchange.sent and self.comm.bytes_sent else 0.0,
+            counted=" ".join(f"{name}={value:g}" for name, value in self.exchange.figures().items())[:1024],
             density=float(codec_state.density) if codec_state is not None else 0.0,
             tau=float(codec_state.tau) if codec_state is not None else 0.0,
         )
@@ -283,20 +283,20 @@ class WorkerSession:
         except (SupervisorLost, PeerLost) as error:
             raise type(error)(f"{error}; the model as this worker has it is in {self.save_here()}") from None
         finally:
-            self.node.close(linger_s=1.0)
+            self.comm.close(linger_s=1.0)
 
     def _say_done(self, begun: Container[int] = ()) -> None:
-        with self.node.facts.changed:
+        with self.comm.status.changed:
             self._handshake.state, begun = "done", self.leases.end(begun)
-        self.node.say(Done(begun=begun))
+        self.comm.say(Done(begun=begun))
 
     def _end(self) -> None:
         """Finish the exchange; as long as that ends a phase and not the run, go to the next one, whichever worker has the
         data."""
         while True:
             try:
-                self.talk.finish()
-                if self.node.facts.phase <= self.phases.number:
+                self.exchange.finish()
+                if self.comm.status.phase <= self.phases.number:
                     return
                 self.phases.change(self._optimizer)
             except GivenUp as error:
@@ -306,24 +306,24 @@ class WorkerSession:
     def save_here(self) -> Path:
         """Save the model in the present folder, so that it is not lost where no supervisor takes it."""
         home = self._home
-        return save_here(home.phases.replica, f"{self.run}-worker-{home.node.rank}.safetensors")
+        return save_here(home.phases.replica, f"{self.run}-worker-{home.comm.rank}.safetensors")
 
     def leave(self, begun: Container[int] = ()) -> None:
         """Go before the end: wait until all others have everything of ours, say good-bye."""
         try:
-            self.talk.leave()
-            self.node.say(Done(leaving=True, begun=self.leases.end(begun)))
+            self.exchange.leave()
+            self.comm.say(Done(leaving=True, begun=self.leases.end(begun)))
             self._connector.left("left the run, which goes on")
         finally:
-            self.node.close(linger_s=1.0)
+            self.comm.close(linger_s=1.0)
 
     def _agree(self) -> None:
         choice = self.phases.choice
         consensus = choice.is_method and choice.kind.consensus  # then there is nothing left to average
         finishing = Finishing(
-            self.node,
+            self.comm,
             self.replica,
-            self.talk,
+            self.exchange,
             self.validation,
             self.statistics,
             averages=self.finish_policy == "average" and not consensus,

@@ -126,7 +126,7 @@ class TorchWorker:
         session = self._session
         if self._distillation is not None:
             self._distillation.close()
-        self._distillation = distillation_of(session.talk, session.arena, self.model) if session else None
+        self._distillation = distillation_of(session.exchange, session.arena, self.model) if session else None
         self._hooks.renew()
 
     @property
@@ -136,11 +136,11 @@ class TorchWorker:
 
     @property
     def rank(self) -> int:
-        return self._session.node.rank if self._session else 0
+        return self._session.comm.rank if self._session else 0
 
     @property
     def workers(self) -> int:
-        return self._session.node.workers if self._session else 1
+        return self._session.comm.workers if self._session else 1
 
     @property
     def stopping(self) -> bool:
@@ -153,7 +153,7 @@ class TorchWorker:
 
         Where that worker dies or leaves, the next one takes over as soon as it hears of that. So for a moment there may
         be none; and two, while a worker that was given up has not noticed."""
-        roster = self._session.node.facts.roster if self._session else None
+        roster = self._session.comm.status.roster if self._session else None
         return roster is None or self.rank <= min((member.rank for member in roster.members), default=self.rank)
 
     @property
@@ -179,7 +179,7 @@ class TorchWorker:
     def figures(self) -> dict[str, float]:
         """Return what the strategy counts at this worker: under ``sync:backup=1``, say, the gradients that were
         dropped."""
-        return self._session.talk.figures() if self._session else {}
+        return self._session.exchange.figures() if self._session else {}
 
     def batches(
         self,
@@ -253,7 +253,7 @@ class TorchWorker:
             if keeper is not None:
                 keeper.at_batch(moment)
             if self._session is not None:
-                self._session.talk.at_batch()
+                self._session.exchange.at_batch()
             self.watch.charge("data")
             steps = self.steps
             try:
@@ -289,7 +289,7 @@ class TorchWorker:
         if not self._backward(loss, clip_norm):
             self._exchange()  # gradients add up over several micro-batches
             return value
-        if self._session is not None and self._session.talk.exchanges_gradients:
+        if self._session is not None and self._session.exchange.exchanges_gradients:
             self.before_step(range(len(members_of(self.optimizer))))  # it clips, too: the gradient of all workers
         elif clip_norm is not None:
             import torch
@@ -316,14 +316,14 @@ class TorchWorker:
         """Call ``loss.backward()``, in a loop of your own, before ``optimizer.step()``: where gradients are exchanged
         (``sync``), they are sent while backward is still at work. Leave them alone until the step."""
         if self._session is not None:
-            self._session.talk.arm(self._step_samples(), self._rate())
+            self._session.exchange.arm(self._step_samples(), self._rate())
         loss.backward()  # type: ignore[no-untyped-call]
 
     def _backward(self, loss: torch.Tensor, clip_norm: float | None) -> bool:
         """Compute the gradients of ``loss``; return whether the optimizer's step is due."""
         weight, due = 1.0, True
         if self._session is not None:
-            weight, due = self._session.talk.prepare(self._step_samples(), self._rate(), clip_norm)
+            weight, due = self._session.exchange.prepare(self._step_samples(), self._rate(), clip_norm)
         if weight == 1.0:
             loss.backward()  # type: ignore[no-untyped-call]
         else:
@@ -358,7 +358,7 @@ class TorchWorker:
         if self.stopping and not self._batches_used:
             raise Stopping  # the script's own loop knows nothing of the drain
         self._before_change()
-        self._session.exchange(self._step_samples(), self._rate())
+        self._session.after_step(self._step_samples(), self._rate())
         if self._keeper is not None and not self._batches_used:
             self._keeper.after_exchange()
 
@@ -453,8 +453,8 @@ class TorchWorker:
             return
         if isinstance(error, SupervisorLost | PeerLost):
             error.add_note(f"the model as this worker has it is in {self._session.save_here()}")
-        self._session.node.say(Failed(f"{type(error).__name__}: {error}"[:4000], unfit=not self._session.merged))
-        self._session.node.close(linger_s=1.0)
+        self._session.comm.say(Failed(f"{type(error).__name__}: {error}"[:4000], unfit=not self._session.merged))
+        self._session.comm.close(linger_s=1.0)
 
     def leave(self) -> None:
         """Go now; the others go on. Everything this worker did stays in the run."""

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from taut.simulator.faults import Dismiss, Fail
+from taut.simulator.faults import Departure, Fail
 from taut.simulator.models.network import Link, Links
 from taut.simulator.models.speeds import Speeds
 from taut.simulator.result import Simulated
@@ -79,7 +79,7 @@ OFTEN = {"diloco": "diloco:every=4", "averaging": "averaging:every=4", "easgd": 
 
 def leave(name: str, rank: int, workers: int = 4) -> Simulated:
     links, speeds = Links(Link(1e8, 1e-3)), Speeds(0.01, "lognormal:0.3")
-    faults = (Dismiss(rank, at_s=0.105),)
+    faults = (Departure(rank, at_s=0.105),)
     given = {"steps": 30, "parameters": 20_000, "links": links, "speeds": speeds, "faults": faults}
     return simulate_timing(Scenario(workers, OFTEN.get(name, name), **given))  # type: ignore[arg-type]
 

@@ -56,7 +56,7 @@ class Learner:
 
     def proceeded(self) -> None:
         state = self.method_state
-        if state.finished and state.rate is None and state.handover.over:
+        if state.finished and state.rate is None and state.transfer.over:
             return  # it came when all was over
         if state.rate is not None:
             view = self.x.reshape(LANES, SIZE + MOST)
@@ -224,8 +224,8 @@ def test_what_cannot_be_read_is_asked_of_another() -> None:
     world.actors[late].unpack = unpack  # type: ignore[method-assign]
     givers = []
     for _ in range(2_000):
-        if state.handover.asked is not None:
-            givers.append(state.handover.asked.giver)
+        if state.transfer.asked is not None:
+            givers.append(state.transfer.asked.giver)
         if not method.bare(state) or not world._happen([0, 1, 2]):
             break
     assert sorted(set(givers)) == [0, 1] and len(seen) == 2 and not method.bare(state)

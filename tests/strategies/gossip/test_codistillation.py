@@ -17,7 +17,7 @@ from taut.core.events import Ended
 from taut.core.messages import Note
 from taut.errors import MalformedMessage, Misuse
 from taut.strategies.api import Draining, Heard, Placed, Proceed, Stepped, Tell
-from taut.strategies.gossip.codistillation import Codistillation, Codistilling, Teacher
+from taut.strategies.gossip.codistillation import Codistillation, CodistillationState, Teacher
 from taut.strategies.registry import parse
 from taut.testing.worlds.method_actor import Actor
 from taut.testing.worlds.method_world import MethodWorld
@@ -222,7 +222,7 @@ def test_the_gone_are_forgotten_and_the_end_is_at_once() -> None:
     method = Codistillation(every=1)
     world = MethodWorld(method, [np.zeros(2, np.float32)] * 2, step=count)
     world.run(2)
-    state: Codistilling = world.actors[0].method_state
+    state: CodistillationState = world.actors[0].method_state
     assert set(state.teachers) == {1}
     assert [type(a) for a in method.on(state, Stepped(0), 0.0)] == [Proceed], "idle turns send nothing"
     world.kill(1)

@@ -17,7 +17,7 @@ from taut.strategies.gossip.dpsgd import DPSGD
 from taut.strategies.gossip.gossip import Gossip
 from taut.strategies.gossip.gossipgrad import GossipGraD, partners, shuffled
 from taut.strategies.gossip.relaysgd import RelaySGD
-from taut.strategies.gossip.sgp import SGP, PushSum, limit_weights
+from taut.strategies.gossip.sgp import SGP, SGPState, limit_weights
 from taut.testing.worlds.codec_actor import with_codec
 from taut.testing.worlds.method_actor import Actor
 from taut.testing.worlds.method_world import MethodWorld
@@ -113,7 +113,7 @@ def test_rounds_agree_after_deaths_and_joins(topology: str) -> None:
 
 def pushed(world: MethodWorld) -> tuple[float, np.ndarray]:
     """The totals of w and x, those under way included."""
-    states: list[PushSum] = [actor.method_state for actor in world.actors.values()]
+    states: list[SGPState] = [actor.method_state for actor in world.actors.values()]
     w = sum(state.w + sum(one.note.numbers[0] for one in state.inbox.values()) for state in states)
     x = np.zeros(len(states[0].x))
     for state in states:

@@ -14,7 +14,7 @@ from taut.strategies.gossip.dpsgd import DPSGD
 from taut.strategies.gossip.gossipgrad import GossipGraD
 from taut.strategies.gossip.momentum import QuasiGlobalMomentum
 from taut.strategies.gossip.relaysgd import RelaySGD
-from taut.strategies.gossip.sgp import SGP, PushSum, debiased
+from taut.strategies.gossip.sgp import SGP, SGPState, debiased
 from taut.testing.worlds.method_actor import Actor
 from taut.testing.worlds.method_world import MethodWorld
 
@@ -75,7 +75,7 @@ def test_the_mean_moves_by_the_steps_alone_whoever_was_held_up(
     assert any(actor.method_state.drift.held_up for actor in world.actors.values()) or workers < 4
 
 
-def own_moves(state: PushSum) -> np.ndarray:
+def own_moves(state: SGPState) -> np.ndarray:
     """What the worker has moved by that is in no share yet."""
     if state.drift.then is not None:
         return state.local.x - state.drift.then[0]

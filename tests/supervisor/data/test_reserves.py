@@ -54,13 +54,13 @@ class Trainee:
     ) -> None:
         self.rank, self.chance, self.lengths = rank, chance, lengths
         self.plan = self.one_pass(0) if lengths else PLAN
-        self.facts, self.said, self.told, self.lost, self.term, self.version = RunStatus(), 2, 0, 0, 0, 0
+        self.status, self.said, self.told, self.lost, self.term, self.version = RunStatus(), 2, 0, 0, 0, 0
         self.out: deque[Message] = deque()
         self.inbox: deque[Message] = deque()
-        node = SimpleNamespace(facts=self.facts, rank=rank, workers=workers, say=self.say)
+        node = SimpleNamespace(status=self.status, rank=rank, workers=workers, say=self.say)
         node.supervisor = SimpleNamespace(renewals=0, quiet=lambda: chance.random() < quiet)
         node.clock = SimpleNamespace(now=lambda: 0.0)
-        seat: Any = SimpleNamespace(node=node, statistics=lambda: Statistics(steps=10, wall_s=1.0))
+        seat: Any = SimpleNamespace(comm=node, statistics=lambda: Statistics(steps=10, wall_s=1.0))
         self.leases = SupervisorLeases(seat)
         self.holds: list[Lease] = []
         self.samples = 0
@@ -83,15 +83,15 @@ class Trainee:
         self.leases._note(self.plan)
         lease = self.leases._dealt(self.plan)
         if lease is not None:
-            self.facts.leases.remove(lease)
+            self.status.leases.remove(lease)
             self.leases._held[lease.lease] = lease
         else:
             lease = self.leases._take_own(self.plan)
         if lease is not None:
             assert not self.lengths or self.length(lease.epoch) == self.plan.length, "of other data"
             self.holds.append(lease)
-        elif not self.plan.last and (self.leases._dealt_out(self.plan) or self.leases._goes_on(self.plan)):
-            self.leases._over(self.plan)
+        elif not self.plan.last and (self.leases._dealt_out(self.plan) or self.leases._may_move_on(self.plan)):
+            self.leases._end_pass(self.plan)
             self.plan = self.one_pass(self.plan.until)
 
     def length(self, epoch: int) -> int:
@@ -107,9 +107,9 @@ class Trainee:
             self._hear_pulse(message)
             return
         self.told += 1
-        self.facts.learn(message, [])  # type: ignore[arg-type]  # of this family
-        if isinstance(message, Reserve) and self.facts.reserve.version > self.version:
-            self.version = self.facts.reserve.version
+        self.status.learn(message, [])  # type: ignore[arg-type]  # of this family
+        if isinstance(message, Reserve) and self.status.reserve.version > self.version:
+            self.version = self.status.reserve.version
             self.out.append(ReserveSeen(self.version, self.said))
 
     def _hear_pulse(self, pulse: Pulse) -> None:
@@ -125,7 +125,7 @@ class Trainee:
         """Everything that it holds or may take: no pass that turned out to have another length."""
         if self.state == "done":
             return []
-        held, reserve = [*self.leases._held.values(), *self.facts.leases], self.facts.reserve
+        held, reserve = [*self.leases._held.values(), *self.status.leases], self.status.reserve
         fitting = [span for span in reserve.spans if self.length(span[0]) == reserve.length]
         return [*((each.epoch, each.lo, each.hi) for each in held), *fitting]
 
@@ -312,7 +312,7 @@ def test_what_a_dead_supervisor_set_aside_is_trained_on_without_it(seed: int, wo
             one.take()
             if one.holds:
                 play.train(one, one.holds.pop(0))
-        assert not one.facts.reserve.spans and not one.facts.leases
+        assert not one.status.reserve.spans and not one.status.leases
     play.check()
     play.die()
     for number in range(30_000):
@@ -329,7 +329,7 @@ def offered(one: Trainee, version: int, *spans: Span) -> list[Span]:
     """What it may take after it was told this."""
     one.inbox.append(Reserve(version, LENGTH, list(spans)))
     one.hear()
-    return one.facts.reserve.spans
+    return one.status.reserve.spans
 
 
 def test_what_was_taken_is_not_taken_again_when_it_was_left_out_once_and_comes_back():
@@ -345,7 +345,7 @@ def test_what_was_taken_is_not_taken_again_when_it_was_left_out_once_and_comes_b
 
 def test_what_was_taken_is_remembered_until_the_supervisor_must_know():
     one, now = Trainee(0, random.Random(0)), 0.0
-    one.leases._seat.node.clock = SimpleNamespace(now=lambda: now)
+    one.leases._session.comm.clock = SimpleNamespace(now=lambda: now)
     offered(one, 1, (0, 0, 100))
 
     def train() -> None:
@@ -353,18 +353,18 @@ def test_what_was_taken_is_remembered_until_the_supervisor_must_know():
         one.leases.done(one.holds.pop())
 
     train()
-    now, one.facts.silent_since_s = 5.0, 4.0
+    now, one.status.silent_since_s = 5.0, 4.0
     train()
     now = 300.0
     train()
-    one.facts.silent_since_s, one.facts.heard_again_s = None, 300.0  # it is back
+    one.status.silent_since_s, one.status.heard_again_s = None, 300.0  # it is back
     now = 310.0
     train()
-    assert len(one.leases.standing()[1]) == 4 and count(one.facts.taken) == 20, "it may not have heard of them yet"
+    assert len(one.leases.standing()[1]) == 4 and count(one.status.taken) == 20, "it may not have heard of them yet"
     now = 365.0
     train()
     assert [each.lo for each in one.leases.standing()[1]] == [15, 20]
-    assert one.facts.taken == [(0, 15, 25)]
+    assert one.status.taken == [(0, 15, 25)]
 
 
 def busy(run: Restarted, *ranks: int) -> None:
@@ -460,7 +460,7 @@ def test_passes_are_trained_on_one_after_the_other(workers: int):
     for _ in range(10_000):
         play.run.now += 0.1
         for one in play.team:
-            if not any(isinstance(message, LeaseRequest) for message in one.out) and not one.facts.leases:
+            if not any(isinstance(message, LeaseRequest) for message in one.out) and not one.status.leases:
                 one.say(LeaseRequest(0, LENGTH, BATCH, True, PASSES))
             one.beat(play.run.now)
             while one.out:

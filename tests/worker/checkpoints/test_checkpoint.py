@@ -124,7 +124,7 @@ class Job:
         except (Expelled, SupervisorLost):
             pass
         worker._closed = True
-        worker._session.node.close()
+        worker._session.comm.close()
         self.dead.set()
 
     def _train(self, worker: Any, model: nn.Module, scheduler: Any) -> Iterator[int]:
@@ -141,7 +141,7 @@ class Job:
 
     def _hold(self, worker: Any, folder: Path, steps: int, kill: int) -> bool:
         """Wait for the supervisor's wish; a step after its checkpoint is whole, it is time to die."""
-        keeper, wait = worker._keeper, worker._session.node.wait
+        keeper, wait = worker._keeper, worker._session.comm.wait
         if steps == kill:
             wait(lambda _: keeper.wanted, lambda: None)
             return False
@@ -249,7 +249,7 @@ def test_a_worker_that_waits_for_data_does_not_hold_a_checkpoint_up(tmp_path: Pa
             for x, y in worker.batches(data, batch_size=20, epochs=1):
                 worker.step(F.cross_entropy(model(x), y))
                 if first.acquire(blocking=False):
-                    worker._session.node.wait(lambda _: self._copied(worker), lambda: None)
+                    worker._session.comm.wait(lambda _: self._copied(worker), lambda: None)
                 yield worker.steps
 
         def _copied(self, worker: Any) -> bool:

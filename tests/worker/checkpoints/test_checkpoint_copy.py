@@ -143,7 +143,7 @@ def late(monkeypatch: pytest.MonkeyPatch) -> list[Copy]:
     def patient(self: Checkpointer) -> bool:
         if not ready(self) and self._memory is not None:
             memory = self._memory
-            self.session.node.wait(lambda _: memory.ready, lambda: None)
+            self.session.comm.wait(lambda _: memory.ready, lambda: None)
         return ready(self)
 
     monkeypatch.setattr(memory_copy, "SMALL_NBYTES", 1)
@@ -175,7 +175,7 @@ class Meddling(Job):
 
     def _hold(self, worker: Any, folder: Path, steps: int, kill: int) -> bool:
         """Until a checkpoint is whole that came after one that was torn."""
-        keeper, wait = worker._keeper, worker._session.node.wait
+        keeper, wait = worker._keeper, worker._session.comm.wait
         if keeper._changes_elsewhere and keeper.taken > 1:
             wait(lambda _: (folder / FOLDER / str(keeper.taken) / MANIFEST).exists(), lambda: None)
             return True

@@ -55,8 +55,8 @@ def test_closing_does_not_wait_for_a_supervisor_that_takes_nothing() -> None:
 def waiting_node(clock: FakeClock) -> CommThread:
     """A worker that has a neighbour, and whose supervisor fell silent long ago."""
     node = CommThread(Deaf(), lambda _: Asynchronous(merge=b"".join), clock=clock)
-    node.seat(0, [])
-    node.facts.silent_since_s = clock.now()
+    node.join_alone(0, [])
+    node.status.silent_since_s = clock.now()
     clock.advance(10 * node.supervisor.patience_s)
     return node
 
@@ -72,10 +72,10 @@ def test_without_a_supervisor_the_others_are_waited_for_but_not_for_ever() -> No
 def test_others_who_ever_took_long_are_waited_for_longer() -> None:
     clock = FakeClock()
     node = waiting_node(clock)
-    node.facts.silent_since_s, silent_s = None, node.facts.silent_since_s
+    node.status.silent_since_s, silent_s = None, node.status.silent_since_s
     long_s, waits = 3 * node.supervisor.patience_s, iter([False, True])
     node.wait(lambda _: next(waits), lambda: clock.advance(long_s), needs_supervisor=False)
-    node.facts.silent_since_s, began_s = silent_s, clock.now()
+    node.status.silent_since_s, began_s = silent_s, clock.now()
     node.wait(lambda _: clock.now() - began_s > 2 * long_s, lambda: clock.advance(long_s / 2), needs_supervisor=False)
 
 
@@ -100,7 +100,7 @@ class Heard(Deaf):
 def test_a_worker_says_where_it_stands_once_for_each_loss_whichever_pulse_tells_it() -> None:
     transport, clock = Heard(), FakeClock()
     node = CommThread(transport, lambda _: Asynchronous(merge=b"".join), clock=clock)
-    node.seat(0, [])
+    node.join_alone(0, [])
     node.supervisor.standing = lambda: Returned(0, "training", 0, [], [])
 
     def answers(*pulses: Pulse) -> int:
@@ -116,7 +116,7 @@ def test_a_worker_says_where_it_stands_once_for_each_loss_whichever_pulse_tells_
     assert answers(Pulse(term=1, lost=3)) == 1, "another life, which counts anew"
     assert answers(Pulse(term=1, lost=3), Pulse(lost=4)) == 0
 
-    node.facts.silent_since_s = clock.now()
+    node.status.silent_since_s = clock.now()
     clock.advance(300.0)
     assert answers(Pulse(term=1, lost=3)) == 0
-    assert node.facts.silent_since_s is None and node.facts.heard_again_s == clock.now()
+    assert node.status.silent_since_s is None and node.status.heard_again_s == clock.now()

@@ -16,8 +16,8 @@ from taut.worker.model.snapshot import Snapshot
 LIMIT_NBYTES = 1 << 20
 
 
-def stages_of(facts: RunStatus | None = None) -> PhaseProtocols:
-    stages = PhaseProtocols(facts or RunStatus(), FakeClock(), lambda *_: True, LIMIT_NBYTES, Rejections())
+def stages_of(status: RunStatus | None = None) -> PhaseProtocols:
+    stages = PhaseProtocols(status or RunStatus(), FakeClock(), lambda *_: True, LIMIT_NBYTES, Rejections())
     stages.begin(Asynchronous(merge=b"".join), 0, synced=True)
     return stages
 
@@ -30,14 +30,14 @@ def test_a_neighbour_is_known_from_its_first_phase_on() -> None:
     stages = stages_of()
     stages.met(1, 0)
     stages.met(2, 1)
-    assert list(stages.stage.state.links) == [1]
+    assert list(stages.phase_protocol.state.links) == [1]
     stages.advance(Channels())
-    assert list(stages.stage.state.links) == [1, 2]
+    assert list(stages.phase_protocol.state.links) == [1, 2]
     stages.met(3, 1)
-    assert stages.former is not None
-    assert list(stages.former.state.links) == [1] and list(stages.stage.state.links) == [1, 2, 3]
+    assert stages.previous is not None
+    assert list(stages.previous.state.links) == [1] and list(stages.phase_protocol.state.links) == [1, 2, 3]
     stages.lost(2)
-    assert list(stages.stage.state.links) == [1, 3] and stages.stage.state.gone == {2}
+    assert list(stages.phase_protocol.state.links) == [1, 3] and stages.phase_protocol.state.gone == {2}
 
 
 def test_a_phase_ends_without_a_neighbour_that_begins_in_the_next_one() -> None:
@@ -45,28 +45,28 @@ def test_a_phase_ends_without_a_neighbour_that_begins_in_the_next_one() -> None:
     stages = stages_of()
     stages.met(1, 0)
     stages.met(2, 0)
-    stages.stage.state.final = 0  # type: ignore[union-attr]
+    stages.phase_protocol.state.final = 0  # type: ignore[union-attr]
     stages.tell(Arrived(1, report(final=0), []))
-    assert not stages.stage.state.drained()  # type: ignore[union-attr]
+    assert not stages.phase_protocol.state.drained()  # type: ignore[union-attr]
     stages.met(2, 1)
-    assert stages.stage.state.drained()  # type: ignore[union-attr]
+    assert stages.phase_protocol.state.drained()  # type: ignore[union-attr]
     stages.advance(Asynchronous(merge=b"".join))
-    assert set(stages.stage.state.links) == {1, 2} and not stages.stage.state.gone
+    assert set(stages.phase_protocol.state.links) == {1, 2} and not stages.phase_protocol.state.gone
 
 
 def test_a_death_after_a_phase_does_not_end_the_next_one() -> None:
     """The former stage is through again without the dead: that is no news of the present one."""
-    facts = RunStatus()
-    stages = stages_of(facts)
+    status = RunStatus()
+    stages = stages_of(status)
     stages.met(1, 0)
     stages.tell(Ended())
     stages.tell(Arrived(1, report(final=0), []))
-    assert facts.drained
+    assert status.drained
     stages.advance(Asynchronous(merge=b"".join))
-    assert not facts.drained
+    assert not status.drained
     stages.lost(1)
-    assert stages.former is not None and stages.former.state.drained()  # type: ignore[union-attr]
-    assert not facts.drained
+    assert stages.previous is not None and stages.previous.state.drained()  # type: ignore[union-attr]
+    assert not status.drained
 
 
 def test_protocols_take_the_news_that_somebody_is_ahead() -> None:
@@ -79,39 +79,43 @@ def test_protocols_take_the_news_that_somebody_is_ahead() -> None:
 
 
 def test_who_begins_anew_knows_all_and_drops_what_it_took_over_before() -> None:
-    facts = RunStatus()
-    stages = stages_of(facts)
+    status = RunStatus()
+    stages = stages_of(status)
     stages.begin(Asynchronous(merge=b"".join), 0, synced=False)
     stages.met(1, 0)
     stages.lost(3)
-    before = stages.stage
+    before = stages.phase_protocol
     stages.arrived(1, report(phase=1), [])
     stages.begin(Asynchronous(merge=b"".join), 0, synced=False, phase=1)
-    assert stages.former is None and list(stages.stage.state.links) == [1] and stages.stage.state.gone == {3}
-    assert stages.stage.state.attached()  # type: ignore[union-attr]  # what came early was heard
+    assert (
+        stages.previous is None
+        and list(stages.phase_protocol.state.links) == [1]
+        and stages.phase_protocol.state.gone == {3}
+    )
+    assert stages.phase_protocol.state.attached()  # type: ignore[union-attr]  # what came early was heard
     stages.tell(Synced({}, []), before)
-    assert before.state.synced and not stages.stage.state.synced
+    assert before.state.synced and not stages.phase_protocol.state.synced
 
 
 def test_what_is_far_ahead_of_a_newcomer_is_nobodys_fault() -> None:
-    facts = RunStatus()
-    stages = stages_of(facts)
+    status = RunStatus()
+    stages = stages_of(status)
     stages.met(1, 0)
     far = Parcel(1, 0, Note("x"), 0, 1, phase=2)
     stages.arrived(1, far, [b""])  # before the start: we shall begin there
-    facts.started = True
+    status.started = True
     stages.met(2, 2)
     stages.arrived(2, far, [b""])  # it began there
     assert not len(stages.early)
 
 
 def test_a_phase_is_gone_to_when_it_is_known_who_is_in_the_run() -> None:
-    facts = RunStatus()
-    facts.learn(Roster(3, [], []), [])
-    facts.learn(NextPhase(1, 4), [])
-    assert facts.phase == 0 and not facts.over(0)
-    facts.learn(Roster(4, [Member(2, "", "", False, 1)], []), [])
-    assert facts.phase == 1 and facts.over(0)
+    status = RunStatus()
+    status.learn(Roster(3, [], []), [])
+    status.learn(NextPhase(1, 4), [])
+    assert status.phase == 0 and not status.over(0)
+    status.learn(Roster(4, [Member(2, "", "", False, 1)], []), [])
+    assert status.phase == 1 and status.over(0)
 
 
 class Wire:
@@ -142,11 +146,11 @@ def test_a_state_of_a_later_phase_is_given_when_the_donor_is_there() -> None:
 def test_a_state_of_another_phase_is_not_taken() -> None:
     taker, attached = Wire(), Channels().start(0, False)
     attached.links[4] = None  # type: ignore[assignment]
-    taker.end._facts.donor = 4
+    taker.end._status.donor = 4
     taker.end.enter(1)
     taker.end.go_on(attached, 0.0)
     assert [message for _, message, _ in taker.said] == [StateRequest(0, phase=1)]
     taker.end.arrived(4, StateChunk(0, 3, {}), [b"old"], attached, 0.1)
-    assert taker.end._facts.state is None
+    assert taker.end._status.state is None
     taker.end.arrived(4, StateChunk(0, 3, {}, phase=1), [b"new"], attached, 0.1)
-    assert taker.end._facts.state is not None and bytes(taker.end._facts.state[0]) == b"new"
+    assert taker.end._status.state is not None and bytes(taker.end._status.state[0]) == b"new"

@@ -37,7 +37,7 @@ def test_the_time_in_which_this_process_stood_still_is_no_silence(away_s: float)
     link, clock = told_for(60.0)
     clock.advance(away_s)
     link.beat(clock.now(), list)
-    assert link.facts.silent_since_s is None
+    assert link.status.silent_since_s is None
 
 
 def test_a_supervisor_that_says_nothing_while_this_worker_beats_is_taken_for_gone() -> None:
@@ -45,4 +45,4 @@ def test_a_supervisor_that_says_nothing_while_this_worker_beats_is_taken_for_gon
     for _ in range(40):
         clock.advance(0.5)
         link.beat(clock.now(), list)
-    assert link.facts.silent_since_s is not None
+    assert link.status.silent_since_s is not None

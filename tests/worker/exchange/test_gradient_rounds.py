@@ -49,9 +49,9 @@ class SyncSeat(ThreadSeat):
     def __init__(self, node: CommThread, arena: FlatParams, method: Sync, codec: str) -> None:
         super().__init__(node, arena)
         replica = Replica(arena, parse_codec(codec), talks=False)
-        self.talk = gradient_rounds(method, replica, node, parse_topology("complete"), self.watch)
+        self.exchange = gradient_rounds(method, replica, node, parse_topology("complete"), self.watch)
         if codec != "dense":
-            self.talk.local.coder = FlatParamsCodec(replica.codec, arena, self.watch, node.rank, node.workers)
+            self.exchange.local.coder = FlatParamsCodec(replica.codec, arena, self.watch, node.rank, node.workers)
         self.phases = SimpleNamespace(changed=None)  # there is one
 
 
@@ -293,14 +293,14 @@ def test_gradients_leave_while_backward_is_at_work() -> None:
     seen: list[tuple[int, bool]] = []
 
     def watched(worker: TorchWorker, rows: list[Batch]) -> None:
-        talk: Any = worker._session.talk  # type: ignore[union-attr]
-        launch = talk._launch
+        exchange: Any = worker._session.exchange  # type: ignore[union-attr]
+        launch = exchange._launch
 
         def watch(bucket: int) -> None:
             seen.append((bucket, worker.model.first.weight.grad is None))  # type: ignore[union-attr]
             launch(bucket)
 
-        talk._buckets._full = watch
+        exchange._buckets._full = watch
         stepping(worker, rows)
 
     train(Sync(bucket_mib=TINY), momentum, batches([[5]]), watched)

@@ -36,8 +36,8 @@ class PhasedSeat(ThreadSeat):
         phases.replica.found(2)
 
     @property
-    def talk(self) -> Any:  # type: ignore[override]
-        return self.phases.talk
+    def exchange(self) -> Any:  # type: ignore[override]
+        return self.phases.exchange
 
 
 def network() -> nn.Module:

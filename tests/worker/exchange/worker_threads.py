@@ -15,30 +15,30 @@ from taut.worker.time_split import Stopwatch
 
 
 class ThreadSeat:
-    """A place in such a run; a subclass gives ``talk`` and ``phases``."""
+    """A place in such a run; a subclass gives ``exchange`` and ``phases``."""
 
     seed, stopping, leaving, score = 0, False, False, None
-    talk: Any
+    exchange: Any
     phases: Any
     settings: dict[str, Any] = {}  # noqa: RUF012
 
     def __init__(self, node: CommThread, arena: FlatParams) -> None:
-        self.node, self.arena, self.watch, self.leases = node, arena, Stopwatch(), OwnLeases()
+        self.comm, self.arena, self.watch, self.leases = node, arena, Stopwatch(), OwnLeases()
         self.statistics: Any = None
 
     def __getattr__(self, name: str) -> Any:
-        if name in ("attach", "before_step", "exchange"):
-            return getattr(self.talk, name)
+        if name in ("attach", "before_step", "after_step"):
+            return getattr(self.exchange, name)
         raise AttributeError(name)
 
     def train(self) -> None:
-        self.talk.start()
+        self.exchange.start()
 
     def enter(self) -> bool:
         return False
 
     def finish(self, begun: Any) -> None:
-        self.talk.finish()
+        self.exchange.finish()
 
     def add_statistics(self, mine: Any) -> Any:
         return mine
@@ -55,12 +55,12 @@ def in_threads(protocols: list[Callable[[], Any]], work: Callable[[int, CommThre
     nodes = [CommThread(transports[rank], lambda _, rank=rank: protocols[rank]()) for rank in ranks]
     failures: list[BaseException] = []
     for rank, node in enumerate(nodes):
-        node.seat(rank, [member for member in members if member.rank != rank])
-        node.facts.roster = Roster(1, members, [])
+        node.join_alone(rank, [member for member in members if member.rank != rank])
+        node.status.roster = Roster(1, members, [])
         node.start()
     for node in nodes:  # what reaches a node that does not know its neighbours yet has to be sent again, much later
         node.wait(lambda _, node=node: not node._commands, lambda: None, needs_supervisor=False)
-    done = threading.Barrier(len(nodes), action=lambda: [node.facts.note(drain="over") for node in nodes])
+    done = threading.Barrier(len(nodes), action=lambda: [node.status.note(drain="over") for node in nodes])
 
     def one(rank: int) -> None:
         try:
@@ -70,7 +70,7 @@ def in_threads(protocols: list[Callable[[], Any]], work: Callable[[int, CommThre
         except BaseException as error:
             failures.append(error)
             for node in nodes:
-                node.facts.fail(error)
+                node.status.fail(error)
             done.abort()
 
     threads = [threading.Thread(target=one, args=(rank,)) for rank in ranks]

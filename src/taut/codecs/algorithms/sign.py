@@ -49,7 +49,7 @@ class Sign(Compressor):
     """
 
     name: ClassVar[str] = "sign"
-    kernels = (*FEEDBACK_KERNELS, "signs._choose", "signs._magnitudes", "signs._signs")
+    kernels = (*FEEDBACK_KERNELS, "signs._choose", "signs._block_sums", "signs._signs")
     kind: ClassVar[Kind] = Kind.VOTES
 
     vote: bool = False

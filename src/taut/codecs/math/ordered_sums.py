@@ -53,9 +53,9 @@ def magnitude_sum(v: Vector) -> float:
     3.5
     """
     if isinstance(v, np.ndarray):
-        from taut.codecs.kernels.cpu.signs import block_magnitudes
+        from taut.codecs.kernels.cpu.signs import block_sums
 
-        return float(fold(block_magnitudes(v)))
+        return float(fold(block_sums(v, squared=False)))
     return _torch_sum(v, lambda part: part.abs())
 
 
@@ -66,9 +66,9 @@ def square_sum(v: Vector) -> float:
     25.0
     """
     if isinstance(v, np.ndarray):
-        from taut.codecs.kernels.cpu.signs import block_squares
+        from taut.codecs.kernels.cpu.signs import block_sums
 
-        return float(fold(block_squares(v)))
+        return float(fold(block_sums(v, squared=True)))
     return _torch_sum(v, lambda part: part * part)
 
 

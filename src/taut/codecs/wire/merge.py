@@ -45,6 +45,7 @@ def merge(payloads: Sequence[Bytes], size: int = 2**64) -> bytes:
     """Return one payload with the sum of ``payloads``: exact for ±quantum kinds, never larger than a dense vector of
     4-byte numbers over the range they cover together. ``size``: of the vector, if known. Raises ``MalformedMessage``.
 
+    >>> from taut.codecs.wire.payload import header
     >>> def word(index, quantum):
     ...     return build(Header(Kind.WORDS, quantum, 0, 64, 1), np.array([index << 1], np.uint32))
     >>> validate(merge([word(3, 0.5), word(4, 0.25)]), 64)

@@ -153,7 +153,7 @@ class VirtualCommThread(CommThread):
         super().__init__(transport, make_strategy, clock=fiber.loop, **options)
         self.fiber, self.loop = fiber, fiber.loop
         self._waits = self._ended = False
-        self.facts.changed = _FiberCondition(self._ring, self._rest)  # type: ignore[assignment]
+        self.status.changed = _FiberCondition(self._ring, self._rest)  # type: ignore[assignment]
         transport.arrived = self._arrived
 
     def start(self) -> None:
@@ -167,8 +167,8 @@ class VirtualCommThread(CommThread):
 
     def pump(self, receive: bool) -> None:
         self.work(0.0 if receive else None)
-        if self.facts.failure is not None:
-            raise self.facts.failure
+        if self.status.failure is not None:
+            raise self.status.failure
 
     def wait(self, *args: Any, **options: Any) -> None:
         # The status is polled twenty times a second, for which the script's random state need not be restored.
@@ -183,9 +183,9 @@ class VirtualCommThread(CommThread):
         finally:
             self.loop.swap_randomness(self.fiber)
 
-    def post(self, tell: Tell, stage: PhaseProtocol | None = None) -> None:
+    def post(self, tell: Tell, phase_protocol: PhaseProtocol | None = None) -> None:
         # A message that is posted while another one is being handled is sent after that, as in the runtime.
-        super().post(tell, stage)
+        super().post(tell, phase_protocol)
         if not self._busy:
             self.work(None)
 
@@ -229,7 +229,7 @@ class VirtualCommThread(CommThread):
         try:
             self.work(timeout_s)
         except Exception as error:  # as the communication thread does: the training thread gets the error
-            self.facts.fail(error)
+            self.status.fail(error)
 
 
 def _nothing() -> None:

@@ -67,7 +67,7 @@ class VirtualWatch(Stopwatch):
         if self.session is None:
             return 0.0
         replica: Any = self.session.replica
-        of_vectors = getattr(getattr(self.session.talk, "local", None), "coder", None) is not None
+        of_vectors = getattr(getattr(self.session.exchange, "local", None), "coder", None) is not None
         compresses = replica.talks or of_vectors
         costs, codec = self.costs, self.costs.codec(replica.codec.name if compresses else "dense")
         if kind == "encode":
@@ -103,7 +103,7 @@ class VirtualConnector(Connector):
         self.made: VirtualCommThread | None = None
         self.session: Any = None
 
-    def node(self, make_strategy: Any, **options: Any) -> VirtualCommThread:
+    def comm(self, make_strategy: Any, **options: Any) -> VirtualCommThread:
         self.made = VirtualCommThread(self.fiber, self.transport, make_strategy, **options)
         return self.made
 

@@ -24,7 +24,7 @@ class FaultInjection:
         faults = run.scenario.faults
         run.supervisor.keeps = any(isinstance(fault, f.KillSupervisor) for fault in faults)
         for fault in faults:
-            if isinstance(fault, f.Churn | f.Restart | f.Dismiss | f.KillSupervisor):
+            if isinstance(fault, f.Churn | f.Restart | f.Departure | f.KillSupervisor):
                 self._plan(fault)
             else:
                 self._plan_extent(fault)
@@ -79,7 +79,7 @@ class FaultInjection:
                 return lambda: self._join(count)
             case f.Restart(rank, after_s):
                 return lambda: self._restart(rank, round(after_s * NS))
-            case f.Dismiss(rank):
+            case f.Departure(rank):
                 return lambda: self._dismiss(rank)
             case f.KillSupervisor():
                 return lambda: self._kill_supervisor(fault)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from taut.simulator.result import Point
+from taut.simulator.result import HistoryPoint
 from taut.simulator.script.connection import VirtualConnector
 from taut.simulator.script.fibers import EventLoop
 from taut.simulator.script.supervisor import VirtualSupervisor
@@ -24,7 +24,7 @@ class Observer:
     ) -> None:
         self.loop, self.supervisor, self.progress = loop, supervisor, progress
         self.steps = 0
-        self._points: list[Point] = []
+        self._points: list[HistoryPoint] = []
         self._looks: list[tuple[float, float | None, float]] = []  # time, score, distance
         self._every = 1
         self._connectors: dict[int, VirtualConnector] = {}
@@ -38,7 +38,7 @@ class Observer:
         made = session.statistics()
         now_s = self._since_start()
         self._points.append(
-            Point(now_s, session.node.rank, made.steps, made.samples, made.bytes_sent, made.loss, made.staleness)
+            HistoryPoint(now_s, session.comm.rank, made.steps, made.samples, made.bytes_sent, made.loss, made.staleness)
         )
         seated = (one for one in self._connectors.values() if one.session is not None)  # without those that are rejoining
         live = [one.session for one in seated if not one.fiber.done]
@@ -76,7 +76,7 @@ class Observer:
         session.arena.load(own)
         return score
 
-    def history(self) -> tuple[Point, ...]:
+    def history(self) -> tuple[HistoryPoint, ...]:
         return tuple(self._points)
 
     def scores(self) -> tuple[tuple[float, float], ...]:

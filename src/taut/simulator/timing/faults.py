@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from taut.core.messages import SUPERVISOR
 from taut.errors import Misuse
-from taut.simulator.faults import Churn, Dismiss, Fail, Fault, Join, Pause, kind_of
+from taut.simulator.faults import Churn, Departure, Fail, Fault, Join, Pause, kind_of
 from taut.simulator.timing.accounts import COMPUTE, WAIT
 from taut.simulator.timing.worker import SECOND_NS
 
@@ -33,17 +33,17 @@ class TimingFaults:
 
     def _plan(self, fault: Fault) -> None:
         world = self._world
-        if not isinstance(fault, Churn | Dismiss) or fault.at_step is not None:
-            at_step = " at a step" if isinstance(fault, Churn | Dismiss) else ""
+        if not isinstance(fault, Churn | Departure) or fault.at_step is not None:
+            at_step = " at a step" if isinstance(fault, Churn | Departure) else ""
             what = f"{kind_of(fault)}{at_step} where only time is simulated"
             raise Misuse(what, "fail, pause, join or leave, at a time", "simulate numerically, without --timing-only")
         at_ns = round(fault.at_s * SECOND_NS)
-        if isinstance(fault, Fail | Pause | Dismiss):
+        if isinstance(fault, Fail | Pause | Departure):
             if not 0 <= fault.rank < world.scenario.workers:
                 raise Misuse(
                     f"{type(fault).__name__.lower()} of worker {fault.rank}", f"0 to {world.scenario.workers - 1}"
                 )
-            handlers: dict[type[Fault], Handler] = {Fail: self._fail, Pause: self._pause, Dismiss: self._leave}
+            handlers: dict[type[Fault], Handler] = {Fail: self._fail, Pause: self._pause, Departure: self._leave}
             world.at(at_ns, handlers[type(fault)], None, fault)
             return
         if not world.setting.chosen.admits_late:
@@ -83,7 +83,7 @@ class TimingFaults:
             world.look_whether_all_ended(now_ns)
             world.look_whether_all_finished(now_ns)
 
-    def _leave(self, now_ns: int, _: None, fault: Dismiss) -> None:
+    def _leave(self, now_ns: int, _: None, fault: Departure) -> None:
         worker = self._world.workers[fault.rank]
         if worker.alive and not worker.ended:
             self._happened.add(id(fault))

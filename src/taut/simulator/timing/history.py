@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from taut.simulator.result import Point
+from taut.simulator.result import HistoryPoint
 from taut.simulator.timing.worker import Setting, Worker
 
 MOST_POINTS = 4096  # all workers together
@@ -15,7 +15,7 @@ class TimingHistory:
 
     def __init__(self, setting: Setting, workers: Mapping[int, Worker]) -> None:
         self._setting, self._workers = setting, workers
-        self.points: list[Point] = []
+        self.points: list[HistoryPoint] = []
         self.steps_made = 0
         count = setting.scenario.workers
         planned = setting.steps * count
@@ -34,7 +34,7 @@ class TimingHistory:
             samples = worker.steps * self._setting.scenario.batch
             sent = worker.account.bytes_sent
             staleness = figures(worker).get("staleness", 1.0) if worker.account.talked else 0.0
-            self.points.append(Point(now_ns * 1e-9, worker.rank, worker.steps, samples, sent, staleness=staleness))
+            self.points.append(HistoryPoint(now_ns * 1e-9, worker.rank, worker.steps, samples, sent, staleness=staleness))
         if self._setting.progress is not None:
             percent = 100 * self.steps_made // max(1, members * self._setting.steps)
             if percent != self._told_at:

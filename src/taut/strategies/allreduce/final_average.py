@@ -20,21 +20,8 @@ import numpy as np
 
 from taut.core.messages import Note
 from taut.errors import MalformedMessage
+from taut.strategies import api as m
 from taut.strategies.allreduce.group import Group
-from taut.strategies.api import (
-    Draining,
-    Finished,
-    Heard,
-    Local,
-    MemberPlace,
-    Method,
-    MethodAction,
-    MethodEvent,
-    Placed,
-    Proceed,
-    Stepped,
-    Tell,
-)
 
 if TYPE_CHECKING:
     from taut.strategies.api import Vector
@@ -46,8 +33,8 @@ LANE = 1 << 30  # of all its messages: they may arrive while the receiver's trai
 class FinalAverageState:
     """A worker's state. ``distance``: |x - mean| / |mean| of its replica, None before the mean is known."""
 
-    local: Local
-    place: MemberPlace
+    local: m.Local
+    place: m.MemberPlace
     group: Group
     begun: bool = False
     settled: bool = False
@@ -59,7 +46,7 @@ class FinalAverageState:
 
 
 @dataclass(frozen=True)
-class FinalAverage(Method):
+class FinalAverage(m.Method):
     """Not a strategy to train with: ``--finish average`` runs it at the end. ``schedule``: of the all-reduce.
 
     >>> from taut.testing.worlds.method_world import MethodWorld
@@ -74,19 +61,19 @@ class FinalAverage(Method):
     lockstep: ClassVar[bool] = False
     schedule: str = "ring"
 
-    def start(self, place: MemberPlace, local: Local) -> FinalAverageState:
+    def start(self, place: m.MemberPlace, local: m.Local) -> FinalAverageState:
         return FinalAverageState(local, place, Group(place, len(local.x), self.schedule, LANE))
 
-    def on(self, state: FinalAverageState, event: MethodEvent, now: float) -> list[MethodAction]:
-        actions: list[MethodAction] = []
+    def on(self, state: FinalAverageState, event: m.MethodEvent, now: float) -> list[m.MethodAction]:
+        actions: list[m.MethodAction] = []
         match event:
-            case Stepped():
-                actions.append(Proceed())
-            case Draining() if not state.begun:
+            case m.Stepped():
+                actions.append(m.Proceed())
+            case m.Draining() if not state.begun:
                 actions += self._begin(state)
-            case Heard(sender, note, payload) if sender in state.place.members:
+            case m.Heard(sender, note, payload) if sender in state.place.members:
                 self._heard(state, sender, note, payload, actions)
-            case Placed(place):
+            case m.Placed(place):
                 state.place = place
                 state.ahead &= set(place.members)
                 if state.asked not in place.members:
@@ -99,7 +86,7 @@ class FinalAverage(Method):
             self._end(state, actions)
         return actions
 
-    def _begin(self, state: FinalAverageState) -> list[Tell]:
+    def _begin(self, state: FinalAverageState) -> list[m.Tell]:
         x = state.local.x
         state.begun = True
         state.left_out = not bool(np.isfinite(x).all())
@@ -108,33 +95,33 @@ class FinalAverage(Method):
         return state.group.begin(x, 1.0, keeps=True)
 
     def _heard(
-        self, state: FinalAverageState, sender: int, note: Note, payload: bytes, actions: list[MethodAction]
+        self, state: FinalAverageState, sender: int, note: Note, payload: bytes, actions: list[m.MethodAction]
     ) -> None:
         x = state.local.x
         match note.kind:
             case "settled":
                 state.ahead.add(sender)
             case "want" if state.settled:
-                actions.append(Tell(sender, Note("mean", int(state.agreed), LANE), x.tobytes()))
+                actions.append(m.Tell(sender, Note("mean", int(state.agreed), LANE), x.tobytes()))
             case "mean" if sender == state.asked and not state.settled:
                 if len(payload) != x.nbytes:
                     raise MalformedMessage(f"a mean of {len(payload)} bytes; this model has {x.nbytes}")
                 _settle(state, np.frombuffer(payload, np.float32) if note.round else None)
-                actions.append(Finished())
+                actions.append(m.Finished())
             case "stand" if state.settled:
-                actions.append(Tell(sender, Note("settled", part=LANE)))
+                actions.append(m.Tell(sender, Note("settled", part=LANE)))
             case _ if state.group.hears(note) and not state.settled:
                 actions += state.group.heard(sender, note, payload)
 
-    def _end(self, state: FinalAverageState, actions: list[MethodAction]) -> None:
+    def _end(self, state: FinalAverageState, actions: list[m.MethodAction]) -> None:
         """Take the mean if the round is done; ask for it if somebody has it."""
         if state.group.done:
             mean = np.empty_like(state.local.x)
             _settle(state, mean if state.group.mean(mean) else None)
-            actions.append(Finished())
+            actions.append(m.Finished())
         elif state.ahead and state.asked is None:
             state.asked = min(state.ahead)
-            actions.append(Tell(state.asked, Note("want", part=LANE)))
+            actions.append(m.Tell(state.asked, Note("want", part=LANE)))
 
 
 def _settle(state: FinalAverageState, mean: Vector | None) -> None:

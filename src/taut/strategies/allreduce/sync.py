@@ -35,24 +35,11 @@ from taut import collectives
 from taut.core.events import Ended
 from taut.errors import MalformedMessage, Misuse
 from taut.specs import check_whole, did_you_mean
+from taut.strategies import api as m
 from taut.strategies.allreduce.backup_workers import BackupGroup
 from taut.strategies.allreduce.compressed_group import CompressedGroup, pays
 from taut.strategies.allreduce.group import Group
 from taut.strategies.allreduce.sync_state import GradientBucket, SyncState, buckets
-from taut.strategies.api import (
-    Draining,
-    Finished,
-    Heard,
-    Local,
-    MemberPlace,
-    Method,
-    MethodAction,
-    MethodEvent,
-    Placed,
-    Proceed,
-    Stepped,
-    Tell,
-)
 from taut.strategies.info import ANY_COMPRESSOR, Completeness, StrategyInfo, Variant
 from taut.strategies.local import Wish
 
@@ -62,7 +49,7 @@ NUMBERS = 5  # that go with each lane at least, before which of its tensors had 
 
 
 @dataclass(frozen=True)
-class Sync(Method):
+class Sync(m.Method):
     """``--strategy sync``. ``schedule``: of the all-reduce, or ``gloo`` or ``nccl`` to leave it to torch.distributed;
     ``every``: micro-batches per step; ``backup``: how many workers may be late; ``bucket_mib``: size of a bucket of
     gradients, 0 for all in one.
@@ -132,7 +119,7 @@ class Sync(Method):
         setting = f"backup={self.backup}" if self.backup else f"schedule={self.schedule}"
         raise Misuse(f"codec {codec!r} with sync:{setting}", "dense, or none", f"leave {setting} out, or the codec")
 
-    def start(self, place: MemberPlace, local: Local) -> SyncState:
+    def start(self, place: m.MemberPlace, local: m.Local) -> SyncState:
         sizes, coder = local.sizes or [len(local.x)], local.coder
         wishes = list(local.wishes) or [Wish([0.0])]
         if coder is not None:
@@ -143,7 +130,7 @@ class Sync(Method):
                 return SyncState(local, lanes, wishes, present=local.present)
         return SyncState(local, self._lanes(place, sizes, local.since), wishes, present=local.present)
 
-    def _lanes(self, place: MemberPlace, sizes: Sequence[int], since: int) -> list[GradientBucket]:
+    def _lanes(self, place: m.MemberPlace, sizes: Sequence[int], since: int) -> list[GradientBucket]:
         schedule = "ring" if self.backend else self.schedule
         lanes = []
         for number, (first, last) in enumerate(buckets(sizes, self.bucket_mib if self.launches else 0.0)):
@@ -152,34 +139,34 @@ class Sync(Method):
             lanes.append(GradientBucket(lo, hi, first, last, quorum or Group(place, hi - lo, schedule, number, since)))
         return lanes
 
-    def launch(self, state: SyncState, lane: int, samples: int, rate: float) -> list[MethodAction]:
+    def launch(self, state: SyncState, lane: int, samples: int, rate: float) -> list[m.MethodAction]:
         """Send a bucket: its part of x is final. Only before ``Stepped``, which launches the rest."""
         return self._take(state, self._begin(state, state.lanes[lane], samples, rate))
 
-    def on(self, state: SyncState, event: MethodEvent, now: float) -> list[MethodAction]:
-        tells: list[Tell] = []
+    def on(self, state: SyncState, event: m.MethodEvent, now: float) -> list[m.MethodAction]:
+        tells: list[m.Tell] = []
         match event:
-            case Stepped(samples, rate):
+            case m.Stepped(samples, rate):
                 state.waiting = True
                 for lane in state.lanes:
                     tells += self._begin(state, lane, samples, rate)
-            case Heard(sender, note, payload) if state.handover.hears(note):
-                state.handover.heard(sender, note, payload)
-            case Heard(sender, note, payload):
+            case m.Heard(sender, note, payload) if state.transfer.hears(note):
+                state.transfer.heard(sender, note, payload)
+            case m.Heard(sender, note, payload):
                 lanes = [lane for lane in state.lanes if lane.machine.hears(note)]
                 if not lanes:
                     raise MalformedMessage(f"{note.kind!r} is no message of sync's")
                 tells += lanes[0].machine.heard(sender, note, payload)
-            case Placed(place):
+            case m.Placed(place):
                 self._reopen(state, place.version)
-                state.handover.placed(place.members)
+                state.transfer.placed(place.members)
                 for lane in state.lanes:
                     tells += lane.machine.placed(place)
             case Ended():
                 pass
-            case Draining():
+            case m.Draining():
                 state.draining = True
-        return self._take(state, tells + state.handover.ask(state.lanes[0].machine))
+        return self._take(state, tells + state.transfer.ask(state.lanes[0].machine))
 
     def agreed(self, state: SyncState) -> int:
         machines = [lane.machine for lane in state.lanes]
@@ -193,43 +180,43 @@ class Sync(Method):
 
     def forsaken(self, state: SyncState) -> bool:
         """Return whether this worker lacks the state, and no worker is left that has it."""
-        return state.handover.forsaken(state.lanes[0].machine)
+        return state.transfer.forsaken(state.lanes[0].machine)
 
     def takers(self, state: SyncState) -> list[int]:
         """Return the workers to be given this worker's state now: its optimizer has made the last step, and not the
         next."""
         machine = state.lanes[0].machine
-        return state.handover.takers(machine, machine.completed) if state.waiting or state.finished else []
+        return state.transfer.takers(machine, machine.completed) if state.waiting or state.finished else []
 
-    def give(self, state: SyncState, to: int, data: bytes) -> list[MethodAction]:
+    def give(self, state: SyncState, to: int, data: bytes) -> list[m.MethodAction]:
         """Give this worker's state to one of the ``takers``."""
-        return [*state.handover.give(to, state.lanes[0].machine.completed, data, state.finished)]
+        return [*state.transfer.give(to, state.lanes[0].machine.completed, data, state.finished)]
 
     def handed(self, state: SyncState, starting: bool = False) -> bytes | None:
         """Return the state that this worker is to take over now: before it is ``starting``, or in a turn, whose gradient
         is dropped then."""
-        return state.handover.whole(state.lanes[0].machine) if state.waiting or starting else None
+        return state.transfer.whole(state.lanes[0].machine) if state.waiting or starting else None
 
-    def took(self, state: SyncState, votes: bool) -> list[MethodAction]:
+    def took(self, state: SyncState, votes: bool) -> list[m.MethodAction]:
         """Go on after a state was taken over. ``votes``: the position in the schedule of the learning rate came with
         it."""
-        round, tells = state.handover.done(), list[Tell]()
+        round, tells = state.transfer.done(), list[m.Tell]()
         state.votes = votes
         for lane in state.lanes:
             tells += lane.machine.take_over(round)
-        if not state.handover.over:
+        if not state.transfer.over:
             return self._take(state, tells)
         state.waiting, state.finished, state.rate = False, True, None
-        return [*tells, Proceed(), Finished()]
+        return [*tells, m.Proceed(), m.Finished()]
 
-    def refuse(self, state: SyncState) -> list[MethodAction]:
+    def refuse(self, state: SyncState) -> list[m.MethodAction]:
         """Ask another worker for the state: the one that came cannot be read."""
-        state.handover.shun()
-        return [*state.handover.ask(state.lanes[0].machine)]
+        state.transfer.shun()
+        return [*state.transfer.ask(state.lanes[0].machine)]
 
     # --------------------------------------------------------------------------------------------- one step
 
-    def _begin(self, state: SyncState, lane: GradientBucket, samples: int, rate: float) -> list[Tell]:
+    def _begin(self, state: SyncState, lane: GradientBucket, samples: int, rate: float) -> list[m.Tell]:
         if lane.launched:
             return []
         lane.launched = True
@@ -248,21 +235,21 @@ class Sync(Method):
             if isinstance(machine, Group) and machine.place.version != version:
                 machine.reopen()
 
-    def _take(self, state: SyncState, tells: list[Tell]) -> list[MethodAction]:
+    def _take(self, state: SyncState, tells: list[m.Tell]) -> list[m.MethodAction]:
         """Write the mean to x and let the worker go on, when all buckets have come to their end, not before (see
         ``_reopen``)."""
-        actions: list[MethodAction] = [*tells]
+        actions: list[m.MethodAction] = [*tells]
         if state.waiting and all(lane.done for lane in state.lanes):
             state.waiting = False
             state.rounds += 1
             for lane in state.lanes:
                 self._write(state, lane)
                 lane.launched = False
-            actions.append(Proceed())
+            actions.append(m.Proceed())
             machine = state.lanes[0].machine
             if machine.ending == machine.contributors and not state.finished:
                 state.finished = True
-                actions.append(Finished())
+                actions.append(m.Finished())
         return actions
 
     def _write(self, state: SyncState, lane: GradientBucket) -> None:
@@ -284,5 +271,5 @@ class Sync(Method):
         machine = state.lanes[0].machine
         dropped = machine.dropped if isinstance(machine, BackupGroup) else 0
         coded = isinstance(machine, CompressedGroup)
-        taken = {"taken_over": float(state.handover.taken)} if state.handover.taken else {}
+        taken = {"taken_over": float(state.transfer.taken)} if state.transfer.taken else {}
         return {"rounds": float(state.rounds), "dropped": float(dropped), **({"coded": 1.0} if coded else {}), **taken}

@@ -49,7 +49,7 @@ class SyncState:
     clip_norm: float = 0.0
     rounds: int = 0
     present: Vector | None = None  # per tensor: how many workers had a gradient
-    handover: NewcomerTransfer = field(default_factory=NewcomerTransfer)
+    transfer: NewcomerTransfer = field(default_factory=NewcomerTransfer)
     votes: bool = True  # its own learning rate counts
 
     def head(self, samples: int) -> list[float]:

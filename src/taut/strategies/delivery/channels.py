@@ -11,21 +11,7 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from taut.core.events import (
-    Action,
-    Arrived,
-    Blocked,
-    Event,
-    Heard,
-    Include,
-    PeerAhead,
-    PeerGone,
-    PeerJoined,
-    Send,
-    Synced,
-    Tell,
-    Tick,
-)
+from taut.core import events as ev
 from taut.core.messages import Note, Parcel, Receipt
 from taut.errors import MalformedMessage
 from taut.strategies.delivery.retransmission import INITIAL_RTO_S, MOST_PATIENCE, SLOW_BYTES_PER_S, deadline_s
@@ -97,7 +83,7 @@ class ChannelsState:
         queues = [(channel.queue, marks.get(rank, 0)) for rank, channel in list(self.links.items())]
         return all(next((parcel.seq for parcel, _ in queue.copy()), mark) >= mark for queue, mark in queues)
 
-    def tail(self, have: dict[int, int]) -> list[Include]:
+    def tail(self, have: dict[int, int]) -> list[ev.Include]:
         return []
 
 
@@ -114,30 +100,30 @@ class Channels:
     def start(self, rank: int, synced: bool) -> ChannelsState:
         return ChannelsState(rank, synced)
 
-    def on(self, state: ChannelsState, event: Event, now: float) -> list[Action]:
+    def on(self, state: ChannelsState, event: ev.Event, now: float) -> list[ev.Action]:
         """Tell ``state`` (changed in place) that ``event`` happened; return what is to be done about it."""
-        actions: list[Action] = []
+        actions: list[ev.Action] = []
         match event:
-            case Tell(to, note, payload):
+            case ev.Tell(to, note, payload):
                 channel = state.links.get(to)
                 if channel is not None:  # else it is gone, and nobody misses the message
                     self._post(channel, note, payload)
                     self._pump(to, channel, now, actions)
-            case Arrived(sender, message, payloads):
+            case ev.Arrived(sender, message, payloads):
                 channel = state.links.get(sender)
                 if channel is not None:
                     self._arrived(sender, channel, message, payloads, now, actions)
                     self._pump(sender, channel, now, actions)
-            case PeerJoined(rank):
+            case ev.PeerJoined(rank):
                 state.links.setdefault(rank, Channel())
-            case PeerGone(rank) | PeerAhead(rank):
+            case ev.PeerGone(rank) | ev.PeerAhead(rank):
                 state.links.pop(rank, None)
-                state.gone |= {rank} if isinstance(event, PeerGone) else set()
-            case Synced():
+                state.gone |= {rank} if isinstance(event, ev.PeerGone) else set()
+            case ev.Synced():
                 state.synced = True
-            case Blocked(to, Parcel() as message):
+            case ev.Blocked(to, Parcel() as message):
                 _blocked(state.links.get(to), message)
-            case Tick():
+            case ev.Tick():
                 for rank, channel in state.links.items():
                     channel.blocked = False
                     if channel.oldest_s is not None and now - channel.oldest_s > channel.rto_s:
@@ -157,7 +143,7 @@ class Channels:
             channel.queue.append((Parcel(channel.next_seq, 0, note, part, parts), piece))
             channel.next_seq += 1
 
-    def _pump(self, rank: int, channel: Channel, now: float, actions: list[Action]) -> None:
+    def _pump(self, rank: int, channel: Channel, now: float, actions: list[ev.Action]) -> None:
         """Send what the window allows, then a receipt if one is owed."""
         while channel.sent < len(channel.queue) and not channel.blocked:
             parcel, payload = channel.queue[channel.sent]
@@ -165,19 +151,19 @@ class Channels:
             if channel.flight_nbytes and channel.flight_nbytes + nbytes > self.window_nbytes:
                 break
             message = Parcel(parcel.seq, channel.received, parcel.note, parcel.part, parcel.parts)
-            actions.append(Send(rank, message, (payload,)))
+            actions.append(ev.Send(rank, message, (payload,)))
             channel.sent += 1
             channel.flight_nbytes += nbytes
             channel.oldest_s = now if channel.oldest_s is None else channel.oldest_s
             channel.timed = channel.timed or (parcel.seq, now)
             channel.unconfirmed, channel.receipt_due = 0, False
         if channel.receipt_due or channel.gap or channel.unconfirmed >= self.receipt_every:
-            actions.append(Send(rank, Receipt(channel.received, channel.gap)))
+            actions.append(ev.Send(rank, Receipt(channel.received, channel.gap)))
             channel.receipt_due = channel.gap = False
             channel.unconfirmed = 0
 
     def _arrived(
-        self, sender: int, channel: Channel, message: object, payloads: list[bytes], now: float, actions: list[Action]
+        self, sender: int, channel: Channel, message: object, payloads: list[bytes], now: float, actions: list[ev.Action]
     ) -> None:
         if isinstance(message, Receipt):
             _confirmed(channel, message.received, now)
@@ -198,7 +184,7 @@ class Channels:
         else:
             self._take(sender, channel, message, payloads[0], actions)
 
-    def _take(self, sender: int, channel: Channel, parcel: Parcel, payload: bytes, actions: list[Action]) -> None:
+    def _take(self, sender: int, channel: Channel, parcel: Parcel, payload: bytes, actions: list[ev.Action]) -> None:
         if parcel.part != len(channel.parts):
             raise MalformedMessage(f"part {parcel.part} where part {len(channel.parts)} of a message was due")
         if channel.parts_nbytes + len(payload) + PART_NBYTES * len(channel.parts) > self.limit_nbytes:
@@ -211,7 +197,7 @@ class Channels:
             whole = payload if parcel.parts == 1 else b"".join(channel.parts)
             channel.parts.clear()
             channel.parts_nbytes = 0
-            actions.append(Heard(sender, parcel.note, whole))
+            actions.append(ev.Heard(sender, parcel.note, whole))
 
 
 def _confirmed(channel: Channel, received: int, now: float) -> None:

@@ -28,7 +28,7 @@ from taut.strategies.info import Completeness, StrategyInfo, Variant
 
 
 @dataclass
-class Pairing:
+class ADPSGDState:
     """A worker's state. ``asked``: the neighbour whose answer is under way, and the number of the question."""
 
     local: m.Local
@@ -72,10 +72,10 @@ class ADPSGD(m.Method):
         check_whole(self, "every", 1)
         check_whole(self, "seed", 0)
 
-    def start(self, place: m.MemberPlace, local: m.Local) -> Pairing:
-        return Pairing(local, place)
+    def start(self, place: m.MemberPlace, local: m.Local) -> ADPSGDState:
+        return ADPSGDState(local, place)
 
-    def on(self, state: Pairing, event: m.MethodEvent, now: float) -> list[m.MethodAction]:
+    def on(self, state: ADPSGDState, event: m.MethodEvent, now: float) -> list[m.MethodAction]:
         actions: list[m.MethodAction] = []
         match event:
             case m.Stepped(samples):
@@ -115,7 +115,7 @@ class ADPSGD(m.Method):
             _drain(state, actions)
         return actions
 
-    def _ask(self, state: Pairing, actions: list[m.MethodAction]) -> None:
+    def _ask(self, state: ADPSGDState, actions: list[m.MethodAction]) -> None:
         state.turns += 1
         if state.asked is not None or state.draining or (state.turns % self.every and not state.leaving):
             return
@@ -127,15 +127,15 @@ class ADPSGD(m.Method):
             state.apart = False
             actions.append(m.Tell(partner, Note("ask", state.turns), state.local.x.tobytes()))
 
-    def owing(self, state: Pairing) -> bool:
+    def owing(self, state: ADPSGDState) -> bool:
         """Return whether no neighbour has taken half of this worker's last training."""
         return (state.apart and bool(set(state.place.neighbours(state.turns)) - state.left)) or state.asked is not None
 
-    def figures(self, state: Pairing) -> dict[str, float]:
+    def figures(self, state: ADPSGDState) -> dict[str, float]:
         return {"averaged": float(state.averaged), "forgotten": float(state.forgotten)}
 
 
-def _drain(state: Pairing, actions: list[m.MethodAction]) -> None:
+def _drain(state: ADPSGDState, actions: list[m.MethodAction]) -> None:
     """Say good-bye once the last answer is here, answer others until all have said it, and finish."""
     if state.asked is not None:
         return

@@ -26,7 +26,7 @@ import numpy as np
 from taut.errors import Misuse
 from taut.specs import check_share
 from taut.strategies.api import Heard, Local, MemberPlace, MethodAction, Stepped
-from taut.strategies.gossip.neighbour_rounds import Neighbourhood, NeighbourRounds, check_length, tell_all
+from taut.strategies.gossip.neighbour_rounds import NeighbourRounds, NeighbourState, check_length, tell_all
 from taut.strategies.info import ANY_COMPRESSOR, Completeness, StrategyInfo, Variant
 from taut.strategies.local import VectorCoder
 from taut.topologies.mixing import row_of
@@ -39,7 +39,7 @@ WHOLE = "whole"
 
 
 @dataclass
-class PublicCopies(Neighbourhood):
+class ChocoState(NeighbourState):
     """A worker's state. ``copies``: h of itself and of its neighbours, by rank. ``said``: its payload of this round."""
 
     coder: VectorCoder = field(kw_only=True)
@@ -51,7 +51,7 @@ class PublicCopies(Neighbourhood):
 
 
 @dataclass(frozen=True)
-class Choco(NeighbourRounds[PublicCopies]):
+class Choco(NeighbourRounds[ChocoState]):
     """``--strategy choco --topology ring --codec topk:density=0.01``, or any other compressor.
 
     Arguments:
@@ -76,11 +76,11 @@ class Choco(NeighbourRounds[PublicCopies]):
         if self.gamma != 0.0:
             check_share(self, "gamma")
 
-    def start(self, place: MemberPlace, local: Local) -> PublicCopies:
+    def start(self, place: MemberPlace, local: Local) -> ChocoState:
         self.check_shape(place.shape, len(place.members))
         if local.coder is None:
             raise Misuse("choco without a compressor", "a codec that is one", "try --codec topk:density=0.01")
-        return PublicCopies(local, place, coder=local.coder)
+        return ChocoState(local, place, coder=local.coder)
 
     def step(self, coder: VectorCoder) -> float:
         return self.gamma or coder.pace
@@ -93,7 +93,7 @@ class Choco(NeighbourRounds[PublicCopies]):
                 "try --topology ring, torus or exponential:directed=no",
             )
 
-    def send(self, state: PublicCopies) -> list[MethodAction]:
+    def send(self, state: ChocoState) -> list[MethodAction]:
         receivers = self.receivers(state)
         x, rank = state.local.x, state.place.rank
         if state.round == 0:
@@ -103,13 +103,13 @@ class Choco(NeighbourRounds[PublicCopies]):
         state.said = state.coder.difference(x - state.copies[rank])
         return tell_all(state, receivers, state.said)
 
-    def check(self, state: PublicCopies, heard: Heard) -> None:
+    def check(self, state: ChocoState, heard: Heard) -> None:
         if heard.note.round == 0:
             check_length(heard, state.local)
         else:
             state.coder.check(heard.payload, state.local.x.size)
 
-    def merge(self, state: PublicCopies, given: Stepped, heard: Sequence[Heard]) -> None:
+    def merge(self, state: ChocoState, given: Stepped, heard: Sequence[Heard]) -> None:
         place, copies = state.place, state.copies
         if state.said is not None:
             state.add(state.said, copies[place.rank])
@@ -124,6 +124,6 @@ class Choco(NeighbourRounds[PublicCopies]):
         for other in sorted({one.sender for one in heard if one.sender in copies}):
             x += np.float32(step * row[other]) * (copies[other] - mine)
 
-    def restart(self, state: PublicCopies) -> None:
+    def restart(self, state: ChocoState) -> None:
         state.copies.clear()
         state.said = None

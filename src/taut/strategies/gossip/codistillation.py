@@ -41,7 +41,7 @@ class Teacher:
 
 
 @dataclass
-class Codistilling:
+class CodistillationState:
     """A worker's state."""
 
     local: m.Local
@@ -90,10 +90,10 @@ class Codistillation(m.Method):
         if self.loss not in LOSSES:
             raise Misuse(f"codistillation: loss={self.loss}", "one of " + ", ".join(LOSSES))
 
-    def start(self, place: m.MemberPlace, local: m.Local) -> Codistilling:
-        return Codistilling(local, place)
+    def start(self, place: m.MemberPlace, local: m.Local) -> CodistillationState:
+        return CodistillationState(local, place)
 
-    def on(self, state: Codistilling, event: m.MethodEvent, now: float) -> list[m.MethodAction]:
+    def on(self, state: CodistillationState, event: m.MethodEvent, now: float) -> list[m.MethodAction]:
         actions: list[m.MethodAction] = []
         match event:
             case m.Stepped(samples, _):
@@ -119,7 +119,7 @@ class Codistillation(m.Method):
                 pass
         return actions
 
-    def _show(self, state: Codistilling) -> list[m.Tell]:
+    def _show(self, state: CodistillationState) -> list[m.Tell]:
         """Send this worker's weights to its neighbours. Only a few wait for a neighbour that does not answer: more
         would be out of date on arrival."""
         graph = state.place.graph(state.steps // self.every)
@@ -131,11 +131,11 @@ class Codistillation(m.Method):
         payload = state.local.x.tobytes() if others else b""
         return [m.Tell(other, Note("weights", state.steps), payload) for other in others]
 
-    def active(self, state: Codistilling) -> bool:
+    def active(self, state: CodistillationState) -> bool:
         """Return whether the worker is to agree with its teachers yet."""
         return bool(state.teachers) and state.steps >= self.burn_in
 
-    def figures(self, state: Codistilling) -> dict[str, float]:
+    def figures(self, state: CodistillationState) -> dict[str, float]:
         ages = [state.steps - teacher.since for teacher in state.teachers.values()]
         return {
             "teachers": float(len(ages)),

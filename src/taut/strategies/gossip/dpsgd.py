@@ -21,7 +21,7 @@ from taut.specs import check_share, check_whole
 from taut.strategies.allreduce.robust_mean import check_robust, clip, median, trimmed
 from taut.strategies.api import Heard, Local, MemberPlace, MethodAction, Stepped
 from taut.strategies.gossip.momentum import GradientTracking, QuasiGlobalMomentum, check_kind, check_optimizer
-from taut.strategies.gossip.neighbour_rounds import Neighbourhood, NeighbourRounds, check_length, tell_all
+from taut.strategies.gossip.neighbour_rounds import NeighbourRounds, NeighbourState, check_length, tell_all
 from taut.strategies.info import ADVISED, Completeness, StrategyInfo, Variant
 from taut.topologies.mixing import KINDS, degrees_of, row_of
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class Mixing(Neighbourhood):
+class DPSGDState(NeighbourState):
     """A worker's state."""
 
     momentum: QuasiGlobalMomentum | None = None
@@ -39,7 +39,7 @@ class Mixing(Neighbourhood):
 
 
 @dataclass(frozen=True)
-class DPSGD(NeighbourRounds[Mixing]):
+class DPSGD(NeighbourRounds[DPSGDState]):
     """``--strategy dpsgd``, ``dpsgd:mixing=uniform``, ``dpsgd:momentum=quasi-global``, ``dpsgd:tracking=true``,
     ``dpsgd:robust=median``, ``dpsgd:every=8,robust=trimmed`` (with ``--topology complete``: a robust average of all).
 
@@ -84,28 +84,28 @@ class DPSGD(NeighbourRounds[Mixing]):
         object.__setattr__(self, "shapes_gradient", self.tracking or self.momentum != "none")
         object.__setattr__(self, "directed", self.mixing == "uniform")
 
-    def start(self, place: MemberPlace, local: Local) -> Mixing:
-        state = Mixing(local, place)
+    def start(self, place: MemberPlace, local: Local) -> DPSGDState:
+        state = DPSGDState(local, place)
         if self.momentum != "none":
             state.momentum = QuasiGlobalMomentum(local.x, self.mu)
         if self.tracking:
             state.tracking = GradientTracking(len(local.x))
         return state
 
-    def send(self, state: Mixing) -> list[MethodAction]:
+    def send(self, state: DPSGDState) -> list[MethodAction]:
         receivers = self.receivers(state)
         if not receivers:
             return []
         payload = state.local.x.tobytes() + (state.tracking.y.tobytes() if state.tracking else b"")
         return tell_all(state, receivers, payload)
 
-    def check(self, state: Mixing, heard: Heard) -> None:
+    def check(self, state: DPSGDState, heard: Heard) -> None:
         check_length(heard, state.local, vectors=2 if state.tracking else 1)
 
-    def mixed(self, state: Mixing) -> Sequence[Vector]:
+    def mixed(self, state: DPSGDState) -> Sequence[Vector]:
         return (state.local.x, state.tracking.y) if state.tracking else (state.local.x,)
 
-    def merge(self, state: Mixing, given: Stepped, heard: Sequence[Heard]) -> None:
+    def merge(self, state: DPSGDState, given: Stepped, heard: Sequence[Heard]) -> None:
         row = row_of(state.place.graph(state.round), state.place.rank, self.mixing)
         x = state.local.x
         self._mix(x, row, {one.sender: np.frombuffer(one.payload, np.float32, x.size) for one in heard})
@@ -126,13 +126,13 @@ class DPSGD(NeighbourRounds[Mixing]):
             case _:
                 average(x, row, theirs)
 
-    def restart(self, state: Mixing) -> None:
+    def restart(self, state: DPSGDState) -> None:
         if state.tracking is not None:
             state.tracking.restart()
         if state.momentum is not None:
             state.momentum.mixed(state.local.x, 0.0)
 
-    def shape_gradient(self, state: Mixing, gradient: Vector, rate: float) -> None:
+    def shape_gradient(self, state: DPSGDState, gradient: Vector, rate: float) -> None:
         if state.tracking is not None:
             state.tracking.shape(gradient)
         if state.momentum is not None:

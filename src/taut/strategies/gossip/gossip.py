@@ -57,7 +57,7 @@ class Coded(m.Local, Protocol):
 
 
 @dataclass
-class Gossiping:
+class GossipState:
     """A worker's state."""
 
     local: Coded
@@ -101,13 +101,13 @@ class Gossip(m.Method):
         check_robust(self.name, self.robust, ("none", "clip"))
         check_whole(self, "mix", 0, "0 is FAST's own form, without mixing")
 
-    def start(self, place: m.MemberPlace, local: m.Local) -> Gossiping:
+    def start(self, place: m.MemberPlace, local: m.Local) -> GossipState:
         coded = cast(Coded, local)
-        state = Gossiping(coded, place, FlowControl(coded.merge, coded.x.nbytes))
+        state = GossipState(coded, place, FlowControl(coded.merge, coded.x.nbytes))
         _retune(state)
         return state
 
-    def on(self, state: Gossiping, event: m.MethodEvent, now: float) -> list[m.MethodAction]:
+    def on(self, state: GossipState, event: m.MethodEvent, now: float) -> list[m.MethodAction]:
         actions: list[m.MethodAction] = []
         match event:
             case m.Stepped():
@@ -139,7 +139,7 @@ class Gossip(m.Method):
             self._drain(state, actions)
         return actions
 
-    def _include(self, state: Gossiping, heard: m.Heard) -> list[m.MethodAction]:
+    def _include(self, state: GossipState, heard: m.Heard) -> list[m.MethodAction]:
         try:
             if heard.note.kind == "weights":
                 _mix(state, heard.sender, heard.payload, clipped=self.robust == "clip")
@@ -150,30 +150,30 @@ class Gossip(m.Method):
             return [m.Refuse(heard.sender, str(error))]  # it still counts as seen
         return []
 
-    def _tell_neighbours(self, state: Gossiping, payload: bytes | None, actions: list[m.MethodAction]) -> None:
+    def _tell_neighbours(self, state: GossipState, payload: bytes | None, actions: list[m.MethodAction]) -> None:
         if payload is not None and not state.draining:
             actions += [tell for other in _hearers(state) for tell in state.flow.update(other, payload)]
 
-    def _drain(self, state: Gossiping, actions: list[m.MethodAction]) -> None:
+    def _drain(self, state: GossipState, actions: list[m.MethodAction]) -> None:
         """Say good-bye after all updates: a worker that has everyone's good-bye has included all that was sent to it."""
         say_goodbye(state, actions)
         if state.left >= set(state.place.others):
             actions.append(m.Finished())
 
-    def figures(self, state: Gossiping) -> dict[str, float]:
+    def figures(self, state: GossipState) -> dict[str, float]:
         return {"included": float(state.included), "merged": float(state.flow.merged)}
 
 
-def _hearers(state: Gossiping) -> list[int]:
+def _hearers(state: GossipState) -> list[int]:
     return state.place.graph(state.turns).outward(state.place.rank)
 
 
-def _retune(state: Gossiping) -> None:
+def _retune(state: GossipState) -> None:
     hearers = len(_hearers(state)) or min(1, len(state.place.others))
     state.local.retune(1 + hearers, STALENESS)
 
 
-def _mix(state: Gossiping, sender: int, payload: bytes, clipped: bool) -> None:
+def _mix(state: GossipState, sender: int, payload: bytes, clipped: bool) -> None:
     """Set x <- x + W_ij (x_j - x), W the Metropolis-Hastings weights; even ones for a directed graph."""
     own = state.local.shared
     if len(payload) != own.nbytes:
@@ -193,7 +193,7 @@ def _mix(state: Gossiping, sender: int, payload: bytes, clipped: bool) -> None:
     state.local.shift(np.float32(share) * (theirs - own))
 
 
-def _clip(state: Gossiping, sender: int, distance: float) -> float:
+def _clip(state: GossipState, sender: int, distance: float) -> float:
     """Return the factor that shortens a move of this length to the median of the neighbours' last ones; 0 while fewer
     than half of these are known."""
     neighbours = state.place.neighbours(state.turns)

@@ -25,12 +25,12 @@ from taut.core.splitmix import hash_bits
 from taut.specs import check_whole
 from taut.strategies.api import Heard, Local, MemberPlace, MethodAction, Stepped
 from taut.strategies.gossip.dpsgd import average
-from taut.strategies.gossip.neighbour_rounds import Neighbourhood, NeighbourRounds, tell_all
+from taut.strategies.gossip.neighbour_rounds import NeighbourRounds, NeighbourState, tell_all
 from taut.strategies.info import Completeness, StrategyInfo
 
 
 @dataclass(frozen=True)
-class GossipGraD(NeighbourRounds[Neighbourhood]):
+class GossipGraD(NeighbourRounds[NeighbourState]):
     """``--strategy gossipgrad``. It chooses partners among all workers: the topology stays ``complete``.
 
     Arguments:
@@ -50,25 +50,25 @@ class GossipGraD(NeighbourRounds[Neighbourhood]):
     def __post_init__(self) -> None:
         check_whole(self, "seed", 0)
 
-    def start(self, place: MemberPlace, local: Local) -> Neighbourhood:
-        return Neighbourhood(local, place)
+    def start(self, place: MemberPlace, local: Local) -> NeighbourState:
+        return NeighbourState(local, place)
 
-    def outward(self, state: Neighbourhood) -> list[int]:
+    def outward(self, state: NeighbourState) -> list[int]:
         return self._partner(state, 0)
 
-    def inward(self, state: Neighbourhood) -> list[int]:
+    def inward(self, state: NeighbourState) -> list[int]:
         return self._partner(state, 1)
 
-    def _partner(self, state: Neighbourhood, side: int) -> list[int]:
+    def _partner(self, state: NeighbourState, side: int) -> list[int]:
         place = state.place
         if len(place.members) < 2:
             return []
         return [partners(place.members, state.round, place.rank, self.seed)[side]]
 
-    def send(self, state: Neighbourhood) -> list[MethodAction]:
+    def send(self, state: NeighbourState) -> list[MethodAction]:
         return tell_all(state, self.receivers(state), state.local.x.tobytes())
 
-    def merge(self, state: Neighbourhood, given: Stepped, heard: Sequence[Heard]) -> None:
+    def merge(self, state: NeighbourState, given: Stepped, heard: Sequence[Heard]) -> None:
         theirs = {one.sender: np.frombuffer(one.payload, np.float32) for one in heard}
         average(state.local.x, dict.fromkeys(theirs, 0.5), theirs)
 

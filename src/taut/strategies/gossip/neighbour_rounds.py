@@ -35,7 +35,7 @@ MOST_EARLY = 64  # messages of one neighbour for versions of the members that th
 
 
 @dataclass
-class Neighbourhood:
+class NeighbourState:
     """A worker's state. ``turn``: the step that waits for the round's messages; None while the worker trains.
     ``given``: this worker's samples in the round, and the sum of its steps' learning rates. ``inbox``: None for a
     refused message."""
@@ -60,7 +60,7 @@ class Neighbourhood:
     told: int = -MOST_ROUNDS  # the round (of ``rounds``) in which it sent its last training
 
 
-S = TypeVar("S", bound=Neighbourhood)
+S = TypeVar("S", bound=NeighbourState)
 
 
 class NeighbourRounds(m.Method, Generic[S]):
@@ -281,7 +281,7 @@ def say_goodbye(state: Any, actions: list[m.MethodAction]) -> None:
 
 
 def tell_all(
-    state: Neighbourhood, receivers: Sequence[int], payload: bytes, numbers: Sequence[float] = (), kind: str = "x"
+    state: NeighbourState, receivers: Sequence[int], payload: bytes, numbers: Sequence[float] = (), kind: str = "x"
 ) -> list[m.MethodAction]:
     """Return a message of the present round to each of the receivers."""
     note = Note(kind, state.round, state.place.version, list(numbers))

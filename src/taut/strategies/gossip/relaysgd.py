@@ -20,7 +20,7 @@ import numpy as np
 
 from taut.errors import MalformedMessage
 from taut.strategies.api import Heard, Local, MemberPlace, MethodAction, Stepped
-from taut.strategies.gossip.neighbour_rounds import Neighbourhood, NeighbourRounds, check_length, tell_all
+from taut.strategies.gossip.neighbour_rounds import NeighbourRounds, NeighbourState, check_length, tell_all
 from taut.strategies.info import Completeness, StrategyInfo, Variant
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class Relays(Neighbourhood):
+class RelaySGDState(NeighbourState):
     """A worker's state. ``heard``: each tree neighbour's last sum, and the number of models in it."""
 
     tree: list[int] = field(default_factory=list)
@@ -36,7 +36,7 @@ class Relays(Neighbourhood):
 
 
 @dataclass(frozen=True)
-class RelaySGD(NeighbourRounds[Relays]):
+class RelaySGD(NeighbourRounds[RelaySGDState]):
     """``--strategy relaysgd --topology ring``: along a spanning tree of any connected graph.
 
     >>> import numpy as np
@@ -53,16 +53,16 @@ class RelaySGD(NeighbourRounds[Relays]):
     returns: ClassVar[Literal["sum", "mix", "take"]] = "mix"
     directed: ClassVar[bool] = True  # channels go both ways, even over directed edges
 
-    def start(self, place: MemberPlace, local: Local) -> Relays:
-        return Relays(local, place, tree=tree_neighbours(place))
+    def start(self, place: MemberPlace, local: Local) -> RelaySGDState:
+        return RelaySGDState(local, place, tree=tree_neighbours(place))
 
-    def outward(self, state: Relays) -> list[int]:
+    def outward(self, state: RelaySGDState) -> list[int]:
         return state.tree
 
-    def inward(self, state: Relays) -> list[int]:
+    def inward(self, state: RelaySGDState) -> list[int]:
         return state.tree
 
-    def send(self, state: Relays) -> list[MethodAction]:
+    def send(self, state: RelaySGDState) -> list[MethodAction]:
         x = state.local.x
         actions: list[MethodAction] = []
         for other in state.tree:
@@ -76,13 +76,13 @@ class RelaySGD(NeighbourRounds[Relays]):
             actions += tell_all(state, [other], total.tobytes(), [count])
         return actions
 
-    def check(self, state: Relays, heard: Heard) -> None:
+    def check(self, state: RelaySGDState, heard: Heard) -> None:
         check_length(heard, state.local)
         numbers = heard.note.numbers
         if len(numbers) != 1 or not (1 <= numbers[0] < 2**31 and numbers[0] == int(numbers[0])):
             raise MalformedMessage(f"relay counts {numbers}; one whole number from 1 was expected")
 
-    def merge(self, state: Relays, given: Stepped, heard: Sequence[Heard]) -> None:
+    def merge(self, state: RelaySGDState, given: Stepped, heard: Sequence[Heard]) -> None:
         x, count = state.local.x, 1
         state.heard = {one.sender: (np.frombuffer(one.payload, np.float32), int(one.note.numbers[0])) for one in heard}
         for vector, models in state.heard.values():
@@ -90,7 +90,7 @@ class RelaySGD(NeighbourRounds[Relays]):
             count += models
         x /= np.float32(count)
 
-    def restart(self, state: Relays) -> None:
+    def restart(self, state: RelaySGDState) -> None:
         state.tree = tree_neighbours(state.place)
         state.heard.clear()
 

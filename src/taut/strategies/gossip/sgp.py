@@ -21,7 +21,7 @@ import numpy as np
 from taut.errors import MalformedMessage, Misuse, RunFailed
 from taut.specs import check_whole
 from taut.strategies.api import Heard, Local, MemberPlace, MethodAction, Stepped
-from taut.strategies.gossip.neighbour_rounds import Neighbourhood, NeighbourRounds, check_length, tell_all
+from taut.strategies.gossip.neighbour_rounds import NeighbourRounds, NeighbourState, check_length, tell_all
 from taut.strategies.info import Completeness, StrategyInfo, Variant
 from taut.topologies.mixing import degrees_of
 
@@ -36,7 +36,7 @@ LARGEST_CHECKED = 512  # workers: the check's time grows with their cube
 
 
 @dataclass
-class PushSum(Neighbourhood):
+class SGPState(NeighbourState):
     """A worker's state: ``x`` and ``w``; its z is ``local.x``."""
 
     x: Vector = field(default_factory=lambda: np.zeros(0, np.float32))
@@ -44,7 +44,7 @@ class PushSum(Neighbourhood):
 
 
 @dataclass(frozen=True)
-class SGP(NeighbourRounds[PushSum]):
+class SGP(NeighbourRounds[SGPState]):
     """``--strategy sgp --topology exponential``; ``sgp:overlap=1`` hides the network behind a step.
 
     Arguments:
@@ -64,10 +64,10 @@ class SGP(NeighbourRounds[PushSum]):
     def __post_init__(self) -> None:
         check_whole(self, "overlap", 0, "0 waits for every round, 1 for the one before")
 
-    def start(self, place: MemberPlace, local: Local) -> PushSum:
-        return PushSum(local, place, x=local.x.copy())
+    def start(self, place: MemberPlace, local: Local) -> SGPState:
+        return SGPState(local, place, x=local.x.copy())
 
-    def send(self, state: PushSum) -> list[MethodAction]:
+    def send(self, state: SGPState) -> list[MethodAction]:
         state.x += state.local.x - debiased(state)
         receivers = self.receivers(state)
         share = 1.0 / (1 + len(receivers))
@@ -76,13 +76,13 @@ class SGP(NeighbourRounds[PushSum]):
         payload = state.x.tobytes() if receivers else b""
         return tell_all(state, receivers, payload, [state.w])
 
-    def check(self, state: PushSum, heard: Heard) -> None:
+    def check(self, state: SGPState, heard: Heard) -> None:
         check_length(heard, state.local)
         numbers = heard.note.numbers
         if len(numbers) != 1 or not 0.0 < numbers[0] <= LARGEST_WEIGHT:
             raise MalformedMessage(f"push-sum weights {numbers}; one positive number, no larger than a run, was expected")
 
-    def merge(self, state: PushSum, given: Stepped, heard: Sequence[Heard]) -> None:
+    def merge(self, state: SGPState, given: Stepped, heard: Sequence[Heard]) -> None:
         for one in heard:
             state.x += np.frombuffer(one.payload, np.float32)
             state.w += one.note.numbers[0]
@@ -93,13 +93,13 @@ class SGP(NeighbourRounds[PushSum]):
             )
         state.local.x[:] = debiased(state)
 
-    def late(self, state: PushSum, heard: Sequence[Heard]) -> None:
+    def late(self, state: SGPState, heard: Sequence[Heard]) -> None:
         if state.drift.then is not None:  # its steps since go into no round any more
             state.x += state.local.x - state.drift.then[0]
             state.drift.drop()
         self.merge(state, Stepped(0), heard)
 
-    def restart(self, state: PushSum) -> None:
+    def restart(self, state: SGPState) -> None:
         """Set all weights to 1: messages under way are lost, in x and in w, and no weight may stay small."""
         state.w = 1.0
         state.x[:] = state.local.x
@@ -107,11 +107,11 @@ class SGP(NeighbourRounds[PushSum]):
     def check_shape(self, shape: Shape, workers: int) -> None:
         check_weights(shape, workers)
 
-    def figures(self, state: PushSum) -> dict[str, float]:
+    def figures(self, state: SGPState) -> dict[str, float]:
         return {**super().figures(state), "weight": state.w}
 
 
-def debiased(state: PushSum) -> Vector:
+def debiased(state: SGPState) -> Vector:
     """Return z = x / w."""
     z: Vector = state.x / np.float32(state.w)
     return z

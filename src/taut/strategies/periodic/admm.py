@@ -27,14 +27,14 @@ from taut.specs import check_whole
 from taut.strategies.allreduce.group import Group
 from taut.strategies.api import Local, MemberPlace, Tell
 from taut.strategies.info import Completeness, StrategyInfo
-from taut.strategies.periodic.periodic import Period, Periodic
+from taut.strategies.periodic.periodic import Periodic, PeriodicState
 
 if TYPE_CHECKING:
     from taut.strategies.api import Vector
 
 
 @dataclass
-class Tied(Period):
+class ADMMState(PeriodicState):
     """A worker's state: ``z`` is common, ``u`` its own. ``stepped``: it trained before it joined this round."""
 
     z: Vector = None  # type: ignore[assignment]  # set by start, as all vectors here
@@ -74,28 +74,28 @@ class ADMM(Periodic):
         check_whole(self, "every", 1, "so many steps approximate one minimization")
         named(self.schedule)
 
-    def start(self, place: MemberPlace, local: Local) -> Tied:
+    def start(self, place: MemberPlace, local: Local) -> ADMMState:
         group = Group(place, len(local.x), self.schedule)
-        return Tied(local, place, group, z=local.x.copy(), u=np.zeros_like(local.x))
+        return ADMMState(local, place, group, z=local.x.copy(), u=np.zeros_like(local.x))
 
-    def shape_gradient(self, state: Tied, gradient: Vector, rate: float) -> None:
+    def shape_gradient(self, state: ADMMState, gradient: Vector, rate: float) -> None:
         """Add rho (x - z + u) to the gradient."""
         pull = state.local.x - state.z
         pull += state.u
         pull *= np.float32(self.rho)
         gradient += pull
 
-    def due(self, state: Tied) -> bool:
+    def due(self, state: ADMMState) -> bool:
         return state.steps >= self.every
 
-    def hold(self, state: Tied) -> Vector:
+    def hold(self, state: ADMMState) -> Vector:
         return state.local.x.copy()
 
-    def join(self, state: Tied) -> list[Tell]:
+    def join(self, state: ADMMState) -> list[Tell]:
         state.stepped = state.steps > 0
         return self.begin(state, state.local.x + state.u, float(state.stepped), keeps=True)
 
-    def conclude(self, state: Tied) -> None:
+    def conclude(self, state: ADMMState) -> None:
         if state.trained or state.newcomers:  # else z has not changed
             state.group.mean(state.z)
         if state.stepped:

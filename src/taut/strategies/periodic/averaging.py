@@ -22,7 +22,7 @@ from taut.strategies.allreduce.robust_group import RobustGroup
 from taut.strategies.allreduce.robust_mean import check_robust
 from taut.strategies.api import Local, MemberPlace, Tell
 from taut.strategies.info import Completeness, StrategyInfo, Variant
-from taut.strategies.periodic.periodic import Period, Periodic
+from taut.strategies.periodic.periodic import Periodic, PeriodicState
 
 WEIGHTS = ("samples", "equal")
 
@@ -69,20 +69,20 @@ class Averaging(Periodic):
         if self.robust != "none" and self.schedule != "ring":
             raise Misuse(f"averaging: schedule={self.schedule} with robust={self.robust}", "one of them", "drop schedule")
 
-    def start(self, place: MemberPlace, local: Local) -> Period:
+    def start(self, place: MemberPlace, local: Local) -> PeriodicState:
         if self.robust == "none":
-            return Period(local, place, Group(place, len(local.x), self.schedule))
+            return PeriodicState(local, place, Group(place, len(local.x), self.schedule))
         late = FinalModelForJoiners(by_majority=True)
-        return Period(local, place, RobustGroup(place, len(local.x), self.robust), late=late)
+        return PeriodicState(local, place, RobustGroup(place, len(local.x), self.robust), late=late)
 
-    def due(self, state: Period) -> bool:
+    def due(self, state: PeriodicState) -> bool:
         return state.steps >= self.every
 
-    def join(self, state: Period) -> list[Tell]:
+    def join(self, state: PeriodicState) -> list[Tell]:
         weight = float(state.samples) if self.weights == "samples" else float(state.steps > 0)
         return self.begin(state, state.local.x, weight, keeps=True)
 
-    def conclude(self, state: Period) -> None:
+    def conclude(self, state: PeriodicState) -> None:
         """Take the mean, unless it is not finite, which one bad weight is enough for: all see the same bits, and go
         on without."""
         if not (state.trained or state.newcomers):
@@ -92,5 +92,5 @@ class Averaging(Periodic):
         else:
             state.spoilt += 1
 
-    def figures(self, state: Period) -> dict[str, float]:
+    def figures(self, state: PeriodicState) -> dict[str, float]:
         return super().figures(state) | ({"spoilt": float(state.spoilt)} if state.spoilt else {})

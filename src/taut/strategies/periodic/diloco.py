@@ -36,8 +36,8 @@ from taut.strategies.allreduce.robust_group import RobustGroup
 from taut.strategies.allreduce.robust_mean import check_robust
 from taut.strategies.api import Local, MemberPlace, MethodAction, MethodEvent, Tell
 from taut.strategies.info import Completeness, StrategyInfo, Variant
-from taut.strategies.periodic.periodic import Period, Periodic
-from taut.strategies.server.diloco_delayed import Delayed, Pushing
+from taut.strategies.periodic.periodic import Periodic, PeriodicState
+from taut.strategies.server.diloco_delayed import Delayed, DelayedState
 
 if TYPE_CHECKING:
     from taut.strategies.api import Vector
@@ -54,7 +54,7 @@ class Fragment:
 
 
 @dataclass
-class Outer(Period):
+class DiLoCoState(PeriodicState):
     """A worker's state."""
 
     theta: Vector = None  # type: ignore[assignment]  # set by start, as all vectors here
@@ -132,14 +132,14 @@ class DiLoCo(Periodic):
     def summed_numbers(self) -> int:
         return 3
 
-    def start(self, place: MemberPlace, local: Local) -> Outer | Pushing:
+    def start(self, place: MemberPlace, local: Local) -> DiLoCoState | DelayedState:
         if self.delayed:
             return self._delayed.start(place, local)
         length = len(local.x)
         size = -(-length // self.fragments)
         plain = self.robust == "none"
         parts = [Fragment(min(lo, length), min(lo + size, length)) for lo in range(0, size * self.fragments, size or 1)]
-        return Outer(
+        return DiLoCoState(
             local,
             place,
             Group(place, size) if plain else RobustGroup(place, size, self.robust),
@@ -155,32 +155,32 @@ class DiLoCo(Periodic):
         return Delayed(self.every, self.outer_rate, self.outer_momentum)
 
     def on(self, state: Any, event: MethodEvent, now: float) -> list[MethodAction]:
-        if isinstance(state, Pushing):
+        if isinstance(state, DelayedState):
             return self._delayed.on(state, event, now)
         return super().on(state, event, now)
 
     def owing(self, state: Any) -> bool:
-        return self._delayed.owing(state) if isinstance(state, Pushing) else super().owing(state)
+        return self._delayed.owing(state) if isinstance(state, DelayedState) else super().owing(state)
 
     def drifting(self, state: Any) -> bool:
-        return self._delayed.drifting(state) if isinstance(state, Pushing) else super().drifting(state)
+        return self._delayed.drifting(state) if isinstance(state, DelayedState) else super().drifting(state)
 
     def rounds_over(self, state: Any) -> int:
-        return self._delayed.rounds_over(state) if isinstance(state, Pushing) else super().rounds_over(state)
+        return self._delayed.rounds_over(state) if isinstance(state, DelayedState) else super().rounds_over(state)
 
     def figures(self, state: Any) -> dict[str, float]:
-        return self._delayed.figures(state) if isinstance(state, Pushing) else super().figures(state)
+        return self._delayed.figures(state) if isinstance(state, DelayedState) else super().figures(state)
 
-    def due(self, state: Outer) -> bool:
+    def due(self, state: DiLoCoState) -> bool:
         return state.steps >= self.every // self.fragments
 
-    def waits(self, state: Outer) -> bool:
+    def waits(self, state: DiLoCoState) -> bool:
         return state.moved >= self.overlap
 
-    def hold(self, state: Outer) -> Vector:
+    def hold(self, state: DiLoCoState) -> Vector:
         return state.local.x.copy()
 
-    def join(self, state: Outer) -> list[Tell]:
+    def join(self, state: DiLoCoState) -> list[Tell]:
         for fragment in state.fragments:
             fragment.samples += state.samples
         if not state.knows_turn:
@@ -191,7 +191,7 @@ class DiLoCo(Periodic):
         samples, fragment.samples = float(fragment.samples), 0
         return self.begin(state, values, samples, float(not fragment.common), keeps=True)
 
-    def conclude(self, state: Outer) -> None:
+    def conclude(self, state: DiLoCoState) -> None:
         if not state.group.mean(state.scratch):
             return  # all members are newcomers, without a fragment
         fragment = state.fragments[(state.group.completed - 1) % self.fragments]
@@ -212,7 +212,7 @@ class DiLoCo(Periodic):
         # A newcomer has not counted earlier rounds, so the others start counting again, too.
         state.agreed = (0 if state.newcomers else state.agreed) + 1 if all_drain else 0
 
-    def agreed(self, state: Outer) -> bool:
+    def agreed(self, state: DiLoCoState) -> bool:
         """Return whether all fragments have been averaged since every member stopped training."""
         return state.agreed >= self.fragments
 

@@ -29,7 +29,7 @@ from taut.strategies import api as m
 from taut.strategies.allreduce.group import Group
 from taut.strategies.info import Completeness, StrategyInfo
 from taut.strategies.periodic.dynamic_coordinator import Adopt, Ask, DynamicCoordinator, Everybody, within
-from taut.strategies.periodic.periodic import Period, Periodic
+from taut.strategies.periodic.periodic import Periodic, PeriodicState
 
 if TYPE_CHECKING:
     from taut.strategies.api import Vector
@@ -39,7 +39,7 @@ FIGURES = ("checks", "strays", "balanced", "messages")
 
 
 @dataclass
-class Watch(Period):
+class DynamicState(PeriodicState):
     """A worker's state. Averages of all are numbered. A message about the next average carries its number; 0 if the
     sender has not taken part in any and cannot know it."""
 
@@ -100,10 +100,10 @@ class Dynamic(Periodic):
         check_whole(self, "every", 1, "so many steps between two checks")
         named(self.schedule)
 
-    def start(self, place: m.MemberPlace, local: m.Local) -> Watch:
-        return Watch(local, place, Group(place, len(local.x), self.schedule), reference=local.x.copy())
+    def start(self, place: m.MemberPlace, local: m.Local) -> DynamicState:
+        return DynamicState(local, place, Group(place, len(local.x), self.schedule), reference=local.x.copy())
 
-    def on(self, state: Watch, event: m.MethodEvent, now: float) -> list[m.MethodAction]:
+    def on(self, state: DynamicState, event: m.MethodEvent, now: float) -> list[m.MethodAction]:
         actions: list[m.MethodAction] = []
         if isinstance(event, m.Heard) and event.note.kind in KINDS:
             self._hear(state, event)
@@ -124,19 +124,19 @@ class Dynamic(Periodic):
         state.counts["messages"] += sum(isinstance(action, m.Tell) for action in actions)
         return actions
 
-    def figures(self, state: Watch) -> dict[str, float]:
+    def figures(self, state: DynamicState) -> dict[str, float]:
         counts = {name: float(count) for name, count in state.counts.items()}
         return {"syncs": float(state.rounds), **counts, **state.drift.figures()}
 
         # Checks and rounds.
 
-    def due(self, state: Watch) -> bool:
+    def due(self, state: DynamicState) -> bool:
         return state.steps >= self.every
 
-    def wants(self, state: Watch) -> bool:
+    def wants(self, state: DynamicState) -> bool:
         return (state.idle or self.due(state)) and (state.draining or state.call)
 
-    def holds(self, state: Watch, actions: list[m.MethodAction]) -> bool:
+    def holds(self, state: DynamicState, actions: list[m.MethodAction]) -> bool:
         """Check the distance, if it is time to; wait for a verdict after having strayed or being asked."""
         if state.strayed or not (state.idle or self.due(state)):
             return state.strayed and (state.idle or not state.drift.under_way)
@@ -154,36 +154,36 @@ class Dynamic(Periodic):
             actions.append(m.Tell(coordinator, Note("stray", state.next), state.local.x.tobytes()))
         return True
 
-    def drifting(self, state: Watch) -> bool:
+    def drifting(self, state: DynamicState) -> bool:
         """Return whether a verdict or a round is held up. A verdict is not, once it is here or an average of all is
         called for."""
         if state.begun:
             return super().drifting(state)
         return state.drift.under_way and state.verdict is None and not (state.draining or state.call)
 
-    def held_up(self, state: Watch) -> bool:
+    def held_up(self, state: DynamicState) -> bool:
         return state.strayed or super().held_up(state)
 
-    def hold(self, state: Watch) -> Vector:
+    def hold(self, state: DynamicState) -> Vector:
         return state.local.x.copy() if state.strayed else super().hold(state)
 
-    def join(self, state: Watch) -> list[m.Tell]:
+    def join(self, state: DynamicState) -> list[m.Tell]:
         state.strayed = False
         state.drift.drop()  # all of the x that strayed is in this average
         state.noted = False
         return _announce(state) + self.begin(state, state.local.x, float(state.samples), keeps=True)
 
-    def owing(self, state: Watch) -> bool:
+    def owing(self, state: DynamicState) -> bool:
         return state.apart and not state.finished and len(state.place.members) > 1
 
-    def conclude(self, state: Watch) -> None:
+    def conclude(self, state: DynamicState) -> None:
         state.apart = state.steps > 0
         if state.trained or state.newcomers:
             state.group.mean(state.local.x)
         state.reference[:] = state.local.x
         self._note(state)
 
-    def _note(self, state: Watch) -> None:
+    def _note(self, state: DynamicState) -> None:
         """Note that an average of all is over, with its members, and drop what it makes void. At once, for members
         may change."""
         if state.noted:
@@ -202,7 +202,7 @@ class Dynamic(Periodic):
 
         # Messages.
 
-    def _hear(self, state: Watch, event: m.Heard) -> None:
+    def _hear(self, state: DynamicState, event: m.Heard) -> None:
         sender, kind, number = event.sender, event.note.kind, event.note.round
         current = number == state.next or not number or not state.rounds
         if kind == "full":
@@ -228,7 +228,7 @@ class Dynamic(Periodic):
         elif kind == "reference" and not state.rounds:
             state.reference[:] = x
 
-    def _move(self, state: Watch, place: m.MemberPlace) -> list[m.Tell]:
+    def _move(self, state: DynamicState, place: m.MemberPlace) -> list[m.Tell]:
         """Handle a change of members. ``state.place`` is still the old one."""
         before, state.place = state.place, place
         state.callers &= set(place.members)
@@ -242,7 +242,7 @@ class Dynamic(Periodic):
             return [m.Tell(rank, Note("reference"), payload) for rank in new] + _again(state)
         return _again(state)
 
-    def _judge(self, state: Watch, actions: list[m.MethodAction]) -> None:
+    def _judge(self, state: DynamicState, actions: list[m.MethodAction]) -> None:
         """Give the coordinator's verdict about the workers that strayed, if possible."""
         match state.balance.verdict(state.reference, self.threshold, state.place.members):
             case Adopt(ranks, mean):
@@ -260,7 +260,7 @@ class Dynamic(Periodic):
                 actions += _call(state)
 
 
-def _take_verdict(state: Watch, mean: Vector) -> None:
+def _take_verdict(state: DynamicState, mean: Vector) -> None:
     """Adopt the mean now, if the worker waits for it; else keep it for the worker's next turn."""
     if state.turn:
         _adopt(state, mean)
@@ -268,7 +268,7 @@ def _take_verdict(state: Watch, mean: Vector) -> None:
         state.verdict = mean
 
 
-def _adopt(state: Watch, mean: Vector) -> None:
+def _adopt(state: DynamicState, mean: Vector) -> None:
     """Go on from the mean of the workers that strayed."""
     state.apart = state.drift.under_way
     with state.drift.kept(state.local.x):
@@ -277,7 +277,7 @@ def _adopt(state: Watch, mean: Vector) -> None:
     state.steps = 0
 
 
-def _call(state: Watch) -> list[m.Tell]:
+def _call(state: DynamicState) -> list[m.Tell]:
     """Call for an average of all."""
     tells = _announce(state)
     state.called = max(state.called, state.next)
@@ -286,13 +286,13 @@ def _call(state: Watch) -> list[m.Tell]:
     return tells
 
 
-def _announce(state: Watch) -> list[m.Tell]:
+def _announce(state: DynamicState) -> list[m.Tell]:
     """Tell all workers, once each, that there is an average of all to join."""
     fresh = sorted(set(state.place.others) - state.announced)
     state.announced |= set(fresh)
     return [m.Tell(rank, Note("full", state.next)) for rank in fresh]
 
 
-def _again(state: Watch) -> list[m.Tell]:
+def _again(state: DynamicState) -> list[m.Tell]:
     """Tell newcomers of the average of all that was called for."""
     return _announce(state) if state.announced else []

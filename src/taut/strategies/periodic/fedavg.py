@@ -30,7 +30,7 @@ from taut.strategies.allreduce.robust_group import RobustGroup
 from taut.strategies.allreduce.robust_mean import check_robust
 from taut.strategies.api import Local, MemberPlace, Tell
 from taut.strategies.info import Completeness, StrategyInfo
-from taut.strategies.periodic.periodic import Period, Periodic
+from taut.strategies.periodic.periodic import Periodic, PeriodicState
 
 if TYPE_CHECKING:
     from taut.strategies.api import Vector
@@ -40,7 +40,7 @@ FEWEST = 3  # so many that a median can outvote one
 
 
 @dataclass
-class Client(Period):
+class FedAvgState(PeriodicState):
     """A worker's state. ``chosen``: how many rounds it was chosen for; ``idle_round``: no worker trained in the last
     round. If robust: ``common``, the last round's mean; ``gave``: steps and samples of the round under way."""
 
@@ -100,11 +100,11 @@ class FedAvg(Periodic):
     def summed_numbers(self) -> int:
         return 2 + (self.robust != "none")
 
-    def start(self, place: MemberPlace, local: Local) -> Client:
+    def start(self, place: MemberPlace, local: Local) -> FedAvgState:
         if self.robust == "none":
-            return Client(local, place, Group(place, len(local.x), self.schedule))
+            return FedAvgState(local, place, Group(place, len(local.x), self.schedule))
         group = RobustGroup(place, len(local.x), self.robust, voters=self._voters)
-        return Client(local, place, group, late=FinalModelForJoiners(by_majority=True), common=local.x.copy())
+        return FedAvgState(local, place, group, late=FinalModelForJoiners(by_majority=True), common=local.x.copy())
 
     def _voters(self, members: Collection[int], completed: int, says: Sequence[float]) -> Collection[int]:
         """Return the chosen workers; all, in the last round or if most say that no worker trained in the last round."""
@@ -126,25 +126,25 @@ class FedAvg(Periodic):
         """
         return set(random.Random(f"{self.seed} {round}").sample(members, self._chosen(len(members))))
 
-    def due(self, state: Client) -> bool:
+    def due(self, state: FedAvgState) -> bool:
         if state.samples >= self.samples if self.samples else state.steps >= self.steps:
             return True
         return not state.idle_round and state.place.rank not in self.draw(state.place.members, state.group.completed)
 
-    def join(self, state: Client) -> list[Tell]:
+    def join(self, state: FedAvgState) -> list[Tell]:
         state.chosen += state.steps > 0
         state.gave = (state.steps, state.samples) if state.samples else None
         idle = () if state.common is None else (float(state.idle_round),)
         return self.begin(state, state.local.x, float(state.samples), *idle, keeps=True)
 
-    def conclude(self, state: Client) -> None:
+    def conclude(self, state: FedAvgState) -> None:
         state.idle_round = not state.trained
         if isinstance(state.group, RobustGroup) and state.common is not None:
             self._take(state, state.group, state.common)
         elif state.trained or state.newcomers:
             state.group.mean(state.local.x)
 
-    def _take(self, state: Client, group: RobustGroup, common: Vector) -> None:
+    def _take(self, state: FedAvgState, group: RobustGroup, common: Vector) -> None:
         """Set x to the mean, plus this worker's changes if the mean should contain them and does not yet."""
         x, last = state.local.x, group.ending == group.contributors
         if not (state.trained or state.newcomers or last):
@@ -157,9 +157,9 @@ class FedAvg(Periodic):
                 state.steps += state.gave[0]
                 state.samples += state.gave[1]
 
-    def spare(self, state: Client) -> bool:
+    def spare(self, state: FedAvgState) -> bool:
         """Return whether this worker was not chosen and waits while the chosen train."""
         return state.begun and state.lent
 
-    def figures(self, state: Client) -> dict[str, float]:
+    def figures(self, state: FedAvgState) -> dict[str, float]:
         return {**super().figures(state), "rounds_trained": float(state.chosen)}

@@ -36,7 +36,7 @@ TOKEN = 2.0**-20
 
 
 @dataclass
-class Period:
+class PeriodicState:
     """A worker's state. ``steps`` and ``samples``: since it joined its last round; ``moved``: steps since it joined
     the round under way, until that round was held up."""
 
@@ -136,7 +136,9 @@ class Periodic(m.Method):
     def summed_numbers(self) -> int:
         return 2
 
-    def begin(self, state: Period, values: Vector, weight: float, *extra: float, keeps: bool = False) -> list[m.Tell]:
+    def begin(
+        self, state: PeriodicState, values: Vector, weight: float, *extra: float, keeps: bool = False
+    ) -> list[m.Tell]:
         """Join the next round with ``weight`` * ``values``. 0: this worker did not train, and counts for almost
         nothing."""
         state.lent = not weight

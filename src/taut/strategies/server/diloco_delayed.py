@@ -71,7 +71,7 @@ class NesterovRule:
 
 
 @dataclass
-class Pushing(CenterState):
+class DelayedState(CenterState):
     """A worker's state."""
 
     server: NesterovRule = None  # type: ignore[assignment]  # set by start
@@ -95,11 +95,11 @@ class Delayed(CenterMethod):
     rate: float = 0.7
     decay: float = 0.9
 
-    def start(self, place: MemberPlace, local: Local) -> Pushing:
+    def start(self, place: MemberPlace, local: Local) -> DelayedState:
         server = NesterovRule(local, self.rate, self.decay, local.x.copy(), len(place.members))
-        return Pushing(local, Center(local, place, server, local.x.copy(), SHARDS), server=server)
+        return DelayedState(local, Center(local, place, server, local.x.copy(), SHARDS), server=server)
 
-    def on(self, state: Pushing, event: MethodEvent, now: float) -> list[MethodAction]:
+    def on(self, state: DelayedState, event: MethodEvent, now: float) -> list[MethodAction]:
         actions = super().on(state, event, now)
         if isinstance(event, Placed):
             held = set(state.center.held())
@@ -107,5 +107,5 @@ class Delayed(CenterMethod):
             state.server.memories = {shard: one for shard, one in state.server.memories.items() if shard in held}
         return actions
 
-    def exchange(self, state: Pushing) -> list[Tell]:
+    def exchange(self, state: DelayedState) -> list[Tell]:
         return state.center.ask(state.server.base - state.local.x)

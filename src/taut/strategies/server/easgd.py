@@ -56,7 +56,7 @@ class Spring:
 
 
 @dataclass
-class Elastic(CenterState):
+class EASGDState(CenterState):
     """A worker's state; ``velocity``: only with ``momentum``."""
 
     velocity: Vector | None = None
@@ -101,15 +101,15 @@ class EASGD(CenterMethod):
         if self.momentum:
             check_optimizer(f"easgd:momentum={self.momentum}", optimizer, settings)
 
-    def start(self, place: MemberPlace, local: Local) -> Elastic:
+    def start(self, place: MemberPlace, local: Local) -> EASGDState:
         center = Center(local, place, Spring(local), local.x.copy(), self.shards)
-        return Elastic(local, center, velocity=np.zeros_like(local.x) if self.momentum else None)
+        return EASGDState(local, center, velocity=np.zeros_like(local.x) if self.momentum else None)
 
-    def exchange(self, state: Elastic) -> list[Tell]:
+    def exchange(self, state: EASGDState) -> list[Tell]:
         alpha = self.alpha or STIFFNESS / len(state.center.place.members)
         return state.center.ask(state.local.x, alpha)
 
-    def shape_gradient(self, state: Elastic, gradient: Vector, rate: float) -> None:
+    def shape_gradient(self, state: EASGDState, gradient: Vector, rate: float) -> None:
         """Add Nesterov momentum: v <- d v + g; g <- g + d v."""
         assert state.velocity is not None
         state.velocity *= np.float32(self.momentum)

@@ -110,10 +110,10 @@ class Shard:
         return packed(self.w, self.taken)
 
     def adopt(self, w: Vector, opened: Vector | None, table: Table, openings: frozenset[int] = frozenset()) -> None:
-        """Take over the shard from a previous holder: w <- its w + the pushes counted here. If that holder only had
-        what it had ``opened`` the shard with, and pushes since, so has this one now; if this one has more, the pushes
-        are added. Pushes counted after ``openings`` that are in it already came by another holder, which died before
-        it could say so."""
+        """Take over the shard from a previous holder: w <- its w + the pushes counted here. If that holder had only
+        ``opened`` the shard, with no weights handed over to it, neither has this one now; if this one has them, its
+        own are kept and the pushes counted there are added. An opening in ``openings`` that is known already came by
+        another holder, which died before it could say so: it is not counted twice."""
         if opened is not None and self.openings.intersection(openings):
             return
         self.openings.update(openings)

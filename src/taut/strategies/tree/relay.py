@@ -28,7 +28,7 @@ from taut.strategies.delivery.payload_batch import unbind
 from taut.strategies.info import ANY_CODEC, Completeness, StrategyInfo
 from taut.strategies.tree.edge_messages import EdgeMessage, EdgeMessages
 from taut.strategies.tree.relay_ending import ENDING_KINDS, Relayed, RelayEnding
-from taut.strategies.tree.relay_state import Relaying
+from taut.strategies.tree.relay_state import RelayState
 from taut.strategies.tree.spanning_tree import SpanningTree, plant, towards
 from taut.strategies.tree.unacknowledged import KINDS, TOOK, UnacknowledgedEdge, Unsent
 
@@ -52,15 +52,15 @@ class Relay(m.Method):
     codecs: ClassVar[tuple[str, ...]] = ("tether", ANY_CODEC)
     streams: ClassVar[bool] = True
 
-    def start(self, place: m.MemberPlace, local: m.Local) -> Relaying:
+    def start(self, place: m.MemberPlace, local: m.Local) -> RelayState:
         tree = plant(place)
         relayed = cast(Relayed, local)
-        state = Relaying(relayed, place, tree, RelayEnding(tree, relayed), EdgeMessages(place))
+        state = RelayState(relayed, place, tree, RelayEnding(tree, relayed), EdgeMessages(place))
         state.arrivals = state.empty_batch()
         state.root(tree)
         return state
 
-    def on(self, state: Relaying, event: m.MethodEvent, now: float) -> list[m.MethodAction]:
+    def on(self, state: RelayState, event: m.MethodEvent, now: float) -> list[m.MethodAction]:
         actions: list[m.MethodAction] = []
         match event:
             case m.Stepped():
@@ -95,10 +95,10 @@ class Relay(m.Method):
                 actions.append(m.Finished())
         return actions
 
-    def owing(self, state: Relaying) -> bool:
+    def owing(self, state: RelayState) -> bool:
         return state.edges.owed or bool(state.unacknowledged.open)
 
-    def unsent(self, state: Relaying, gone: Collection[int]) -> list[Unsent]:
+    def unsent(self, state: RelayState, gone: Collection[int]) -> list[Unsent]:
         """Return the updates that wait to cross the edge towards workers still in the run (this worker's own and
         those that it relays), and those under way there, which may or may not have arrived."""
         hop = towards(state.place, set(state.place.members) - set(gone) - {state.place.rank})
@@ -108,7 +108,7 @@ class Relay(m.Method):
         unacknowledged, taken = state.unacknowledged, state.edges.taken
         return [Unsent(state.place.rank, list(waiting), doubtful + unacknowledged.open, taken, unacknowledged.previous)]
 
-    def welcomed(self, state: Relaying, unsent: Sequence[Unsent]) -> list[m.MethodAction]:
+    def welcomed(self, state: RelayState, unsent: Sequence[Unsent]) -> list[m.MethodAction]:
         actions: list[m.MethodAction] = []
         for each in unsent:
             state.unacknowledged.bring(each)
@@ -117,7 +117,7 @@ class Relay(m.Method):
         state.pump(actions)
         return actions
 
-    def figures(self, state: Relaying) -> dict[str, float]:
+    def figures(self, state: RelayState) -> dict[str, float]:
         return {
             "updates_included": float(state.included),
             "staleness": state.staleness,
@@ -126,7 +126,7 @@ class Relay(m.Method):
         }
 
 
-def _heard(state: Relaying, event: m.Heard, actions: list[m.MethodAction]) -> None:
+def _heard(state: RelayState, event: m.Heard, actions: list[m.MethodAction]) -> None:
     note = event.note
     tree = state.edges.tree(note.round)
     if note.kind == "tree":
@@ -152,7 +152,7 @@ def _heard(state: Relaying, event: m.Heard, actions: list[m.MethodAction]) -> No
         actions += state.ending.heard(event)
 
 
-def _take(state: Relaying, event: m.Heard, tree: SpanningTree, actions: list[m.MethodAction]) -> None:
+def _take(state: RelayState, event: m.Heard, tree: SpanningTree, actions: list[m.MethodAction]) -> None:
     if state.leaving is not None:
         return  # the sender was told, and sends it around this worker
     via = state.edges.take(event, tree)
@@ -160,7 +160,7 @@ def _take(state: Relaying, event: m.Heard, tree: SpanningTree, actions: list[m.M
     _pass_on(state, event, tree, via, actions)
 
 
-def _confirm(state: Relaying, event: m.Heard) -> None:
+def _confirm(state: RelayState, event: m.Heard) -> None:
     box = state.outboxes.get(event.sender)
     found = state.edges.confirmed(event.sender, event.note.round)
     if found is not None and found.key == state.tree.key and box is not None:
@@ -168,7 +168,7 @@ def _confirm(state: Relaying, event: m.Heard) -> None:
         state.hop += 0.1 * (box.delay + (state.steps - box.sent) / 2 - state.hop)
 
 
-def _pass_on(state: Relaying, event: m.Heard, tree: SpanningTree, via: int, actions: list[m.MethodAction]) -> None:
+def _pass_on(state: RelayState, event: m.Heard, tree: SpanningTree, via: int, actions: list[m.MethodAction]) -> None:
     if state.ending.drained:
         return  # from an earlier tree, and too late: the digests have been compared
     try:
@@ -192,7 +192,7 @@ def _pass_on(state: Relaying, event: m.Heard, tree: SpanningTree, via: int, acti
             actions += state.edges.send(other, EdgeMessage(tree.key, state.place.rank, event.note.part, payloads))
 
 
-def _placed(state: Relaying, place: m.MemberPlace, actions: list[m.MethodAction]) -> None:
+def _placed(state: RelayState, place: m.MemberPlace, actions: list[m.MethodAction]) -> None:
     """Change to the new members' tree. Messages that wait to cross edges of the old tree still go out, along the old
     tree."""
     changed = place.members != state.place.members
@@ -215,7 +215,7 @@ def _placed(state: Relaying, place: m.MemberPlace, actions: list[m.MethodAction]
                 actions.append(m.Refuse(event.sender, str(error)))
 
 
-def _say_going(state: Relaying, told: set[int], actions: list[m.MethodAction]) -> None:
+def _say_going(state: RelayState, told: set[int], actions: list[m.MethodAction]) -> None:
     """Tell the others that this worker takes no more messages, after all that it had to pass on."""
     for other in sorted(set(state.place.others) - told):
         told.add(other)

@@ -29,7 +29,7 @@ class EdgeOutbox:
 
 
 @dataclass
-class Relaying:
+class RelayState:
     """A worker's state. ``arrivals`` wait for the end of the local step; ``early`` messages, for news of their
     members."""
 

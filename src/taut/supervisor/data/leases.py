@@ -164,9 +164,9 @@ class Leases:
         return samples
 
     def release(self, rank: int, doubt: int = 0, begun: Container[int] | None = None) -> int:
-        """Return all leases and reserves of ``rank``, which is gone or done, for others. Return the number of samples
-        that it may have trained on. ``begun``: leases that it may have begun; None: any. ``doubt``: samples of its
-        reserve that it may have begun without a report; no worker has begun the rest."""
+        """Put back all leases and reserves of ``rank``, which is gone or done. Return the number of samples that it
+        may have trained on. ``begun``: leases that it may have begun; None: any. ``doubt``: samples of its reserve
+        that it may have begun without a report; no worker has begun the rest."""
         mine = {number: (one.epoch, one.lo, one.hi) for number, (holder, one) in self.open.items() if holder == rank}
         for number in mine:
             del self.open[number]
@@ -182,8 +182,8 @@ class Leases:
         return count(mine.values()) - count(unbegun) + min(doubt, count(spans))
 
     def take_back(self, lost: Iterable[Lease], certain: bool) -> int:
-        """Return leases that did not reach their worker to the pool, and the number of their samples. ``certain``:
-        they cannot arrive later."""
+        """Put back leases that did not reach their worker. Return the number of samples. ``certain``: they cannot
+        arrive later."""
         spans = [(lease.epoch, lease.lo, lease.hi) for lease in lost if self.open.pop(lease.lease, None) is not None]
         if certain:
             self.untouched += spans
@@ -214,7 +214,7 @@ class Leases:
         return spans
 
     def give_back(self, rank: int, kept: Iterable[Span]) -> int:
-        """Return the reserve of ``rank`` except ``kept`` to the pool, and the number of samples."""
+        """Put back the reserve of ``rank`` except ``kept``. Return the number of samples."""
         spans = self.reserved.get(rank, [])
         for span in kept:
             spans = without(spans, span)
@@ -297,7 +297,7 @@ class Leases:
         self.untouched = without(self.untouched, span)
 
     def spare(self, spans: Iterable[Span]) -> None:
-        """Return samples that no worker has begun to the pool."""
+        """Put back samples that no worker has begun."""
         spans = list(spans)
         self.untouched = joined([*self.untouched, *spans])
         self.returned = joined([*self.returned, *spans])

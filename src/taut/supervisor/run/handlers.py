@@ -141,7 +141,7 @@ class MessageHandlers:
         self.lifecycle.begin(worker)
 
     def _done(self, worker: WorkerEntry, begun: Sequence[int]) -> None:
-        """Return the leases of a worker that is done. Only those in ``begun`` may be partly trained on."""
+        """Note that the worker is done, and put back its leases. Only those in ``begun`` may be partly trained on."""
         worker.state = "done"
         self.admission.held.pop(worker.rank, None)  # it needs no leases any more
         if not self.admission.ending.begun:

@@ -27,8 +27,7 @@ F32 = npt.NDArray[np.float32]
 
 @dataclass
 class _Replica:
-    """One worker of the scenario: its live weights, its state, what it sent and what it has yet to take
-    in."""
+    """One worker of the scenario: its live weights, its state, what it sent and what it has yet to take in."""
 
     w: F32
     state: State

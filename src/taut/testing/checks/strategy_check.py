@@ -12,23 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from taut.core.events import (
-    Action,
-    Arrived,
-    Blocked,
-    Disputed,
-    Drained,
-    Ended,
-    Event,
-    Include,
-    PeerGone,
-    PeerJoined,
-    Published,
-    Send,
-    Synced,
-    Taken,
-    Tick,
-)
+from taut.core import events as ev
 from taut.core.messages import Updates
 from taut.strategies.broadcast.broadcast import Broadcast
 from taut.strategies.broadcast.state import BroadcastState
@@ -45,7 +29,7 @@ class Replica:
 
     state: BroadcastState
     included: set[tuple[int, int]] = field(default_factory=set)
-    waiting: list[Include] = field(default_factory=list)
+    waiting: list[ev.Include] = field(default_factory=list)
     published: int = 0
     drained: bool = False
     carried: BroadcastState | None = None  # of one that came back: its side of the broadcast, as it left it
@@ -87,7 +71,7 @@ class World:
         self.loss, self.repeat = loss, repeat
         self.now = 0.0
         self.live: dict[int, Replica] = {}
-        self.under_way: list[tuple[int, Arrived]] = []
+        self.under_way: list[tuple[int, ev.Arrived]] = []
         self.dead: set[int] = set()
         self.away: set[int] = set()  # on the other side of a cut, without the supervisor
         self.given_up: dict[int, Replica] = {}  # of those away, who go on all the same
@@ -102,34 +86,34 @@ class World:
     def replica(self, rank: int) -> Replica | None:
         return self.live.get(rank) or self.given_up.get(rank)
 
-    def tell(self, rank: int, event: Event) -> None:
+    def tell(self, rank: int, event: ev.Event) -> None:
         replica = self.replica(rank)
         if replica is not None:
             self._do(rank, replica, self.strategy.on(replica.state, event, self.now))
 
-    def announce(self, event: Event) -> None:
+    def announce(self, event: ev.Event) -> None:
         """Tell all workers that the supervisor reaches."""
         for rank in sorted(self.live.keys() - self.away):
             self.tell(rank, event)
 
-    def _do(self, rank: int, replica: Replica, actions: list[Action]) -> None:
+    def _do(self, rank: int, replica: Replica, actions: list[ev.Action]) -> None:
         blocked = set[int]()
         for action in actions:
             match action:
-                case Send(to, message, payloads):
+                case ev.Send(to, message, payloads):
                     if to in blocked:
                         continue  # what follows to the same neighbour is lost, as by a broken connection
                     if isinstance(message, Updates) and self.random.random() < self.loss / 4:
                         blocked.add(to)
-                        self.tell(rank, Blocked(to, message))
+                        self.tell(rank, ev.Blocked(to, message))
                         continue
                     copies = (self.random.random() >= self.loss) + (self.random.random() < self.repeat)
-                    self.under_way += [(to, Arrived(rank, message, [bytes(one) for one in payloads]))] * copies
-                case Include():
+                    self.under_way += [(to, ev.Arrived(rank, message, [bytes(one) for one in payloads]))] * copies
+                case ev.Include():
                     replica.waiting.append(action)
-                case Disputed():
+                case ev.Disputed():
                     raise AssertionError(f"nobody lies, and worker {rank} disputes: {action}")
-                case Drained(have):
+                case ev.Drained(have):
                     replica.drained = True
                     assert have == replica.state.have()
 
@@ -141,11 +125,11 @@ class World:
         others = sorted(self.live)
         self.live[rank] = newcomer
         for other in sorted(self.dead):
-            self.tell(rank, PeerGone(other))
+            self.tell(rank, ev.PeerGone(other))
         for other in others:
-            self.tell(rank, PeerJoined(other))
+            self.tell(rank, ev.PeerJoined(other))
             if other not in self.away:
-                self.tell(other, PeerJoined(rank))
+                self.tell(other, ev.PeerJoined(rank))
         return rank
 
     def kill(self, rank: int) -> None:
@@ -154,7 +138,7 @@ class World:
         for former in self.live.pop(rank).was:
             self.back.pop(former, None)  # it may have died before it passed anything on
         self.dead.add(rank)
-        self.announce(PeerGone(rank))
+        self.announce(ev.PeerGone(rank))
 
     def cut(self, rank: int) -> None:
         """Cut ``rank`` off: it hears only those who are cut off as well; a worker with the state stays with the
@@ -168,7 +152,7 @@ class World:
         if rank in self.away and rank in self.live:
             self.given_up[rank] = self.live.pop(rank)
             self.dead.add(rank)
-            self.announce(PeerGone(rank))
+            self.announce(ev.PeerGone(rank))
 
     def heal(self, rank: int) -> None:
         """Let ``rank`` hear everybody again; if it was evicted, it rejoins under another rank, with its logs."""
@@ -180,9 +164,9 @@ class World:
             newcomer.carried, newcomer.was = former.state, (*former.was, rank)
             return
         for other in sorted(self.dead):
-            self.tell(rank, PeerGone(other))
+            self.tell(rank, ev.PeerGone(other))
         for other in sorted(self.live.keys() - {rank}):
-            self.tell(rank, PeerJoined(other))
+            self.tell(rank, ev.PeerJoined(other))
 
     def _donors(self) -> list[int]:
         return [rank for rank in sorted(self.live.keys() - self.away) if self.live[rank].state.synced]
@@ -198,23 +182,23 @@ class World:
         have = {**donor.state.taken, donor.state.rank: donor.published}
         added = replica.carried.beyond(have, self.dead) if replica.carried is not None else []
         replica.waiting += added
-        self.tell(rank, Synced({**have, **replica.include_all()}, donor.state.tail(have) + added))
+        self.tell(rank, ev.Synced({**have, **replica.include_all()}, donor.state.tail(have) + added))
 
     def publish(self, rank: int) -> None:
         replica = self.replica(rank)
         if replica is None or not replica.state.synced or replica.state.final >= 0:
             return
         if not self.strategy.complete:  # what it does with an update is to keep it at home
-            self.tell(rank, Published(None))
+            self.tell(rank, ev.Published(None))
             return
         replica.published += 1
         replica.included.add((rank, replica.published))
-        self.tell(rank, Published(self.kind.written(rank, replica.published)))
+        self.tell(rank, ev.Published(self.kind.written(rank, replica.published)))
 
     def take(self, rank: int) -> None:
         replica = self.replica(rank)
         if replica is not None:
-            self.tell(rank, Taken(replica.include_all()))
+            self.tell(rank, ev.Taken(replica.include_all()))
 
     def deliver(self) -> None:
         if self.under_way:
@@ -227,7 +211,7 @@ class World:
         for rank in sorted(self.live.keys() | self.given_up.keys()):
             if rank in self.live:
                 self.sync(rank)
-            self.tell(rank, Tick())
+            self.tell(rank, ev.Tick())
 
     def finish(self, rounds: int = 2000) -> None:
         """Heal all cuts, end every stream, let the network run, and check the law."""
@@ -238,7 +222,7 @@ class World:
                 break
             self._settle()
         for rank in sorted(self.live):
-            self.tell(rank, Ended())
+            self.tell(rank, ev.Ended())
         for _ in range(rounds):
             if all(replica.drained for replica in self.live.values()):
                 break

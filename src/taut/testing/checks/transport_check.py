@@ -1,8 +1,7 @@
-"""What every transport must do: ``check_transport`` runs it all, ``CHECKS`` lets a test run one thing at a
-time.
+"""What every transport must do: ``check_transport`` runs it all, ``CHECKS`` lets a test run one thing at a time.
 
-A transport is tested through a *network*: a function that makes the transport of a rank, together with the
-record by which others know it.
+A transport is tested through a *network*: a function that makes the transport of a rank, together with the record by
+which others know it.
 
 >>> from taut.transport.memory import MemoryNetwork
 >>> def network() -> Network:

@@ -26,7 +26,7 @@ def written(fault: f.Fault) -> str:
             call = f"join({count})"
         case f.Restart(rank, after_s):
             call = f"restart({rank}, after_s={_number(after_s)})"
-        case f.Dismiss(rank):
+        case f.Departure(rank):
             call = f"leave({rank})"
         case f.KillSupervisor(back_after_s, moved=moved):
             back = "None" if back_after_s is None else _number(back_after_s)
@@ -81,8 +81,8 @@ def told(fault: f.Fault) -> str:
             return _told_leaving(fault, when)
 
 
-def _told_leaving(fault: f.Dismiss | f.KillSupervisor, when: str) -> str:
-    if isinstance(fault, f.Dismiss):
+def _told_leaving(fault: f.Departure | f.KillSupervisor, when: str) -> str:
+    if isinstance(fault, f.Departure):
         return f"worker {fault.rank} is asked to leave {when}"
     back_s, where = fault.back_after_s, ", at another address" if fault.moved else ""
     return f"the supervisor dies {when}, {'for good' if back_s is None else f'and is back {back_s:g} s later{where}'}"

@@ -105,28 +105,28 @@ def _fuzz_dispatcher(count: int, choose: random.Random, lies: Lies) -> None:
     def protocol() -> Protocol:
         return choose.choice((Channels(limit_nbytes=4000), parse("async").stream(b"".join, budget_nbytes=200)))
 
-    node = CommThread(mine, lambda _: protocol(), state_limit_nbytes=10_000)
-    node.seat(0, [wire.member(1)])
+    comm = CommThread(mine, lambda _: protocol(), state_limit_nbytes=10_000)
+    comm.join_alone(0, [wire.member(1)])
     for _ in range(count):
         what = choose.random()
         if what < 0.05:
-            node.work(None)
-            node.stages.advance(protocol())
-            node.handover.enter(node.stage.phase)
+            comm.work(None)
+            comm.protocols.advance(protocol())
+            comm.transfer.enter(comm.phase_protocol.phase)
         elif what < 0.3:
-            positions = {item.origin: item.hi for item in node.take()}
+            positions = {item.origin: item.hi for item in comm.take()}
             if positions:
-                node.taken(positions)
-            while node.stage.mail:
-                node.stage.take_mail()
+                comm.taken(positions)
+            while comm.phase_protocol.mail:
+                comm.phase_protocol.take_mail()
         frames = mutated(samples, choose) if what < 0.6 else _framed(choose)
-        before = sum(node.refusals.counts.values())
+        before = sum(comm.rejections.counts.values())
         theirs.send(0, frames)
         theirs.receive(0.0)
-        node.work(0.0)
-        refused = sum(node.refusals.counts.values()) > before
+        comm.work(0.0)
+        refused = sum(comm.rejections.counts.values()) > before
         lies.refused, lies.taken = lies.refused + refused, lies.taken + (not refused)
-    node.close()
+    comm.close()
 
 
 def _is_of_peers(message: m.Message) -> bool:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from taut.core.messages import SUPERVISOR
 from taut.simulator.faults import (
-    Dismiss,
+    Departure,
     Fail,
     KillSupervisor,
     Loss,
@@ -103,7 +103,7 @@ def _trained(found: Simulated, tally: Tally, samples: int, epochs: int) -> Itera
 
 def _makes_uncertain(fault: object) -> bool:
     """Return whether it may be unknown, after this fault, which samples were trained on."""
-    return isinstance(fault, Fail | Restart | Dismiss | Pause | Partition | KillSupervisor) or (
+    return isinstance(fault, Fail | Restart | Departure | Pause | Partition | KillSupervisor) or (
         isinstance(fault, Loss) and SUPERVISOR in (fault.one, fault.other)
     )
 
@@ -134,7 +134,7 @@ def _all_back(found: Simulated) -> Iterator[str]:
     chosen = combine(given.strategy, given.topology or None, given.codec or None, given.finish or None, given.workers)
     if chosen.returns == "no" or any(isinstance(fault, Slow | Throttle | KillSupervisor) for fault in given.faults):
         return  # it cannot, or nobody knows how long anything takes
-    ended = {fault.rank for fault in given.faults if isinstance(fault, Fail | Restart | Dismiss)}
+    ended = {fault.rank for fault in given.faults if isinstance(fault, Fail | Restart | Departure)}
     silences = {worker: until_s for worker, until_s in _healed(found).items() if worker not in ended}
     seen = {row.pid - 1 for row in outcome.workers.values() if row.state != "gone"}
     for worker, until_s in silences.items():
@@ -163,7 +163,7 @@ def _out_of_sight(found: Simulated) -> set[int]:
     workers = found.scenario.workers + sum(newcomers(fault) for fault in found.scenario.faults)
     for fault in found.scenario.faults:
         match fault:
-            case Fail(rank) | Restart(rank) | Dismiss(rank):
+            case Fail(rank) | Restart(rank) | Departure(rank):
                 silent_s[rank] += 1e9
             case Pause(rank, for_s=for_s):
                 silent_s[rank] += for_s

@@ -1,8 +1,7 @@
 """Who may connect: ZeroMQ's authentication protocol (ZAP, RFC 27), answered inside the polling loop.
 
-libzmq asks once per handshake, over an in-process socket, and the client waits for the answer. Answering from
-the loop that owns the sockets needs no thread of its own, and no lock around the set of admitted keys. One
-per zmq context.
+libzmq asks once per handshake, over an in-process socket, and the client waits for the answer. Answering from the loop
+that owns the sockets needs no thread of its own, and no lock around the set of admitted keys. One per zmq context.
 """
 
 from __future__ import annotations
@@ -89,8 +88,7 @@ class Gatekeeper:
 
 
 def guard(server: zmq.Socket[bytes], secret_key: bytes) -> None:
-    """Make ``server`` a CURVE server that lets in only whom its context's gatekeeper allows. Before
-    binding."""
+    """Make ``server`` a CURVE server that lets in only whom its context's gatekeeper allows. Before binding."""
     server.curve_server = True
     server.curve_secretkey = secret_key
     server.zap_domain = DOMAIN

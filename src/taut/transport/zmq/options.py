@@ -44,8 +44,7 @@ def milliseconds(timeout_s: float | None) -> int:
 
 
 def connect(socket: zmq.Socket[bytes], address: str, server_public: bytes, public_key: bytes, secret_key: bytes) -> None:
-    """Connect as a CURVE client that expects the server to hold ``server_public``. Returns before it is
-    up."""
+    """Connect as a CURVE client that expects the server to hold ``server_public``. Returns before it is up."""
     socket.curve_serverkey = server_public
     socket.curve_publickey = public_key
     socket.curve_secretkey = secret_key

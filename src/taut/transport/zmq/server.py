@@ -35,12 +35,10 @@ BACKLOG = (
 
 
 class SupervisorSocket(ServerSocket):
-    """A ``ServerSocket`` over ZeroMQ. ``bind`` and ``advertise`` are as for ``ZmqTransport``; ``port`` 0 is
-    any free one.
+    """A ``ServerSocket`` over ZeroMQ. ``bind`` and ``advertise`` are as for ``ZmqTransport``; ``port`` 0 is any free one.
 
-    A connection's name is a secret that its worker chose (see ``ZmqTransport``): it stays the same over
-    reconnects and over a restart of the supervisor, and a newer connection of the same name takes the place
-    of the older.
+    A connection's name is a secret that its worker chose (see ``ZmqTransport``): it stays the same over reconnects and
+    over a restart of the supervisor, and a newer connection of the same name takes the place of the older.
     """
 
     def __init__(self, keys: RunKeys, *, bind: str = "127.0.0.1", port: int = 0, advertise: str | None = None) -> None:

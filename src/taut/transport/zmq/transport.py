@@ -183,8 +183,7 @@ class ZmqTransport(Transport):
         self._waker.close()
 
     def _drain_peers(self, arrived: list[tuple[int, list[bytes]]]) -> None:
-        """Take what lies in the PULL socket. The first frame is taken as a ``Frame``: only those know their
-        sender."""
+        """Take what lies in the PULL socket. The first frame is taken as a ``Frame``: only those know their sender."""
         pull, ranks, room, pace = self._pull, self._ranks, self._limit_nbytes, self._pace
         now = time.monotonic()
         for _ in range(BATCH):

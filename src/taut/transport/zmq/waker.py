@@ -1,5 +1,4 @@
-"""Interrupting a poll from another thread: a pair of connected sockets, since a zmq socket belongs to one
-thread.
+"""Interrupting a poll from another thread: a pair of connected sockets, since a zmq socket belongs to one thread.
 
 Waking must not give up the GIL: the woken thread would take it at once, and the training thread, which only wanted to
 hand over an update, would wait for it (measured: a fifth of its time). Where the C library can be called with the GIL

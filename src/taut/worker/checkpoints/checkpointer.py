@@ -75,7 +75,7 @@ class Checkpointer:
         self._writing = False  # since the copy began
         self._background = BackgroundThread("taut-checkpoint") if folder is not None else None
         self._writer = WriterProcess() if folder is not None else None
-        self._since_s = session.node.clock.now()  # when the last checkpoint was written
+        self._since_s = session.comm.clock.now()  # when the last checkpoint was written
         self._nbytes: int | None = None  # of memory that the last one needed
         self._staging = new_staging() if folder is not None and session.arena.tensor.is_cuda else None
         self.pause_s = 0.0  # how long training stopped for the last one
@@ -89,7 +89,7 @@ class Checkpointer:
     @property
     def wanted(self) -> bool:
         """Return whether the supervisor asks for a checkpoint that was not taken yet."""
-        asked = self.folder is not None and self.session.node.facts.checkpoint > self.taken
+        asked = self.folder is not None and self.session.comm.status.checkpoint > self.taken
         return asked and not self._writing
 
     @property
@@ -101,7 +101,7 @@ class Checkpointer:
     def can_take(self) -> bool:
         """Return whether a checkpoint is wanted, and no gradients are accumulated over several batches: those are not in
         it."""
-        return self.wanted and not self._accumulating and not self.session.talk.gathering
+        return self.wanted and not self._accumulating and not self.session.exchange.gathering
 
     def before_batch(self, accumulating: bool) -> dict[str, Any] | None:
         """Return the random states before a batch is fetched, if a checkpoint can be taken. ``accumulating``: no step was
@@ -122,7 +122,7 @@ class Checkpointer:
         self._restore_schedule()
         if states is not None and self.wanted:
             self._take(states, beside=self._stepped)
-        self._stepped = self._stepped and (self._accumulating or self.session.talk.gathering)
+        self._stepped = self._stepped and (self._accumulating or self.session.exchange.gathering)
 
     def while_waiting(self) -> None:
         """Take a checkpoint while there is no data, perhaps for long: no moment is better."""
@@ -135,7 +135,7 @@ class Checkpointer:
         if self.can_take and self._ready():
             self._restored = True
             self._take(random_states(), beside=self._stepped)
-        self._stepped = self._stepped and self.session.talk.gathering
+        self._stepped = self._stepped and self.session.exchange.gathering
 
     def before_step(self) -> None:
         """Finish the copy before the optimizer changes the weights and its own state."""
@@ -195,15 +195,15 @@ class Checkpointer:
 
     def _give_up(self, why: str) -> None:
         """Report that this checkpoint will not be made; training goes on."""
-        self.taken, self._memory = self.session.node.facts.checkpoint, None
-        self.session.node.say(CheckpointDone(self.taken, 0, "", why[:4000]))
+        self.taken, self._memory = self.session.comm.status.checkpoint, None
+        self.session.comm.say(CheckpointDone(self.taken, 0, "", why[:4000]))
 
     def _take(self, states: dict[str, Any], beside: bool) -> None:
         """Copy, or begin to: ``beside`` training, if the optimizer's step is known to wait for it."""
-        watch, node = self.worker.watch, self.session.node
+        watch, comm = self.worker.watch, self.session.comm
         watch.charge("data")
         memory, self._memory = self._memory or CopyMemory(0), None
-        number = node.facts.checkpoint
+        number = comm.status.checkpoint
         sources: dict[str, torch.Tensor] = {}
         try:
             document = {"number": number, **contents(self.worker, self.session, self.also, states, sources)}
@@ -213,7 +213,7 @@ class Checkpointer:
             return
         self.taken, self._nbytes = number, needed_nbytes(sources)
         holds = self.session.leases.unfinished(self.worker.progress())
-        node.say(CheckpointBegun(number, holds, self.session.phases.number, self.worker.steps))
+        comm.say(CheckpointBegun(number, holds, self.session.phases.number, self.worker.steps))
         self._start(copy, memory, number, lambda: part_views(document, copy.tensors))
         self._copy = copy
         if not beside or self._changes_elsewhere:
@@ -223,7 +223,7 @@ class Checkpointer:
     def _start(self, copy: Copy, memory: CopyMemory, number: int, views: Views) -> None:
         """Copy, then write, in another thread."""
         assert self.folder is not None
-        path = self.folder / str(number) / part_name(self.session.node.rank)
+        path = self.folder / str(number) / part_name(self.session.comm.rank)
         self._writing = True
         self._submit(lambda: self._write(copy, memory, path, number, views))
 
@@ -233,7 +233,7 @@ class Checkpointer:
 
     def _write(self, copy: Copy, memory: CopyMemory, path: Path, number: int, views: Views) -> None:
         nbytes, digest, error = 0, "", ""
-        now_s = self.session.node.clock.now()
+        now_s = self.session.comm.clock.now()
         within_s, self._since_s = now_s - self._since_s, now_s  # the next one is due after about as long
         try:
             for _ in range(copy.copiers() - 1):
@@ -253,4 +253,4 @@ class Checkpointer:
         finally:
             memory.release()
             self._spare, self._writing = memory, False
-        self.session.node.say(CheckpointDone(number, nbytes, digest, error, self.pause_s))
+        self.session.comm.say(CheckpointDone(number, nbytes, digest, error, self.pause_s))

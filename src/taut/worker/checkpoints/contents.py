@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def unsteady(session: WorkerSession) -> tuple[str, ...]:
     """Return the prefixes of the names of tensors that change before the optimizer's step: in the forward pass
     (batch-norm statistics) or, if gradients are sent during the backward pass, with them."""
-    return ("buffer.", "random.", "coder.", "method.") if session.talk.exchanges_gradients else ("buffer.", "random.")
+    return ("buffer.", "random.", "coder.", "method.") if session.exchange.exchanges_gradients else ("buffer.", "random.")
 
 
 def contents(
@@ -41,7 +41,7 @@ def contents(
             tensors[f"{kind}.{name}"] = tensor
     return {
         "run": session.run,
-        "rank": session.node.rank,
+        "rank": session.comm.rank,
         "model": [msgspec.to_builtins(each) for each in params.specs(named)],
         "steps": worker.steps,
         "samples": worker.samples,
@@ -49,8 +49,8 @@ def contents(
         "seconds": dict(worker.watch.seconds),
         "phase": session.phases.number,
         "phase_steps": session.phases.steps,
-        "have": {str(origin): count for origin, count in session.talk.have().items()},
-        "talk": session.talk.kept(),
+        "have": {str(origin): count for origin, count in session.exchange.have().items()},
+        "talk": session.exchange.kept(),
         "method": _method(session, tensors),
         "grid": replica.grid.pack() if replica.grid is not None else None,
         "replica": replica.kept(),
@@ -66,17 +66,17 @@ def contents(
 def _method(session: WorkerSession, tensors: dict[str, Any]) -> dict[str, Any]:
     """Return the state of the method, for a worker that is alone. Several workers are each at another point of a round:
     they resume from a point that all can agree on, the weights, and keep only what can continue from there."""
-    state = getattr(session.talk, "method_state", None)
+    state = getattr(session.exchange, "method_state", None)
     if state is None:
         return {}
     kind = session.phases.choice.kind
-    only = None if session.node.workers == 1 else (*kind.keeps_common, *kind.keeps_own)
+    only = None if session.comm.workers == 1 else (*kind.keeps_common, *kind.keeps_own)
     return remembered(state, tensors, "method", only)
 
 
 def _coder(session: WorkerSession, tensors: dict[str, Any]) -> dict[str, Any]:
     """Return the residual of a codec of gradients, if ``sync`` has one."""
-    coder = getattr(getattr(session.talk, "local", None), "coder", None)
+    coder = getattr(getattr(session.exchange, "local", None), "coder", None)
     state = None if coder is None else coder.__dict__.get("_state")
     if state is None:
         return {}

@@ -158,13 +158,13 @@ class Resumption:
             _load_optimizer(trained, worker.optimizer)
             _load_also(trained, also)
 
-    def restore_talk(self, talk: Any) -> None:
+    def restore_talk(self, exchange: Any) -> None:
         part = self._own
         if part is not None:
-            talk.restore(part.document["talk"])
-            self._restore_coder(talk, part)
+            exchange.restore(part.document["talk"])
+            self._restore_coder(exchange, part)
         if self.choice.is_method and self.ranks:
-            self._restore_method(talk.method_state, part)
+            self._restore_method(exchange.method_state, part)
 
     def _restore_method(self, state: Any, part: Part | None) -> None:
         """Restore all of the method's state, for one worker alone. Else restore what all have alike, from the first part;
@@ -177,9 +177,9 @@ class Resumption:
         if part is not None and self.workers == len(self.ranks):
             recall(state, part.document["method"], part.tensor, only=kind.keeps_own)
 
-    def _restore_coder(self, talk: Any, part: Part) -> None:
+    def _restore_coder(self, exchange: Any, part: Part) -> None:
         """Restore the residual of a codec of gradients; if there are fewer workers, each takes over others', too."""
-        coder = getattr(getattr(talk, "local", None), "coder", None)
+        coder = getattr(getattr(exchange, "local", None), "coder", None)
         if coder is None or not part.document.get("coder") or part.document["codec"] != spec(coder.codec):
             return
         state = coder._state

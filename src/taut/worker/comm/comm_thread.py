@@ -1,7 +1,7 @@
-"""A worker's end of the cluster: the courier's work, shared by two threads, one at a time.
+"""A worker's end of the cluster: the dispatcher's work, shared by two threads, one at a time.
 
 The training thread hands updates over (``publish``), takes what arrived (``take``) and waits for facts (``wait``). While
-it streams it does the courier's work itself (``pump``); the communication thread does it whenever the training thread
+it streams it does the dispatcher's work itself (``pump``); the communication thread does it whenever the training thread
 does not come by. The communication thread never touches the model.
 """
 
@@ -14,16 +14,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
+from taut.core import events as ev
 from taut.core.clock import Clock
-from taut.core.events import (
-    Ended,
-    Include,
-    Published,
-    Synced,
-    Taken,
-    Tell,
-    Ticked,
-)
 from taut.core.messages import (
     Member,
     Message,
@@ -43,7 +35,7 @@ LONGER = 4.0  # times the longest wait for others so far: something must have ha
 
 
 class CommThread(Dispatcher):
-    """A courier with a thread of its own, and what the training thread asks of it."""
+    """A dispatcher with a thread of its own, and what the training thread asks of it."""
 
     def __init__(
         self,
@@ -97,7 +89,7 @@ class CommThread(Dispatcher):
         with self._transport_lock:
             self.work(None)
         self.close()
-        return self.stage
+        return self.phase_protocol
 
     def say(self, message: Message, payloads: Sequence[bytes] = ()) -> None:
         """Send a message to the supervisor."""
@@ -107,8 +99,8 @@ class CommThread(Dispatcher):
         """Hand over the update of an iteration (None: it had nothing to say), and tell that everything up to
         ``positions`` has been included."""
         if positions:
-            self._commands.append(partial(self.stages.tell, Taken(positions)))
-        self._commands.append(partial(self.stages.tell, Published(payload)))
+            self._commands.append(partial(self.protocols.tell, ev.Taken(positions)))
+        self._commands.append(partial(self.protocols.tell, ev.Published(payload)))
 
     def pump(self, receive: bool) -> None:
         """Do the communication thread's work in this one, now: send what was published, and take in what came if asked
@@ -121,76 +113,76 @@ class CommThread(Dispatcher):
             self._pumped_s = self.clock.now()
             self.work(0.0 if receive else None)
         except Exception as error:  # not Ctrl-C, which may come at any moment: the worker leaves in order then
-            self.facts.fail(error)
+            self.status.fail(error)
             raise
         finally:
             self._transport_lock.release()
 
     def ticked(self, clock: int) -> None:
         """Tell the others this worker's clock, where the strategy bounds the delay."""
-        self._command(partial(self.stages.tell, Ticked(clock)))
+        self._command(partial(self.protocols.tell, ev.Ticked(clock)))
 
     def advance(self, protocol: Protocol) -> None:
         """Go to the next phase, which runs ``protocol``; return when the communication thread is there."""
-        phase = self.stage.phase
+        phase = self.phase_protocol.phase
         self._command(partial(self._advance, protocol))
-        self.wait(lambda _: self.stage.phase > phase, _nothing, needs_supervisor=False)
+        self.wait(lambda _: self.phase_protocol.phase > phase, _nothing, needs_supervisor=False)
 
     def _advance(self, protocol: Protocol) -> None:
-        self.stages.advance(protocol)
-        self.handover.enter(self.stage.phase)
+        self.protocols.advance(protocol)
+        self.transfer.enter(self.phase_protocol.phase)
 
     def taken(self, positions: dict[int, int]) -> None:
         """Tell the strategy that everything up to ``positions`` has been included."""
-        self._command(partial(self.stages.tell, Taken(positions)))
+        self._command(partial(self.protocols.tell, ev.Taken(positions)))
 
     def end(self) -> None:
         """Tell the strategy that this worker will publish no more."""
-        self._command(partial(self.stages.tell, Ended()))
+        self._command(partial(self.protocols.tell, ev.Ended()))
 
-    def synced(self, stage: PhaseProtocol, have: dict[int, int], tail: Sequence[Include]) -> None:
-        """Tell that the state in the phase of ``stage`` is here. The run may have gone on to another phase meanwhile."""
-        self._command(partial(self.stages.tell, Synced(have, list(tail)), stage))
+    def synced(self, phase_protocol: PhaseProtocol, have: dict[int, int], tail: Sequence[ev.Include]) -> None:
+        """Tell a phase that its state is here. The run may have gone on to another phase meanwhile."""
+        self._command(partial(self.protocols.tell, ev.Synced(have, list(tail)), phase_protocol))
 
     def grant(self, state: Snapshot, have: dict[int, int]) -> None:
         """Give the snapshot that ``snapshot_wanted`` asked for. It holds everything that ``take`` has returned."""
-        self.handover.wanted = False
+        self.transfer.wanted = False
         self._command(partial(self._grant, self.complement(state), have))
 
     def _grant(self, state: Snapshot, have: dict[int, int]) -> None:
-        self.handover.grant(replace(state, tail=tuple(self.stage.state.tail(have))), have)
+        self.transfer.grant(replace(state, tail=tuple(self.phase_protocol.state.tail(have))), have)
 
-    def take(self) -> list[Include]:
+    def take(self) -> list[ev.Include]:
         """Return the updates that have arrived, in the order to include them."""
-        return self.stages.take()
+        return self.protocols.take()
 
-    def post(self, tell: Tell, stage: PhaseProtocol | None = None) -> None:
+    def post(self, tell: ev.Tell, phase_protocol: PhaseProtocol | None = None) -> None:
         """Send a method's message to another worker, reliably and in order. From any thread."""
-        self._commands.append(partial(self.stages.post, tell, stage or self.stage))
+        self._commands.append(partial(self.protocols.post, tell, phase_protocol or self.phase_protocol))
         if threading.current_thread() is not self._thread:
             self.transport.wake()
 
-    def seat(self, rank: int, neighbours: Sequence[Member]) -> None:
+    def join_alone(self, rank: int, neighbours: Sequence[Member]) -> None:
         """Begin as worker ``rank`` without a supervisor (before ``start``): these are the neighbours, and all begin
         alike."""
         self.rank = rank
         welcome = Welcome(rank, "", 0, len(neighbours) + 1, "{}")
-        self.stages.begin(self.make_strategy(welcome), rank, synced=True)
+        self.protocols.begin(self.make_strategy(welcome), rank, synced=True)
         self.workers = len(neighbours) + 1
         for member in neighbours:
             self.transport.admit(member)
-            self._commands.append(partial(self.stages.met, member.rank, 0))
+            self._commands.append(partial(self.protocols.met, member.rank, 0))
 
     def settled(self) -> bool:
         """Return whether all workers that are left have received everything that was published."""
-        stage = self.stages.present
-        return stage is not None and not self._commands and stage.settled()
+        phase_protocol = self.protocols.present
+        return phase_protocol is not None and not self._commands and phase_protocol.settled()
 
     def pass_on(self, idle: Callable[[], None]) -> None:
         """Wait until all workers that are left have received everything that was posted so far. A server and a relay are
         never through: others ask and send until they are told that this worker is gone."""
         self.wait(lambda _: not self._commands, idle)
-        state = self.stage.state
+        state = self.phase_protocol.state
         assert isinstance(state, ChannelsState), "streams are settled"
         marks = state.posted()
         self.wait(lambda _: state.received(marks), idle)
@@ -201,11 +193,11 @@ class CommThread(Dispatcher):
         self.aside()
         idle()
         left = self._mail()
-        with self.facts.changed:
-            if self.facts.failure is not None:
-                raise self.facts.failure
+        with self.status.changed:
+            if self.status.failure is not None:
+                raise self.status.failure
             if not over() and self._mail() == left:
-                self.facts.changed.wait(TICK_S)
+                self.status.changed.wait(TICK_S)
         idle()
 
     def wait(
@@ -218,7 +210,7 @@ class CommThread(Dispatcher):
         """Wait for a fact, calling ``idle`` (which includes what arrives, and serves snapshots) meanwhile, and ``again``
         now and then: what was asked for may have been lost. Raise what went wrong if the fact can no longer come.
         ``needs_supervisor``: the fact is to come from the supervisor; else from the other workers."""
-        facts = self.facts
+        status = self.status
         began_s = asked_s = self.clock.now()
         self._take_over()
         while True:
@@ -228,15 +220,15 @@ class CommThread(Dispatcher):
             if again is not None and self.clock.now() - asked_s > AGAIN_S:
                 again()
                 asked_s = self.clock.now()
-            with facts.changed:
-                if until(facts):
+            with status.changed:
+                if until(status):
                     break
-                if facts.failure is not None:
-                    raise facts.failure
+                if status.failure is not None:
+                    raise status.failure
                 if self.supervisor.lost():
                     self._despair(began_s, needs_supervisor)
                 if self._mail() == left:
-                    facts.changed.wait(TICK_S)
+                    status.changed.wait(TICK_S)
         if not needs_supervisor:
             self._longest_s = max(self._longest_s, self.clock.now() - began_s)
 
@@ -252,8 +244,8 @@ class CommThread(Dispatcher):
     def _mail(self) -> int:
         """Return how many messages wait for the method. Those that ``idle`` leaves (all, before the start) are not waited
         for again."""
-        stage = self.stages.present
-        return len(stage.mail) if stage is not None else 0
+        phase_protocol = self.protocols.present
+        return len(phase_protocol.mail) if phase_protocol is not None else 0
 
     def _command(self, command: Callable[[], None]) -> None:
         self._commands.append(command)
@@ -283,7 +275,7 @@ class CommThread(Dispatcher):
                 with self._transport_lock:
                     self.work(TICK_S)
         except BaseException as error:
-            self.facts.fail(error)
+            self.status.fail(error)
         finally:
             self.transport.close(self._closing or 0.0)
 

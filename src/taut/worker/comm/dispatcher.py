@@ -12,26 +12,9 @@ from typing import Any
 
 import msgspec
 
+from taut.core import messages as msg
 from taut.core.clock import Clock, MonotonicClock
 from taut.core.events import Tick
-from taut.core.messages import (
-    SUPERVISOR,
-    Complaint,
-    Member,
-    Message,
-    Parcel,
-    PeerMessage,
-    Presence,
-    Receipt,
-    Report,
-    Roster,
-    StateChunk,
-    StateRequest,
-    Statistics,
-    SupervisorMessage,
-    Updates,
-    Welcome,
-)
 from taut.errors import MalformedMessage
 from taut.strategies.api import MemberPlace
 from taut.topologies.shape import Shape
@@ -54,32 +37,32 @@ class Dispatcher:
     def __init__(
         self,
         transport: Transport,
-        make_strategy: Callable[[Welcome], Protocol],
+        make_strategy: Callable[[msg.Welcome], Protocol],
         *,
-        statistics: Callable[[], Statistics] = Statistics,
+        statistics: Callable[[], msg.Statistics] = msg.Statistics,
         sketch: Callable[[], list[float]] = list,
         clock: Clock | None = None,
         state_limit_nbytes: int = 1 << 40,
     ) -> None:
         self.transport, self.make_strategy = transport, make_strategy
         self.clock = clock or MonotonicClock()
-        self.facts = RunStatus()
-        self.supervisor = SupervisorClient(transport, self.facts, self.clock, statistics, sketch)
-        self.handover = StateTransfer(self.facts, self._send, state_limit_nbytes)
-        self.refusals = Rejections()  # of what others sent
-        self.stages = PhaseProtocols(self.facts, self.clock, self._send, state_limit_nbytes, self.refusals)
-        self.assembling: ElectionDriver | None = None  # where workers may agree on who is in the run
+        self.status = RunStatus()
+        self.supervisor = SupervisorClient(transport, self.status, self.clock, statistics, sketch)
+        self.transfer = StateTransfer(self.status, self._send, state_limit_nbytes)
+        self.rejections = Rejections()  # of what others sent
+        self.protocols = PhaseProtocols(self.status, self.clock, self._send, state_limit_nbytes, self.rejections)
+        self.election: ElectionDriver | None = None  # where workers may agree on who is in the run
         self.rank = -1
         self.workers = 1  # in the run, this one included
         self.bytes_sent = 0
         self._commands: deque[Callable[[], None]] = deque()  # what the training thread asks for
         self._ticked_s = float("-inf")
 
-    def assemble(self) -> None:
+    def join_elections(self) -> None:
         """Take part, from now on, in elections of a membership while the supervisor cannot be reached."""
-        assembling = ElectionDriver(self.rank, self.supervisor, self._send_word, self._enter)
-        self.supervisor.view = assembling.told
-        self.assembling = assembling
+        election = ElectionDriver(self.rank, self.supervisor, self._send_word, self._enter)
+        self.supervisor.view = election.told
+        self.election = election
 
     def supervisor_lost(self) -> bool:
         """Return whether the supervisor is silent for so long that no worker waits for it any more."""
@@ -88,37 +71,37 @@ class Dispatcher:
     @property
     def snapshot_wanted(self) -> bool:
         """Return whether the training thread is to make a snapshot, for a newcomer."""
-        return self.handover.wanted
+        return self.transfer.wanted
 
     @property
     def bounded(self) -> bool:
-        stage = self.stages.present
-        return stage is not None and stage.bounded
+        phase_protocol = self.protocols.present
+        return phase_protocol is not None and phase_protocol.bounded
 
     def place(self, shape: Shape, phase: int) -> MemberPlace:
         """Return the membership of ``phase`` by the last roster: this worker and all that are ready, wired as
         ``shape``."""
-        roster = self.facts.roster
+        roster = self.status.roster
         assert roster is not None
         ready = {member.rank for member in roster.members if member.ready and member.first_phase <= phase}
         return MemberPlace(self.rank, tuple(sorted(ready | {self.rank})), shape, roster.stamp)
 
     @property
-    def stage(self) -> PhaseProtocol:
+    def phase_protocol(self) -> PhaseProtocol:
         """Return the present phase's protocol; there is one from the welcome on."""
-        return self.stages.stage
+        return self.protocols.phase_protocol
 
     def work(self, timeout_s: float | None) -> None:
         """Take in what came (``None``: not now), carry out what the training thread asked for, and do what is due."""
         if timeout_s is not None:
             for sender, frames in self.transport.receive(timeout_s):
                 try:
-                    if sender == SUPERVISOR:
-                        self._on_supervisor(*decode(frames, SupervisorMessage))
-                    elif self.stages.present is not None:
-                        self._on_peer(sender, *decode(frames, PeerMessage))
+                    if sender == msg.SUPERVISOR:
+                        self._on_supervisor(*decode(frames, msg.SupervisorMessage))
+                    elif self.protocols.present is not None:
+                        self._on_peer(sender, *decode(frames, msg.PeerMessage))
                 except MalformedMessage as error:
-                    self.refusals.add(sender, str(error))
+                    self.rejections.add(sender, str(error))
         while self._commands:
             self._commands.popleft()()
         self.supervisor.send()
@@ -126,91 +109,91 @@ class Dispatcher:
 
     def _on_supervisor(self, message: Any, payloads: list[bytes]) -> None:
         self.supervisor.heard(message, self.clock.now())
-        if isinstance(message, Welcome) and self.stages.present is None:
+        if isinstance(message, msg.Welcome) and self.protocols.present is None:
             self.rank, self.supervisor.term = message.rank, message.term
             self._begin(message)
             self.transport.supervisor.admitted()
-        self.facts.learn(message, payloads)
-        if isinstance(message, Roster) and self.facts.roster is message:
+        self.status.learn(message, payloads)
+        if isinstance(message, msg.Roster) and self.status.roster is message:
             self._on_roster(message)
 
-    def _enter(self, roster: Roster) -> None:
+    def _enter(self, roster: msg.Roster) -> None:
         """Take a roster that the workers agreed on."""
-        self.facts.learn(roster, [])
-        if self.facts.roster is roster:
+        self.status.learn(roster, [])
+        if self.status.roster is roster:
             self._on_roster(roster)
 
-    def _on_roster(self, roster: Roster) -> None:
+    def _on_roster(self, roster: msg.Roster) -> None:
         for gone in roster.gone:
-            if gone.rank not in self.stages.gone and gone.rank != self.rank:
+            if gone.rank not in self.protocols.gone and gone.rank != self.rank:
                 self.transport.forget(gone.rank)
-                self.handover.forget(gone.rank)
-                self.stages.lost(gone.rank)
+                self.transfer.forget(gone.rank)
+                self.protocols.lost(gone.rank)
         for member in roster.members:
             if member.rank != self.rank and self._admitted(member):
-                self.stages.met(member.rank, member.first_phase)
+                self.protocols.met(member.rank, member.first_phase)
         self.workers = len(roster.members)
         first_phase = next((member.first_phase for member in roster.members if member.rank == self.rank), 0)
-        if first_phase > self.stage.phase and self.facts.welcome is not None:
-            self._begin(msgspec.structs.replace(self.facts.welcome, started=True, phase=first_phase))
-        if self.assembling is not None:
-            self.assembling.placed(roster)
+        if first_phase > self.phase_protocol.phase and self.status.welcome is not None:
+            self._begin(msgspec.structs.replace(self.status.welcome, started=True, phase=first_phase))
+        if self.election is not None:
+            self.election.placed(roster)
 
-    def _admitted(self, member: Member) -> bool:
-        """Return whether this worker can talk to ``member``. A member whose address or key cannot be used is counted,
+    def _admitted(self, member: msg.Member) -> bool:
+        """Return whether this worker can reach ``member``. A member whose address or key cannot be used is counted,
         left out, and tried again with the next roster; the others are not held up by it."""
-        if member.rank not in self.stages.members:
+        if member.rank not in self.protocols.members:
             try:
                 self.transport.admit(member)
             except MalformedMessage as error:
-                self.refusals.add(member.rank, str(error))
+                self.rejections.add(member.rank, str(error))
                 return False
         return True
 
-    def _begin(self, welcome: Welcome) -> None:
+    def _begin(self, welcome: msg.Welcome) -> None:
         """Begin in the phase that the run is in; begin again where the run has gone on before this worker had its
         state."""
-        self.stages.begin(self.make_strategy(welcome), welcome.rank, synced=False, phase=welcome.phase)
-        self.handover.enter(welcome.phase)
-        self.facts.note(state=None)
+        self.protocols.begin(self.make_strategy(welcome), welcome.rank, synced=False, phase=welcome.phase)
+        self.transfer.enter(welcome.phase)
+        self.status.note(state=None)
 
     def _on_peer(self, sender: int, message: Any, payloads: list[bytes]) -> None:
-        if self.assembling is not None:
-            self.assembling.seen(sender, self.clock.now())
+        if self.election is not None:
+            self.election.seen(sender, self.clock.now())
         match message:
-            case Updates() | Report() | Parcel() | Receipt():
-                pending = isinstance(message, Updates) or (isinstance(message, Report) and message.position < 0)
-                if not pending and message.phase >= self.handover.phase:
-                    self.handover.forget(sender)
-                self.stages.arrived(sender, message, payloads)
-            case StateRequest():
-                self.handover.asked(sender, message)
-            case StateChunk():
-                self.handover.arrived(sender, message, payloads, self.stage.state, self.clock.now())
-            case Presence() if self.assembling is not None:
-                self.assembling.heard(sender, message, self.clock.now())
+            case msg.Updates() | msg.Report() | msg.Parcel() | msg.Receipt():
+                pending = isinstance(message, msg.Updates) or (isinstance(message, msg.Report) and message.position < 0)
+                if not pending and message.phase >= self.transfer.phase:
+                    self.transfer.forget(sender)
+                self.protocols.arrived(sender, message, payloads)
+            case msg.StateRequest():
+                self.transfer.asked(sender, message)
+            case msg.StateChunk():
+                self.transfer.arrived(sender, message, payloads, self.phase_protocol.state, self.clock.now())
+            case msg.Presence() if self.election is not None:
+                self.election.heard(sender, message, self.clock.now())
 
     def _on_time(self, now: float) -> None:
-        if self.facts.welcome is None and self.stages.present is None:
+        if self.status.welcome is None and self.protocols.present is None:
             self.supervisor.watch_admission(now)
         if now - self._ticked_s >= TICK_S:
             self._ticked_s = now
-            if self.stages.present is not None:
-                self.stages.tell_all(Tick())
-                self.handover.go_on(self.stage.state, now)
-        if self.stages.present is not None:
-            self.supervisor.beat(now, self._complaints, self.refusals.disputes)
-        if self.assembling is not None:
-            self.assembling.placed(self.facts.roster)  # it may have been told before there was anything to agree on
-            self.assembling.tick(now)
+            if self.protocols.present is not None:
+                self.protocols.tell_all(Tick())
+                self.transfer.go_on(self.phase_protocol.state, now)
+        if self.protocols.present is not None:
+            self.supervisor.beat(now, self._complaints, self.rejections.disputes)
+        if self.election is not None:
+            self.election.placed(self.status.roster)  # it may have been told before there was anything to agree on
+            self.election.tick(now)
 
-    def _complaints(self) -> list[Complaint]:
-        return self.refusals.complaints(self.transport.excess)
+    def _complaints(self) -> list[msg.Complaint]:
+        return self.rejections.complaints(self.transport.excess)
 
-    def _send_word(self, to: int, word: Presence) -> None:
+    def _send_word(self, to: int, word: msg.Presence) -> None:
         self._send(to, word, ())
 
-    def _send(self, to: int, message: Message, payloads: Sequence[bytes | memoryview]) -> bool:
+    def _send(self, to: int, message: msg.Message, payloads: Sequence[bytes | memoryview]) -> bool:
         """Send a message to another worker; return whether there was room for it."""
         frames = encode(message, payloads)
         sent = self.transport.send(to, frames)

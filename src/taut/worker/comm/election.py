@@ -29,16 +29,16 @@ class ElectionDriver:
         enter: Callable[[Roster], None],
     ) -> None:
         self.agreed = 0
-        self._assembly = Election(rank)
+        self._election = Election(rank)
         self._supervisor, self._send, self._enter = supervisor, send, enter
         self._roster: Roster | None = None
 
     def told(self) -> tuple[int, View | None, bool]:
         """Return what the supervisor is to know: ``agreed``, the present membership if the workers made it, and whether
         this worker is calm: not about to go on without the supervisor."""
-        assembly = self._assembly
-        elected = assembly.view if assembly.views and assembly.view.own else None
-        calm = not assembly.voted and not self._supervisor.uneasy(self._supervisor.clock.now())
+        election = self._election
+        elected = election.view if election.views and election.view.own else None
+        calm = not election.voted and not self._supervisor.uneasy(self._supervisor.clock.now())
         return self.agreed, elected, calm
 
     def placed(self, roster: Roster | None) -> None:
@@ -46,20 +46,20 @@ class ElectionDriver:
         if roster is not None and roster is not self._roster:
             self._roster = roster
             ready = sorted(member.rank for member in roster.members if member.ready)
-            self._assembly.placed(View(roster.view, roster.version, ready))
+            self._election.placed(View(roster.view, roster.version, ready))
 
     def seen(self, sender: int, now: float) -> None:
-        self._assembly.seen(sender, now)
+        self._election.seen(sender, now)
 
     def heard(self, sender: int, word: Presence, now: float) -> None:
-        if self._assembly.views:
-            self._assembly.agreed(self.agreed)
-            self._do(self._assembly.heard(sender, word, now))
+        if self._election.views:
+            self._election.agreed(self.agreed)
+            self._do(self._election.heard(sender, word, now))
 
     def tick(self, now: float) -> None:
         link = self._supervisor
-        self._assembly.agreed(self.agreed)
-        self._do(self._assembly.tick(now, link.uneasy(now), link.facts.silent_since_s is not None, link.rhythm()))
+        self._election.agreed(self.agreed)
+        self._do(self._election.tick(now, link.uneasy(now), link.status.silent_since_s is not None, link.rhythm()))
 
     def _do(self, answer: Answer) -> None:
         for to, word in answer.tells:
@@ -80,7 +80,7 @@ class ElectionDriver:
             ", ".join(map(str, left)) or "anybody else's word",
         )
         self._roster = Roster(view.version, stay, gone, view.number)
-        self._assembly.placed(view)
+        self._election.placed(view)
         self._enter(self._roster)
-        for to, word in self._assembly.proclaim():
+        for to, word in self._election.proclaim():
             self._send(to, word)

@@ -12,23 +12,8 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
+from taut.core import events as ev
 from taut.core.clock import Clock
-from taut.core.events import (
-    Action,
-    Arrived,
-    Blocked,
-    Disputed,
-    Drained,
-    Event,
-    Heard,
-    Include,
-    PeerAhead,
-    PeerGone,
-    PeerJoined,
-    Refused,
-    Send,
-    Tick,
-)
 from taut.core.messages import Parcel, Receipt, Report, Updates
 from taut.errors import MalformedMessage
 from taut.strategies.allreduce.final_average import LANE
@@ -114,10 +99,10 @@ class PhaseProtocol:
         self.channels = protocol if isinstance(protocol, Channels) else Channels(limit_nbytes=limit_nbytes)
         self.channels_state = self.channels.start(rank, synced or self.stream is not None)
         self.stream_state = self.stream.start(rank, synced) if self.stream is not None else None
-        self.mail: deque[Heard] = deque()
+        self.mail: deque[ev.Heard] = deque()
         self.backlog = Backlog(limit_nbytes)  # of mail
-        self.settling_mail: deque[Heard] = deque()  # some begin that average before others have drained
-        self.on_deliver: Callable[[Heard], None] | None = None
+        self.settling_mail: deque[ev.Heard] = deque()  # some begin that average before others have drained
+        self.on_deliver: Callable[[ev.Heard], None] | None = None
 
     @property
     def state(self) -> BroadcastState | ChannelsState:
@@ -128,15 +113,15 @@ class PhaseProtocol:
     def bounded(self) -> bool:
         return self.stream is not None and self.stream.bounded
 
-    def take_mail(self) -> Heard:
+    def take_mail(self) -> ev.Heard:
         """Return the next of ``mail``, for the training thread."""
         return self._taken(self.mail.popleft())
 
-    def take_settling_mail(self) -> Heard:
+    def take_settling_mail(self) -> ev.Heard:
         """Return the next of ``settling_mail``, for the training thread."""
         return self._taken(self.settling_mail.popleft())
 
-    def _taken(self, heard: Heard) -> Heard:
+    def _taken(self, heard: ev.Heard) -> ev.Heard:
         self.backlog.taken(heard.sender, len(heard.payload))
         return heard
 
@@ -148,23 +133,23 @@ class PhaseProtocol:
 class PhaseProtocols:
     """The present phase and the one before. ``send`` is to another worker; False: there is no room just now."""
 
-    def __init__(self, facts: RunStatus, clock: Clock, send: SendTo, limit_nbytes: int, refusals: Rejections) -> None:
-        self._facts, self._clock, self._send, self._limit_nbytes = facts, clock, send, limit_nbytes
-        self._refusals = refusals
+    def __init__(self, status: RunStatus, clock: Clock, send: SendTo, limit_nbytes: int, rejections: Rejections) -> None:
+        self._status, self._clock, self._send, self._limit_nbytes = status, clock, send, limit_nbytes
+        self._rejections = rejections
         self.present: PhaseProtocol | None = None  # from the welcome on
-        self.former: PhaseProtocol | None = None  # of the phase before: somebody may be behind, and need an answer
+        self.previous: PhaseProtocol | None = None  # of the phase before: somebody may be behind, and need an answer
         self.staleness = 1.0
         self.horizon = math.inf  # beyond it a worker's clock may not go (strategies that bound the delay)
         self.fastest = 0  # the largest clock that is known
         self.early = EarlyMessages(limit_nbytes)
         self.members: dict[int, int] = {}  # the others in the run, and the phase in which each begins
         self.gone: set[int] = set()
-        self.arrivals: deque[Include] = deque()
+        self.arrivals: deque[ev.Include] = deque()
         self._backlog = Backlog(limit_nbytes)  # of arrivals
         self._rank = -1
 
     @property
-    def stage(self) -> PhaseProtocol:
+    def phase_protocol(self) -> PhaseProtocol:
         assert self.present is not None
         return self.present
 
@@ -172,31 +157,31 @@ class PhaseProtocols:
         """Start as worker ``rank`` in the run's present ``phase``; start again where the run has gone on to another phase
         before this worker has the state. ``synced``: it has the state already."""
         self._rank = rank
-        self.former = None
+        self.previous = None
         self._enter(PhaseProtocol(phase, protocol, rank, synced, self._limit_nbytes))
 
     def advance(self, protocol: Protocol) -> None:
         """Go to the next phase."""
-        self.former = self.stage
-        self._enter(PhaseProtocol(self.stage.phase + 1, protocol, self._rank, True, self._limit_nbytes))
+        self.previous = self.phase_protocol
+        self._enter(PhaseProtocol(self.phase_protocol.phase + 1, protocol, self._rank, True, self._limit_nbytes))
 
-    def _enter(self, stage: PhaseProtocol) -> None:
+    def _enter(self, target: PhaseProtocol) -> None:
         """Tell the phase of all that are in the run by then, or have been."""
         self.arrivals.clear()
         self._backlog = Backlog(self._limit_nbytes)
-        self._facts.note(drained=False)
-        self.present = stage
+        self._status.note(drained=False)
+        self.present = target
         for rank in sorted(self.gone):
-            self._tell_both(PeerGone(rank), stage)
+            self._tell_both(ev.PeerGone(rank), target)
         for rank, first_phase in self.members.items():
-            if first_phase <= stage.phase:
-                self._tell_both(PeerJoined(rank), stage)
+            if first_phase <= target.phase:
+                self._tell_both(ev.PeerJoined(rank), target)
         for sender, message, payloads in self.early.take():
             try:
                 self.arrived(sender, message, payloads)
             except MalformedMessage as error:
-                self._refusals.add(sender, str(error))
-        self._facts.note()
+                self._rejections.add(sender, str(error))
+        self._status.note()
 
     def met(self, rank: int, first_phase: int) -> None:
         """Take note that worker ``rank`` takes part from phase ``first_phase``. Called again with a later phase if the
@@ -205,22 +190,22 @@ class PhaseProtocols:
         if before is not None and first_phase <= before:
             return
         self.members[rank] = first_phase
-        for stage in filter(None, (self.former, self.present)):
-            knows = before is not None and before <= stage.phase
-            if first_phase > stage.phase and knows:
-                self._tell_both(PeerAhead(rank), stage)
-            elif first_phase <= stage.phase and not knows:
-                self._tell_both(PeerJoined(rank), stage)
+        for target in filter(None, (self.previous, self.present)):
+            knows = before is not None and before <= target.phase
+            if first_phase > target.phase and knows:
+                self._tell_both(ev.PeerAhead(rank), target)
+            elif first_phase <= target.phase and not knows:
+                self._tell_both(ev.PeerJoined(rank), target)
 
     def lost(self, rank: int) -> None:
         """Take note that worker ``rank`` is gone, in whichever phase it was."""
         self.members.pop(rank, None)
         self.gone.add(rank)
-        self.tell_all(PeerGone(rank))
+        self.tell_all(ev.PeerGone(rank))
 
-    def take(self) -> list[Include]:
+    def take(self) -> list[ev.Include]:
         """Return the updates that have arrived, in the order to include them. For the training thread."""
-        taken: list[Include] = []
+        taken: list[ev.Include] = []
         while self.arrivals:
             item = self.arrivals.popleft()
             self._backlog.taken(item.origin, item.nbytes)
@@ -229,76 +214,76 @@ class PhaseProtocols:
 
     def arrived(self, sender: int, message: Tagged, payloads: list[bytes]) -> None:
         """Take a message for the phase that it belongs to: the present one, the one before, or the next one."""
-        stage, former = self.stage, self.former
-        if message.phase > stage.phase:
-            behind = not self._facts.started or self.members.get(sender, 0) >= message.phase
-            if message.phase == stage.phase + 1 or not behind:  # else we are to begin later, or it did: it is sent again
-                self.early.keep(sender, message, payloads, stage.phase)
+        target, previous = self.phase_protocol, self.previous
+        if message.phase > target.phase:
+            behind = not self._status.started or self.members.get(sender, 0) >= message.phase
+            if message.phase == target.phase + 1 or not behind:  # else we are to begin later, or it did: it is sent again
+                self.early.keep(sender, message, payloads, target.phase)
             return
-        if message.phase < stage.phase:
-            if former is None or message.phase != former.phase:
+        if message.phase < target.phase:
+            if previous is None or message.phase != previous.phase:
                 return
-            stage = former
-        elif isinstance(message, Updates | Parcel) and (self._backlog.full(sender) or stage.backlog.full(sender)):
+            target = previous
+        elif isinstance(message, Updates | Parcel) and (self._backlog.full(sender) or target.backlog.full(sender)):
             return  # it will be sent again
         channeled = isinstance(message, Parcel | Receipt)
-        (self.post if channeled else self.tell)(Arrived(sender, message, payloads), stage)
+        (self.post if channeled else self.tell)(ev.Arrived(sender, message, payloads), target)
 
-    def tell_all(self, event: PeerGone | Tick) -> None:
+    def tell_all(self, event: ev.PeerGone | ev.Tick) -> None:
         """Tell the present phase, and the one before, which goes on until everybody is through with it."""
-        for stage in filter(None, (self.former, self.present)):
-            self._tell_both(event, stage)
+        for target in filter(None, (self.previous, self.present)):
+            self._tell_both(event, target)
 
-    def _tell_both(self, event: PeerJoined | PeerGone | PeerAhead | Tick, stage: PhaseProtocol) -> None:
-        self.tell(event, stage)
-        if stage.stream is not None:
-            self.post(event, stage)
+    def _tell_both(self, event: ev.PeerJoined | ev.PeerGone | ev.PeerAhead | ev.Tick, target: PhaseProtocol) -> None:
+        self.tell(event, target)
+        if target.stream is not None:
+            self.post(event, target)
 
-    def post(self, event: Event, stage: PhaseProtocol) -> None:
+    def post(self, event: ev.Event, target: PhaseProtocol) -> None:
         """Tell the channels of a phase that ``event`` happened, and carry out the answer."""
-        self._carry_out(stage.channels.on(stage.channels_state, event, self._clock.now()), stage)
+        self._carry_out(target.channels.on(target.channels_state, event, self._clock.now()), target)
 
-    def tell(self, event: Event, stage: PhaseProtocol | None = None) -> None:
+    def tell(self, event: ev.Event, target: PhaseProtocol | None = None) -> None:
         """Tell the stream of a phase (None: the present one) that ``event`` happened, and carry out the answer; where
         there is no stream, tell the channels."""
-        stage = stage or self.stage
-        stream, state = stage.stream, stage.stream_state
+        target = target or self.phase_protocol
+        stream, state = target.stream, target.stream_state
         if stream is None or state is None:
-            self.post(event, stage)
+            self.post(event, target)
             return
-        self._carry_out(stream.on(state, event, self._clock.now()), stage)
-        if stage is not self.present:
+        self._carry_out(stream.on(state, event, self._clock.now()), target)
+        if target is not self.present:
             return
         self.staleness = state.staleness
         if stream.bounded and (pace := (stream.horizon(state), state.fastest())) != (self.horizon, self.fastest):
             self.horizon, self.fastest = pace
-            self._facts.note()
+            self._status.note()
 
-    def _carry_out(self, actions: list[Action], stage: PhaseProtocol) -> None:
+    def _carry_out(self, actions: list[ev.Action], target: PhaseProtocol) -> None:
         blocked: set[int] = set()
         for action in actions:
             match action:
-                case Send(to, message, payloads):
-                    tagged = msgspec.structs.replace(message, phase=stage.phase) if stage.phase else message
+                case ev.Send(to, message, payloads):
+                    tagged = msgspec.structs.replace(message, phase=target.phase) if target.phase else message
                     if to in blocked or self._send(to, tagged, payloads):
                         continue
                     if isinstance(message, Updates | Parcel):
                         blocked.add(to)
-                        (self.tell if isinstance(message, Updates) else self.post)(Blocked(to, message), stage)
-                case Include() if stage is self.present:  # the phase before is over here: nothing of it can be missing
+                        (self.tell if isinstance(message, Updates) else self.post)(ev.Blocked(to, message), target)
+                case ev.Include() if target is self.present:  # the phase before is over here, and complete
                     self._backlog.came(action.origin, action.nbytes)
                     self.arrivals.append(action)
-                case Heard(sender, note, payload):
-                    if note.part != LANE and stage.on_deliver is not None:
-                        stage.on_deliver(action)
+                case ev.Heard(sender, note, payload):
+                    if note.part != LANE and target.on_deliver is not None:
+                        target.on_deliver(action)
                     else:
-                        stage.backlog.came(sender, len(payload))
-                        (stage.settling_mail if note.part == LANE else stage.mail).append(action)
-                    self._facts.note()
-                case Refused(sender, why):
-                    self._refusals.add(sender, why)
-                case Disputed(origin, other):
-                    self._refusals.dispute(origin, other)
-                case Drained():
-                    if stage is self.present:  # the one before says so again when somebody dies after it
-                        self._facts.note(drained=True)
+                        target.backlog.came(sender, len(payload))
+                        (target.settling_mail if note.part == LANE else target.mail).append(action)
+                    self._status.note()
+                case ev.Refused(sender, why):
+                    self._rejections.add(sender, why)
+                case ev.Disputed(origin, other):
+                    self._rejections.dispute(origin, other)
+                case ev.Drained():
+                    if target is self.present:  # the one before says so again when somebody dies after it
+                        self._status.note(drained=True)

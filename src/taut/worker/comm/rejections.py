@@ -16,10 +16,10 @@ MOST_TOLD = 16  # of the worst: a heartbeat stays small
 class Rejections:
     """Counts since this worker came. From any thread: of two that write at once one count may be lost, and no more.
 
-    >>> refusals = Rejections()
+    >>> rejections = Rejections()
     >>> for _ in range(3):
-    ...     refusals.add(2, "word for element 9 of a range of 8")
-    >>> refusals.complaints({})
+    ...     rejections.add(2, "word for element 9 of a range of 8")
+    >>> rejections.complaints({})
     [Complaint(rank=2, refused=3, excess=0, why='word for element 9 of a range of 8')]
     """
 

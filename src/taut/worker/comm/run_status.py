@@ -7,26 +7,7 @@ import threading
 from collections import deque
 from dataclasses import dataclass, field
 
-from taut.core.messages import (
-    Checkpoint,
-    Donor,
-    Drain,
-    Expulsion,
-    Finish,
-    Lease,
-    Leave,
-    Moved,
-    NextPhase,
-    NoLease,
-    Pulse,
-    Refusal,
-    Reserve,
-    Roster,
-    Saved,
-    Start,
-    SupervisorMessage,
-    Welcome,
-)
+from taut.core import messages as msg
 from taut.core.sample_ranges import Span, without
 from taut.errors import Expelled, GivenUp, Refused
 
@@ -37,19 +18,19 @@ class RunStatus:
 
     changed: threading.Condition = field(default_factory=threading.Condition)
     failure: BaseException | None = None
-    welcome: Welcome | None = None
-    roster: Roster | None = None
+    welcome: msg.Welcome | None = None
+    roster: msg.Roster | None = None
     donor: int | None = None
     started: bool = False
     drain: str | None = None
     leave: str | None = None  # this worker alone is to go, and why
     drained: bool = False
-    leases: deque[Lease] = field(default_factory=deque)
+    leases: deque[msg.Lease] = field(default_factory=deque)
     dealt_out: set[int] = field(default_factory=set)
-    reserve: Reserve = field(default_factory=lambda: Reserve(0, 0, []))  # set aside for this worker, and not taken yet
+    reserve: msg.Reserve = field(default_factory=lambda: msg.Reserve(0, 0, []))  # for this worker, not taken yet
     taken: list[Span] = field(default_factory=list)  # from there, while the supervisor may not know of it
-    finish: tuple[Finish, bytes] | None = None
-    saved: Saved | None = None
+    finish: tuple[msg.Finish, bytes] | None = None
+    saved: msg.Saved | None = None
     phase: int = 0  # of a run that changes its strategy, as announced to one who knows who is in it
     announced: tuple[int, int] = (0, 0)  # the phase, and the version of the roster that it takes to go there
     checkpoint: int = 0  # the last one that was asked for
@@ -67,48 +48,48 @@ class RunStatus:
         """Return whether a phase of the run is over: the next one was announced, or the run is being drained."""
         return self.drain is not None or self.phase > phase
 
-    def learn(self, message: SupervisorMessage, payloads: list[bytes]) -> None:  # noqa: PLR0912  # one case per message
+    def learn(self, message: msg.SupervisorMessage, payloads: list[bytes]) -> None:  # noqa: PLR0912  # one case per message
         """Take a message of the supervisor."""
         with self.changed:
             match message:
-                case Welcome():
+                case msg.Welcome():
                     self.welcome = message
-                case Roster() if self.roster is None or message.stamp > self.roster.stamp:
+                case msg.Roster() if self.roster is None or message.stamp > self.roster.stamp:
                     self.roster = message
-                case Donor(rank):
+                case msg.Donor(rank):
                     self.donor = rank
-                case Start():
+                case msg.Start():
                     self.started = True
-                case Lease():
+                case msg.Lease():
                     self.leases.append(message)
-                case NoLease(epoch):
+                case msg.NoLease(epoch):
                     self.dealt_out.add(epoch)
-                case Reserve():
+                case msg.Reserve():
                     self._adopt(message)
-                case Drain(reason):
+                case msg.Drain(reason):
                     self.drain = reason
-                case Leave(reason):
+                case msg.Leave(reason):
                     self.leave = reason
-                case Finish():
+                case msg.Finish():
                     self.finish = (message, payloads[0])
-                case Saved():
+                case msg.Saved():
                     self.saved = message
-                case NextPhase(phase, version):
+                case msg.NextPhase(phase, version):
                     self.announced = max(self.announced, (phase, version))
-                case Checkpoint(number):
+                case msg.Checkpoint(number):
                     self.checkpoint = max(self.checkpoint, number)
-                case Refusal(reason):
+                case msg.Refusal(reason):
                     self.failure = Refused(reason)
-                case Expulsion(reason, welcome, without):
+                case msg.Expulsion(reason, welcome, without):
                     told = f"the cluster went on without this worker: {reason}"
                     self.failure = GivenUp(told, without) if welcome else Expelled(told)
-                case Pulse() | Roster() | Moved():
+                case msg.Pulse() | msg.Roster() | msg.Moved():
                     pass
             if self.roster is not None and self.roster.version >= self.announced[1]:
                 self.phase = max(self.phase, self.announced[0])
             self.changed.notify_all()
 
-    def _adopt(self, reserve: Reserve) -> None:
+    def _adopt(self, reserve: msg.Reserve) -> None:
         """Take what is set aside for this worker, without what was taken already: the supervisor may not have heard of
         that. An index missing from an offer is not an acknowledgement: ``Reserves.renewed`` may offer it again."""
         if reserve.version <= self.reserve.version:
@@ -116,16 +97,16 @@ class RunStatus:
         spans: list[Span] = list(reserve.spans)
         for span in self.taken:
             spans = without(spans, span)
-        self.reserve = Reserve(reserve.version, reserve.length, spans)
+        self.reserve = msg.Reserve(reserve.version, reserve.length, spans)
 
     def fail(self, error: BaseException) -> None:
         with self.changed:
             self.failure = self.failure or error
             self.changed.notify_all()
 
-    def note(self, **facts: object) -> None:
+    def note(self, **status: object) -> None:
         """Set fields and wake whoever waits."""
         with self.changed:
-            for name, value in facts.items():
+            for name, value in status.items():
                 setattr(self, name, value)
             self.changed.notify_all()

@@ -109,8 +109,8 @@ class StateTransfer:
     make a snapshot. ``phase``: this worker's; a state is of one phase, and a request for that of a later one is answered
     when this worker is there. ``fetches``: the newcomer asks for the state; else the strategy gives it."""
 
-    def __init__(self, facts: RunStatus, send: Send, limit_nbytes: int) -> None:
-        self._facts, self._send, self._limit_nbytes = facts, send, limit_nbytes
+    def __init__(self, status: RunStatus, send: Send, limit_nbytes: int) -> None:
+        self._status, self._send, self._limit_nbytes = status, send, limit_nbytes
         self.wanted = False
         self.phase = 0
         self._ahead: dict[int, StateRequest] = {}
@@ -134,7 +134,7 @@ class StateTransfer:
             self._give(sender, *answer)
         elif self._donation.waiting:
             self.wanted = True
-            self._facts.note()
+            self._status.note()
 
     def _count(self, sender: int, request: StateRequest) -> None:
         """Count the snapshots that ``sender`` asks for: each costs the training thread time, and a newcomer needs few."""
@@ -175,14 +175,14 @@ class StateTransfer:
 
     def go_on(self, protocol: Links, now: float) -> None:
         """Go on fetching the donor's state, if there is a donor and every neighbour holds its updates for this worker."""
-        donor = self._facts.donor
+        donor = self._status.donor
         if self._fetched or not self.fetches or donor is None or donor < 0:
             return
         if self._fetch is None or self._fetch.donor != donor:
             self._fetch = Fetch(donor, self._limit_nbytes)
         if self._fetch.complete:
             self._fetched = True
-            self._facts.note(state=(self._fetch.data(), self._fetch.have))
+            self._status.note(state=(self._fetch.data(), self._fetch.have))
             self._fetch = None  # the training thread alone holds the state now, and lets it go when it is in the model
         elif protocol.attached() and donor in protocol.links:
             request = self._fetch.due(now)

@@ -1,4 +1,4 @@
-"""A worker's talk with its supervisor: what is said until it is heard, heartbeats, and whether it still lives.
+"""A worker's link to its supervisor: what is said until it is heard, heartbeats, and whether it still lives.
 
 Both sides count the messages that were said (heartbeats and pulses apart) and tell each other the counts. Where they
 differ, or the supervisor is in another life than it was, something may be lost: the worker says where it stands.
@@ -14,23 +14,9 @@ from typing import Any
 import msgspec
 
 from taut.config import PATIENCE_S
+from taut.core import messages as msg
 from taut.core.clock import Clock
 from taut.core.failure_detector import HEARTBEAT_S, Detector
-from taut.core.messages import (
-    SUPERVISOR,
-    Complaint,
-    Digest,
-    Dispute,
-    Done,
-    Heartbeat,
-    Message,
-    Moved,
-    Pulse,
-    ReserveSeen,
-    Returned,
-    Statistics,
-    View,
-)
 from taut.errors import Refused, SupervisorLost
 from taut.transport.framing import encode
 from taut.transport.transport import Transport
@@ -48,21 +34,21 @@ class SupervisorClient:
     def __init__(
         self,
         transport: Transport,
-        facts: RunStatus,
+        status: RunStatus,
         clock: Clock,
-        statistics: Callable[[], Statistics],
+        statistics: Callable[[], msg.Statistics],
         sketch: Callable[[], list[float]],
     ) -> None:
-        self.transport, self.facts, self.clock = transport, facts, clock
+        self.transport, self.status, self.clock = transport, status, clock
         self.statistics, self.sketch = statistics, sketch
-        self.standing: Callable[[], Returned] | None = None
-        self.view: Callable[[], tuple[int, View | None, bool]] = _no_view  # for heartbeats: ``agreed`` and what follows
+        self.standing: Callable[[], msg.Returned] | None = None
+        self.view: Callable[[], tuple[int, msg.View | None, bool]] = _no_view  # for heartbeats
         self.term = 0  # of the supervisor's lives
         self.renewals = 0  # how often something said to it may have been lost
         self.admission_s = ADMISSION_S
         self.patience_s = float(PATIENCE_S)
-        self.acknowledged = Statistics()  # as the supervisor has heard
-        self._beaten = Statistics()  # as said last
+        self.acknowledged = msg.Statistics()  # as the supervisor has heard
+        self._beaten = msg.Statistics()  # as said last
         self._unsaid: deque[list[bytes]] = deque()  # when it has no room
         self._last_words: list[bytes] | None = None  # how the replica ended
         self._said = self._told = 0  # messages to and from it, without heartbeats and pulses
@@ -84,23 +70,23 @@ class SupervisorClient:
 
     def lost(self) -> bool:
         """Return whether the supervisor is silent for so long that no worker waits for it any more."""
-        since_s = self.facts.silent_since_s
+        since_s = self.status.silent_since_s
         return since_s is not None and self.clock.now() - since_s > self.patience_s
 
     def quiet(self) -> bool:
         """Return whether two pulses, at the pace of the last ones, are missing: the supervisor may be gone, or slow. From
         any thread."""
-        heard_s = self.facts.answered_s
+        heard_s = self.status.answered_s
         return heard_s is not None and self.clock.now() - heard_s > QUIET_PULSES * self._pulse_s
 
     # ------------------------------------------------------------------------------------------------ saying
 
-    def say(self, message: Message, payloads: Sequence[bytes]) -> None:
+    def say(self, message: msg.Message, payloads: Sequence[bytes]) -> None:
         """Queue a message; it goes as soon as there is room, in order."""
-        if isinstance(message, Done):
+        if isinstance(message, msg.Done):
             message = msgspec.structs.replace(message, said=self._said + len(self._unsaid))
         self._unsaid.append(encode(message, payloads))
-        if isinstance(message, Digest):
+        if isinstance(message, msg.Digest):
             self._last_words = self._unsaid[-1]
 
     @property
@@ -110,14 +96,16 @@ class SupervisorClient:
     def send(self) -> None:
         """Send what is queued, as far as there is room; then tell that a new reserve is seen, for what was taken of the
         one before is among what was sent."""
-        while self._unsaid and self.transport.send(SUPERVISOR, self._unsaid[0]):
+        while self._unsaid and self.transport.send(msg.SUPERVISOR, self._unsaid[0]):
             self._unsaid.popleft()
             self._said += 1
-        version = self.facts.reserve.version
-        if version > self._seen and not self._unsaid and self._sent(ReserveSeen(version, self._said)):
+        version = self.status.reserve.version
+        if version > self._seen and not self._unsaid and self._sent(msg.ReserveSeen(version, self._said)):
             self._seen = version
 
-    def beat(self, now: float, complaints: Callable[[], list[Complaint]], disputes: Sequence[Dispute] = ()) -> None:
+    def beat(
+        self, now: float, complaints: Callable[[], list[msg.Complaint]], disputes: Sequence[msg.Dispute] = ()
+    ) -> None:
         """Send a heartbeat, when one is due."""
         late_s = now - self._beat_s - HEARTBEAT_S
         if late_s < 0.0:
@@ -126,32 +114,32 @@ class SupervisorClient:
             self._detector.pause(late_s, now)
         self._beat_s = now
         self._beaten = self.statistics()
-        self._sent(Heartbeat(self._beaten, self.sketch(), complaints(), self._said, *self.view(), list(disputes)))
-        if self._detector.suspects(now) and self.facts.silent_since_s is None:
-            self.facts.note(silent_since_s=now)
+        self._sent(msg.Heartbeat(self._beaten, self.sketch(), complaints(), self._said, *self.view(), list(disputes)))
+        if self._detector.suspects(now) and self.status.silent_since_s is None:
+            self.status.note(silent_since_s=now)
 
-    def _sent(self, message: Message) -> bool:
-        return self.transport.send(SUPERVISOR, encode(message, ()))
+    def _sent(self, message: msg.Message) -> bool:
+        return self.transport.send(msg.SUPERVISOR, encode(message, ()))
 
     # ----------------------------------------------------------------------------------------------- hearing
 
     def heard(self, message: Any, now: float) -> None:
         """Take note that the supervisor lives: this message came. ``RunStatus`` learns what it means for the run."""
-        self.facts.answered_s = now
-        if isinstance(message, Pulse):
+        self.status.answered_s = now
+        if isinstance(message, msg.Pulse):
             self._detector.beat(now)
             self._pulse_s, self._pulsed_s = max(HEARTBEAT_S, now - self._pulsed_s), now
             self.acknowledged = self._beaten
             self._hear_pulse(message)
         else:
             self._detector.seen(now)
-            self._told += not isinstance(message, Moved)
-        if self.facts.silent_since_s is not None:
-            self.facts.heard_again_s, self.facts.silent_since_s = now, None
-        if isinstance(message, Moved):
+            self._told += not isinstance(message, msg.Moved)
+        if self.status.silent_since_s is not None:
+            self.status.heard_again_s, self.status.silent_since_s = now, None
+        if isinstance(message, msg.Moved):
             self._follow(message)
 
-    def _hear_pulse(self, pulse: Pulse) -> None:
+    def _hear_pulse(self, pulse: msg.Pulse) -> None:
         """Say where this worker stands, and its last words again, where something may be lost: a supervisor that came
         back does not know what was said last, and a connection that broke may have taken something with it, either
         way."""
@@ -166,9 +154,9 @@ class SupervisorClient:
         self._unsaid.append(encode(standing, ()))
         if self._last_words is not None:
             self._unsaid.append(self._last_words)
-        self.facts.note()
+        self.status.note()
 
-    def _follow(self, moved: Moved) -> None:
+    def _follow(self, moved: msg.Moved) -> None:
         """Connect to the supervisor at another address. Its pulse there tells the rest."""
         if moved.term > self.term:
             self.transport.supervisor.repoint(moved.address)
@@ -177,15 +165,15 @@ class SupervisorClient:
         """Fail where the token is wrong or nothing answers: that must not look like a supervisor that takes its time."""
         status = self.transport.supervisor.status
         if status == "refused":
-            self.facts.fail(Refused("the supervisor does not take this token: is it the token of this run?"))
+            self.status.fail(Refused("the supervisor does not take this token: is it the token of this run?"))
         elif status == "expired":
             remedy = "ask for a new one (`taut token new RUN`, where the run's folder is)"
-            self.facts.fail(Refused(f"this token of the run has expired or was revoked: {remedy}"))
-        elif now - self._began_s > self.admission_s and self.facts.answered_s is None:
-            self.facts.fail(
+            self.status.fail(Refused(f"this token of the run has expired or was revoked: {remedy}"))
+        elif now - self._began_s > self.admission_s and self.status.answered_s is None:
+            self.status.fail(
                 SupervisorLost(f"no answer from the supervisor in {self.admission_s:.0f} s: is it up, and reachable?")
             )
 
 
-def _no_view() -> tuple[int, View | None, bool]:
+def _no_view() -> tuple[int, msg.View | None, bool]:
     return 0, None, False

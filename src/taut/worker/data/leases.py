@@ -45,31 +45,31 @@ class SupervisorLeases(LeaseSource):
 
     def standing(self) -> tuple[list[Lease], list[Lease]]:
         """Return the leases not trained on yet, and those trained on recently. From any thread."""
-        status = self._session.node.facts
+        status = self._session.comm.status
         with status.changed:
             at_hand = [] if self._ended else status.leases
             return [*self._held.values(), *at_hand], [lease for _, lease in list(self._finished)]
 
     def trained(self) -> list[Lease]:
         """Return the leases that this worker trained on recently, or may have begun."""
-        with self._session.node.facts.changed:
+        with self._session.comm.status.changed:
             return [*(lease for _, lease in self._finished), *self._held.values()][-MOST_LEASES:]
 
     def unfinished(self, trained: Mapping[int, int]) -> list[Lease]:
         """Return the leases that this worker has taken, without the samples it has ``trained`` on of each."""
-        with self._session.node.facts.changed:
+        with self._session.comm.status.changed:
             held = list(self._held.values())
         return [msgspec.structs.replace(each, lo=min(each.hi, each.lo + trained.get(each.lease, 0))) for each in held]
 
     def end(self, trained: Container[int]) -> list[int]:
         """Keep, at the end of the loop, only those leases that were ``trained`` on in part; return their numbers."""
-        with self._session.node.facts.changed:
+        with self._session.comm.status.changed:
             self._ended = True
             self._held = {number: lease for number, lease in self._held.items() if number in trained}
             return list(self._held)
 
     def take(self, plan: BatchPlan, ahead: bool = False) -> Lease | Literal["later"] | None:
-        status = self._session.node.facts
+        status = self._session.comm.status
         self._note(plan)
         while True:
             self._ask(plan)
@@ -94,12 +94,12 @@ class SupervisorLeases(LeaseSource):
         def something(_: RunStatus) -> bool:
             wanted = session.keeper is not None and session.keeper.can_take
             return (
-                self._answered(plan) or session.announced or session.node.supervisor.renewals != self._renewals or wanted
+                self._answered(plan) or session.announced or session.comm.supervisor.renewals != self._renewals or wanted
             )
 
         while not self._answered(plan):
             session.watch.charge("data")
-            session.talk.wait(something, again=lambda: self._ask_again(plan))
+            session.exchange.wait(something, again=lambda: self._ask_again(plan))
             session.watch.charge("wait")
             session.follow()
             if session.keeper is not None and not self._answered(plan):
@@ -109,16 +109,16 @@ class SupervisorLeases(LeaseSource):
     def _answered(self, plan: BatchPlan) -> bool:
         """Return whether a lease is at hand, or none will come."""
         at_hand = self._dealt(plan) is not None or self._reserved(plan) is not None
-        return at_hand or self._dealt_out(plan) or self._session.node.facts.stopping or self._may_move_on(plan)
+        return at_hand or self._dealt_out(plan) or self._session.comm.status.stopping or self._may_move_on(plan)
 
     def _dealt(self, plan: BatchPlan) -> Lease | None:
         """Return the first lease that has arrived. One of a pass over other data, which came late, waits for the next
         such pass."""
-        leases = self._session.node.facts.leases
+        leases = self._session.comm.status.leases
         return next((lease for lease in list(leases) if self._length(lease.epoch, plan) == plan.length), None)
 
     def _take_dealt(self, plan: BatchPlan) -> Lease | None:
-        status = self._session.node.facts
+        status = self._session.comm.status
         with status.changed:
             lease = self._dealt(plan)
             if lease is None:
@@ -144,14 +144,14 @@ class SupervisorLeases(LeaseSource):
         return next(known, plan.length if len(self._lengths) == 1 else 0)
 
     def _dealt_out(self, plan: BatchPlan) -> bool:
-        return plan.until - 1 in self._session.node.facts.dealt_out
+        return plan.until - 1 in self._session.comm.status.dealt_out
 
     def _may_move_on(self, plan: BatchPlan) -> bool:
         """Return whether to end the pass without the supervisor's word that it is dealt out: the supervisor is silent,
         and the reserve has samples of a later pass."""
-        reserve = self._session.node.facts.reserve
+        reserve = self._session.comm.status.reserve
         later = reserve.length == plan.length and any(span[0] >= plan.until for span in reserve.spans)
-        return later and not plan.last and self._session.node.supervisor.quiet()
+        return later and not plan.last and self._session.comm.supervisor.quiet()
 
     def _end_pass(self, plan: BatchPlan) -> None:
         """End the current pass for this worker."""
@@ -166,7 +166,7 @@ class SupervisorLeases(LeaseSource):
 
     def _reserved(self, plan: BatchPlan) -> Span | None:
         """Return the first samples that are reserved for this worker, of passes up to the last of the plan."""
-        reserve = self._session.node.facts.reserve
+        reserve = self._session.comm.status.reserve
         spans = reserve.spans if reserve.length == plan.length else []
         mine = (span for span in spans if span[0] < plan.until and self._length(span[0], plan) == plan.length)
         return next(mine, None)
@@ -174,30 +174,30 @@ class SupervisorLeases(LeaseSource):
     def _take_own(self, plan: BatchPlan) -> Lease | None:
         """Take a lease from the reserve. The supervisor hears of it before it can hear that a smaller reserve was
         seen."""
-        node, status = self._session.node, self._session.node.facts
+        comm, status = self._session.comm, self._session.comm.status
         with status.changed:
             span = self._reserved(plan)
             if span is None:
                 return None
             epoch, lo, hi = span
             hi = min(hi, lo + self._least_batches() * plan.batch_size)
-            lease = Lease(own_lease(node.rank, self._own), epoch, lo, hi)
+            lease = Lease(own_lease(comm.rank, self._own), epoch, lo, hi)
             self._own += 1
             self._held[lease.lease] = lease
             status.taken = joined([*status.taken, (epoch, lo, hi)])
             rest = without(status.reserve.spans, (epoch, lo, hi))
             status.reserve = Reserve(status.reserve.version, status.reserve.length, rest)
-            node.say(LeaseTaken(lease, plan.length))
+            comm.say(LeaseTaken(lease, plan.length))
         return lease
 
     def _ask(self, plan: BatchPlan) -> None:
         """Keep ``LEASES_AHEAD`` leases requested or ready. Requests to a supervisor that died, or over a connection that
         broke, are repeated."""
-        if self._session.node.supervisor.renewals != self._renewals:
-            self._renewals, self._asked = self._session.node.supervisor.renewals, len(self._session.node.facts.leases)
+        if self._session.comm.supervisor.renewals != self._renewals:
+            self._renewals, self._asked = self._session.comm.supervisor.renewals, len(self._session.comm.status.leases)
         while self._asked < LEASES_AHEAD:
             self._asked += 1
-            self._session.node.say(self.request(plan))
+            self._session.comm.say(self.request(plan))
 
     def request(self, plan: BatchPlan) -> LeaseRequest:
         """Return the request for this plan, and for the rest of the one before it."""
@@ -215,18 +215,18 @@ class SupervisorLeases(LeaseSource):
         return max(1, min(64, round(LEASE_S * made.steps / made.wall_s))) if made.wall_s > 0 else 1
 
     def done(self, lease: Lease) -> None:
-        node = self._session.node
-        now = node.clock.now()
-        with node.facts.changed:
+        comm = self._session.comm
+        now = comm.clock.now()
+        with comm.status.changed:
             self._finished.append((now, self._held.pop(lease.lease, lease)))
             self._forget(now)
-        self._session.node.say(LeaseDone([lease.lease]))
+        self._session.comm.say(LeaseDone([lease.lease]))
 
     def _forget(self, now: float) -> None:
         """Forget the finished leases that the supervisor must know by now. Its store is a second behind, and it asks for
         what was lost at the next heartbeat. If it has been away, it must first have received this worker's state, perhaps
         at the second try."""
-        status = self._session.node.facts
+        status = self._session.comm.status
         while self._finished and status.silent_since_s is None:
             finished_s, lease = self._finished[0]
             if now - max(finished_s, status.heard_again_s) <= REMEMBER_S:

@@ -1,4 +1,4 @@
-"""How a seat talks to the others: by streams of updates (``stream.py``) or in a method's rounds (``rounds.py``)."""
+"""How a worker exchanges with the others: by a stream of updates (``stream.py``), or in rounds (``rounds.py``)."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ if TYPE_CHECKING:
     from taut.worker.time_split import Stopwatch
 
 
-def run_turn(turn: Turn, node: CommThread, watch: Stopwatch | None, again: Callable[[], None] | None = None) -> None:
+def run_turn(turn: Turn, comm: CommThread, watch: Stopwatch | None, again: Callable[[], None] | None = None) -> None:
     """Carry out ``turn`` in this thread, blocking where it waits. ``watch``: to charge the waits to. ``again`` is called
     now and then in a wait for the supervisor."""
-    asked_s = node.clock.now() if again is not None else 0.0
+    asked_s = comm.clock.now() if again is not None else 0.0
     for wait in turn:
         if wait is None:
             continue
         if wait.pauses:
-            if node.supervisor_lost():
+            if comm.supervisor_lost():
                 raise SupervisorLost("the supervisor fell silent while this worker needed an answer of it")
-            node.pause(wait.idle, wait.until)
-            if again is not None and node.clock.now() - asked_s > AGAIN_S:
+            comm.pause(wait.idle, wait.until)
+            if again is not None and comm.clock.now() - asked_s > AGAIN_S:
                 again()
-                asked_s = node.clock.now()
+                asked_s = comm.clock.now()
         else:
-            node.wait(lambda _: wait.until(), wait.idle, again, wait.on_supervisor)  # noqa: B023
+            comm.wait(lambda _: wait.until(), wait.idle, again, wait.on_supervisor)  # noqa: B023
         if watch is not None:
             watch.charge("wait")
 
@@ -77,7 +77,7 @@ class Exchange(ABC):
         joined) move next, the first at learning rate ``rate``."""
 
     @abstractmethod
-    def exchange(self, samples: int, rate: float) -> None:
+    def after_step(self, samples: int, rate: float) -> None:
         """A local step is over."""
 
     @abstractmethod
@@ -97,7 +97,7 @@ class Exchange(ABC):
         """This worker goes before the end; nothing of its work is to be lost."""
 
     def abandon(self) -> None:  # noqa: B027
-        """This worker was given up, and takes another place with the same model: this talk is no more."""
+        """This worker was given up, and takes another place with the same model: this exchange is no more."""
 
     def joined(self, have: dict[int, int]) -> None:  # noqa: B027
         """The state came from a donor and contains these updates."""

@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from taut.strategies.gossip.codistillation import Codistillation, Codistilling, Teacher
+from taut.strategies.gossip.codistillation import Codistillation, CodistillationState, Teacher
 
 if TYPE_CHECKING:
     import torch
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from taut.worker.model.flat_params import FlatParams
 
 
-def distillation_of(talk: Exchange | None, arena: FlatParams | None, model: nn.Module) -> Distillation | None:
+def distillation_of(exchange: Exchange | None, arena: FlatParams | None, model: nn.Module) -> Distillation | None:
     """The agreement term of a run whose method asks for one; None for all others."""
     from taut.worker.exchange.rounds import RoundExchange
 
-    if isinstance(talk, RoundExchange) and isinstance(talk.method, Codistillation) and arena is not None:
-        return Distillation(model, arena, talk)
+    if isinstance(exchange, RoundExchange) and isinstance(exchange.method, Codistillation) and arena is not None:
+        return Distillation(model, arena, exchange)
     return None
 
 
@@ -59,7 +59,7 @@ class Distillation:
         method, state = self.rounds.method, self.rounds.method_state
         assert isinstance(method, Codistillation)
         seen, self._seen = self._seen, None
-        if seen is None or not isinstance(state, Codistilling) or not method.active(state):
+        if seen is None or not isinstance(state, CodistillationState) or not method.active(state):
             return None
         args, kwargs, output = seen
         own = _tensor(output)

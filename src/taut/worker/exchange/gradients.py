@@ -56,8 +56,8 @@ class GradientExchange(RoundExchange):
     _buckets: GradientBuckets | None = None
     _computed = 0  # elements whose gradients are there, in this backward
 
-    def __init__(self, method: Sync, replica: Replica, node: CommThread, shape: Shape, watch: Stopwatch) -> None:
-        super().__init__(method, replica, node, shape, watch)
+    def __init__(self, method: Sync, replica: Replica, comm: CommThread, shape: Shape, watch: Stopwatch) -> None:
+        super().__init__(method, replica, comm, shape, watch)
         self.driver = GradientDriver(method, self)
 
     def attach(self, optimizer: torch.optim.Optimizer) -> None:
@@ -70,7 +70,7 @@ class GradientExchange(RoundExchange):
         self.local.owners = self._owners(optimizer)
         self._all = range(len(members))
         self._sent_as: dict[int, int] = {}  # per parameter that was sent during backward: its gradient's version
-        self._handing = NewcomerState(self)
+        self._newcomers = NewcomerState(self)
 
     def _owners(self, optimizer: torch.optim.Optimizer) -> list[int]:
         """Return, for each parameter of the arena, the number of the optimizer that has it."""
@@ -88,10 +88,10 @@ class GradientExchange(RoundExchange):
         return self.local.wishes[0].numbers[0]
 
     def accompany(self, also: Mapping[str, Any]) -> None:
-        self._handing.also = also
+        self._newcomers.also = also
 
     def at_batch(self) -> None:
-        self._handing.at_batch(self._optimizer)
+        self._newcomers.at_batch(self._optimizer)
 
     @property
     def gathering(self) -> bool:  # type: ignore[override]
@@ -100,7 +100,7 @@ class GradientExchange(RoundExchange):
     def start(self) -> None:
         self.local.since = NEW if self.lacks_state else 0
         super().start()
-        self._handing.start()
+        self._newcomers.start()
         self._say_if_dense()
         if self.method.launches and len(self.method_state.lanes) > 1:
             bounds = [(lane.first, lane.last) for lane in self.method_state.lanes]
@@ -122,7 +122,7 @@ class GradientExchange(RoundExchange):
     def catch_up(self) -> None:
         super().catch_up()
         if self.method_state is not None and self.method.takes_newcomers:
-            self._handing.serve(self._optimizer)
+            self._newcomers.serve(self._optimizer)
 
     # ---------------------------------------------------------------------------------------------- one step
 
@@ -167,7 +167,7 @@ class GradientExchange(RoundExchange):
         self.run(self._gradient_turn(self.driver.gathered or samples, members))
         self._step_others(members)
 
-    def exchange(self, samples: int, rate: float) -> None:
+    def after_step(self, samples: int, rate: float) -> None:
         self.run(self.driver.make_up())
         self.replica.update_sketch()
 
@@ -267,10 +267,10 @@ class GradientExchange(RoundExchange):
             parameter.grad = None
 
 
-def gradient_rounds(method: Sync, replica: Replica, node: CommThread, shape: Shape, watch: Stopwatch) -> GradientExchange:
+def gradient_rounds(method: Sync, replica: Replica, comm: CommThread, shape: Shape, watch: Stopwatch) -> GradientExchange:
     """The driver that ``method`` asks for: our own all-reduce, or that of torch.distributed."""
     if method.backend is None:
-        return GradientExchange(method, replica, node, shape, watch)
+        return GradientExchange(method, replica, comm, shape, watch)
     from taut.worker.exchange.torch_distributed import TorchDistributedExchange
 
-    return TorchDistributedExchange(method, replica, node, shape, watch)
+    return TorchDistributedExchange(method, replica, comm, shape, watch)

@@ -26,10 +26,10 @@ STATES = 8  # times the weights and buffers: no optimizer's state is larger
 
 
 class NewcomerState:
-    """Of the worker whose ``talk`` this is. ``also``: what the script named, beside model and optimizer."""
+    """Of the worker whose ``exchange`` this is. ``also``: what the script named, beside model and optimizer."""
 
-    def __init__(self, talk: GradientExchange) -> None:
-        self.talk = talk
+    def __init__(self, exchange: GradientExchange) -> None:
+        self.exchange = exchange
         self.also: Mapping[str, Any] = {}
         self._starting = False
         self._why = ""  # nobody could give it
@@ -37,30 +37,30 @@ class NewcomerState:
 
     def start(self) -> None:
         """Wait for the state, where this worker lacks it."""
-        talk, arena = self.talk, self.talk.replica.arena
+        exchange, arena = self.exchange, self.exchange.replica.arena
         still_nbytes = len(arena.still_bytes())
-        talk.method_state.handover.limit_nbytes = STATES * (4 * arena.size + still_nbytes) + (256 << 20)
-        if not talk.method.bare(talk.method_state):
+        exchange.method_state.transfer.limit_nbytes = STATES * (4 * arena.size + still_nbytes) + (256 << 20)
+        if not exchange.method.bare(exchange.method_state):
             return
-        self._starting, began_s = True, talk.node.clock.now()
-        talk.run(talk.driver.await_state())
+        self._starting, began_s = True, exchange.comm.clock.now()
+        exchange.run(exchange.driver.await_state())
         self._starting = False
-        log.info("the run's state was here after %.2f s", talk.node.clock.now() - began_s)
+        log.info("the run's state was here after %.2f s", exchange.comm.clock.now() - began_s)
 
     def serve(self, optimizer: torch.optim.Optimizer) -> None:
         """Give the state to whom it is due now, and take over what came."""
-        talk = self.talk
-        method, state = talk.method, talk.method_state
-        takers = talk.look(lambda: method.takers(state))
+        exchange = self.exchange
+        method, state = exchange.method, exchange.method_state
+        takers = exchange.look(lambda: method.takers(state))
         if takers:
             data = self._packed(optimizer)
-            talk.carry_out(lambda: [each for rank in takers for each in method.give(state, rank, data)])
+            exchange.carry_out(lambda: [each for rank in takers for each in method.give(state, rank, data)])
             log.info("gave the run's state to %s: %.1f MB", ", ".join(map(str, takers)), len(data) / 1e6)
-        came = talk.look(lambda: method.handed(state, self._starting))
+        came = exchange.look(lambda: method.handed(state, self._starting))
         if came is not None:
             self._take_over(came, optimizer)
-        if talk.look(lambda: method.forsaken(state)):
-            unread = "nothing that others gave could be read" if state.handover.refused else ""
+        if exchange.look(lambda: method.forsaken(state)):
+            unread = "nothing that others gave could be read" if state.transfer.refused else ""
             why = self._why or unread or "everybody who had it is gone"
             raise RunFailed(f"this worker cannot get the run's state: {why}")
 
@@ -72,29 +72,29 @@ class NewcomerState:
         except Exception as error:  # the script's own ``state_dict`` may raise anything
             log.warning("a newcomer could not be given this worker's state: %s", error)
             return b""
-        return pack(replace(self.talk.node.complement(self.talk.replica.state()), training=training))
+        return pack(replace(self.exchange.comm.complement(self.exchange.replica.state()), training=training))
 
     def _take_over(self, came: bytes, optimizer: torch.optim.Optimizer) -> None:
-        talk = self.talk
-        state = talk.method_state
+        exchange = self.exchange
+        state = exchange.method_state
         if not came:
             self._why = "the others have an optimizer, or something in join(also=...), whose state cannot be handed on"
-            talk.carry_out(lambda: talk.method.refuse(state))
+            exchange.carry_out(lambda: exchange.method.refuse(state))
             return
         try:
             given = unpack(came)
             votes = load_training(given.training, optimizer, self.also)
-            talk.replica.join(given, workers=2)
+            exchange.replica.join(given, workers=2)
         except MalformedMessage as error:
-            asked = state.handover.asked
+            asked = state.transfer.asked
             assert asked is not None
-            talk.node.refusals.add(asked.giver, str(error))
-            talk.carry_out(lambda: talk.method.refuse(state))
+            exchange.comm.rejections.add(asked.giver, str(error))
+            exchange.carry_out(lambda: exchange.method.refuse(state))
             return
         if self._starting and votes:
             self._schedule = bytes(given.training)
-        talk.took_over(given)
-        talk.carry_out(lambda: talk.method.took(state, votes))
+        exchange.took_over(given)
+        exchange.carry_out(lambda: exchange.method.took(state, votes))
 
     def at_batch(self, optimizer: torch.optim.Optimizer) -> None:
         """The first batch is at hand: a loop over epochs may have moved the schedule on the way here."""

@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 
 class ResidualHandoffDriver:
-    """Drives a ``ResidualHandoff`` on ``node``, in the phase that the driver is made in. ``take`` adds a part of another
+    """Drives a ``ResidualHandoff`` on ``comm``, in the phase that the driver is made in. ``take`` adds a part of another
     worker's residual to this worker's, in the thread that hands messages over."""
 
-    def __init__(self, node: CommThread, take: Callable[[bytes], None]) -> None:
-        self.node, self.stage = node, node.stage
+    def __init__(self, comm: CommThread, take: Callable[[bytes], None]) -> None:
+        self.comm, self.phase_protocol = comm, comm.phase_protocol
         self._handoff = ResidualHandoff(take)
         self._lock = threading.Lock()
 
@@ -36,7 +36,7 @@ class ResidualHandoffDriver:
         """Wait until another worker has taken all ``parts``, or the run (or this phase of it) is over for all, for then
         what was not sent is dropped everywhere. ``parts`` are made while nothing can be taken over. ``neighbours`` are
         asked first."""
-        others = [rank for rank in self._members() if rank != self.node.rank]
+        others = [rank for rank in self._members() if rank != self.comm.rank]
         with self._lock:
             self._post(self._handoff.leave(parts, sorted(others, key=lambda rank: (rank not in neighbours, rank))))
 
@@ -47,13 +47,15 @@ class ResidualHandoffDriver:
                 self._post(self._handoff.placed(members))
 
         def over() -> bool:
-            return self._handoff.done or self.node.facts.over(self.stage.phase)
+            return self._handoff.done or self.comm.status.over(self.phase_protocol.phase)
 
         yield Wait(over, look, on_supervisor=True)
 
     def _members(self) -> tuple[int, ...]:
-        return self.node.place(Complete(), self.stage.phase).members if self.node.facts.roster is not None else ()
+        return (
+            self.comm.place(Complete(), self.phase_protocol.phase).members if self.comm.status.roster is not None else ()
+        )
 
     def _post(self, tells: Iterable[Tell]) -> None:
         for tell in tells:
-            self.node.post(tell, self.stage)
+            self.comm.post(tell, self.phase_protocol)

@@ -27,37 +27,37 @@ Seen = TypeVar("Seen")
 
 
 class RoundExchange(Exchange):
-    """Drives ``method`` on ``node``, and is the ``RoundIO`` of its turns. All of it belongs to the training thread, but
+    """Drives ``method`` on ``comm``, and is the ``RoundIO`` of its turns. All of it belongs to the training thread, but
     for a ``concurrent`` method's messages, which the communication thread hands over at once; ``_lock`` keeps the two
     apart."""
 
     local: Weights | Gradients
 
-    def __init__(self, method: Method, replica: Replica, node: CommThread, shape: Shape, watch: Stopwatch) -> None:
-        self.method, self.replica, self.node, self.shape, self.watch = method, replica, node, shape, watch
+    def __init__(self, method: Method, replica: Replica, comm: CommThread, shape: Shape, watch: Stopwatch) -> None:
+        self.method, self.replica, self.comm, self.shape, self.watch = method, replica, comm, shape, watch
         self.local = Gradients(replica.arena) if method.vector == "gradients" else Weights(replica)
         self._gradients = Gradients(replica.arena) if method.shapes_gradient else None
         self.driver = RoundDriver(method, self)
         self.method_state: Any = None  # before the start
         self.version = -1
-        self.now, self.charge = node.clock.now, watch.charge
+        self.now, self.charge = comm.clock.now, watch.charge
         self._lock = threading.RLock()
         self._last_figures: dict[str, float] = {}
         self._early: list[Heard] = []  # what others, who started before, told a concurrent method
-        self.stage = node.stage  # of the phase that this is the exchange of
-        self.handoff = ResidualHandoffDriver(node, self._inherit)
+        self.phase_protocol = comm.phase_protocol  # of the phase that this is the exchange of
+        self.handoff = ResidualHandoffDriver(comm, self._inherit)
         if method.concurrent:
-            self.stage.on_deliver = self._deliver
+            self.phase_protocol.on_deliver = self._deliver
 
     def start(self) -> None:
-        place = self.node.place(self.shape, self.stage.phase)
+        place = self.comm.place(self.shape, self.phase_protocol.phase)
         self.version = place.version
         if isinstance(self.local, Weights):
             self.local.fetch()  # on a GPU, the copy is older than the run's state
         with self._lock:
             self.method_state = self.method.start(place, self.local)
-            while self.method.concurrent and self.stage.mail:  # it came before this was made, and so before the rest
-                self._deliver(self.stage.take_mail())
+            while self.method.concurrent and self.phase_protocol.mail:  # it came before the rest
+                self._deliver(self.phase_protocol.take_mail())
             for item in self._early:
                 self._deliver(item)
             self._early.clear()
@@ -77,7 +77,7 @@ class RoundExchange(Exchange):
     # -------------------------------------------------------------------------------------------------- turns
 
     def run(self, turn: Turn) -> None:
-        run_turn(turn, self.node, self.watch)
+        run_turn(turn, self.comm, self.watch)
 
     def before_step(self, samples: int, rate: float, members: Collection[int]) -> None:
         self.watch.reached(1.0)
@@ -88,12 +88,12 @@ class RoundExchange(Exchange):
             self._gradients.put_back()
             self.watch.charge("merge")
 
-    def exchange(self, samples: int, rate: float) -> None:
+    def after_step(self, samples: int, rate: float) -> None:
         self.run(self.driver.turn(samples, rate))
         self.replica.update_sketch()
 
     def wait(self, until: Callable[[RunStatus], bool], again: Callable[[], None]) -> None:
-        run_turn(self.driver.wait(lambda: until(self.node.facts)), self.node, None, again)
+        run_turn(self.driver.wait(lambda: until(self.comm.status)), self.comm, None, again)
 
     def finish(self) -> None:
         self.run(self.driver.finish())
@@ -118,22 +118,22 @@ class RoundExchange(Exchange):
         self.local.put_back()
 
     def catch_up(self) -> None:
-        roster = self.node.facts.roster
+        roster = self.comm.status.roster
         if self.method_state is not None and roster is not None and roster.stamp != self.version:
             self.version = roster.stamp
-            self.tell(Placed(self.node.place(self.shape, self.stage.phase)))
-        while self.stage.mail and self.method_state is not None:  # before the start it waits
-            self._deliver(self.stage.take_mail())
-        if self.node.snapshot_wanted and self.stage is self.node.stage:  # not of a phase that is over
-            self.node.grant(self.replica.state(), {})
+            self.tell(Placed(self.comm.place(self.shape, self.phase_protocol.phase)))
+        while self.phase_protocol.mail and self.method_state is not None:  # before the start it waits
+            self._deliver(self.phase_protocol.take_mail())
+        if self.comm.snapshot_wanted and self.phase_protocol is self.comm.phase_protocol:  # not of a phase that is over
+            self.comm.grant(self.replica.state(), {})
 
     @property
     def over(self) -> bool:
-        return self.node.facts.over(self.stage.phase)
+        return self.comm.status.over(self.phase_protocol.phase)
 
     @property
     def leaving(self) -> bool:
-        return self.node.facts.leave is not None
+        return self.comm.status.leave is not None
 
     def owing(self) -> bool:
         with self._lock:
@@ -142,11 +142,11 @@ class RoundExchange(Exchange):
     def hand_off(self) -> Turn:
         holder = self.replica if self.method.streams else self.local.coder
         if holder is not None:
-            neighbours = self.node.place(self.shape, self.stage.phase).neighbours()
+            neighbours = self.comm.place(self.shape, self.phase_protocol.phase).neighbours()
             yield from self.handoff.hand_on(holder.bequest(), neighbours, self.idle)
 
     def pass_on(self) -> Turn:
-        self.node.pass_on(self.idle)
+        self.comm.pass_on(self.idle)
         yield from ()
 
     def _inherit(self, part: bytes) -> None:
@@ -171,14 +171,14 @@ class RoundExchange(Exchange):
             for action in asked():
                 match action:
                     case Tell():
-                        self.node.post(action, self.stage)
+                        self.comm.post(action, self.phase_protocol)
                     case Proceed():
                         self.driver.proceed = True
                     case Finished():
                         self.driver.finished = True
                     case Refuse(sender, why):
-                        self.node.refusals.add(sender, why)
-            election = self.node.assembling
+                        self.comm.rejections.add(sender, why)
+            election = self.comm.election
             if election is not None:
                 election.agreed = max(election.agreed, self.method.agreed(self.method_state))
 
@@ -193,7 +193,7 @@ class RoundExchange(Exchange):
                 self.tell(item)
                 self.included += 1
             except MalformedMessage as error:
-                self.node.refusals.add(item.sender, str(error))
+                self.comm.rejections.add(item.sender, str(error))
 
     def unsent(self, gone: Collection[int]) -> list[Any]:
         with self._lock:

@@ -26,13 +26,13 @@ class Updating(Protocol):
 
 
 class CommStream:
-    """The ``StreamIO`` of ``worker`` on ``node``. ``have``: the updates that were included, by origin. All of it belongs
+    """The ``StreamIO`` of ``worker`` on ``comm``. ``have``: the updates that were included, by origin. All of it belongs
     to the training thread."""
 
     talks = True
 
-    def __init__(self, worker: Updating, node: CommThread, watch: Stopwatch | None = None) -> None:
-        self.worker, self.node = worker, node
+    def __init__(self, worker: Updating, comm: CommThread, watch: Stopwatch | None = None) -> None:
+        self.worker, self.comm = worker, comm
         self.watch = watch or Stopwatch()
         self.worked_s = (
             self.watch.thread_s
@@ -42,31 +42,31 @@ class CommStream:
 
     @property
     def bounded(self) -> bool:
-        return self.node.bounded
+        return self.comm.bounded
 
     @property
     def horizon(self) -> float:
-        return self.node.stages.horizon
+        return self.comm.protocols.horizon
 
     @property
     def fastest(self) -> int:
-        return self.node.stages.fastest
+        return self.comm.protocols.fastest
 
     @property
     def stopping(self) -> bool:
-        return self.node.facts.stopping
+        return self.comm.status.stopping
 
     @property
     def over(self) -> bool:
-        return self.node.facts.over(self.node.stage.phase)
+        return self.comm.status.over(self.comm.phase_protocol.phase)
 
     @property
     def drained(self) -> bool:
-        return self.node.facts.drained
+        return self.comm.status.drained
 
     @property
     def settled(self) -> bool:
-        return self.node.settled()
+        return self.comm.settled()
 
     def steps_alone(self) -> int | None:
         return None
@@ -75,18 +75,18 @@ class CommStream:
         pass
 
     def take_in(self) -> None:
-        self.node.pump(receive=True)
+        self.comm.pump(receive=True)
         self.watch.charge("send")
 
     def include(self) -> dict[int, int]:
         positions: dict[int, int] = {}
-        for item in self.node.take():
+        for item in self.comm.take():
             try:
                 if item.payload:  # else it was refused when it came
                     self.worker.absorb(item.payload, item.origin, item.checked)
             except MalformedMessage as error:
                 # Every worker refuses the same bytes, so replicas still agree without them.
-                self.node.refusals.add(item.origin, str(error))
+                self.comm.rejections.add(item.origin, str(error))
             positions[item.origin] = item.hi
             self.included += 1
         self.have.update(positions)
@@ -103,32 +103,32 @@ class CommStream:
         self.watch.charge("encode")
         if payload is not None:
             self.published += 1
-        self.node.publish(payload, positions)
-        self.node.pump(receive=False)
+        self.comm.publish(payload, positions)
+        self.comm.pump(receive=False)
         self._serve()
         self.watch.charge("send")
 
     def confirm(self, positions: dict[int, int]) -> None:
         if positions:
-            self.node.taken(positions)
+            self.comm.taken(positions)
         self._serve()
 
     def _serve(self) -> None:
         """Give the state to a newcomer that asked for it. Everything received is included first (see ``Broadcast``)."""
-        if self.node.snapshot_wanted:
-            self.node.taken(self.include())
-            self.node.grant(self.worker.state(), {**self.have, self.node.rank: self.published})
+        if self.comm.snapshot_wanted:
+            self.comm.taken(self.include())
+            self.comm.grant(self.worker.state(), {**self.have, self.comm.rank: self.published})
 
     def tick(self, clock: int) -> None:
-        self.node.ticked(clock)
-        self.node.pump(receive=False)  # another worker may be waiting for it
+        self.comm.ticked(clock)
+        self.comm.pump(receive=False)  # another worker may be waiting for it
 
     def hand_off(self, idle: Callable[[], None]) -> Turn:
         yield from ()
 
     def end(self) -> None:
         self.watch.charge("compute")
-        self.node.end()
+        self.comm.end()
 
 
 class ReplicaStream(CommStream):
@@ -136,33 +136,33 @@ class ReplicaStream(CommStream):
 
     worker: Replica
 
-    def __init__(self, replica: Replica, node: CommThread, watch: Stopwatch) -> None:
-        super().__init__(replica, node, watch)
-        self.handoff = ResidualHandoffDriver(node, replica.inherit)
+    def __init__(self, replica: Replica, comm: CommThread, watch: Stopwatch) -> None:
+        super().__init__(replica, comm, watch)
+        self.handoff = ResidualHandoffDriver(comm, replica.inherit)
 
     @property
     def talks(self) -> bool:  # type: ignore[override]
         return self.worker.talks
 
     def steps_alone(self) -> int | None:
-        if self.node.workers > 1:
+        if self.comm.workers > 1:
             return None
         # Where a residual holds back what is not sent, every step counts.
         return 1 if self.worker.codec_state.r is not None else ALONE_STEPS_PER_TURN
 
     def retuned(self) -> None:
-        self.worker.retune(self.node.workers, self.node.stages.staleness)
+        self.worker.retune(self.comm.workers, self.comm.protocols.staleness)
         self.worker.update_sketch()
 
     def include(self) -> dict[int, int]:
-        mail = self.node.stage.mail
+        mail = self.comm.phase_protocol.mail
         while mail:
             item = mail.popleft()
             try:
                 if not self.handoff.heard(item):
                     raise MalformedMessage(f"{item.note.kind!r} is no message of a stream's")
             except MalformedMessage as error:
-                self.node.refusals.add(item.sender, str(error))
+                self.comm.rejections.add(item.sender, str(error))
         return super().include()
 
     def flush(self) -> Iterable[bytes]:
@@ -176,34 +176,34 @@ class ReplicaStream(CommStream):
 class StreamExchange(Exchange):
     """A stream of updates between ``replica`` and the others."""
 
-    def __init__(self, replica: Replica, node: CommThread, watch: Stopwatch) -> None:
-        self.replica, self.node, self.watch = replica, node, watch
-        self.io = ReplicaStream(replica, node, watch)
+    def __init__(self, replica: Replica, comm: CommThread, watch: Stopwatch) -> None:
+        self.replica, self.comm, self.watch = replica, comm, watch
+        self.io = ReplicaStream(replica, comm, watch)
         self.driver = StreamDriver(self.io)
 
     def start(self) -> None:
-        run_turn(self.driver.start(), self.node, self.watch)
+        run_turn(self.driver.start(), self.comm, self.watch)
 
-    def exchange(self, samples: int, rate: float) -> None:
-        run_turn(self.driver.exchange(), self.node, self.watch)
+    def after_step(self, samples: int, rate: float) -> None:
+        run_turn(self.driver.exchange(), self.comm, self.watch)
 
     def idle(self) -> None:
         self.driver.rest()
 
     def wait(self, until: Callable[[RunStatus], bool], again: Callable[[], None]) -> None:
-        run_turn(self.driver.wait(lambda: until(self.node.facts)), self.node, None, again)
+        run_turn(self.driver.wait(lambda: until(self.comm.status)), self.comm, None, again)
 
     def finish(self) -> None:
-        run_turn(self.driver.finish(), self.node, self.watch)
+        run_turn(self.driver.finish(), self.comm, self.watch)
 
     def leave(self) -> None:
-        run_turn(self.driver.leave(), self.node, self.watch)
+        run_turn(self.driver.leave(), self.comm, self.watch)
 
     def joined(self, have: dict[int, int]) -> None:
         self.io.have.update(have)
 
     def have(self) -> dict[int, int]:
-        return {**self.io.have, self.node.rank: self.io.published}
+        return {**self.io.have, self.comm.rank: self.io.published}
 
     @property
     def exact(self) -> bool:
@@ -222,12 +222,12 @@ class StreamExchange(Exchange):
 
     @property
     def staleness(self) -> float:  # type: ignore[override]
-        return float(self.node.stages.staleness * self.driver.steps_per_turn)
+        return float(self.comm.protocols.staleness * self.driver.steps_per_turn)
 
     def kept(self) -> dict[str, int]:
         driver = self.driver
-        return {"steps": driver.steps, "steps_per_turn": driver.steps_per_turn, "workers": self.node.workers}
+        return {"steps": driver.steps, "steps_per_turn": driver.steps_per_turn, "workers": self.comm.workers}
 
     def restore(self, kept: Mapping[str, int]) -> None:
-        if kept["workers"] == self.node.workers:
+        if kept["workers"] == self.comm.workers:
             self.driver.steps, self.driver.steps_per_turn = kept["steps"], kept["steps_per_turn"]

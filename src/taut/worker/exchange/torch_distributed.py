@@ -40,7 +40,7 @@ class TorchDistributedExchange(GradientExchange):
         if place.rank == self._members[0]:
             store = self._open_store()
         else:
-            self.node.wait(lambda _: self._store_at is not None, self.catch_up, needs_supervisor=False)
+            self.comm.wait(lambda _: self._store_at is not None, self.catch_up, needs_supervisor=False)
             assert self._store_at is not None
             store = self._store(*self._store_at, False)
         self._group = self._connect(store, self._members.index(place.rank))
@@ -49,12 +49,12 @@ class TorchDistributedExchange(GradientExchange):
 
     @property
     def _host(self) -> str:
-        return self.node.transport.address.removeprefix("tcp://").rpartition(":")[0].strip("[]")
+        return self.comm.transport.address.removeprefix("tcp://").rpartition(":")[0].strip("[]")
 
     def _open_store(self) -> Any:
         store = self._store(self._host, 0, True)
         for other in self._members[1:]:
-            self.node.post(Tell(other, Note(RENDEZVOUS, store.port), self._host.encode()))
+            self.comm.post(Tell(other, Note(RENDEZVOUS, store.port), self._host.encode()))
         return store
 
     def _store(self, host: str, port: int, opens: bool) -> Any:
@@ -97,12 +97,12 @@ class TorchDistributedExchange(GradientExchange):
             super()._deliver(item)
 
     def catch_up(self) -> None:
-        roster = self.node.facts.roster
+        roster = self.comm.status.roster
         if (
             self._members
             and roster is not None
             and not self.driver.finished
-            and self.node.place(self.shape, self.stage.phase).members != self._members
+            and self.comm.place(self.shape, self.phase_protocol.phase).members != self._members
         ):
             raise self._lost("the members changed")
         super().catch_up()

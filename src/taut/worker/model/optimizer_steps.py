@@ -43,7 +43,7 @@ class OptimizerSteps:
 
     def renew(self) -> None:
         """Take the weights as they are: a strategy begins, or the run's state was taken over."""
-        sampled = self._session is not None and self._session.talk.exchanges_gradients
+        sampled = self._session is not None and self._session.exchange.exchanges_gradients
         self._sample = WeightSample(self._session.arena.vector) if sampled and self._session is not None else None
 
     def exchanging(self, asked: bool = True) -> None:
@@ -68,7 +68,7 @@ class OptimizerSteps:
         after[0].remove()
         # again, so that it comes after hooks of the script, which may move weights
         after[0] = optimizer.register_step_post_hook(partial(self._after, number))
-        if self._session is not None and self._session.talk.stepping_itself:
+        if self._session is not None and self._session.exchange.stepping_itself:
             self._worker.before_step(())
             return None
         if number in self._unexchanged:  # of several optimizers, each makes its step before one exchange
@@ -78,7 +78,7 @@ class OptimizerSteps:
         return given
 
     def _after(self, number: int, *_: Any) -> None:
-        if self._session is None or not self._session.talk.stepping_itself:
+        if self._session is None or not self._session.exchange.stepping_itself:
             self._unexchanged.add(number)
         if self._sample is not None:
             self._sample.renew()
@@ -87,7 +87,7 @@ class OptimizerSteps:
         """Call the closure that computes gradients now, if these are exchanged before the step; return arguments with its
         loss instead of it."""
         closure: Callable[[], Any] | None = args[1] if len(args) > 1 else kwargs.get("closure")
-        if closure is None or self._session is None or not self._session.talk.exchanges_gradients:
+        if closure is None or self._session is None or not self._session.exchange.exchanges_gradients:
             return None
         if not type(optimizer).__module__.startswith(ONE_EVALUATION):
             raise Misuse(

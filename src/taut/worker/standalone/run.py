@@ -32,30 +32,30 @@ def run(topology: Topology[Worker], iterations: int) -> list[CommStream]:
     streams: list[CommStream] = []
     errors: list[BaseException] = []
     for rank in ranks:
-        node = CommThread(transports[rank], lambda _: Asynchronous(merge))
-        node.seat(rank, [members[other] for other in topology.neighbours(rank)])
-        streams.append(CommStream(topology.workers[rank], node))
+        comm = CommThread(transports[rank], lambda _: Asynchronous(merge))
+        comm.join_alone(rank, [members[other] for other in topology.neighbours(rank)])
+        streams.append(CommStream(topology.workers[rank], comm))
 
     def work(stream: CommStream) -> None:
         driver = StreamDriver(stream)
         try:
             for _ in range(iterations):
-                run_turn(driver.turn(), stream.node, stream.watch)
-            run_turn(driver.drain(), stream.node, stream.watch)
+                run_turn(driver.turn(), stream.comm, stream.watch)
+            run_turn(driver.drain(), stream.comm, stream.watch)
         except BaseException as error:
             errors.append(error)
             for other in streams:  # no worker waits for the one that failed
-                other.node.facts.fail(error)
+                other.comm.status.fail(error)
 
     threads = [threading.Thread(target=work, args=(stream,)) for stream in streams]
     for stream in streams:
-        stream.node.start()
+        stream.comm.start()
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     for stream in streams:
-        stream.node.close()
+        stream.comm.close()
     if errors:
         raise errors[0]
     return streams

@@ -4,8 +4,6 @@ columns, and the values of bits. All the same bits as the torch operations of ``
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numba
 import numpy as np
 import numpy.typing as npt
@@ -53,8 +51,9 @@ def _folded(room, half):  # type: ignore[no-untyped-def]
     return room[0]
 
 
-@kernel(types.void(_values, _sums))
-def _magnitudes(v, sums):  # type: ignore[no-untyped-def]
+@kernel(types.void(_values, types.boolean, _sums))
+def _block_sums(v, squared, sums):  # type: ignore[no-untyped-def]
+    """Write the sums of |v|, or of its squares, of each block into ``sums``."""
     room = np.empty(BLOCK // 2, np.float64)
     for block in range(np.uint64(sums.size)):
         start = block * _block
@@ -62,28 +61,16 @@ def _magnitudes(v, sums):  # type: ignore[no-untyped-def]
         half = _half(length)
         first = min(half, length)
         room[first:half] = 0.0
-        for i in range(first):
-            room[i] = np.float64(abs(v[start + i]))
-        for i in range(length - first):
-            room[i] += np.float64(abs(v[start + half + i]))
-        sums[block] = _folded(room, half)
-
-
-@kernel(types.void(_values, _sums))
-def _squares(v, sums):  # type: ignore[no-untyped-def]
-    room = np.empty(BLOCK // 2, np.float64)
-    for block in range(np.uint64(sums.size)):
-        start = block * _block
-        length = min(_block, np.uint64(v.size) - start)
-        half = _half(length)
-        first = min(half, length)
-        room[first:half] = 0.0
-        for i in range(first):
-            x = np.float64(v[start + i])
-            room[i] = x * x
-        for i in range(length - first):
-            x = np.float64(v[start + half + i])
-            room[i] += x * x
+        if squared:
+            for i in range(first):
+                room[i] = np.float64(v[start + i]) * np.float64(v[start + i])
+            for i in range(length - first):
+                room[i] += np.float64(v[start + half + i]) * np.float64(v[start + half + i])
+        else:
+            for i in range(first):
+                room[i] = np.float64(abs(v[start + i]))
+            for i in range(length - first):
+                room[i] += np.float64(abs(v[start + half + i]))
         sums[block] = _folded(room, half)
 
 
@@ -188,19 +175,14 @@ def _choose(bits, first_bit, offset, length, above, below, q):  # type: ignore[n
         start = stop
 
 
-def block_magnitudes(v: F32) -> F64:
-    """Return the sum of |v| of each block, in order."""
-    return _of_blocks(_magnitudes, v)
-
-
-def block_squares(v: F32) -> F64:
-    """Return the sum of squares of each block, in order."""
-    return _of_blocks(_squares, v)
-
-
-def _of_blocks(kernel: Callable[[F32, F64], None], v: F32) -> F64:
+def block_sums(v: F32, squared: bool) -> F64:
+    """Return the sum of |v|, or of its squares, of each block, in order."""
     sums: F64 = np.empty(-(-v.size // BLOCK), np.float64)
-    run_parts(lambda start, stop: kernel(v[start:stop], sums[start // BLOCK : -(-stop // BLOCK)]), 0, v.size, BLOCK)
+
+    def some(start: int, stop: int) -> None:
+        _block_sums(v[start:stop], squared, sums[start // BLOCK : -(-stop // BLOCK)])
+
+    run_parts(some, 0, v.size, BLOCK)
     return sums
 
 
