@@ -1,4 +1,4 @@
-"""The torch model as a framework-free worker: its flat parameters, and a codec that writes its updates."""
+"""The torch model as a framework-free worker: its flat parameters, and a codec that says what to tell the others."""
 
 from __future__ import annotations
 
