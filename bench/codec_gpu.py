@@ -33,7 +33,7 @@ from report import Row, arguments, report, row
 from taut.codecs.algorithms.int8 import Int8
 from taut.codecs.algorithms.onebit import OneBit
 from taut.codecs.algorithms.topk import TopK
-from taut.codecs.compressor import Compressor, Memory
+from taut.codecs.compressor import Compressor, CompressorState
 from taut.codecs.kernels import torch_ops
 from taut.codecs.kernels.triton import blocks as block_kernels
 from taut.codecs.kernels.triton import kernels
@@ -107,7 +107,7 @@ def fused(compressor: Compressor) -> Callable[[Vectors], Any]:
     """What error feedback does on a GPU: the body of the payload."""
 
     def run(v: Vectors) -> Any:
-        piece = compressor.fused(*v.all, SHARE, 0, Memory(v.size))
+        piece = compressor.fused(*v.all, SHARE, 0, CompressorState(v.size))
         return in_operations(compressor)(v) if piece is None else piece.body
 
     return run
@@ -118,7 +118,7 @@ def in_operations(compressor: Compressor) -> Callable[[Vectors], Any]:
 
     def run(v: Vectors) -> Any:
         torch_ops.grow(v.r, v.w, v.b, SHARE)
-        piece = compressor.compress(v.r, 0, Memory(v.size))
+        piece = compressor.compress(v.r, 0, CompressorState(v.size))
         assert piece is not None
         torch_ops.take(*v.all, piece.q, piece.indices)
         return piece.body

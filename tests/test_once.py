@@ -47,6 +47,7 @@ def test_patience_is_the_settings_default_everywhere() -> None:
             r"def plain\(",
             ["supervisor/storage/store_writer.py"],
         ),
+        ("a callback that does nothing", r"def _?(do_)?nothing\(", ["core/callbacks.py"]),
         ("how many messages a link takes", r"\b(HWM|CAPACITY|ROOM|QUEUE) = (64|256)\b", []),
     ],
 )

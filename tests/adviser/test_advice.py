@@ -13,7 +13,7 @@ from taut.adviser.candidates import Candidate, Completeness, candidates
 from taut.adviser.prediction import Cache, Prediction, figures_of, predict, scenario
 from taut.adviser.ranking import WITHIN, rank
 from taut.adviser.reasons import machine_facts, quality, reasons, why, why_not
-from taut.adviser.report import Report
+from taut.adviser.report import AdviceReport
 from taut.adviser.verification import Verified
 from taut.errors import Misuse
 from taut.simulator.result import Simulated
@@ -192,10 +192,10 @@ def test_rare_exchanges_are_simulated_for_several_rounds() -> None:
 # ------------------------------------------------------------------------------------------------------ report
 
 
-def report(local: bool, workers: int = 4) -> Report:
+def report(local: bool, workers: int = 4) -> AdviceReport:
     advice = rank(predictions(LISTED, lambda one: 1000.0 if one.name == "async ring" else 300.0))
     verified = [Verified(advice.recommended, 800.0, 900.0)]
-    return Report(probe(4, local=local), advice, {"x": "y"}, verified, workers, Path("train.py"), ["--epochs", "2"])
+    return AdviceReport(probe(4, local=local), advice, {"x": "y"}, verified, workers, Path("train.py"), ["--epochs", "2"])
 
 
 def test_the_command_is_the_one_to_type() -> None:

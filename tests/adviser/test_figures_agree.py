@@ -13,7 +13,7 @@ from taut.adviser.candidates import candidates
 from taut.adviser.machines import speeds_of
 from taut.adviser.ranking import rank
 from taut.adviser.reasons import machine_facts, quantity
-from taut.adviser.report import Report
+from taut.adviser.report import AdviceReport
 from taut.cli.commands.advise import show_report
 from taut.cli.commands.probe import show_probe
 
@@ -43,7 +43,7 @@ def test_what_the_adviser_reasons_with_is_what_the_probe_showed() -> None:
 def test_advice_and_probe_fit(width: int) -> None:
     listed = candidates(4)
     advice = rank(predictions(listed, lambda one: 1000.0 + len(one.name)))
-    report = Report(FOUND, advice, {}, [], 4, Path("train.py"), [])
+    report = AdviceReport(FOUND, advice, {}, [], 4, Path("train.py"), [])
     table = printed(show_report, report, 5, width=width).partition("why:")[0].splitlines()
     assert len(table) == 6, "a line for each, and the heading"
     assert all(len(line) <= width for line in [*table, *printed(show_probe, FOUND, width=width).splitlines()])

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from taut.codecs import REGISTRY, CodecInfo, Compressor, Feedback, Int8, Memory, Sign, TopK, parse
+from taut.codecs import REGISTRY, CodecInfo, Compressor, CompressorState, Feedback, Int8, Sign, TopK, parse
 from taut.codecs.algorithms.qsgd import QSGD
 from taut.testing import check_codec, check_compressor
 from taut.testing.checks.compressor_check import check_error, throws_dice
@@ -141,5 +141,5 @@ def test_pieces_change_nothing():
         compressor = parse(name).compressor
         if not compressor.piece:
             continue
-        whole = compressor.compress(v, 0, Memory(len(v)))
-        assert compressor.payload([whole], 0, len(v)) == compressor.encode(v, Memory(len(v))), name
+        whole = compressor.compress(v, 0, CompressorState(len(v)))
+        assert compressor.payload([whole], 0, len(v)) == compressor.encode(v, CompressorState(len(v))), name

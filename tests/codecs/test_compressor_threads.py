@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from taut.codecs import REGISTRY, Memory, parallel, parse, validate
-from taut.codecs.compressor import Piece, in_pieces
+from taut.codecs import REGISTRY, CompressorState, parallel, parse, validate
+from taut.codecs.compressor import CompressedPiece, in_pieces
 from taut.codecs.math.topk_select import largest
 from taut.errors import MalformedMessage, NonFiniteUpdate
 
@@ -148,15 +148,15 @@ def test_a_wrong_number_is_refused_in_any_part(spec):
 
 def test_pieces_keep_their_order():
     parallel.set_threads(3)
-    found = in_pieces(lambda start, stop: Piece((), None, elements=start), 64, 10 * LEAST, 1024)
+    found = in_pieces(lambda start, stop: CompressedPiece((), None, elements=start), 64, 10 * LEAST, 1024)
     assert [piece.elements for piece in found] == list(range(64, 10 * LEAST, 1024))
 
 
 def test_differences_are_cut_too(most):
     v = np.random.default_rng(1).standard_normal(3 * PIECE, np.float32)
-    alone = {spec: parse(spec).compressor.encode(v, Memory(v.size)) for spec in ("qsgd", "terngrad", "demo")}
+    alone = {spec: parse(spec).compressor.encode(v, CompressorState(v.size)) for spec in ("qsgd", "terngrad", "demo")}
     parallel.set_threads(2)
     for spec, payload in alone.items():
         most["parts"] = 0
-        assert parse(spec).compressor.encode(v, Memory(v.size)) == payload
+        assert parse(spec).compressor.encode(v, CompressorState(v.size)) == payload
         assert most["parts"] == 2

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from reducing import Cluster, cluster_of, programs, results
 
-from taut.collectives import REGISTRY, Gather, Program, Receive, Reduction, Ring, Send, Torus, Tree, mean, weigh
+from taut.collectives import REGISTRY, Gather, Program, ReceiveStep, Reduction, Ring, SendStep, Torus, Tree, mean, weigh
 from taut.collectives.plan import segments
 from taut.errors import MalformedMessage, Misuse
 
@@ -167,8 +167,8 @@ def test_malformed_messages_change_nothing(schedule, begun):
 def test_what_is_added_to_while_it_travels_is_copied():
     """A butterfly, which no schedule here uses: both send all they have and add what comes, in the same round."""
     both = [
-        Program((((Send(0, 1, 0, 4),), (Receive(0, 1, 0, 4, True),)),)),
-        Program((((Send(0, 0, 0, 4),), (Receive(0, 0, 0, 4, True),)),)),
+        Program((((SendStep(0, 1, 0, 4),), (ReceiveStep(0, 1, 0, 4, True),)),)),
+        Program((((SendStep(0, 0, 0, 4),), (ReceiveStep(0, 0, 0, 4, True),)),)),
     ]
     machines = [Reduction(program, np.full(4, place + 1, np.float32)) for place, program in enumerate(both)]
     Cluster(machines).run(0)
@@ -179,9 +179,9 @@ def test_what_comes_for_a_later_round_waits_until_the_range_was_sent():
     """The send of round 1 waits for one half of its range; nothing may be added to the other half meanwhile."""
     program = Program(
         (
-            ((), (Receive(0, 1, 0, 2, True),)),
-            ((Send(1, 1, 0, 4),), ()),
-            ((), (Receive(2, 1, 2, 4, True),)),
+            ((), (ReceiveStep(0, 1, 0, 2, True),)),
+            ((SendStep(1, 1, 0, 4),), ()),
+            ((), (ReceiveStep(2, 1, 2, 4, True),)),
         )
     )
     reduction = Reduction(program, np.ones(4, np.float32))

@@ -13,7 +13,7 @@ from played import Client, Played, row, served, view
 
 from taut.dashboard.guard import HEADERS
 from taut.dashboard.limits import Limits
-from taut.dashboard.records import Done, Events, Problem, RunLine, Workers
+from taut.dashboard.records import CommandAnswer, Events, Problem, RunLine, Workers
 from taut.transport.keys import RunKeys
 
 TOKEN = RunKeys(b"p" * 40, b"s" * 40, b"j" * 32).token  # of workers
@@ -41,7 +41,7 @@ def test_the_api_has_its_schemas(client: Client, source: Played) -> None:
     assert msgspec.json.decode(client.ask("/api/workers").body, type=Workers).total == 2
     assert msgspec.json.decode(client.ask("/api/events?after=1").body, type=Events).events[0].number == 2
     answer = client.drain(1)
-    assert (answer.status, msgspec.json.decode(answer.body, type=Done).said) == (200, "worker 1 is told to go")
+    assert (answer.status, msgspec.json.decode(answer.body, type=CommandAnswer).said) == (200, "worker 1 is told to go")
     client.drain(0, b'{"expel": true}')
     assert source.orders == [
         (1, "dismissed from the dashboard, by 127.0.0.1", False),

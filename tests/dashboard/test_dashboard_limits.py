@@ -14,7 +14,7 @@ import pytest
 from played import PATIENCE_S, Client, Played, row, served, until, view
 
 from taut.dashboard.limits import Limits
-from taut.dashboard.records import Look
+from taut.dashboard.records import StreamMessage
 from taut.errors import Misuse
 
 
@@ -68,7 +68,7 @@ def test_a_stream_tells_what_is_new(tmp_path: Path) -> None:
     with served(source, tmp_path) as client, Raw(client, request(client, "/api/stream?after=1")) as raw:
         told = raw.looks()
         first = next(told)
-        assert set(first) == set(Look.__struct_fields__)
+        assert set(first) == set(StreamMessage.__struct_fields__)
         assert ([event["number"] for event in first["events"]["events"]], first["fresh"]) == ([2, 3], True)
         source.view = view(row(0, samples=1000), row(1), events=5, wall_s=2.0)
         later = next(look for look in told if look["events"]["events"])

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from taut.dashboard.history import MOST_POINTS, History, Mark
+from taut.dashboard.history import MOST_POINTS, History, ProgressMark
 
 
-def grown(marks: list[Mark], every_s: float = 1.0) -> History:
+def grown(marks: list[ProgressMark], every_s: float = 1.0) -> History:
     history = History(every_s)
     for mark in marks:
         history = history.grown(mark)
@@ -24,7 +24,7 @@ def test_points_are_in_order_and_apart_and_account_for_every_sample(moves: list[
     time_s, samples, marks = 0.0, 0, []
     for pause_s, more in moves:
         time_s, samples = time_s + pause_s, samples + more
-        marks.append(Mark(time_s, samples, 0.5, 2))
+        marks.append(ProgressMark(time_s, samples, 0.5, 2))
     history = grown(marks)
     times = [marks[0].time_s, *(point.time_s for point in history.points)]
     spans = [later - earlier for earlier, later in pairwise(times)]
@@ -35,7 +35,7 @@ def test_points_are_in_order_and_apart_and_account_for_every_sample(moves: list[
 
 
 def test_a_long_run_takes_no_more_points() -> None:
-    history = grown([Mark(float(second), 10 * second, None, 1) for second in range(5000)])
+    history = grown([ProgressMark(float(second), 10 * second, None, 1) for second in range(5000)])
     assert MOST_POINTS / 2 <= len(history.points) <= MOST_POINTS
     assert (history.every_s, history.halvings) == (16.0, 4)
     assert {point.samples_per_s for point in history.points} == {10.0}
@@ -43,5 +43,5 @@ def test_a_long_run_takes_no_more_points() -> None:
 
 
 def test_fewer_samples_than_before_are_no_negative_rate() -> None:
-    history = grown([Mark(0.0, 100, None, 1), Mark(2.0, 40, None, 1), Mark(4.0, 60, None, 1)])
+    history = grown([ProgressMark(0.0, 100, None, 1), ProgressMark(2.0, 40, None, 1), ProgressMark(4.0, 60, None, 1)])
     assert [point.samples_per_s for point in history.points] == [0.0, 10.0]

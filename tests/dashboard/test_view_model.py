@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from played import SETTINGS, row, view
 
 from taut.core.messages import Statistics
-from taut.dashboard.records import Look, RunLine, WorkerLine
+from taut.dashboard.records import RunLine, StreamMessage, WorkerLine
 from taut.dashboard.sources import StoreSource
 from taut.dashboard.view_model import MOST_CHARACTERS, MOST_EVENTS, MOST_WORKERS, from_view, worker_lines
 from taut.supervisor.storage.store_reader import StoreWriter, load_run
@@ -29,9 +29,9 @@ anything = st.floats(allow_nan=True, allow_infinity=True)
 def test_whatever_a_worker_says_is_a_bounded_record(host: str, loss: float, staleness: float, wall_s: float) -> None:
     told = row(0, host, reason=host, loss=loss, staleness=staleness, wall_s=wall_s, samples=2**62)
     seen = from_view(view(told, text=host), SETTINGS, None, False)
-    look = Look(seen.run, seen.workers, seen.events_after(0), (), True)
+    look = StreamMessage(seen.run, seen.workers, seen.events_after(0), (), True)
     text = msgspec.json.encode(look)
-    assert msgspec.json.decode(text, type=Look) == look, "the fields are what they are said to be"
+    assert msgspec.json.decode(text, type=StreamMessage) == look, "the fields are what they are said to be"
     assert b"\n" not in text, "one line of server-sent events"
     worker = seen.workers.workers[0]
     assert len(worker.host) <= MOST_CHARACTERS and all(len(event.text) <= MOST_CHARACTERS for event in seen.events)

@@ -21,7 +21,7 @@ from taut.core.messages import (
     WorkerMessage,
 )
 from taut.supervisor.data.lease_wal import pack
-from taut.supervisor.run.actions import Action, Record, RunFinished, Save, Send
+from taut.supervisor.run.actions import Action, Record, RunFinished, Save, SendMessage
 from taut.supervisor.run.cluster import Cluster
 from taut.supervisor.run.plan import RunPlan
 from taut.supervisor.storage.snapshot import keep, outline, recall
@@ -45,7 +45,7 @@ class Scripted:
 
     workers: int = 2
     now: float = 0.0
-    sent: dict[bytes, list[Send]] = field(default_factory=dict)
+    sent: dict[bytes, list[SendMessage]] = field(default_factory=dict)
     events: list[Record] = field(default_factory=list)
     saves: list[bytes] = field(default_factory=list)
     outcomes: list[Outcome] = field(default_factory=list)
@@ -58,7 +58,7 @@ class Scripted:
     def take(self, actions: list[Action]) -> list[Action]:
         for action in actions:
             match action:
-                case Send(connection):
+                case SendMessage(connection):
                     self.sent.setdefault(connection, []).append(action)
                 case Record():
                     self.events.append(action)

@@ -16,7 +16,7 @@ from taut.adviser.verification import Verified, command
 
 
 @dataclass(frozen=True)
-class Report:
+class AdviceReport:
     """``refused``: candidates that could not be simulated, or could not win, and why. ``costs_from``: whence the costs of
     what the probe did not measure."""
 

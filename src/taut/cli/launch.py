@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from taut.cli.logs import ALL, Logs, Wanted
 from taut.cli.output.display import Display
-from taut.cli.run_end import Ended
+from taut.cli.run_end import RunEnd
 from taut.engines.base import Engine, Exit
 from taut.engines.script import MODULE, module_of
 from taut.errors import Misuse
@@ -52,12 +52,12 @@ class Interrupts:
             signal.signal(number, handler)
 
 
-def conduct(supervisor: Supervisor, engine: Engine | None, display: Display, logs: Wanted = None) -> Ended:
+def conduct(supervisor: Supervisor, engine: Engine | None, display: Display, logs: Wanted = None) -> RunEnd:
     """Start the engine and show what goes on until the run has its outcome and the local workers are gone.
 
     The supervisor is started already; both are stopped at the end, whatever happens. ``logs``: whose output is shown.
     """
-    ended = Ended()
+    ended = RunEnd()
     output = Logs(engine.logs, logs, engine.log_starts) if engine is not None else Logs([])
 
     def print_output(last: bool = False) -> None:
@@ -109,7 +109,7 @@ def _until_outcome(
     display: Display,
     interrupts: Interrupts,
     *,
-    ended: Ended,
+    ended: RunEnd,
     look: Callable[[list[Exit]], None],
 ) -> None:
     draining = False
@@ -141,7 +141,7 @@ def _until_gone(
     display: Display,
     interrupts: Interrupts,
     *,
-    ended: Ended,
+    ended: RunEnd,
     look: Callable[[list[Exit]], None],
 ) -> None:
     """Wait for the scripts. They may go on after the training as long as they like, and where another supervisor has the

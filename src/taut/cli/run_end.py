@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class Ended:
+class RunEnd:
     """The end of a launch. ``exits`` are the local workers' ends, in order."""
 
     outcome: Outcome | None = None
@@ -59,7 +59,7 @@ class Ended:
         return self.outcome.exit_code
 
 
-def report_failures(ended: Ended, engine: Engine, display: Display) -> None:
+def report_failures(ended: RunEnd, engine: Engine, display: Display) -> None:
     """Print the last lines of the scripts that failed, each once; not those that were shown as they came."""
     failed = [each for each in ended.exits if not each.clean]
     reasons = {each.index: each.reason for each in failed}
@@ -77,10 +77,10 @@ def report_failures(ended: Ended, engine: Engine, display: Display) -> None:
                 display.output("  " + line)
 
 
-def unseen_text(ended: Ended) -> str:
+def unseen_text(ended: RunEnd) -> str:
     """Return where the output is that was not shown; nothing where there is none.
 
-    >>> unseen_text(Ended(unseen=[Path("runs/a/worker-1.log"), Path("runs/a/worker-2.log")]))
+    >>> unseen_text(RunEnd(unseen=[Path("runs/a/worker-1.log"), Path("runs/a/worker-2.log")]))
     'output of the other workers: runs/a/worker-1.log, worker-2.log'
     """
     if not ended.unseen:
@@ -91,7 +91,7 @@ def unseen_text(ended: Ended) -> str:
 
 
 def report_end(
-    ended: Ended,
+    ended: RunEnd,
     run: str,
     folder: Path,
     settings: Mapping[str, object],
@@ -115,7 +115,7 @@ def report_end(
     raise typer.Exit(ended.exit_code)
 
 
-def check_joined(ended: Ended, script: Path) -> None:
+def check_joined(ended: RunEnd, script: Path) -> None:
     """Raise RunFailed for a script that ended without joining the run: nothing was trained."""
     if ended.outcome is None and not ended.interrupted and not ended.superseded:
         if any(not each.clean for each in ended.exits):

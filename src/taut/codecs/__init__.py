@@ -28,7 +28,7 @@ from taut.codecs.algorithms.tether import Tether
 from taut.codecs.algorithms.threshold import Threshold
 from taut.codecs.algorithms.topk import TopK
 from taut.codecs.codec import Codec, State
-from taut.codecs.compressor import Compressor, Memory
+from taut.codecs.compressor import Compressor, CompressorState
 from taut.codecs.error_feedback import Feedback
 from taut.codecs.exact_grid import Grid, snap
 from taut.codecs.info import CodecInfo
@@ -46,6 +46,7 @@ __all__ = [
     "Codec",
     "CodecInfo",
     "Compressor",
+    "CompressorState",
     "DeMo",
     "Dense",
     "Feedback",
@@ -55,7 +56,6 @@ __all__ = [
     "Header",
     "Int8",
     "Kind",
-    "Memory",
     "OneBit",
     "PowerSGD",
     "RandomK",

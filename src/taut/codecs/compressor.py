@@ -5,7 +5,7 @@
 A compressor is a frozen record of hyper-parameters. It keeps nothing back: ``error_feedback.py``, which makes a codec of
 a compressor, keeps what a body leaves out; so does a method that compresses differences (``choco``). Whatever a
 compressor must remember from one update to the next (a warm start, a momentum, a count for its random numbers) is in the
-``Memory``.
+``CompressorState``.
 
 Vectors are float32: NumPy arrays, or torch tensors on any device; both give the same bits.
 """
@@ -30,7 +30,7 @@ FEEDBACK_KERNELS = ("kernels._add_values", "feedback._grow", "feedback._take")  
 
 
 @dataclass
-class Memory:
+class CompressorState:
     """What a compressor remembers of one vector. ``size``: its elements. ``shapes``: of the tensors in it, in order (one
     flat vector if unknown). ``seed``, ``turns``: of its random numbers; ``turns`` counts updates. ``workers``: how many
     send updates like this one. ``kept``: vectors of the compressor's own, by name."""
@@ -48,7 +48,7 @@ class Memory:
 
 
 @dataclass(frozen=True)
-class Piece:
+class CompressedPiece:
     """A compressed piece of a vector. ``body``: arrays in host memory, in the order of the layout, to be joined with
     those of the pieces that follow. ``q``: what receivers will add, element by element, on the vector's device; None once
     it was applied. ``indices``: of a sparse piece, the elements that q belongs to (rising, relative to the piece).
@@ -63,7 +63,7 @@ class Piece:
     def sent(self) -> int:
         return self.elements if self.q is None else len(self.q)
 
-    def applied(self) -> Piece:
+    def applied(self) -> CompressedPiece:
         """Return the piece without q, which is as long as the vector."""
         return replace(self, q=None, indices=None, elements=self.sent)
 
@@ -87,25 +87,27 @@ class Compressor(ABC):
         """Return the compressor's description: bits, error bound, paper."""
 
     @abstractmethod
-    def compress(self, v: Vector, lo: int, memory: Memory) -> Piece | None:
+    def compress(self, v: Vector, lo: int, memory: CompressorState) -> CompressedPiece | None:
         """Compress elements ``lo..lo+len(v)-1`` of the vector; ``v`` is only read. Return None if nothing is worth
         sending."""
 
-    def fused(self, w: Vector, b: Vector, r: Vector, share: float, lo: int, memory: Memory) -> Piece | None:
+    def fused(
+        self, w: Vector, b: Vector, r: Vector, share: float, lo: int, memory: CompressorState
+    ) -> CompressedPiece | None:
         """Do the whole update in one pass, if there is a kernel for it: r += (w - b) share, Q(r) moves from r to b, and w
         = b. The piece has no q then, since it was applied. Return None, having done nothing, if there is no such kernel.
         If an element is not finite, a number of the body is not finite either. Not called if the compressor has a
         ``grow`` of its own."""
         return None
 
-    def grow(self, r: Vector, change: Vector, lo: int, memory: Memory) -> None:
+    def grow(self, r: Vector, change: Vector, lo: int, memory: CompressorState) -> None:
         """Add the change to the residual r in place: r += change, unless the method says otherwise (momentum)."""
         r += change
 
-    def sent(self, piece: Piece, lo: int, memory: Memory) -> None:  # noqa: B027
+    def sent(self, piece: CompressedPiece, lo: int, memory: CompressorState) -> None:  # noqa: B027
         """Forget what must be forgotten once the piece was sent (factor masking)."""
 
-    def body(self, pieces: Sequence[Piece], length: int) -> tuple[Array, ...]:
+    def body(self, pieces: Sequence[CompressedPiece], length: int) -> tuple[Array, ...]:
         """Join the pieces of one update field by field; return the arrays of its body in order."""
         return tuple(array for arrays in zip(*(piece.body for piece in pieces), strict=True) for array in arrays)
 
@@ -118,7 +120,7 @@ class Compressor(ABC):
         """Change the sum of all workers' Q in place, in synchronous rounds (a vote); most compressors leave it as it is.
         ``scale``: the mean of the workers' quanta, weighted as they are."""
 
-    def payload(self, pieces: Sequence[Piece], lo: int, length: int) -> bytes:
+    def payload(self, pieces: Sequence[CompressedPiece], lo: int, length: int) -> bytes:
         """Return the payload of an update."""
         body = self.body(pieces, length)
         return build(Header(self.kind, self.quantum(body), lo, length, self.count(pieces, length)), *body)
@@ -127,16 +129,16 @@ class Compressor(ABC):
         """Return the header's quantum; 0 for layouts that have none."""
         return 0.0
 
-    def count(self, pieces: Sequence[Piece], length: int) -> int:
+    def count(self, pieces: Sequence[CompressedPiece], length: int) -> int:
         """Return the header's count: elements that are sent."""
         return sum(piece.sent for piece in pieces)
 
-    def encode(self, v: Vector, memory: Memory) -> bytes | None:
+    def encode(self, v: Vector, memory: CompressorState) -> bytes | None:
         """Compress all of ``v`` into a payload, without feedback, for methods that compress differences.
 
         >>> from taut.codecs import TopK, expand
         >>> v = np.array([0.0, 3.0, -1.0, 2.0], np.float32)
-        >>> expand(TopK(0.5).encode(v, Memory(4)), 4).tolist()
+        >>> expand(TopK(0.5).encode(v, CompressorState(4)), 4).tolist()
         [0.0, 3.0, 0.0, 2.0]
         """
         step = (self.piece if isinstance(v, np.ndarray) else 0) or len(v)
@@ -145,15 +147,16 @@ class Compressor(ABC):
         return self.payload(found, 0, len(v)) if found else None
 
 
-def in_pieces(one: Callable[[int, int], Piece | None], lo: int, hi: int, step: int) -> list[Piece]:
+def in_pieces(one: Callable[[int, int], CompressedPiece | None], lo: int, hi: int, step: int) -> list[CompressedPiece]:
     """Call ``one(start, stop)`` for each piece of ``step`` elements and return its results in order. Pieces are
     independent of each other, so many of them run on several threads.
 
-    >>> [piece.elements for piece in in_pieces(lambda start, stop: Piece((), None, elements=stop - start), 0, 5, 2)]
+    >>> [piece.elements for piece in in_pieces(lambda start, stop: CompressedPiece((), None, elements=stop - start), 0,
+    ... 5, 2)]
     [2, 2, 1]
     """
 
-    def some(start: int, stop: int) -> list[Piece | None]:
+    def some(start: int, stop: int) -> list[CompressedPiece | None]:
         return [one(first, min(first + step, stop)) for first in range(start, stop, step)]
 
     return [piece for pieces in run_parts(some, lo, hi, step, HEAVY) for piece in pieces if piece is not None]

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from taut.codecs.codec import FLUSH_RANGE, Codec, Shapes, State, Vector, check_range, new_state, not_finite, ranges
-from taut.codecs.compressor import Compressor, Memory, Piece, in_pieces
+from taut.codecs.compressor import CompressedPiece, Compressor, CompressorState, in_pieces
 from taut.codecs.exact_grid import Grid
 from taut.codecs.info import CodecInfo
 from taut.codecs.wire.merge import add_values_to
@@ -62,7 +62,7 @@ class Feedback(Codec):
 
     def start(self, w: Vector, workers: int, grid: Grid | None = None, *, shapes: Shapes = (), seed: int = 0) -> State:
         state = new_state(w, workers, grid, residual=True)
-        state.memory = Memory(len(w), tuple(shapes), seed, workers=workers)
+        state.memory = CompressorState(len(w), tuple(shapes), seed, workers=workers)
         return state
 
     def emit(self, state: State, lo: int, hi: int) -> bytes | None:
@@ -95,7 +95,7 @@ class Feedback(Codec):
     def left(self, state: State) -> Vector | None:
         return state.r if self.keep else None
 
-    def _emit_piece(self, state: State, lo: int, hi: int) -> Piece | None:
+    def _emit_piece(self, state: State, lo: int, hi: int) -> CompressedPiece | None:
         """Compress and apply one piece, while it is in the processor's cache."""
         assert state.r is not None
         w, b, r, memory = state.w[lo:hi], state.b[lo:hi], state.r[lo:hi], state.memory
@@ -125,7 +125,7 @@ class Feedback(Codec):
         return piece and piece.applied()
 
 
-def _finite_body(piece: Piece) -> bool:
+def _finite_body(piece: CompressedPiece) -> bool:
     """Return whether the body of the piece is finite. It is on the host, and short where that matters."""
     if isinstance(piece.q, np.ndarray):
         return True  # r was checked

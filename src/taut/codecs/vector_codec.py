@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from taut.codecs.codec import Codec, State, not_finite
-from taut.codecs.compressor import Compressor, Memory
+from taut.codecs.compressor import Compressor, CompressorState
 from taut.codecs.error_feedback import Feedback
 from taut.codecs.wire.merge import add_values_to
 from taut.codecs.wire.payload import QUANTA, Bytes, header
@@ -184,7 +184,7 @@ class VectorCodec:
         """Measure |Q(v) - v|^2 / |v|^2, once."""
         v = np.resize(np.random.default_rng(0).normal(size=PROBE_ELEMENTS).astype(np.float32), self.size)
         decoded = np.zeros_like(v)
-        payload = self._compressor.encode(v, Memory(self.size, self._shapes, workers=self.workers))
+        payload = self._compressor.encode(v, CompressorState(self.size, self._shapes, workers=self.workers))
         if payload is not None:
             add_values_to(decoded, payload, header(payload))
         decoded -= v
@@ -201,8 +201,8 @@ class VectorCodec:
         return state
 
     @cached_property
-    def _memory(self) -> Memory:
-        return Memory(self.size, self._shapes, self._seed, workers=self.workers)
+    def _memory(self) -> CompressorState:
+        return CompressorState(self.size, self._shapes, self._seed, workers=self.workers)
 
     @property
     def _compressor(self) -> Compressor:

@@ -10,7 +10,7 @@ from taut.collectives.gather import Gather
 from taut.collectives.halving_doubling import HalvingDoubling
 from taut.collectives.reduction import SEGMENT_ELEMENTS, Piece, Reduction, mean, weigh
 from taut.collectives.ring import Ring
-from taut.collectives.schedule import Program, Receive, Schedule, Send
+from taut.collectives.schedule import Program, ReceiveStep, Schedule, SendStep
 from taut.collectives.torus import Torus
 from taut.collectives.tree import Tree
 from taut.errors import Misuse
@@ -54,11 +54,11 @@ __all__ = [
     "HalvingDoubling",
     "Piece",
     "Program",
-    "Receive",
+    "ReceiveStep",
     "Reduction",
     "Ring",
     "Schedule",
-    "Send",
+    "SendStep",
     "Torus",
     "Tree",
     "best",

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
-from taut.collectives.schedule import Program, Receive, Send
+from taut.collectives.schedule import Program, ReceiveStep, SendStep
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ReductionPlan:
     """``steps`` in program order; ``waits``: how many steps come before each; ``then``: which ones each lets go on;
     ``receives``: (sender, round, segment) to the step; ``needs``: elements; ``sums``: something is added."""
 
@@ -55,7 +55,7 @@ def segments(lo: int, hi: int, segment_elements: int) -> Iterator[tuple[int, int
 
 
 @lru_cache(maxsize=256)  # a training run asks for the same few again and again, once per bucket and step
-def plan(program: Program, segment_elements: int) -> Plan:
+def plan(program: Program, segment_elements: int) -> ReductionPlan:
     """Cut ``program`` into segments and find their dependencies.
 
     The buffer falls into atoms between neighbouring cuts. Per atom the last receive (its writer) and the sends since then
@@ -89,17 +89,20 @@ def plan(program: Program, segment_elements: int) -> Plan:
     steps = tuple(Step(s.sends, s.peer, s.round, s.segment, s.lo, s.hi, s.add, n in copied) for n, s in enumerate(bare))
     receives = {(s.peer, s.round, s.segment): n for n, s in enumerate(steps) if not s.sends}
     adds = any(step.add for step in steps)
-    return Plan(steps, tuple(waits), tuple(map(tuple, then)), receives, max(cuts, default=0), adds)
+    return ReductionPlan(steps, tuple(waits), tuple(map(tuple, then)), receives, max(cuts, default=0), adds)
 
 
 def _cut(program: Program, segment_elements: int) -> Iterator[Step]:
     for sends, receives in program.rounds:
         counts: dict[tuple[bool, int], int] = {}
-        messages: tuple[Send | Receive, ...] = (*sends, *receives)  # a send carries what was there before its round
+        messages: tuple[SendStep | ReceiveStep, ...] = (
+            *sends,
+            *receives,
+        )  # a send carries what was there before its round
         for message in messages:
-            sending = isinstance(message, Send)
-            peer = message.to if isinstance(message, Send) else message.frm
-            add = isinstance(message, Receive) and message.add
+            sending = isinstance(message, SendStep)
+            peer = message.to if isinstance(message, SendStep) else message.frm
+            add = isinstance(message, ReceiveStep) and message.add
             for lo, hi in segments(message.lo, message.hi, segment_elements):
                 segment = counts.get((sending, peer), 0)
                 counts[sending, peer] = segment + 1

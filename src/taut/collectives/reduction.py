@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from taut.collectives.plan import Plan, Step, plan
+from taut.collectives.plan import ReductionPlan, Step, plan
 from taut.collectives.schedule import Program
 from taut.errors import MalformedMessage, Misuse
 
@@ -146,7 +146,7 @@ class Reduction:
         return memoryview(bytes(view)) if step.copy else view
 
 
-def _check(buffer: npt.NDArray[Any], parts: Plan, length: int | None) -> None:
+def _check(buffer: npt.NDArray[Any], parts: ReductionPlan, length: int | None) -> None:
     if buffer.ndim != 1 or not buffer.flags.c_contiguous or not buffer.flags.writeable:
         raise Misuse(f"a buffer of shape {buffer.shape}", "a contiguous vector that can be written to")
     if len(buffer) < parts.needs or length not in (None, len(buffer)):

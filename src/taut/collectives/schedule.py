@@ -22,7 +22,7 @@ ELEMENT_NBYTES = 4  # sums are of float32
 
 
 @dataclass(frozen=True, slots=True)
-class Send:
+class SendStep:
     """Elements ``lo..hi`` (``hi`` not included) go to the position ``to`` of the group, 0..p-1."""
 
     round: int
@@ -32,7 +32,7 @@ class Send:
 
 
 @dataclass(frozen=True, slots=True)
-class Receive:
+class ReceiveStep:
     """Elements ``lo..hi`` come from the position ``frm``: ``add`` them to the buffer, or else replace it."""
 
     round: int
@@ -47,7 +47,7 @@ class Program:
     """One position's part of a collective: per round its sends and its receives. ``length``: elements of the buffer that
     it is for; None where a hand-written program leaves that open."""
 
-    rounds: tuple[tuple[tuple[Send, ...], tuple[Receive, ...]], ...]
+    rounds: tuple[tuple[tuple[SendStep, ...], tuple[ReceiveStep, ...]], ...]
     length: int | None = None
 
 
@@ -98,8 +98,8 @@ def assemble(length: int, rounds: Iterable[Round]) -> Program:
     return Program(
         tuple(
             (
-                tuple(Send(number, to, lo, hi) for to, lo, hi in sends if hi > lo),
-                tuple(Receive(number, frm, lo, hi, add) for frm, lo, hi, add in receives if hi > lo),
+                tuple(SendStep(number, to, lo, hi) for to, lo, hi in sends if hi > lo),
+                tuple(ReceiveStep(number, frm, lo, hi, add) for frm, lo, hi, add in receives if hi > lo),
             )
             for number, (sends, receives) in enumerate(rounds)
         ),

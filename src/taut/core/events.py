@@ -157,7 +157,7 @@ class Heard:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class PayloadRefused:
     """A payload of ``sender`` was not right, and is left out: count it."""
 
     sender: int
@@ -173,4 +173,4 @@ class Disputed:
     other: int
 
 
-Action = Send | Include | Drained | Heard | Refused | Disputed
+Action = Send | Include | Drained | Heard | PayloadRefused | Disputed

@@ -19,7 +19,7 @@ from taut.dashboard.guard import HEADERS, Asked, Declined, check
 from taut.dashboard.history import History
 from taut.dashboard.limits import Limits
 from taut.dashboard.poller import Poller
-from taut.dashboard.records import Done, Drain, Problem
+from taut.dashboard.records import CommandAnswer, DrainRequest, Problem
 from taut.dashboard.secret import SecretKeeper, unmapped
 from taut.dashboard.sources import Source
 from taut.errors import Misuse, NetworkError
@@ -142,7 +142,7 @@ class App:
         if not (text.isascii() and text.isdecimal() and len(text) <= 10 and int(text) <= _RANK):
             raise Declined(404, f"worker {text[:20]!r}", "its rank, a whole number")
         try:
-            given = msgspec.json.decode(await _body(request, self._limits.body_nbytes), type=Drain)
+            given = msgspec.json.decode(await _body(request, self._limits.body_nbytes), type=DrainRequest)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise Declined(400, f"a body that cannot be read: {str(error)[:200]}", '{"expel": false}') from None
         if self._orders >= self._limits.orders:
@@ -159,7 +159,7 @@ class App:
             raise Declined(503, str(error)[:1000]) from None
         finally:
             self._orders -= 1
-        return _json(Done(said))
+        return _json(CommandAnswer(said))
 
 
 @dataclass

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from taut.dashboard.records import Point
+from taut.dashboard.records import CurvePoint
 
 MOST_POINTS = 512
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class ProgressMark:
     """The progress of a run at a moment: ``samples`` of all workers since the beginning."""
 
     time_s: float
@@ -28,17 +28,17 @@ class History:
 
     >>> history = History(every_s=1.0)
     >>> for second in range(4):
-    ...     history = history.grown(Mark(float(second), 50 * second, None, 1))
+    ...     history = history.grown(ProgressMark(float(second), 50 * second, None, 1))
     >>> [(point.time_s, point.samples_per_s) for point in history.points]
     [(1.0, 50.0), (2.0, 50.0), (3.0, 50.0)]
     """
 
     every_s: float = 1.0
-    points: tuple[Point, ...] = ()
-    last: Mark | None = None
+    points: tuple[CurvePoint, ...] = ()
+    last: ProgressMark | None = None
     halvings: int = 0
 
-    def grown(self, mark: Mark) -> History:
+    def grown(self, mark: ProgressMark) -> History:
         """Add this mark, if it is time for another point."""
         last = self.last
         if last is None:
@@ -48,7 +48,7 @@ class History:
             return self
         # fewer samples than before: the run was resumed from a checkpoint
         rate = max(0, mark.samples - last.samples) / elapsed_s
-        points = (*self.points, Point(mark.time_s, rate, mark.loss, mark.workers))
+        points = (*self.points, CurvePoint(mark.time_s, rate, mark.loss, mark.workers))
         grown = replace(self, points=points, last=mark)
         return grown if len(points) <= MOST_POINTS else grown._halved()
 
@@ -56,7 +56,7 @@ class History:
         points, kept = self.points, []
         for first, second in zip(points[::2], points[1::2], strict=False):
             rate = (first.samples_per_s + second.samples_per_s) / 2
-            kept.append(Point(second.time_s, rate, second.loss, second.workers))
+            kept.append(CurvePoint(second.time_s, rate, second.loss, second.workers))
         if len(points) % 2:
             kept.append(points[-1])
         return replace(self, points=tuple(kept), every_s=2 * self.every_s, halvings=self.halvings + 1)

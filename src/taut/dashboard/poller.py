@@ -10,7 +10,7 @@ from contextlib import suppress
 import msgspec
 
 from taut.dashboard.history import History
-from taut.dashboard.records import EventLine, Events, Look
+from taut.dashboard.records import EventLine, Events, StreamMessage
 from taut.dashboard.sources import Source
 from taut.dashboard.view_model import MOST_EVENTS, Seen
 from taut.errors import TautError
@@ -60,7 +60,7 @@ class Poller:
             fresh = sent is None or history.halvings != sent.halvings
             points = history.points if sent is None or fresh else history.points[len(sent.points) :]
             events = _latest(seen, after) if sent is None else seen.events_after(after)
-            yield _message(Look(seen.run, seen.workers, events, points, fresh))
+            yield _message(StreamMessage(seen.run, seen.workers, events, points, fresh))
             if ending:
                 return
             sent, after = history, max([after, *(event.number for event in events.events)])
@@ -77,7 +77,7 @@ def _latest(seen: Seen, after: int) -> Events:
     return Events(seen.last_event, tuple(later[-MOST_EVENTS:]))
 
 
-def _message(look: Look) -> bytes:
+def _message(look: StreamMessage) -> bytes:
     r"""Write a server-sent event. JSON has no line breaks, so one ``data:`` line holds it.
 
     >>> msgspec.json.encode("a\nb")

@@ -9,7 +9,7 @@ from msgspec import Struct
 State = Literal["waiting", "training", "draining", "saving", "finished", "failed", "running", "interrupted"]
 
 
-class Point(Struct, frozen=True):
+class CurvePoint(Struct, frozen=True):
     """A point of the curves: all workers together, over the time since the point before."""
 
     time_s: float  # since the run began
@@ -90,25 +90,25 @@ class Events(Struct, frozen=True):
     events: tuple[EventLine, ...]
 
 
-class Look(Struct, frozen=True):
+class StreamMessage(Struct, frozen=True):
     """One message of ``GET /api/stream``: the run and its workers now, and the events and points that are new since the
     message before. ``fresh``: these points are all there are, and replace what was sent before."""
 
     run: RunLine
     workers: Workers
     events: Events
-    points: tuple[Point, ...]
+    points: tuple[CurvePoint, ...]
     fresh: bool
 
 
-class Drain(Struct, frozen=True, forbid_unknown_fields=True):
+class DrainRequest(Struct, frozen=True, forbid_unknown_fields=True):
     """The body of ``POST /api/workers/{rank}/drain``; ``expel``: at once, unsent updates are lost."""
 
     expel: bool = False
 
 
-class Done(Struct, frozen=True):
-    """The answer to ``Drain``: the supervisor's words."""
+class CommandAnswer(Struct, frozen=True):
+    """The answer to ``DrainRequest``: the supervisor's words."""
 
     said: str
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from taut.core.messages import Statistics
-from taut.dashboard.history import History, Mark
+from taut.dashboard.history import History, ProgressMark
 from taut.dashboard.view_model import Kept, Seen, from_store, from_view
 from taut.supervisor.control import Dismiss, order
 from taut.supervisor.metrics import finite, total
@@ -90,7 +90,7 @@ class StoreSource:
         ]
         loss = total(self._latest[one.rank] for one in there if one.rank in self._latest).loss
         samples = sum(one.samples for one in self._latest.values())
-        self.history = self.history.grown(Mark(time_s, samples, finite(loss), len(there)))
+        self.history = self.history.grown(ProgressMark(time_s, samples, finite(loss), len(there)))
 
 
 def dismiss_by_order(run_dir: Path, rank: int, reason: str, expel: bool) -> str:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from taut.core.messages import Statistics
-from taut.dashboard.history import Mark
+from taut.dashboard.history import ProgressMark
 from taut.dashboard.records import EventLine, Events, RunLine, State, WorkerLine, Workers
 from taut.supervisor.metrics import cluster_rate, finite, rate, total
 from taut.supervisor.storage.store_reader import EventRecord, RunSummary, WorkerRecord
@@ -35,8 +35,8 @@ class Seen:
         return self.run.state in ("finished", "failed")
 
     @property
-    def mark(self) -> Mark:
-        return Mark(self.run.wall_s, self.run.samples, self.run.loss, self.run.workers)
+    def mark(self) -> ProgressMark:
+        return ProgressMark(self.run.wall_s, self.run.samples, self.run.loss, self.run.workers)
 
     def events_after(self, number: int) -> Events:
         """Return the first events after ``number``, as many as one answer holds."""

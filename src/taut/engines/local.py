@@ -16,7 +16,7 @@ from typing import Any, BinaryIO, ClassVar, NoReturn
 
 from taut.engines.base import Engine, Exit
 from taut.engines.script import command
-from taut.engines.zygote import Plan
+from taut.engines.zygote import LaunchPlan
 from taut.errors import StorageFailed
 
 STARTS = ("zygote", "spawn")
@@ -40,7 +40,7 @@ class LocalEngine(Engine):
         super().__init__(*args, log_dir=log_dir, **settings)
         self.own_log = Path(log_dir) / "zygote.log"
         self._environment = {**os.environ, **_thread_limits(self.threads), **self.environment}
-        self._plan = Plan(
+        self._plan = LaunchPlan(
             script=self.script,
             args=self.args,
             logs=[str(log) for log in self.logs],

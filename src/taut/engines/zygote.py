@@ -1,6 +1,6 @@
 """One process that imports torch once, forks the workers, reaps them, and ends them when the launcher dies.
 
-The launcher (``taut.engines.local``) writes one line to standard input: the ``Plan``, as JSON. Then it may
+The launcher (``taut.engines.local``) writes one line to standard input: the ``LaunchPlan``, as JSON. Then it may
 write ``terminate`` or ``kill``; the end of the input means that the launcher is gone, and the workers are
 ended. The zygote answers on standard output with JSON lines: ``{"compiled": k, "wanted": n}`` while it compiles kernels
 that are not in numba's cache (``taut.engines.kernels``), ``{"started": pid, "index": k}`` for every worker, and
@@ -40,7 +40,7 @@ PRELOADED = (
 
 
 @dataclass(frozen=True)
-class Plan:
+class LaunchPlan:
     """The processes to start, one for each of ``logs``: worker k's output goes to ``logs[k]``."""
 
     script: str
@@ -60,7 +60,7 @@ def main() -> None:
     # Standard output belongs to the launcher alone: what an import prints must not get between its lines.
     report = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
-    plan = Plan(**json.loads(sys.stdin.buffer.readline()))
+    plan = LaunchPlan(**json.loads(sys.stdin.buffer.readline()))
     forks = plan.start == "zygote" and _preload(plan)
     if plan.kernels:
         from taut.engines.kernels import prepare_kernels
@@ -70,7 +70,7 @@ def main() -> None:
     _watch(start(plan, report), report)
 
 
-def _preload(plan: Plan) -> bool:
+def _preload(plan: LaunchPlan) -> bool:
     """Import what every worker will need; return True where forking is still safe afterwards."""
     gc.disable()  # imports make much and drop little: collecting between them doubles their time
     for name in (*PRELOADED, *plan.preload):
@@ -88,7 +88,7 @@ def _preload(plan: Plan) -> bool:
 # ---------------------------------------------------------------------------------------------------- fork
 
 
-def _fork_all(plan: Plan, report: TextIO) -> dict[int, Callable[[], int]]:
+def _fork_all(plan: LaunchPlan, report: TextIO) -> dict[int, Callable[[], int]]:
     zygote = os.getpid()
     sys.stdout.flush()
     sys.stderr.flush()
@@ -105,7 +105,7 @@ def _fork_all(plan: Plan, report: TextIO) -> dict[int, Callable[[], int]]:
     return waiters
 
 
-def _become_worker(plan: Plan, log: str, zygote: int) -> NoReturn:
+def _become_worker(plan: LaunchPlan, log: str, zygote: int) -> NoReturn:
     """Be, in the fork, what ``python SCRIPT ARGS`` would have been."""
     die_with_parent(zygote)
     with open(os.devnull, "rb") as nothing:
@@ -148,7 +148,7 @@ def die_with_parent(parent: int) -> None:
 # ---------------------------------------------------------------------------------------------------- spawn
 
 
-def _spawn_all(plan: Plan, report: TextIO) -> dict[int, Callable[[], int]]:
+def _spawn_all(plan: LaunchPlan, report: TextIO) -> dict[int, Callable[[], int]]:
     zygote = os.getpid()
     waiters: dict[int, Callable[[], int]] = {}
     prepare = (lambda: die_with_parent(zygote)) if sys.platform == "linux" else None

@@ -15,7 +15,7 @@ from typing import Any
 from taut.errors import Misuse
 from taut.plugins import CODECS
 from taut.strategies.info import ANY_CODEC, ANY_COMPRESSOR
-from taut.strategies.phases import Phase, Schedule, parse_schedule
+from taut.strategies.phases import Phase, PhaseSchedule, parse_schedule
 from taut.strategies.registry import Choice, on_topology
 
 FINISHES = ("average", "best", "any", "ensemble")
@@ -56,7 +56,7 @@ class Combination:
 
 
 def combine(
-    strategy: str | Choice | Schedule,
+    strategy: str | Choice | PhaseSchedule,
     topology: str | None = None,
     codec: str | None = None,
     finish: str | None = None,
@@ -73,7 +73,7 @@ def combine(
     taut.errors.Misuse: codec 'tether' with strategy 'dpsgd': expected dense; leave the codec out, or use it with async
     """
     if isinstance(strategy, Choice):
-        strategy = Schedule((Phase(strategy),))
+        strategy = PhaseSchedule((Phase(strategy),))
     schedule = parse_schedule(strategy) if isinstance(strategy, str) else strategy
     wired = topology if topology is not None else default_topology(schedule.last)
     choices = [on_topology(choice, wired) for choice in schedule.choices]
@@ -163,7 +163,7 @@ def codec_for(choice: Choice, wishes: Sequence[str | None]) -> str:
     return str(choice.kind.codecs[0])
 
 
-def codecs_in_use(schedule: Schedule, topology: str, wishes: Sequence[str | None]) -> list[str]:
+def codecs_in_use(schedule: PhaseSchedule, topology: str, wishes: Sequence[str | None]) -> list[str]:
     """Return the codecs that workers of this run encode with, one for each phase that does.
 
     >>> [codecs_in_use(parse_schedule(each), "complete", [None]) for each in ("sync", "sync for 9 steps, then async")]

@@ -32,7 +32,7 @@ class Phase:
 
 
 @dataclass(frozen=True)
-class Schedule:
+class PhaseSchedule:
     """The phases of a run, one after the other. Most runs have one.
 
     >>> schedule = parse_schedule("sync for 200 steps, then async")
@@ -60,10 +60,10 @@ class Schedule:
         return ", then ".join(str(phase) for phase in self.phases)
 
 
-def parse_schedule(given: str | Mapping[str, Any]) -> Schedule:
+def parse_schedule(given: str | Mapping[str, Any]) -> PhaseSchedule:
     """Read one strategy, or several in phases."""
     if not isinstance(given, str) or not (_THEN.search(given) or _FOR.fullmatch(given.strip())):
-        return Schedule((Phase(parse(given)),))
+        return PhaseSchedule((Phase(parse(given)),))
     phases = [_phase(part.strip(), given) for part in _THEN.split(given)]
     for phase in phases[:-1]:
         if phase.steps is None:
@@ -76,7 +76,7 @@ def parse_schedule(given: str | Mapping[str, Any]) -> Schedule:
             "a last phase that lasts to the end",
             f"drop 'for {phases[-1].steps} steps', or say what comes then",
         )
-    return Schedule(tuple(phases))
+    return PhaseSchedule(tuple(phases))
 
 
 def _phase(text: str, given: str) -> Phase:

@@ -53,7 +53,7 @@ class Loop:
     def __post_init__(self) -> None:
         now = self.clock.now()
         self._send_queue = SendQueue(self.socket)
-        self._outgoing: deque[act.Send] = deque()  # to be sent at the end of the round
+        self._outgoing: deque[act.SendMessage] = deque()  # to be sent at the end of the round
         self._ticked_s = self._viewed_s = now
         self._compared_s, self._distance = now, 0.0
         self.view = self._look(now)
@@ -156,7 +156,7 @@ class Loop:
     def _carry_out(self, actions: Iterable[act.Action], now: float) -> None:
         for action in actions:
             match action:
-                case act.Send():
+                case act.SendMessage():
                     self._outgoing.append(action)
                 case act.Record(kind, text):
                     self.journal.record(kind, text, now)

@@ -41,10 +41,10 @@ class WallClock:
 
 
 @dataclass
-class Line:
+class LinkDirection:
     """One direction of a worker's link; ``free_s``: when it is through with what it was given.
 
-    >>> line = Line(8e6)                                        # a megabyte per second
+    >>> line = LinkDirection(8e6)                                        # a megabyte per second
     >>> line.take(0.0, 500_000), line.take(0.1, 500_000), line.take(5.0, 1_000_000)
     (0.5, 1.0, 6.0)
     """
@@ -70,7 +70,7 @@ class LimitedTransport(Transport):
         self._transport, self._latency_s = transport, speed.latency_s
         self.supervisor, self.excess = transport.supervisor, transport.excess
         self._clock = clock or WallClock()
-        self._up, self._down = Line(speed.bits_per_s), Line(speed.bits_per_s)
+        self._up, self._down = LinkDirection(speed.bits_per_s), LinkDirection(speed.bits_per_s)
         self._leaving: defaultdict[int, deque[float]] = defaultdict(deque)  # peer -> when its messages have left
         self._refused: set[int] = set()  # peers for whom too many messages wait for the up-link
         self._coming: list[tuple[float, int, Arrival]] = []  # a heap: when it comes, a number, what

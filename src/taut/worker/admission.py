@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from taut.codecs.kernels.cpu.compilation import compile_missing
+from taut.core.callbacks import do_nothing
 from taut.core.messages import PROTOCOL_VERSION, Hello, Ready, Statistics, Welcome
 from taut.worker.checkpoints.resume import Resumption
 from taut.worker.comm.comm_thread import CommThread
@@ -57,7 +58,7 @@ class JoinHandshake:
         who = (connector.host, connector.pid, was)
         hello = Hello(PROTOCOL_VERSION, self.params.specs(), connector.address, connector.public_key, *who)
         comm.say(hello)
-        comm.wait(lambda status: status.welcome is not None, _nothing, again=lambda: comm.say(hello))
+        comm.wait(lambda status: status.welcome is not None, do_nothing, again=lambda: comm.say(hello))
         assert comm.status.welcome is not None
         self.welcome = comm.status.welcome
         self.settings = json.loads(self.welcome.settings)
@@ -77,7 +78,7 @@ class JoinHandshake:
                 self.phases.exchange.lacks_state = True
                 comm.synced(self._protocol, {}, ())
                 return
-            comm.wait(lambda status: status.donor == -1 or status.state is not None or self.passed, _nothing)
+            comm.wait(lambda status: status.donor == -1 or status.state is not None or self.passed, do_nothing)
             came = comm.status.state
             if not self.passed and (came is not None or comm.status.donor == -1):
                 break
@@ -176,7 +177,3 @@ class JoinHandshake:
 
 def _say(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
-
-
-def _nothing() -> None:
-    pass

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from taut.codecs import Codec, merge
 from taut.codecs import parse as parse_codec
 from taut.codecs.registry import kernels_of
+from taut.core.callbacks import do_nothing
 from taut.core.messages import PhaseDone
 from taut.errors import MalformedMessage
 from taut.strategies.allreduce.sync import Sync
@@ -61,8 +62,8 @@ class Phases:
         self.settings, self.params, self._codec_of_script = settings, params, codec_of_script
         self.schedule = parse_schedule(settings.get("strategy", "async"))
         self.number = 0
-        self.changed: Callable[[], None] = _nothing  # called after a change
-        self.taken_over: Callable[[], None] = _nothing  # called when the weights are those of another worker
+        self.changed: Callable[[], None] = do_nothing  # called after a change
+        self.taken_over: Callable[[], None] = do_nothing  # called when the weights are those of another worker
         self.steps = 0  # in this phase, of this worker or of the one whose state it was given
         self._given: Snapshot | None = None  # by a donor, until the optimizer is known
         self.also: Mapping[str, Any] = {}  # that the script has, beside model and optimizer
@@ -244,7 +245,3 @@ def _moments(optimizer: torch.optim.Optimizer | None) -> Moments | None:
 def _of_gradients(choice: Choice) -> bool:
     """Return whether all make the same steps: the optimizers' moments are the same, too."""
     return choice.is_method and bool(choice.kind.vector == "gradients")
-
-
-def _nothing() -> None:
-    pass

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from taut.collectives.ring import dense_ring_nbytes
+from taut.core.callbacks import do_nothing
 from taut.core.messages import Done, Failed, Returned, Statistics
 from taut.errors import Expelled, GivenUp, NetworkError, PeerLost, Refused, SupervisorLost
 from taut.worker.admission import JoinHandshake
@@ -61,7 +62,7 @@ class WorkerSession:
         self._before = Statistics()  # what was counted under earlier ranks
         self.started = False
         self.also: Mapping[str, Any] = {}  # that the script has, beside model and optimizer
-        self.returned: Callable[[], None] = _nothing  # called when this worker has come back
+        self.returned: Callable[[], None] = do_nothing  # called when this worker has come back
         was = -1
         while True:
             try:
@@ -333,7 +334,3 @@ class WorkerSession:
             finishing.run()
         finally:
             self.score = finishing.score
-
-
-def _nothing() -> None:
-    pass

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from taut.cli.demo.figures import Notes, Point, Training, read_notes, sentences
+from taut.cli.demo.figures import DemoPoint, Notes, Training, read_notes, sentences
 from taut.cli.demo.three_runs import DemoFaults, ThreeRuns
 from taut.config import resolve
 
@@ -13,7 +13,7 @@ from taut.config import resolve
 def training(
     name: str, losses: list[float], sent: int = 0, pause_s: float | None = None, identical: bool = True
 ) -> Training:
-    curve = [Point(float(second), loss, 1.0 - loss / 10) for second, loss in enumerate(losses)]
+    curve = [DemoPoint(float(second), loss, 1.0 - loss / 10) for second, loss in enumerate(losses)]
     killed_s = None if pause_s is None else 2.0
     return Training(name, "run", Path("model"), 4, curve, 100.0, sent, identical, killed_s, pause_s)
 

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from taut.codecs import DeMo, Feedback, Header, Kind, Memory, expand, parse, validate
+from taut.codecs import CompressorState, DeMo, Feedback, Header, Kind, expand, parse, validate
 from taut.codecs.math.dct import CHUNK, keep_chunks, keep_lines
 from taut.codecs.vector_codec import VectorCodec
 from taut.codecs.wire.payload import build, header
@@ -90,7 +90,7 @@ def test_ranges_of_every_length():
     for size in (1, 63, 64, 65, 4095, 4096, 4097, 8192, 9000):
         v = normal(size)
         compressor = DeMo(64)
-        piece = compressor.compress(v, 0, Memory(size))
+        piece = compressor.compress(v, 0, CompressorState(size))
         payload = compressor.payload([piece], 0, size)
         assert expand(payload, size).tobytes() == piece.q.tobytes()
         assert np.square(piece.q - v).sum() <= compressor.facts.error * np.square(v).sum()
@@ -100,12 +100,12 @@ def test_what_is_smooth_takes_few():
     """The reason for the transform: a slow wave is a few coefficients, where top-k would need all elements."""
     rows, columns = np.mgrid[:64, :64]
     v = np.cos(0.05 * rows + 0.03 * columns).astype(np.float32).ravel()
-    q = DeMo(32).compress(v, 0, Memory(CHUNK)).q
+    q = DeMo(32).compress(v, 0, CompressorState(CHUNK)).q
     assert np.square(q - v).sum() < 1e-3 * np.square(v).sum()
 
 
 def test_large_numbers_are_clipped_so_that_sums_stay_finite():
-    piece = DeMo(1).compress(np.full(64, 1e28, np.float32), 0, Memory(64))
+    piece = DeMo(1).compress(np.full(64, 1e28, np.float32), 0, CompressorState(64))
     assert piece.body[1].tolist() == [2.0**90]
     validate(DeMo(1).payload([piece], 0, 64), 64)
 

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from taut.codecs import Feedback, Header, Kind, Memory, PowerSGD, expand, parse, validate
+from taut.codecs import CompressorState, Feedback, Header, Kind, PowerSGD, expand, parse, validate
 from taut.codecs.algorithms.powersgd import BASIS, layout
 from taut.codecs.math.power_iteration import orthogonalize
 from taut.codecs.wire.payload import build, header
@@ -27,7 +27,7 @@ def error(v, q) -> float:
 @given(shapes, st.integers(1, 4), st.integers(0, 99))
 def test_a_projection_of_every_tensor(some, rank, seed):
     size = sum(int(np.prod(shape)) for shape in some)
-    v, compressor, memory = normal(size, seed), PowerSGD(rank), Memory(size, some)
+    v, compressor, memory = normal(size, seed), PowerSGD(rank), CompressorState(size, some)
     for _ in range(3):
         piece = compressor.compress(v, 0, memory)
         assert expand(compressor.payload([piece], 0, size), size).tobytes() == piece.q.tobytes()
@@ -40,7 +40,7 @@ def test_a_projection_of_every_tensor(some, rank, seed):
 
 def test_it_comes_nearer_from_update_to_update():
     """A warm start is a power iteration: the error falls towards that of the best matrix of the rank."""
-    v, memory = normal(40 * 30), Memory(1200, ((40, 30),))
+    v, memory = normal(40 * 30), CompressorState(1200, ((40, 30),))
     errors = [error(v, PowerSGD(2).compress(v, 0, memory).q) for _ in range(40)]
     assert (np.diff(errors) < 1e-6).all()
     singular = np.linalg.svd(v.reshape(40, 30).astype(np.float64), compute_uv=False)
@@ -52,12 +52,12 @@ def test_it_comes_nearer_from_update_to_update():
 def test_a_matrix_of_the_rank_is_sent_as_it_is():
     v = (normal(60).reshape(30, 2) @ normal(40, 1).reshape(2, 20)).ravel()
     for scale in (1.0, 1e-12, 1e12):
-        q = PowerSGD(2).compress(v * np.float32(scale), 0, Memory(600, ((30, 20),))).q
+        q = PowerSGD(2).compress(v * np.float32(scale), 0, CompressorState(600, ((30, 20),))).q
         np.testing.assert_allclose(q, v * np.float32(scale), rtol=1e-3, atol=1e-4 * scale)
 
 
 def test_a_direction_in_which_there_was_nothing_comes_back():
-    memory = Memory(600, ((30, 20),))
+    memory = CompressorState(600, ((30, 20),))
     one = np.outer(normal(30), normal(20)).ravel()
     for v in (np.zeros(600, np.float32), one):  # nothing at all; nothing but one direction
         PowerSGD(2).compress(v, 0, memory)
@@ -67,7 +67,7 @@ def test_a_direction_in_which_there_was_nothing_comes_back():
 
 
 def test_the_first_basis_is_normal_and_the_same_for_all():
-    first, second = Memory(20_000, ((100, 200),), seed=1), Memory(20_000, ((100, 200),), seed=2)
+    first, second = CompressorState(20_000, ((100, 200),), seed=1), CompressorState(20_000, ((100, 200),), seed=2)
     v = normal(20_000)
     assert PowerSGD(3).encode(v, first) == PowerSGD(3).encode(v, second)
     from taut.codecs.algorithms.powersgd import _first
@@ -95,7 +95,7 @@ def test_orthogonal_rows_or_nothing(rank, size, seed, dependent):
 
 def test_torch_and_numpy_agree_within_rounding_and_read_the_same():
     v, some = normal(5000), ((50, 60), (7,), (9, 7, 3, 3), (1426,))
-    ours, theirs = Memory(5000, some), Memory(5000, some)
+    ours, theirs = CompressorState(5000, some), CompressorState(5000, some)
     for _ in range(4):
         piece = PowerSGD(2).compress(v, 0, ours)
         other = PowerSGD(2).compress(torch.from_numpy(v), 0, theirs)
@@ -106,13 +106,13 @@ def test_torch_and_numpy_agree_within_rounding_and_read_the_same():
 
 def test_stated_bits_are_those_of_a_square_matrix():
     size = 1024 * 1024
-    payload = PowerSGD(2).encode(normal(size), Memory(size, ((1024, 1024),)))
+    payload = PowerSGD(2).encode(normal(size), CompressorState(size, ((1024, 1024),)))
     assert 8 * len(payload) / size == pytest.approx(PowerSGD(2).facts.bits, rel=0.01)
 
 
 def test_long_rows_are_pieces_of_their_own():
     v = normal(4 * 70_000)
-    payload = PowerSGD(1).encode(v, Memory(len(v), ((4, 70_000),)))
+    payload = PowerSGD(1).encode(v, CompressorState(len(v), ((4, 70_000),)))
     from taut.codecs.wire.layouts import LAYOUTS
 
     pieces = list(LAYOUTS[Kind.LOWRANK].pieces(header(payload), np.frombuffer(payload, np.uint8, offset=28), 0, len(v)))

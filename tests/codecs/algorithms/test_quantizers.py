@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from taut.codecs import QSGD, Bf16, Fp8, Fp16, Int8, Memory, TernGrad, parse, validate
+from taut.codecs import QSGD, Bf16, CompressorState, Fp8, Fp16, Int8, TernGrad, parse, validate
 from taut.codecs.algorithms.terngrad import error_of_clipping
 from taut.codecs.kernels.cpu import kernels
 from taut.codecs.kernels.cpu.floats import read_fp16
@@ -51,7 +51,7 @@ def heavy(size, seed):
 
 def compressed(compressor, v, seed=0, turn=0):
     """(payload, q), piece by piece."""
-    memory = Memory(len(v), seed=seed, turns=turn)
+    memory = CompressorState(len(v), seed=seed, turns=turn)
     step = compressor.piece
     pieces = [compressor.compress(v[lo : lo + step], lo, memory) for lo in range(0, len(v), step)]
     return compressor.payload(pieces, 0, len(v)), np.concatenate([piece.q for piece in pieces])
@@ -135,7 +135,7 @@ def expected_error(compressor, v, scales):
 @settings(max_examples=40, deadline=None)
 @given(v=vectors)
 def test_dice_keep_their_bound(compressor, v):
-    piece = compressor.compress(v, 0, Memory(len(v)))
+    piece = compressor.compress(v, 0, CompressorState(len(v)))
     assert np.isfinite(piece.q).all()
     assert holds_bound(compressor, v, expected_error(compressor, v, piece.body[0]))
 
@@ -170,7 +170,7 @@ def test_q_is_decoded_to_the_last_bit_and_torch_gives_the_same(compressor, v, se
     payload, q = compressed(compressor, v, seed, turn=3)
     assert decoded(payload, len(v)).tobytes() == q.tobytes()
     for device in DEVICES:
-        piece = compressor.compress(torch.tensor(v, device=device), 0, Memory(len(v), seed=seed, turns=3))
+        piece = compressor.compress(torch.tensor(v, device=device), 0, CompressorState(len(v), seed=seed, turns=3))
         assert piece.q.cpu().numpy().tobytes() == q.tobytes()
         assert compressor.payload([piece], 0, len(v)) == payload
 
@@ -182,7 +182,7 @@ def test_pieces_and_the_whole_give_the_same_payload(compressor, size):
     payload, q = compressed(compressor, v, seed=9, turn=1)
     assert decoded(payload, size).tobytes() == q.tobytes()
     for device in DEVICES:
-        piece = compressor.compress(torch.tensor(v, device=device), 0, Memory(size, seed=9, turns=1))
+        piece = compressor.compress(torch.tensor(v, device=device), 0, CompressorState(size, seed=9, turns=1))
         assert compressor.payload([piece], 0, size) == payload
         assert piece.q.cpu().numpy().tobytes() == q.tobytes()
 
@@ -213,7 +213,7 @@ def test_scales_show_what_is_not_finite(compressor, bad):
     """On a GPU nobody looks at the elements before: Feedback sees it there, and sends nothing."""
     v = torch.zeros(1000)
     v[700] = bad
-    (scales, _) = compressor.compress(v, 0, Memory(1000)).body
+    (scales, _) = compressor.compress(v, 0, CompressorState(1000)).body
     assert not np.isfinite(scales).all()
 
 
@@ -313,7 +313,7 @@ UNBIASED = [each for each in DICE if each.facts.unbiased]
 @pytest.mark.parametrize("compressor", UNBIASED, ids=name)
 def test_dice_are_unbiased(compressor):
     v, turns = normal(700, 3), 1500
-    draws = [compressor.compress(v, 0, Memory(700, seed=11, turns=turn)) for turn in range(turns)]
+    draws = [compressor.compress(v, 0, CompressorState(700, seed=11, turns=turn)) for turn in range(turns)]
     most = getattr(compressor, "levels", 1)
     assert_unbiased(v, draws[0].body[0], compressor.bucket, most, [draw.q for draw in draws])
 
@@ -343,10 +343,10 @@ def test_another_seed_or_turn_is_another_update():
 def test_terngrad_clips_at_sigma_of_the_bucket():
     v = np.full(4096, 0.5, F32)
     v[7] = 100.0
-    (scale,) = TernGrad().compress(v, 0, Memory(4096)).body[0]
+    (scale,) = TernGrad().compress(v, 0, CompressorState(4096)).body[0]
     assert scale == pytest.approx(2.5 * np.sqrt(np.mean(v.astype(np.float64) ** 2)), rel=1e-6)
-    assert TernGrad(0).compress(v, 0, Memory(4096)).body[0].tolist() == [100.0]
-    assert TernGrad().compress(v[:7], 0, Memory(7)).body[0].tolist() == [0.5]  # nothing beyond 2.5 sigma
+    assert TernGrad(0).compress(v, 0, CompressorState(4096)).body[0].tolist() == [100.0]
+    assert TernGrad().compress(v[:7], 0, CompressorState(7)).body[0].tolist() == [0.5]  # nothing beyond 2.5 sigma
 
 
 # packing

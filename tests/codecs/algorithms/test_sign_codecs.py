@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from taut.codecs import Feedback, Memory, OneBit, Sign, expand, parse, spec, validate
+from taut.codecs import CompressorState, Feedback, OneBit, Sign, expand, parse, spec, validate
 from taut.codecs.algorithms.onebit import fixed_runs, runs_of
 from taut.codecs.math.ordered_sums import fold, magnitude_sum, square_sum
 from taut.codecs.wire.layouts import LAYOUTS
@@ -26,11 +26,11 @@ shapes = st.lists(st.lists(st.integers(1, 9), max_size=3).map(tuple), min_size=1
 
 def both(compressor, v: np.ndarray, tensors=()) -> bytes | None:
     """The payload, which must be the same from torch, and say what ``q`` says."""
-    payload = compressor.encode(v, Memory(len(v), tensors))
-    assert compressor.encode(torch.from_numpy(v), Memory(len(v), tensors)) == payload
+    payload = compressor.encode(v, CompressorState(len(v), tensors))
+    assert compressor.encode(torch.from_numpy(v), CompressorState(len(v), tensors)) == payload
     if payload is not None and not compressor.piece:
-        q = compressor.compress(v, 0, Memory(len(v), tensors)).q
-        there = compressor.compress(torch.from_numpy(v), 0, Memory(len(v), tensors)).q
+        q = compressor.compress(v, 0, CompressorState(len(v), tensors)).q
+        there = compressor.compress(torch.from_numpy(v), 0, CompressorState(len(v), tensors)).q
         assert q.tobytes() == there.numpy().tobytes() == decoded(payload, len(v)).tobytes()
     return payload
 
@@ -85,12 +85,12 @@ def test_sign_sends_the_mean_magnitude_with_the_sign(v):
 
 
 def test_nothing_is_sent_where_there_is_nothing():
-    assert Sign().encode(np.zeros(9, np.float32), Memory(9)) is None
-    assert Sign().encode(torch.zeros(9), Memory(9)) is None
+    assert Sign().encode(np.zeros(9, np.float32), CompressorState(9)) is None
+    assert Sign().encode(torch.zeros(9), CompressorState(9)) is None
     tiny = np.zeros(9, np.float32)
     tiny[3] = 1e-45  # a ninth of it is no float32
-    assert Sign().encode(tiny, Memory(9)) is None
-    assert OneBit().encode(np.zeros(9, np.float32), Memory(9)) is None
+    assert Sign().encode(tiny, CompressorState(9)) is None
+    assert OneBit().encode(np.zeros(9, np.float32), CompressorState(9)) is None
 
 
 def test_the_vote_is_the_majority_of_unit_votes():

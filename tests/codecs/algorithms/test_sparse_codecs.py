@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from taut.codecs import DGC, Feedback, Memory, RandomK, TopK, expand, parse, spec, validate
+from taut.codecs import DGC, CompressorState, Feedback, RandomK, TopK, expand, parse, spec, validate
 from taut.codecs.algorithms.randomk import progression
 from taut.codecs.math.topk_select import SAMPLE, largest
 from taut.codecs.wire.payload import HEADER, Header, Kind, build
@@ -37,10 +37,10 @@ def chosen(v: np.ndarray, k: int) -> list[int]:
 
 def both(compressor, v: np.ndarray, **memory) -> bytes | None:
     """The payload, which must be the same from torch, and say what ``q`` says."""
-    first, second = Memory(len(v), **memory), Memory(len(v), **memory)
+    first, second = CompressorState(len(v), **memory), CompressorState(len(v), **memory)
     payload = compressor.encode(v, first)
     assert compressor.encode(torch.from_numpy(v), second) == payload
-    piece = compressor.compress(v, 0, Memory(len(v), **memory))
+    piece = compressor.compress(v, 0, CompressorState(len(v), **memory))
     if piece is None:
         assert payload is None
         return None
@@ -149,7 +149,7 @@ def test_dgc_clips_what_comes_in(kind):
     change = np.random.default_rng(3).standard_normal(n).astype(np.float32)
     like = (lambda x: x) if kind == "numpy" else torch.from_numpy
     for factor, clipped in ((1.0, True), (1e-4, False)):
-        r, memory = like(np.zeros(n, np.float32)), Memory(n, workers=workers)
+        r, memory = like(np.zeros(n, np.float32)), CompressorState(n, workers=workers)
         DGC(0.1, clip=clip).grow(r, like(change * np.float32(factor)), 0, memory)
         norm = float(np.linalg.norm(np.asarray(r).astype(np.float64)))
         assert norm == pytest.approx(clip / math.sqrt(workers), rel=1e-6) if clipped else norm < 0.1
@@ -203,7 +203,7 @@ def test_randomk_sends_elements_as_they_are_at_places_that_do_not_repeat(v, dens
     said, times = expand(payload, len(v)), np.float32(len(v) / k) if scale else np.float32(1.0)
     assert ((said == v * times) | (said == 0.0)).all()
     assert np.count_nonzero(said) <= k
-    piece = compressor.compress(v, 0, Memory(len(v), seed=seed, turns=turns))
+    piece = compressor.compress(v, 0, CompressorState(len(v), seed=seed, turns=turns))
     assert len(set(piece.indices.tolist())) == k
 
 
@@ -218,7 +218,9 @@ def test_randomk_is_right_on_average_and_as_far_off_as_it_says():
     n, rounds = 30, 6000
     v = np.random.default_rng(5).standard_normal(n).astype(np.float32)
     compressor = RandomK(0.2, scale=True)
-    said = np.array([expand(compressor.encode(v, Memory(n, seed=seed)), n) for seed in range(rounds)], np.float64)
+    said = np.array(
+        [expand(compressor.encode(v, CompressorState(n, seed=seed)), n) for seed in range(rounds)], np.float64
+    )
     deviation = np.abs(v) * math.sqrt(compressor.facts.error / rounds)
     assert (np.abs(said.mean(0) - v) < 5 * deviation).all()
     errors = ((said - v) ** 2).sum(1)
@@ -230,7 +232,7 @@ def test_randomk_is_right_on_average_and_as_far_off_as_it_says():
 def test_randomk_follows_from_seed_turn_and_place():
     v = np.random.default_rng(6).standard_normal(1000).astype(np.float32)
     places = {
-        tuple(RandomK(0.01).compress(v, lo, Memory(4096, seed=seed, turns=turns)).indices.tolist())
+        tuple(RandomK(0.01).compress(v, lo, CompressorState(4096, seed=seed, turns=turns)).indices.tolist())
         for seed, turns, lo in [(0, 0, 0), (0, 0, 0), (1, 0, 0), (0, 1, 0), (0, 0, 64)]
     }
     assert len(places) == 4

@@ -7,7 +7,7 @@ import pytest
 
 from taut.codecs import merge
 from taut.codecs.wire.payload import Header, Kind, build
-from taut.core.events import Arrived, Include, PeerGone, PeerJoined, Published, Refused, Send, Tick
+from taut.core.events import Arrived, Include, PayloadRefused, PeerGone, PeerJoined, Published, Send, Tick
 from taut.core.messages import Report, Span, Updates
 from taut.errors import MalformedMessage
 from taut.strategies.broadcast.broadcast import Broadcast
@@ -54,7 +54,7 @@ def test_a_refused_payload_is_not_kept() -> None:
     state = joined(protocol)
     actions = protocol.on(state, Arrived(1, updates(1, 1, 2, 3), [b"good", b"bad" * 1000, b"more"]), 0.0)
     assert [action.payload for action in actions if isinstance(action, Include)] == [b"good", b"", b"more"]
-    assert [action for action in actions if isinstance(action, Refused)] == [Refused(1, "bad")]
+    assert [action for action in actions if isinstance(action, PayloadRefused)] == [PayloadRefused(1, "bad")]
     assert state.log_of(1).nbytes == 8
 
 
@@ -64,7 +64,7 @@ def test_what_was_refused_is_passed_on_as_nothing_and_blames_nobody() -> None:
     protocol.on(state, PeerGone(1), 0.0)
     actions = protocol.on(state, Arrived(2, updates(1, 1, 2), [b"", b"good"]), 0.0)
     assert [action.payload for action in actions if isinstance(action, Include)] == [b"", b"good"]
-    assert not any(isinstance(action, Refused) for action in actions)
+    assert not any(isinstance(action, PayloadRefused) for action in actions)
 
 
 def test_a_message_with_the_same_update_twice_is_taken_once() -> None:

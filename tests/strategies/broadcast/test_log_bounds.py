@@ -16,7 +16,7 @@ from taut.strategies.broadcast.broadcast import Broadcast
 from taut.strategies.broadcast.log import Log
 from taut.strategies.compatibility import default_topology
 from taut.strategies.registry import parse
-from taut.testing.checks.strategy_check import Replica, World
+from taut.testing.checks.strategy_check import UpdateSet, World
 from taut.testing.worlds.codec_actor import with_codec
 from taut.testing.worlds.method_world import MethodWorld
 
@@ -25,7 +25,7 @@ BUDGET = 20 * RANGE.size
 ROUNDS = 300
 
 
-class Ranged(Replica):
+class Ranged(UpdateSet):
     """Payloads are ranges of update numbers. As with real updates, many merged are hardly larger than one."""
 
     @staticmethod

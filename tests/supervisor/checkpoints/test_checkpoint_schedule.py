@@ -14,7 +14,7 @@ from taut.core.sample_ranges import Span, joined
 from taut.specs import Interval
 from taut.supervisor.checkpoints.schedule import Checkpointing, continued
 from taut.supervisor.data.leases import Leases
-from taut.supervisor.run.actions import DropCheckpoint, Outbox, Record, SaveCheckpoint, Send
+from taut.supervisor.run.actions import DropCheckpoint, Outbox, Record, SaveCheckpoint, SendMessage
 from taut.supervisor.run.workers import WorkerEntry, WorkerTable
 
 LENGTH, BATCH, WORKERS = 100, 5, 3
@@ -73,7 +73,7 @@ def test_what_is_in_the_copies_and_what_is_undone_are_all_there_is(moves: list[t
     trainees = [Trainee(rank) for rank in range(WORKERS)]
     run.advance(0.0, 0.0)
     run.advance(2.0, 0.0)
-    assert sum(isinstance(action, Send) for action in run.outbox.take()) == WORKERS
+    assert sum(isinstance(action, SendMessage) for action in run.outbox.take()) == WORKERS
     finish = [(rank, what, 1) for what in ("copy", "write") for rank in range(WORKERS)]
     for rank, what, amount in [*moves, *finish]:
         one, worker = trainees[rank], run.members.workers[rank]
@@ -131,7 +131,7 @@ def test_who_dies_is_not_waited_for_and_who_failed_to_write_ends_it() -> None:
     assert isinstance(record, Record) and "worker 2: disk full" in record.text and "the one before stays" in record.text
     assert dropped == DropCheckpoint(1)
     run.advance(3.1, 0.0)
-    assert [action.message for action in run.outbox.take() if isinstance(action, Send)] == [Checkpoint(2)] * 2
+    assert [action.message for action in run.outbox.take() if isinstance(action, SendMessage)] == [Checkpoint(2)] * 2
 
 
 def test_a_connection_that_broke_ends_it() -> None:

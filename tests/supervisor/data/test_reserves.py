@@ -34,7 +34,7 @@ from taut.core.messages import (
 from taut.core.sample_ranges import Span, count, joined, overlap
 from taut.supervisor.data.leases import Leases
 from taut.supervisor.data.reserves import Reserves, trimmed
-from taut.supervisor.run.actions import Send
+from taut.supervisor.run.actions import SendMessage
 from taut.worker.comm.run_status import RunStatus
 from taut.worker.data.batches import BatchPlan
 from taut.worker.data.leases import SupervisorLeases
@@ -157,7 +157,7 @@ class Play:
 
     def deliver(self, actions: list[Any]) -> None:
         for action in actions:
-            if isinstance(action, Send) and action.connection:
+            if isinstance(action, SendMessage) and action.connection:
                 self.team[int(action.connection)].inbox.append(action.message)
 
     def step(self) -> None:

@@ -26,7 +26,7 @@ from taut.core.messages import (
     Upload,
     Welcome,
 )
-from taut.supervisor.run.actions import Send
+from taut.supervisor.run.actions import SendMessage
 
 LENGTH = 200
 
@@ -73,8 +73,8 @@ def test_whatever_is_lost_every_sample_is_trained_and_counted(seed: int, workers
 
     def take(actions: list[object]) -> None:
         for action in actions:
-            assert isinstance(action, Send) or not isinstance(action, Lease)
-            if not isinstance(action, Send) or isinstance(action.message, Pulse) or chance.random() < loss:
+            assert isinstance(action, SendMessage) or not isinstance(action, Lease)
+            if not isinstance(action, SendMessage) or isinstance(action.message, Pulse) or chance.random() < loss:
                 continue
             rank = int(action.connection)
             told[rank] += 1

@@ -25,7 +25,7 @@ from taut.core.messages import (
     Welcome,
 )
 from taut.errors import Misuse
-from taut.supervisor.run.actions import Send
+from taut.supervisor.run.actions import SendMessage
 from taut.supervisor.storage.previous_run import read_previous_run
 from taut.supervisor.storage.store_writer import FILE
 
@@ -33,7 +33,7 @@ LENGTH = 400
 
 
 def leases_of(actions: list[object]) -> list[Lease]:
-    return [action.message for action in actions if isinstance(action, Send) and isinstance(action.message, Lease)]
+    return [action.message for action in actions if isinstance(action, SendMessage) and isinstance(action.message, Lease)]
 
 
 def test_ranks_roster_and_start_survive():
@@ -165,7 +165,7 @@ def test_nothing_that_was_finished_is_dealt_twice_and_all_is_trained(seed, worke
 
     def take(actions: list[object]) -> None:
         for action in actions:
-            if isinstance(action, Send) and isinstance(action.message, Lease) and chance.random() >= lose:
+            if isinstance(action, SendMessage) and isinstance(action.message, Lease) and chance.random() >= lose:
                 held[int(action.connection)][action.message.lease] = action.message
 
     for _ in range(4000):

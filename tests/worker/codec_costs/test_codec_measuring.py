@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from taut.codecs import REGISTRY, expand, parse
-from taut.codecs.compressor import Compressor, Memory
+from taut.codecs.compressor import Compressor, CompressorState
 from taut.testing.clock import FakeClock
 from taut.worker.codec_costs.measuring import MeasuredCodec, Trial, pays_below
 from taut.worker.codec_costs.synthetic_updates import Synthetic, shapes_for
@@ -61,7 +61,7 @@ def test_without_a_residual_the_error_is_that_of_one_update(name: str) -> None:
     compressor = getattr(codec, "compressor", None)
     sent = update
     if isinstance(compressor, Compressor):
-        payload = compressor.encode(update, Memory(4096))
+        payload = compressor.encode(update, CompressorState(4096))
         assert payload is not None
         sent = expand(payload, 4096)
     expected = float(np.sum((update - sent) ** 2, dtype=np.float64) / np.sum(update**2, dtype=np.float64))

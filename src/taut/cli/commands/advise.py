@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from taut.adviser.prediction import Prediction
     from taut.adviser.ranking import Advice
     from taut.adviser.record import Probe
-    from taut.adviser.report import Report
+    from taut.adviser.report import AdviceReport
     from taut.adviser.verification import Verified
     from taut.comparison.report.columns import Column
     from taut.simulator.models.costs import Costs
@@ -65,9 +65,9 @@ def advise(
     known = known_costs(costs_file())
     advice, refused = _predict(found, count, beside, known.costs, quiet=quiet or as_json)
     verified = _verify(advice, count, script, args or [], seconds, quiet=quiet or as_json) if verify else []
-    from taut.adviser.report import Report
+    from taut.adviser.report import AdviceReport
 
-    report = Report(found, advice, refused, verified, count, script, args or [], known.source)
+    report = AdviceReport(found, advice, refused, verified, count, script, args or [], known.source)
     if as_json:
         print_json(report.record(top))
     else:
@@ -147,7 +147,7 @@ def _verify(
     return found
 
 
-def show_report(console: Console, report: Report, top: int) -> None:
+def show_report(console: Console, report: AdviceReport, top: int) -> None:
     """Print a table of the best, the reasons, and what to type."""
     from taut.adviser.reasons import quality, reasons
 
@@ -171,7 +171,7 @@ def show_report(console: Console, report: Report, top: int) -> None:
     console.print(report.command(chosen), soft_wrap=True, no_wrap=True, markup=False, style="bold")
 
 
-def _row(report: Report, prediction: Prediction) -> dict[str, str]:
+def _row(report: AdviceReport, prediction: Prediction) -> dict[str, str]:
     from taut.adviser.reasons import percent, quantity
 
     figures = prediction.figures

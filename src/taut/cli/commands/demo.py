@@ -31,7 +31,7 @@ SCRIPT = Path(__file__).parents[1] / "jobs" / "digits.py"
 
 
 @dataclass(frozen=True)
-class Trained:
+class DemoTraining:
     """One of the two trainings, and the accuracy of its model file on the held-out samples."""
 
     run: str
@@ -108,7 +108,7 @@ def check_demo(epochs: int) -> None:
             raise Misuse(f"{package} is missing", "the demo's packages", "pip install 'taut[demo]'")
 
 
-def train(settings: Settings, epochs: int, display: Display, start: str | None) -> Trained:
+def train(settings: Settings, epochs: int, display: Display, start: str | None) -> DemoTraining:
     """Train once, to a model file, and measure the accuracy of that file."""
     command = shlex.join(sys.argv)
     # The folder is known only once the run is made, and the script is told where to note its losses.
@@ -122,7 +122,7 @@ def train(settings: Settings, epochs: int, display: Display, start: str | None) 
     check_joined(ended, SCRIPT)
     outcome = finished(ended)
     assert outcome.model is not None
-    return Trained(
+    return DemoTraining(
         run=run.name,
         folder=run.folder,
         model=outcome.model,
@@ -145,7 +145,7 @@ def accuracy_of(model_files: Sequence[Path], seed: int) -> float:
     return accuracy(models, digits(seed)[1])
 
 
-def draw(cluster: Trained, single: Trained, settings: Settings) -> Path:
+def draw(cluster: DemoTraining, single: DemoTraining, settings: Settings) -> Path:
     """Draw both loss curves into the cluster's folder."""
     from taut.cli.demo.plots import curve, plot_losses
 
@@ -156,7 +156,9 @@ def draw(cluster: Trained, single: Trained, settings: Settings) -> Path:
     return plot_losses(curves, f"digits, {settings.strategy}, seed {settings.seed}", cluster.folder / "losses.png")
 
 
-def record(settings: Settings, epochs: int, cluster: Trained, single: Trained, picture: Path | None) -> dict[str, Any]:
+def record(
+    settings: Settings, epochs: int, cluster: DemoTraining, single: DemoTraining, picture: Path | None
+) -> dict[str, Any]:
     """Return the one object of ``--json``."""
     together = total(cluster.workers)
     return {
@@ -188,7 +190,7 @@ def record(settings: Settings, epochs: int, cluster: Trained, single: Trained, p
     }
 
 
-def show(settings: Settings, epochs: int, cluster: Trained, single: Trained, picture: Path | None) -> None:
+def show(settings: Settings, epochs: int, cluster: DemoTraining, single: DemoTraining, picture: Path | None) -> None:
     """Print the table, and where model and picture are."""
     many, one = total(cluster.workers), total(single.workers)
     count = f"{settings.workers} workers" if settings.workers > 1 else "cluster of 1"

@@ -18,7 +18,7 @@ from taut.cli.launch import check_script, conduct, say_how_to_join
 from taut.cli.options import Given, Json, Quiet, ScriptArgs, network_flag, output_flag, run_flag, with_flags
 from taut.cli.output.console import notes, print_json, results, set_up_log
 from taut.cli.output.display import Display
-from taut.cli.run_end import Ended, check_joined, report_failures
+from taut.cli.run_end import RunEnd, check_joined, report_failures
 from taut.cli.run_folder import new_supervisor
 from taut.config import Settings
 from taut.errors import Misuse, RunFailed
@@ -159,7 +159,7 @@ def _probe_there(given: Given, display: ProbeDisplay, *, steps: int, codecs: str
     return _record(conduct(service, None, display), "", [], local=False)
 
 
-def _record(ended: Ended, script: str, args: list[str], *, local: bool) -> Probe:
+def _record(ended: RunEnd, script: str, args: list[str], *, local: bool) -> Probe:
     from taut.adviser.measured import is_measured, probe_from
 
     outcome = ended.outcome

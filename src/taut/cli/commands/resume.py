@@ -132,12 +132,12 @@ def find_checkpoint(record: StoredRun, lock: RunLock) -> Found:
 def continued(given: Settings, manifest: Manifest) -> Settings:
     """Return the settings that the run had, with those ``given`` now. Of a strategy in phases, only the phases that are
     left."""
-    from taut.strategies.phases import Schedule, parse_schedule
+    from taut.strategies.phases import PhaseSchedule, parse_schedule
 
     kept = manifest.settings
     phases = parse_schedule(kept["strategy"]).phases
     values: dict[str, Any] = {key: kept.get(key) for key in AGREED if key != "workers"}
-    values["strategy"] = str(Schedule(phases[min(manifest.phase, len(phases) - 1) :]))
+    values["strategy"] = str(PhaseSchedule(phases[min(manifest.phase, len(phases) - 1) :]))
     sources = dict(given.sources) | dict.fromkeys(kept.get("explicit", ()), "checkpoint")
     for key in ("workers", "checkpoint_every", "keep_checkpoints", "link"):
         if given.sources[key] != "flag" and kept.get(key) is not None:

@@ -13,7 +13,7 @@ from taut.cli.logs import Wanted, wanted_logs
 from taut.cli.options import Given, Json, Logs, Module, Quiet, Script, ScriptArgs, Start, Verbose, with_flags
 from taut.cli.output.console import notes, set_up_log
 from taut.cli.output.display import Display
-from taut.cli.run_end import Ended, check_joined, report_end, report_failures
+from taut.cli.run_end import RunEnd, check_joined, report_end, report_failures
 from taut.cli.run_folder import new_supervisor
 from taut.config import Settings, WorkerEnvironment, other_launcher
 from taut.engines.local import STARTS
@@ -135,7 +135,7 @@ class LocalRun:
             kernels=kernels_of(codecs_in_use(parse_schedule(settings.strategy), settings.topology, [settings.codec])),
         )
 
-    def conduct(self, display: Display, logs: Wanted = None) -> Ended:
+    def conduct(self, display: Display, logs: Wanted = None) -> RunEnd:
         """Train to the end; ``logs`` says whose output is shown."""
         self.supervisor.start()
         with shown(self._listening, self.supervisor, self.folder, display):

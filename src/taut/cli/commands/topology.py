@@ -65,7 +65,7 @@ def topology(
 
 
 @dataclass(frozen=True)
-class Report:
+class ShapeReport:
     """The properties of a shape over some workers."""
 
     shape: Shape
@@ -87,7 +87,7 @@ class Report:
         return max(sum(len(g.outward(rank)) for g in self.graphs) for rank in self.union.members) / len(self.graphs)
 
 
-def measure(shape: Shape, workers: int, message_nbytes: int, mixing: str | None, rounds: int | None) -> Report:
+def measure(shape: Shape, workers: int, message_nbytes: int, mixing: str | None, rounds: int | None) -> ShapeReport:
     """Measure a shape; what would take too long for so many workers is None."""
     from taut.topologies.mixing import disagreement_left
 
@@ -104,10 +104,10 @@ def measure(shape: Shape, workers: int, message_nbytes: int, mixing: str | None,
         left = disagreement_left([graph.matrix(kind) for graph in graphs])
         gap = 1.0 - left ** (1 / number) if shape.varies else union.spectral_gap(kind)
         diameter = union.diameter()
-    return Report(shape, graphs, union, kind, message_nbytes, diameter, gap, left)
+    return ShapeReport(shape, graphs, union, kind, message_nbytes, diameter, gap, left)
 
 
-def as_object(report: Report) -> dict[str, Any]:
+def as_object(report: ShapeReport) -> dict[str, Any]:
     """Return the report for JSON."""
     union, varies = report.union, report.shape.varies
     return {
@@ -130,7 +130,7 @@ def as_object(report: Report) -> dict[str, Any]:
     }
 
 
-def _print(report: Report) -> None:
+def _print(report: ShapeReport) -> None:
     console, union = results(), report.union
     console.print(f"[bold]{_title(report.shape)}[/], {len(union.members)} workers, {_edges(report)}", soft_wrap=True)
     for label, text in _figures(report):
@@ -150,7 +150,7 @@ def _print(report: Report) -> None:
         console.print(f"... and {len(union.members) - MOST_ROWS} more: --json has them all")
 
 
-def _figures(report: Report) -> list[tuple[str, str]]:
+def _figures(report: ShapeReport) -> list[tuple[str, str]]:
     """Return the lines over the table."""
     varies, unknown = report.shape.varies, f"not worked out for more than {MOST_MEASURED} workers"
     gap = unknown if report.spectral_gap is None else f"{report.spectral_gap:.4g} with {report.mixing} weights"
@@ -175,12 +175,12 @@ def _title(shape: Shape) -> str:
     return written if len(written) <= 36 else f"{written[:32]} ..."
 
 
-def _edges(report: Report) -> str:
+def _edges(report: ShapeReport) -> str:
     kind = "directed edges" if report.union.directed else "edges"
     return f"{len(report.union.edges)} {kind}" + (", some in each round" if report.shape.varies else "")
 
 
-def _cells(report: Report, rank: int) -> list[str]:
+def _cells(report: ShapeReport, rank: int) -> list[str]:
     if report.shape.varies:
         shown = [", ".join(map(str, graph.outward(rank))) or "-" for graph in report.graphs[:SHOWN_ROUNDS]]
         return [" | ".join(shown) + (" ..." if len(report.graphs) > SHOWN_ROUNDS else "")]
@@ -210,7 +210,7 @@ def _check_drawable(shape: Shape, workers: int) -> None:
         )
 
 
-def _save(path: Path, kind: str, report: Report) -> None:
+def _save(path: Path, kind: str, report: ShapeReport) -> None:
     try:
         from taut.topologies.draw import draw
 

@@ -15,7 +15,7 @@ SMOOTH_S = 2.0  # the loss at a moment is the mean of the evaluations in this ti
 
 
 @dataclass(frozen=True)
-class Point:
+class DemoPoint:
     """The first worker's model after ``seconds`` of training: its loss and accuracy on held-out digits, smoothed."""
 
     seconds: float
@@ -32,7 +32,7 @@ class Training:
     run: str
     model: Path
     workers: int
-    curve: Sequence[Point]
+    curve: Sequence[DemoPoint]
     samples_per_s: float
     bytes_sent: int
     identical: bool | None
@@ -40,7 +40,7 @@ class Training:
     pause_s: float | None = None
 
     @property
-    def last(self) -> Point:
+    def last(self) -> DemoPoint:
         return self.curve[-1]
 
     def time_to(self, loss: float) -> float | None:
@@ -65,13 +65,13 @@ class Notes:
         last_s = max(times[-1][0] for times in self.steps.values())
         return sum(samples for times in self.steps.values() for _, samples in times) / max(1e-9, last_s - self.began_s)
 
-    def curve(self) -> list[Point]:
+    def curve(self) -> list[DemoPoint]:
         """Return the smoothed losses over the seconds of training."""
         points = []
         for at_s, _, _ in self.losses:
             recent = [each for each in self.losses if at_s - SMOOTH_S < each[0] <= at_s]
             loss, accuracy = (sum(each[k] for each in recent) / len(recent) for k in (1, 2))
-            points.append(Point(at_s - self.began_s, loss, accuracy))
+            points.append(DemoPoint(at_s - self.began_s, loss, accuracy))
         return points
 
     def killed_s(self, rank: int) -> float:

@@ -17,7 +17,7 @@ from taut.cli.commands.run import LocalRun
 from taut.cli.demo.figures import Training, read_notes, sentences
 from taut.cli.output.console import print_json, results
 from taut.cli.output.display import Display
-from taut.cli.run_end import Ended, check_joined, report_failures
+from taut.cli.run_end import RunEnd, check_joined, report_failures
 from taut.config import Settings, cores
 from taut.early_sigint import INTERRUPTED
 from taut.errors import RunFailed
@@ -105,7 +105,7 @@ def train(name: str, settings: Settings, faults: DemoFaults, display: Display, s
     )
 
 
-def finished(ended: Ended) -> Outcome:
+def finished(ended: RunEnd) -> Outcome:
     """Return the outcome of a training that ended well; anything else, Ctrl-C too, ends the demo."""
     if ended.interrupted or ended.drained:
         raise typer.Exit(INTERRUPTED)

@@ -12,7 +12,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from taut.codecs.compressor import FEEDBACK_KERNELS, Compressor, Memory, Piece, Vector
+from taut.codecs.compressor import FEEDBACK_KERNELS, CompressedPiece, Compressor, CompressorState, Vector
 from taut.codecs.info import CodecCost, CodecInfo
 from taut.codecs.math.quantize import on_host
 from taut.codecs.wire.payload import Kind
@@ -46,14 +46,14 @@ class Bf16(Compressor):
             cost=CodecCost(5.26e-9, 0.576e-9, 16.0, 20.5e-6),
         )
 
-    def compress(self, v: Vector, lo: int, memory: Memory) -> Piece | None:
+    def compress(self, v: Vector, lo: int, memory: CompressorState) -> CompressedPiece | None:
         if isinstance(v, np.ndarray):
             from taut.codecs.kernels.cpu.floats import write_bf16
 
             codes, q = write_bf16(v)
-            return Piece((codes,), q)
+            return CompressedPiece((codes,), q)
         import torch
 
         x = v.clamp(-GREATEST, GREATEST).to(torch.bfloat16)
         (codes,) = on_host(x.view(torch.int16))
-        return Piece((codes.view(np.uint16),), x.to(torch.float32))
+        return CompressedPiece((codes.view(np.uint16),), x.to(torch.float32))

@@ -21,7 +21,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from taut.codecs.compressor import Array, Compressor, Memory, Piece, Vector
+from taut.codecs.compressor import Array, CompressedPiece, Compressor, CompressorState, Vector
 from taut.codecs.info import CodecCost, CodecInfo
 from taut.codecs.math.dct import CHUNK, keep_chunks, keep_lines
 from taut.codecs.wire.layouts.dct import top_of_line
@@ -38,7 +38,7 @@ class DeMo(Compressor):
     >>> DeMo().facts.bits
     0.375
     >>> wave = np.cos(0.3 * np.arange(64)).astype(np.float32)
-    >>> piece = DeMo(32).compress(wave, 0, Memory(64))
+    >>> piece = DeMo(32).compress(wave, 0, CompressorState(64))
     >>> piece.body[0].tolist(), bool(np.abs(piece.q - wave).max() < 0.3)
     ([2, 4, 6, 8], True)
     """
@@ -79,21 +79,21 @@ class DeMo(Compressor):
             cost=CodecCost(6.64e-9, 56.1e-9, 0.3744, 33.7e-6),
         )
 
-    def grow(self, r: Vector, change: Vector, lo: int, memory: Memory) -> None:
+    def grow(self, r: Vector, change: Vector, lo: int, memory: CompressorState) -> None:
         r *= float(np.float32(self.decay))
         r += change
 
-    def compress(self, v: Vector, lo: int, memory: Memory) -> Piece | None:
+    def compress(self, v: Vector, lo: int, memory: CompressorState) -> CompressedPiece | None:
         edge = len(v) - len(v) % CHUNK
         parts = [keep_chunks(v[:edge], self.top)] if edge else []
         if edge < len(v):
             parts.append(keep_lines(v[edge:], top_of_line(self.top)))
         if len(parts) == 1:
-            return Piece(parts[0][:2], parts[0][2])
+            return CompressedPiece(parts[0][:2], parts[0][2])
         indices, values = (np.concatenate([part[field] for part in parts]) for field in (0, 1))
-        return Piece((indices, values), _joined([part[2] for part in parts]))
+        return CompressedPiece((indices, values), _joined([part[2] for part in parts]))
 
-    def body(self, pieces: Sequence[Piece], length: int) -> tuple[Array, ...]:
+    def body(self, pieces: Sequence[CompressedPiece], length: int) -> tuple[Array, ...]:
         return np.array([self.top, 0], np.uint16), *super().body(pieces, length)
 
     @property

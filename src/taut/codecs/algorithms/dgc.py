@@ -25,7 +25,7 @@ from typing import ClassVar
 import numpy as np
 
 from taut.codecs.algorithms.topk import sparse_piece
-from taut.codecs.compressor import Compressor, Memory, Piece, Vector
+from taut.codecs.compressor import CompressedPiece, Compressor, CompressorState, Vector
 from taut.codecs.info import CodecCost, CodecInfo
 from taut.codecs.math.ordered_sums import square_sum
 from taut.codecs.math.topk_select import largest
@@ -91,7 +91,7 @@ class DGC(Compressor):
         fall = (self.density / FIRST_DENSITY) ** (update / self.warmup)
         return max(self.density, float(FIRST_DENSITY * fall))
 
-    def grow(self, r: Vector, change: Vector, lo: int, memory: Memory) -> None:
+    def grow(self, r: Vector, change: Vector, lo: int, memory: CompressorState) -> None:
         share = self._clipping(change, memory.workers)
         if "u" not in memory.kept:
             memory.kept["u"] = _zeros(memory.size, r)
@@ -108,12 +108,12 @@ class DGC(Compressor):
         u += g
         r += u
 
-    def compress(self, v: Vector, lo: int, memory: Memory) -> Piece | None:
+    def compress(self, v: Vector, lo: int, memory: CompressorState) -> CompressedPiece | None:
         update = memory.turns * len(v) / memory.size  # turns count scans, of which an update in fragments has several
         indices, values = largest(v, max(1, math.ceil(self.density_at(update) * len(v))))
         return sparse_piece(indices, values) if len(indices) else None
 
-    def sent(self, piece: Piece, lo: int, memory: Memory) -> None:
+    def sent(self, piece: CompressedPiece, lo: int, memory: CompressorState) -> None:
         assert piece.indices is not None
         if "u" in memory.kept:
             memory.kept["u"][piece.indices + lo] = 0.0

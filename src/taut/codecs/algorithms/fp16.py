@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from taut.codecs.compressor import FEEDBACK_KERNELS, Compressor, Memory, Piece, Vector
+from taut.codecs.compressor import FEEDBACK_KERNELS, CompressedPiece, Compressor, CompressorState, Vector
 from taut.codecs.info import CodecCost, CodecInfo
 from taut.codecs.math.quantize import block_maxima, in_blocks, nan_unless_finite, on_host
 from taut.codecs.wire.layouts.fp16_bf16 import BLOCK, LEAST
@@ -53,19 +53,19 @@ class Fp16(Compressor):
             cost=CodecCost(7.41e-9, 0.731e-9, 16.0, 38.2e-6),
         )
 
-    def compress(self, v: Vector, lo: int, memory: Memory) -> Piece | None:
+    def compress(self, v: Vector, lo: int, memory: CompressorState) -> CompressedPiece | None:
         scales, inverses = _scales(block_maxima(v, BLOCK))
         if isinstance(v, np.ndarray):
             from taut.codecs.kernels.cpu.floats import write_fp16
 
             codes, q = write_fp16(v, BLOCK, scales, inverses)
-            return Piece((scales, codes), q)
+            return CompressedPiece((scales, codes), q)
         import torch
 
         x = (in_blocks(v, BLOCK) * inverses[:, None]).clamp_(-GREATEST, GREATEST).to(torch.float16)
         q = (x.to(torch.float32) * scales[:, None]).view(-1)[: len(v)]
         there, codes = on_host(scales, x.view(-1)[: len(v)])
-        return Piece((there, codes.view(np.uint16)), q)
+        return CompressedPiece((there, codes.view(np.uint16)), q)
 
 
 def _scales(largest: Vector) -> tuple[Any, Any]:

@@ -14,7 +14,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from taut.codecs.compressor import Compressor, Memory, Piece, Vector
+from taut.codecs.compressor import CompressedPiece, Compressor, CompressorState, Vector
 from taut.codecs.info import CodecCost, CodecInfo
 from taut.codecs.math.quantize import largest_scale, on_host, quotients, scales_of
 from taut.codecs.wire.layouts.fp8 import BLOCK, GREATEST
@@ -55,23 +55,25 @@ class Fp8(Compressor):
             cost=CodecCost(2.14e-9, 1.23e-9, 8.25, 22.9e-6),
         )
 
-    def compress(self, v: Vector, lo: int, memory: Memory) -> Piece | None:
+    def compress(self, v: Vector, lo: int, memory: CompressorState) -> CompressedPiece | None:
         scales = scales_of(v, BLOCK, GREATEST)
         if isinstance(v, np.ndarray):
             from taut.codecs.kernels.cpu.floats import write_fp8
 
             codes, q = write_fp8(v, BLOCK, scales)
-            return Piece((scales, codes), q)
+            return CompressedPiece((scales, codes), q)
         import torch
 
         x = quotients(v, BLOCK, scales).clamp_(-GREATEST, GREATEST).to(torch.float8_e4m3fn)
         q = (x.to(torch.float32) * scales[:, None]).view(-1)[: len(v)]
-        return Piece(on_host(scales, x.view(torch.uint8).view(-1)[: len(v)]), q)
+        return CompressedPiece(on_host(scales, x.view(torch.uint8).view(-1)[: len(v)]), q)
 
-    def fused(self, w: Vector, b: Vector, r: Vector, share: float, lo: int, memory: Memory) -> Piece | None:
+    def fused(
+        self, w: Vector, b: Vector, r: Vector, share: float, lo: int, memory: CompressorState
+    ) -> CompressedPiece | None:
         if not isinstance(w, np.ndarray):
             return None
         from taut.codecs.kernels.cpu.floats import update_fp8
 
         body = update_fp8(w, b, r, share, BLOCK, float(largest_scale(GREATEST)))
-        return Piece(body, None, elements=len(w))
+        return CompressedPiece(body, None, elements=len(w))

@@ -13,7 +13,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from taut.codecs.compressor import Array, Compressor, Memory, Piece, Vector
+from taut.codecs.compressor import Array, CompressedPiece, Compressor, CompressorState, Vector
 from taut.codecs.info import CodecCost, CodecInfo
 from taut.codecs.math.quantize import MOST, largest_scale, rounded
 from taut.codecs.wire.layouts.int_levels import preamble
@@ -54,18 +54,20 @@ class Int8(Compressor):
             advised=2,
         )
 
-    def compress(self, v: Vector, lo: int, memory: Memory) -> Piece | None:
+    def compress(self, v: Vector, lo: int, memory: CompressorState) -> CompressedPiece | None:
         return rounded(v, BLOCK)
 
-    def fused(self, w: Vector, b: Vector, r: Vector, share: float, lo: int, memory: Memory) -> Piece | None:
+    def fused(
+        self, w: Vector, b: Vector, r: Vector, share: float, lo: int, memory: CompressorState
+    ) -> CompressedPiece | None:
         if isinstance(w, np.ndarray):
             from taut.codecs.kernels.cpu.levels import update_blocks
 
             scales, numbers = update_blocks(w, b, r, share, BLOCK, MOST, float(largest_scale(MOST)))
-            return Piece((scales, numbers.view(np.uint8)), None, elements=len(w))
+            return CompressedPiece((scales, numbers.view(np.uint8)), None, elements=len(w))
         from taut.codecs.kernels.triton import kernels
 
-        return Piece(kernels.levels8(w, b, r, share, BLOCK), None, elements=len(w))
+        return CompressedPiece(kernels.levels8(w, b, r, share, BLOCK), None, elements=len(w))
 
-    def body(self, pieces: Sequence[Piece], length: int) -> tuple[Array, ...]:
+    def body(self, pieces: Sequence[CompressedPiece], length: int) -> tuple[Array, ...]:
         return preamble(8, BLOCK), *super().body(pieces, length)

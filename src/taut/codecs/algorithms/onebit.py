@@ -20,7 +20,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from taut.codecs.algorithms.sign import packed_torch
-from taut.codecs.compressor import FEEDBACK_KERNELS, Array, Compressor, Memory, Piece, Vector
+from taut.codecs.compressor import FEEDBACK_KERNELS, Array, CompressedPiece, Compressor, CompressorState, Vector
 from taut.codecs.info import CodecCost, CodecInfo
 from taut.codecs.math.ordered_sums import CHUNK, fold
 from taut.codecs.wire.layouts.onebit import LONGEST, Runs, preamble
@@ -38,7 +38,7 @@ class OneBit(Compressor):
     """``column``: elements of a column, a power of two from 64 to 2^20; 0: columns follow the tensors.
 
     >>> v = np.array([1.0, 3.0, -1.0, -2.0, 0.0, 5.0], np.float32)
-    >>> OneBit().compress(v, 0, Memory(6, ((2, 3),))).q.tolist()
+    >>> OneBit().compress(v, 0, CompressorState(6, ((2, 3),))).q.tolist()
     [2.0, 2.0, -1.0, -2.0, 2.5, 2.5]
     """
 
@@ -76,21 +76,23 @@ class OneBit(Compressor):
             cost=CodecCost(2.22e-9, 5.8e-9, 1.125, 38.6e-6),
         )
 
-    def compress(self, v: Vector, lo: int, memory: Memory) -> Piece | None:
+    def compress(self, v: Vector, lo: int, memory: CompressorState) -> CompressedPiece | None:
         runs = fixed_runs(len(v), self.column) if self.column else runs_of(memory.shapes)
         plus, minus, bits, q = _columns_numpy(v, runs) if isinstance(v, np.ndarray) else _columns_torch(v, runs)
         if self.column:
-            return Piece((plus, minus, bits), q)
-        return Piece((preamble(runs), plus, minus, bits), q) if plus.any() or minus.any() else None
+            return CompressedPiece((plus, minus, bits), q)
+        return CompressedPiece((preamble(runs), plus, minus, bits), q) if plus.any() or minus.any() else None
 
-    def fused(self, w: Vector, b: Vector, r: Vector, share: float, lo: int, memory: Memory) -> Piece | None:
+    def fused(
+        self, w: Vector, b: Vector, r: Vector, share: float, lo: int, memory: CompressorState
+    ) -> CompressedPiece | None:
         if isinstance(w, np.ndarray) or not 0 < self.column <= LONGEST_FUSED:
             return None
         from taut.codecs.kernels.triton import kernels
 
-        return Piece(kernels.onebit(w, b, r, share, self.column), None, elements=len(w))
+        return CompressedPiece(kernels.onebit(w, b, r, share, self.column), None, elements=len(w))
 
-    def body(self, pieces: Sequence[Piece], length: int) -> tuple[Array, ...]:
+    def body(self, pieces: Sequence[CompressedPiece], length: int) -> tuple[Array, ...]:
         joined = super().body(pieces, length)
         return (preamble(fixed_runs(length, self.column)), *joined) if self.column else joined
 

@@ -24,7 +24,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from taut.codecs.compressor import FEEDBACK_KERNELS, Compressor, Memory, Piece, Vector
+from taut.codecs.compressor import FEEDBACK_KERNELS, CompressedPiece, Compressor, CompressorState, Vector
 from taut.codecs.info import CodecCost, CodecInfo
 from taut.codecs.math.counter_rng import uniform
 from taut.codecs.math.power_iteration import factor
@@ -33,7 +33,7 @@ from taut.codecs.wire.payload import Kind
 from taut.specs import check_whole
 
 SEED = 5  # of the first Q: the same for all workers
-BASIS = "basis"  # in ``Memory.kept``: Q of every matrix that is compressed, one after the other
+BASIS = "basis"  # in ``CompressorState.kept``: Q of every matrix that is compressed, one after the other
 SIDE = 1024  # of the matrix for which the bits are stated
 
 Row = tuple[int, int, int]
@@ -46,7 +46,7 @@ class PowerSGD(Compressor):
     >>> PowerSGD(2).facts.bits
     0.125
     >>> v = np.outer(np.arange(1, 9), np.arange(1, 9)).astype(np.float32)
-    >>> q = PowerSGD(1).compress(v.ravel(), 0, Memory(64, ((8, 8),))).q
+    >>> q = PowerSGD(1).compress(v.ravel(), 0, CompressorState(64, ((8, 8),))).q
     >>> bool(np.allclose(q, v.ravel(), rtol=1e-5))
     True
     """
@@ -72,7 +72,7 @@ class PowerSGD(Compressor):
             cost=CodecCost(1.95e-9, 21.2e-9, 0.3116, 84.5e-6),
         )
 
-    def compress(self, v: Vector, lo: int, memory: Memory) -> Piece | None:
+    def compress(self, v: Vector, lo: int, memory: CompressorState) -> CompressedPiece | None:
         rows = layout(memory.shapes, self.rank)
         table = np.array(rows, np.int64)
         counts = lengths(table).tolist()
@@ -95,7 +95,7 @@ class PowerSGD(Compressor):
         sent = numbers if isinstance(numbers, np.ndarray) else numbers.cpu().numpy()
         _revive(basis, rows, sent)
         preamble = np.array([len(rows), *table.ravel()], np.uint32)
-        return Piece((preamble, sent), q)
+        return CompressedPiece((preamble, sent), q)
 
 
 @lru_cache

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from taut.codecs.compressor import FEEDBACK_KERNELS, Array, Compressor, Memory, Piece, Vector
+from taut.codecs.compressor import FEEDBACK_KERNELS, Array, CompressedPiece, Compressor, CompressorState, Vector
 from taut.codecs.info import CodecCost, CodecInfo
 from taut.codecs.math.counter_rng import uniform
 from taut.codecs.math.quantize import MOST, check_bucket, round_randomly, scales_of
@@ -72,12 +72,12 @@ class QSGD(Compressor):
             unbiased=True,
         )
 
-    def compress(self, v: Vector, lo: int, memory: Memory) -> Piece | None:
+    def compress(self, v: Vector, lo: int, memory: CompressorState) -> CompressedPiece | None:
         scales = scales_of(v, self.bucket, self.levels)
         u = uniform(memory.seed, memory.turns, lo, v)
         return round_randomly(v, u, self.bucket, scales, self.levels, width_of(self.levels))
 
-    def body(self, pieces: Sequence[Piece], length: int) -> tuple[Array, ...]:
+    def body(self, pieces: Sequence[CompressedPiece], length: int) -> tuple[Array, ...]:
         return preamble(width_of(self.levels), self.bucket), *super().body(pieces, length)
 
 

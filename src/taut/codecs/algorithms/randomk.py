@@ -24,7 +24,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from taut.codecs.compressor import Compressor, Memory, Piece, Vector
+from taut.codecs.compressor import CompressedPiece, Compressor, CompressorState, Vector
 from taut.codecs.info import CodecCost, CodecInfo
 from taut.codecs.params import check_density
 from taut.codecs.wire.layouts.seeded_sparse import strided
@@ -69,7 +69,7 @@ class RandomK(Compressor):
             unbiased=self.scale,
         )
 
-    def compress(self, v: Vector, lo: int, memory: Memory) -> Piece | None:
+    def compress(self, v: Vector, lo: int, memory: CompressorState) -> CompressedPiece | None:
         k = max(1, math.ceil(self.density * len(v)))
         start, stride = progression(memory.seed, memory.turns, lo, len(v))
         indices: Vector = strided(start, stride, k, len(v))
@@ -83,7 +83,7 @@ class RandomK(Compressor):
         if self.scale:
             values *= float(np.float32(len(v) / k))
         host = values if isinstance(values, np.ndarray) else values.cpu().numpy()
-        return Piece((np.array([start, stride], np.uint64), host), values, indices)
+        return CompressedPiece((np.array([start, stride], np.uint64), host), values, indices)
 
 
 def progression(seed: int, turn: int, lo: int, length: int) -> tuple[int, int]:

@@ -24,7 +24,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from taut.codecs.compressor import FEEDBACK_KERNELS, Array, Compressor, Memory, Piece, Vector
+from taut.codecs.compressor import FEEDBACK_KERNELS, Array, CompressedPiece, Compressor, CompressorState, Vector
 from taut.codecs.info import CodecCost, CodecInfo
 from taut.codecs.math.ordered_sums import magnitude_sum
 from taut.codecs.parallel import run_parts
@@ -33,7 +33,7 @@ from taut.codecs.wire.payload import CHUNK, Header, Kind, build
 
 
 @dataclass(frozen=True)
-class SignPiece(Piece):
+class SignPiece(CompressedPiece):
     """A piece of signs, each of which is worth ``scale``."""
 
     scale: float = 0.0
@@ -44,7 +44,7 @@ class Sign(Compressor):
     """``vote``: synchronous rounds follow the majority, element by element.
 
     >>> v = np.array([3.0, -1.0, 0.0], np.float32)
-    >>> Sign().compress(v, 0, Memory(3)).q.tolist() == [np.float32(4 / 3), -np.float32(4 / 3), np.float32(4 / 3)]
+    >>> Sign().compress(v, 0, CompressorState(3)).q.tolist() == [np.float32(4 / 3), -np.float32(4 / 3), np.float32(4 / 3)]
     True
     """
 
@@ -69,7 +69,7 @@ class Sign(Compressor):
     def votes(self) -> bool:
         return self.vote
 
-    def compress(self, v: Vector, lo: int, memory: Memory) -> Piece | None:
+    def compress(self, v: Vector, lo: int, memory: CompressorState) -> CompressedPiece | None:
         scale = np.float32(magnitude_sum(v) / len(v))
         if not scale > 0.0:  # v is zero, or so small that its mean is no float32
             return None
@@ -86,7 +86,7 @@ class Sign(Compressor):
             total[:] = total.sign() if hasattr(total, "sign") else np.sign(total)
             total *= scale
 
-    def payload(self, pieces: Sequence[Piece], lo: int, length: int) -> bytes:
+    def payload(self, pieces: Sequence[CompressedPiece], lo: int, length: int) -> bytes:
         piece = pieces[0]
         assert len(pieces) == 1 and isinstance(piece, SignPiece)
         return build(Header(self.kind, piece.scale, lo, length, length), *piece.body)

@@ -19,7 +19,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from taut.codecs.algorithms.qsgd import error_of_rounding
-from taut.codecs.compressor import FEEDBACK_KERNELS, Array, Compressor, Memory, Piece, Vector
+from taut.codecs.compressor import FEEDBACK_KERNELS, Array, CompressedPiece, Compressor, CompressorState, Vector
 from taut.codecs.info import CodecCost, CodecInfo
 from taut.codecs.math.counter_rng import uniform
 from taut.codecs.math.quantize import block_maxima, check_bucket, in_blocks, round_randomly
@@ -77,14 +77,14 @@ class TernGrad(Compressor):
             unbiased=not self.clip,
         )
 
-    def compress(self, v: Vector, lo: int, memory: Memory) -> Piece | None:
+    def compress(self, v: Vector, lo: int, memory: CompressorState) -> CompressedPiece | None:
         scales = block_maxima(v, self.bucket)
         if self.clip:
             scales = _clipped(v, self.bucket, scales, self.clip)
         u = uniform(memory.seed, memory.turns, lo, v)
         return round_randomly(v, u, self.bucket, scales, 1, WIDTH)
 
-    def body(self, pieces: Sequence[Piece], length: int) -> tuple[Array, ...]:
+    def body(self, pieces: Sequence[CompressedPiece], length: int) -> tuple[Array, ...]:
         return preamble(WIDTH, self.bucket), *super().body(pieces, length)
 
 

@@ -17,7 +17,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from taut.codecs.compressor import Compressor, Memory, Piece, Vector
+from taut.codecs.compressor import CompressedPiece, Compressor, CompressorState, Vector
 from taut.codecs.info import CodecCost, CodecInfo
 from taut.codecs.math.topk_select import largest
 from taut.codecs.params import check_density
@@ -61,27 +61,29 @@ class TopK(Compressor):
             advised=3,
         )
 
-    def compress(self, v: Vector, lo: int, memory: Memory) -> Piece | None:
+    def compress(self, v: Vector, lo: int, memory: CompressorState) -> CompressedPiece | None:
         indices, values = largest(v, self._wanted(len(v)))
         if not len(indices):
             return None
         return sparse_piece(indices, values)
 
-    def fused(self, w: Vector, b: Vector, r: Vector, share: float, lo: int, memory: Memory) -> Piece | None:
+    def fused(
+        self, w: Vector, b: Vector, r: Vector, share: float, lo: int, memory: CompressorState
+    ) -> CompressedPiece | None:
         wanted = self._wanted(len(w))
         if isinstance(w, np.ndarray) or wanted * MUCH_FUSED > len(w):
             return None
         from taut.codecs.kernels.triton import kernels
 
         indices, values = kernels.topk(w, b, r, share, wanted)
-        return Piece((indices, values), None, elements=len(indices))
+        return CompressedPiece((indices, values), None, elements=len(indices))
 
     def _wanted(self, length: int) -> int:
         return max(1, math.ceil(self.density * length))
 
 
-def sparse_piece(indices: Vector, values: Vector) -> Piece:
+def sparse_piece(indices: Vector, values: Vector) -> CompressedPiece:
     """Return the piece that holds ``values`` at the rising ``indices``."""
     if isinstance(values, np.ndarray):
-        return Piece((indices.astype(np.uint32), values), values, indices)
-    return Piece((indices.cpu().numpy().astype(np.uint32), values.cpu().numpy()), values, indices)
+        return CompressedPiece((indices.astype(np.uint32), values), values, indices)
+    return CompressedPiece((indices.cpu().numpy().astype(np.uint32), values.cpu().numpy()), values, indices)

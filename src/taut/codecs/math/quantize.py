@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from taut.codecs.compressor import Array, Piece, Vector
+from taut.codecs.compressor import Array, CompressedPiece, Vector
 from taut.codecs.wire.layouts.int_levels import BLOCKS, pack_numbers
 from taut.errors import Misuse
 
@@ -28,7 +28,7 @@ def check_bucket(codec: Any) -> None:
         raise Misuse(f"{codec.name}: bucket={value}", expected, "try bucket=512")
 
 
-def rounded(v: Vector, block: int) -> Piece:
+def rounded(v: Vector, block: int) -> CompressedPiece:
     """Quantize with scale = max|v| / 127 of each block, numbers = round(v / scale), half to even.
 
     >>> piece = rounded(np.array([127.0, -1.4, -0.1], np.float32), 64)
@@ -40,12 +40,12 @@ def rounded(v: Vector, block: int) -> Piece:
         from taut.codecs.kernels.cpu.levels import round_blocks
 
         numbers, q = round_blocks(v, block, scales, MOST)
-        return Piece((scales, numbers.view(np.uint8)), q)
+        return CompressedPiece((scales, numbers.view(np.uint8)), q)
     numbers = quotients(v, block, scales).round_().clamp_(-MOST, MOST).add_(0.0)  # without -0, as in the kernel
     return _piece(v, numbers, scales, 8)
 
 
-def round_randomly(v: Vector, u: Vector, block: int, scales: Vector, most: int, width: int) -> Piece:
+def round_randomly(v: Vector, u: Vector, block: int, scales: Vector, most: int, width: int) -> CompressedPiece:
     """Quantize with numbers = floor(x), or one more with a probability of x - floor(x), for x = v / scale within ±most:
     their mean is x. ``u``: uniform numbers in [0, 1), which decide. In ``width`` bits.
 
@@ -57,7 +57,7 @@ def round_randomly(v: Vector, u: Vector, block: int, scales: Vector, most: int, 
         from taut.codecs.kernels.cpu.levels import round_blocks_randomly
 
         numbers, q = round_blocks_randomly(v, u, block, scales, most)
-        return Piece((scales, pack_numbers(numbers, width)), q)
+        return CompressedPiece((scales, pack_numbers(numbers, width)), q)
     x = quotients(v, block, scales).clamp_(-most, most)
     below = x.floor()
     padded = in_blocks(u, block)
@@ -159,10 +159,10 @@ def quotients(v: Any, block: int, scales: Any) -> Any:
     return in_blocks(v, block) / divisor
 
 
-def _piece(v: Any, numbers: Any, scales: Any, width: int) -> Piece:
+def _piece(v: Any, numbers: Any, scales: Any, width: int) -> CompressedPiece:
     """Return the piece for rows of whole numbers, held as floats."""
     import torch
 
     q = (numbers * scales[:, None]).view(-1)[: len(v)]
     packed = pack_torch(numbers.to(torch.int8).view(-1)[: len(v)], width)
-    return Piece(on_host(scales, packed), q)
+    return CompressedPiece(on_host(scales, packed), q)

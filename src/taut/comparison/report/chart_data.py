@@ -9,7 +9,7 @@ from typing import Any
 
 from taut.comparison.report.curves import Curve
 from taut.comparison.report.labels import names
-from taut.comparison.report.style import Look, label_ends, look
+from taut.comparison.report.style import ConfigurationStyle, label_ends, look
 from taut.comparison.report.table import Row, series
 from taut.comparison.runs.comparison import Comparison
 from taut.comparison.runs.record import RunRecord
@@ -34,7 +34,7 @@ class ChartData:
         return names(self.made.summary)
 
     @cached_property
-    def looks(self) -> dict[Series, Look]:
+    def looks(self) -> dict[Series, ConfigurationStyle]:
         return {each: look(index) for index, each in enumerate(self.labels)}
 
     @cached_property
@@ -75,7 +75,7 @@ class ChartData:
         said = self.labels[series(row)]
         return f"{said}, {row['workers']}" if with_workers else said
 
-    def look(self, row: Row) -> Look:
+    def look(self, row: Row) -> ConfigurationStyle:
         return self.looks[series(row)]
 
     def plot(self, axes: Any, lines: Mapping[Series, Curve], unit: float = 1.0) -> None:

@@ -52,7 +52,7 @@ class Chart:
 
 
 @dataclass(frozen=True)
-class Look:
+class ConfigurationStyle:
     """The look of one configuration, the same in all charts."""
 
     color: str
@@ -60,14 +60,16 @@ class Look:
     dash: Any
 
 
-def look(index: int) -> Look:
+def look(index: int) -> ConfigurationStyle:
     """Return the look of the configuration with this index.
 
     >>> look(0).color != look(1).color and look(0) != look(6)
     True
     """
     around = index // len(PALETTE)
-    return Look(PALETTE[index % len(PALETTE)], MARKERS[(index + around) % len(MARKERS)], DASHES[around % len(DASHES)])
+    return ConfigurationStyle(
+        PALETTE[index % len(PALETTE)], MARKERS[(index + around) % len(MARKERS)], DASHES[around % len(DASHES)]
+    )
 
 
 def drawn(

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from taut.core.callbacks import do_nothing
 from taut.core.events import Tell
 from taut.core.messages import SUPERVISOR, Member
 from taut.simulator.script.fibers import NS, EventLoop, Fiber
@@ -32,7 +33,7 @@ class VirtualTransport(Transport):
         self.number = number  # counts the worker's sessions
         self._address = f"virtual://{worker}" + (f"#{number}" if number else "")
         self.inbox: deque[tuple[int, list[bytes]]] = deque()
-        self.arrived: Callable[[], None] = _nothing
+        self.arrived: Callable[[], None] = do_nothing
         self.closed = False
         self.frozen_until_ns = 0  # a process that is stopped takes in nothing
         self.messages_sent = self.bytes_sent = self.messages_taken = self.bytes_taken = 0
@@ -230,7 +231,3 @@ class VirtualCommThread(CommThread):
             self.work(timeout_s)
         except Exception as error:  # as the communication thread does: the training thread gets the error
             self.status.fail(error)
-
-
-def _nothing() -> None:
-    pass

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from taut.core.callbacks import do_nothing
 from taut.simulator.models.costs import Costs
 from taut.simulator.models.network import Network
 from taut.simulator.models.speeds import Pace
@@ -25,7 +26,7 @@ class VirtualWatch(Stopwatch):
         self.fiber, self.worker, self.pace, self.costs, self.trace = fiber, worker, pace, costs, trace
         self.transport: VirtualTransport | None = None
         self.session: Any = None
-        self.stepped: Callable[[], None] = _nothing
+        self.stepped: Callable[[], None] = do_nothing
         self.slowed: Callable[[], float] = _no_slowdown
         self.steps = 0
         self._share = 0.0  # of the present step's computing that is done
@@ -120,10 +121,6 @@ class VirtualConnector(Connector):
 
     def joined(self, session: Any) -> None:
         self.session = self.watch.session = session
-
-
-def _nothing() -> None:
-    pass
 
 
 def _no_slowdown() -> float:

@@ -14,7 +14,7 @@ from taut.simulator.script.comm import Switchboard, VirtualTransport
 from taut.simulator.script.fibers import NS, EventLoop
 from taut.supervisor.data.lease_wal import pack
 from taut.supervisor.loop import TICK_S
-from taut.supervisor.run.actions import Action, KeepStatistics, Record, RunFinished, Save, SaveIndex, Send
+from taut.supervisor.run.actions import Action, KeepStatistics, Record, RunFinished, Save, SaveIndex, SendMessage
 from taut.supervisor.run.cluster import Cluster
 from taut.supervisor.run.plan import RunPlan
 from taut.supervisor.storage.snapshot import keep, outline, recall
@@ -133,7 +133,7 @@ class VirtualSupervisor:
         self._write_ahead()
         for action in actions:
             match action:
-                case Send(connection, message, payloads):
+                case SendMessage(connection, message, payloads):
                     address = connection.decode()
                     if isinstance(message, Welcome):
                         self.switch.ranks[address] = message.rank

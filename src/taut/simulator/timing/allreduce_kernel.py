@@ -46,7 +46,7 @@ LONG_NS = 1 << 50
 
 
 @dataclass(frozen=True)
-class Table:
+class ScheduleTable:
     """``to[r, i]``: whom place i sends to in round r, -1 for nobody; ``takes_ns``: how long that occupies the cables,
     ``hop_ns``: what the way adds, ``work_ns``: what it costs the receiver's thread; ``pieces[r]``: of a message.
     ``sent_nbytes[i]``: by place i in all; ``cable_ns[i]``: how long that occupies its cable."""
@@ -68,7 +68,7 @@ class Table:
         return ends
 
 
-def table(schedule: Schedule, ranks: Sequence[int], elements: int, links: Links, costs: Costs) -> Table:
+def table(schedule: Schedule, ranks: Sequence[int], elements: int, links: Links, costs: Costs) -> ScheduleTable:
     """Return the table for an all-reduce of ``elements`` by ``ranks`` over the cables of ``links``."""
     p = len(ranks)
     rounds = schedule.rounds(p)
@@ -87,7 +87,7 @@ def table(schedule: Schedule, ranks: Sequence[int], elements: int, links: Links,
     per_byte_ns = 1e9 * (costs.receive_s_per_byte + costs.copy_s_per_byte + costs.send_s_per_byte)
     work = np.where(to >= 0, sizes * per_byte_ns + 2e9 * costs.message_s * pieces[:, None], 0.0)
     sent = (np.where(to >= 0, sizes + FRAME_NBYTES * pieces[:, None], 0)).sum(axis=0)
-    return Table(to, takes, hops, work, pieces, sent, takes.sum(axis=0))
+    return ScheduleTable(to, takes, hops, work, pieces, sent, takes.sum(axis=0))
 
 
 def _ways(to: Ints, sizes: npt.NDArray[np.int64], ranks: Sequence[int], links: Links) -> tuple[Floats, Floats]:
@@ -145,7 +145,7 @@ def _crowded(to: Ints, wire: Floats, takes: Floats, ranks: Sequence[int], links:
     return shared
 
 
-def _by_formula(schedule: Schedule, ranks: Sequence[int], elements: int, links: Links, costs: Costs) -> Table:
+def _by_formula(schedule: Schedule, ranks: Sequence[int], elements: int, links: Links, costs: Costs) -> ScheduleTable:
     """Return the schedule's own formula, at the slowest cable between neighbours in rank, where a table would be too
     large."""
     p, nbytes = len(ranks), ELEMENT_NBYTES * elements
@@ -159,7 +159,7 @@ def _by_formula(schedule: Schedule, ranks: Sequence[int], elements: int, links: 
     sent = np.array([schedule.bytes_sent(p, place, nbytes) + frames for place in range(p)], np.int64)
     none: Any = np.zeros((0, p))
     cable_ns = np.multiply(sent, per_byte, dtype=np.float64)
-    return Table(none.astype(np.int32), none, none, none, none[:, 0], sent, cable_ns, formula_ns)
+    return ScheduleTable(none.astype(np.int32), none, none, none, none[:, 0], sent, cable_ns, formula_ns)
 
 
 def _rounds(starts: Floats, to: Ints, takes: Floats, hops: Floats, work: Floats, pieces: Ints) -> Floats:

@@ -12,7 +12,7 @@ from taut.simulator.timing.election import elected_s
 from taut.simulator.timing.worker import SECOND_NS
 
 if TYPE_CHECKING:
-    from taut.simulator.timing.worker import Worker
+    from taut.simulator.timing.worker import TimedWorker
     from taut.simulator.timing.world import Handler, TimingWorld
 
 DONE_NBYTES = 64  # what a worker and the supervisor say to each other at the end
@@ -118,7 +118,7 @@ class TimingFaults:
             self._note(worker.rank, "is asked to leave", now_ns)
             self._world.at(now_ns, self._world.happened, worker)
 
-    def left(self, worker: Worker) -> None:
+    def left(self, worker: TimedWorker) -> None:
         """Let a worker go that has handed everything over; the others are told by the supervisor."""
         world, now_ns = self._world, worker.busy_ns
         worker.alive = False

@@ -20,7 +20,7 @@ import numpy as np
 
 from taut.collectives import named
 from taut.core.messages import Note
-from taut.simulator.timing.allreduce_kernel import Table, relative, table, whole
+from taut.simulator.timing.allreduce_kernel import ScheduleTable, relative, table, whole
 from taut.strategies.allreduce.compressed_group import CompressedGroup
 from taut.strategies.allreduce.group import Group
 from taut.strategies.allreduce.robust_group import RobustGroup
@@ -30,7 +30,7 @@ from taut.strategies.api import MemberPlace, Method, Tell
 if TYPE_CHECKING:
     from taut.simulator.timing.methods import MethodTiming
     from taut.simulator.timing.stand_ins import Sizes
-    from taut.simulator.timing.worker import Worker
+    from taut.simulator.timing.worker import TimedWorker
     from taut.strategies.api import Vector
 
 TOGETHER = -2  # whom contributions go to: no worker has this rank
@@ -101,7 +101,7 @@ class Together:
         self.fragments = getattr(method, "fragments", 1)
         self._given: dict[int, dict[int, tuple[int, bytes]]] = {}  # by lane and rank: when, and what
         self._completed: dict[int, int] = {}
-        self._tables: dict[tuple[tuple[int, ...], int], Table] = {}
+        self._tables: dict[tuple[tuple[int, ...], int], ScheduleTable] = {}
         self._ends: dict[int, int] = {}  # by rank, of the lanes so far: cables carry one after the other
         self._lanes, self._length = 1, 0
 
@@ -119,7 +119,7 @@ class Together:
             self._length = state.group.length
             state.group = Gathered(state.group.length, state.group.lane, self._completed.get(state.group.lane, 0))
 
-    def begun(self, worker: Worker, note: Note, payload: bytes | memoryview, now_ns: int) -> None:
+    def begun(self, worker: TimedWorker, note: Note, payload: bytes | memoryview, now_ns: int) -> None:
         """Take a worker's part in the round of a bucket."""
         given = self._given.setdefault(note.part, {})
         given[worker.rank] = (now_ns, bytes(payload))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from taut.simulator.result import HistoryPoint
-from taut.simulator.timing.worker import Setting, Worker
+from taut.simulator.timing.worker import Setting, TimedWorker
 
 MOST_POINTS = 4096  # all workers together
 
@@ -13,7 +13,7 @@ MOST_POINTS = 4096  # all workers together
 class TimingHistory:
     """Counts the steps of ``workers``, who may become more."""
 
-    def __init__(self, setting: Setting, workers: Mapping[int, Worker]) -> None:
+    def __init__(self, setting: Setting, workers: Mapping[int, TimedWorker]) -> None:
         self._setting, self._workers = setting, workers
         self.points: list[HistoryPoint] = []
         self.steps_made = 0
@@ -24,7 +24,9 @@ class TimingHistory:
         self._point_every = max(1, setting.steps // max(2, min(64, MOST_POINTS // count)))
         self._told_at = -1
 
-    def stepped(self, worker: Worker, now_ns: int, members: int, figures: Callable[[Worker], dict[str, float]]) -> None:
+    def stepped(
+        self, worker: TimedWorker, now_ns: int, members: int, figures: Callable[[TimedWorker], dict[str, float]]
+    ) -> None:
         """Count a step of this worker, of ``members`` that are in the run."""
         self.steps_made += 1
         if self.steps_made in self._quarters:

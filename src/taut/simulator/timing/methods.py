@@ -13,7 +13,7 @@ from taut.simulator.timing.grouped_allreduce import TOGETHER, Together
 from taut.simulator.timing.noise import Noise
 from taut.simulator.timing.stand_ins import in_stand_in_units, sizes_for
 from taut.simulator.timing.streams import encode_ns
-from taut.simulator.timing.worker import SECOND_NS, Setting, Worker
+from taut.simulator.timing.worker import SECOND_NS, Setting, TimedWorker
 from taut.simulator.timing.world import TimingWorld
 from taut.strategies.allreduce.round_agreement import NEW
 from taut.strategies.allreduce.sync import Sync
@@ -33,7 +33,7 @@ class TimingRounds:
 
     __slots__ = ("_worker", "_world")
 
-    def __init__(self, world: MethodTiming, worker: Worker) -> None:
+    def __init__(self, world: MethodTiming, worker: TimedWorker) -> None:
         self._world, self._worker = world, worker
 
     @property
@@ -154,7 +154,7 @@ class MethodTiming(TimingWorld):
         """Return where a worker stands among the members."""
         return MemberPlace(rank, self.members, self.shape, self.version)
 
-    def _equip(self, worker: Worker) -> None:
+    def _equip(self, worker: TimedWorker) -> None:
         worker.version = self.version
         worker.state = self.method.start(self.place(worker.rank), worker.local)
         io = TimingRounds(self, worker)
@@ -166,7 +166,7 @@ class MethodTiming(TimingWorld):
 
     # --------------------------------------------------------------------------------------------- one step
 
-    def begin_step(self, worker: Worker, now_ns: int) -> int:
+    def begin_step(self, worker: TimedWorker, now_ns: int) -> int:
         ends_ns = super().begin_step(worker, now_ns)
         lanes = len(worker.state.lanes) if self.copies else 0
         if lanes > 1 and worker.driver.completes:
@@ -176,7 +176,7 @@ class MethodTiming(TimingWorld):
                 self.at(launch_ns, self._launch, worker, (worker.steps, lane))
         return ends_ns
 
-    def _launch(self, now_ns: int, worker: Worker, item: tuple[int, int]) -> None:
+    def _launch(self, now_ns: int, worker: TimedWorker, item: tuple[int, int]) -> None:
         """Send a bucket whose gradients are complete."""
         steps, lane = item
         if not worker.training or worker.steps != steps or not isinstance(self.method, Sync):
@@ -188,13 +188,13 @@ class MethodTiming(TimingWorld):
             worker.debt_ns += self.copy_ns // len(worker.state.lanes)
             self.do(worker, actions)
 
-    def enter(self, worker: Worker) -> Turn:
+    def enter(self, worker: TimedWorker) -> Turn:
         if worker.local.since == NEW:
             yield from worker.driver.await_state()
         yield None  # of a newcomer: until the state is here
         worker.account.charge(WAIT, worker.busy_ns)
 
-    def exchange(self, worker: Worker) -> Turn:
+    def exchange(self, worker: TimedWorker) -> Turn:
         driver, samples = worker.driver, self.scenario.batch
         if self.copies:
             if not driver.gather(samples):
@@ -207,7 +207,7 @@ class MethodTiming(TimingWorld):
 
     # ------------------------------------------------------------------------------------ messages and members
 
-    def _mail(self, now_ns: int, worker: Worker, mail: Mail) -> None:
+    def _mail(self, now_ns: int, worker: TimedWorker, mail: Mail) -> None:
         """Hand a message to a worker: it waits while the worker trains, unless the method is told at once."""
         if worker.training and not self.concurrent:
             worker.held.append(mail)
@@ -219,7 +219,7 @@ class MethodTiming(TimingWorld):
         else:
             self._heard(now_ns, worker, self.hear(worker, mail))
 
-    def _heard(self, now_ns: int, worker: Worker, answered: bool) -> None:
+    def _heard(self, now_ns: int, worker: TimedWorker, answered: bool) -> None:
         """Look whether the worker may go on, after messages. What the method did not answer ends no wait, unless it ends
         a round."""
         wait = worker.wait
@@ -233,7 +233,7 @@ class MethodTiming(TimingWorld):
         if wait.pauses or (asked and wait.until()):
             self.resume(now_ns, worker)
 
-    def _wake(self, now_ns: int, worker: Worker, _: None) -> None:
+    def _wake(self, now_ns: int, worker: TimedWorker, _: None) -> None:
         """Hand on what waits until the worker's thread is free."""
         worker.waking = False
         inbox, answered = worker.inbox, False
@@ -248,7 +248,7 @@ class MethodTiming(TimingWorld):
             self.at(worker.busy_ns, self._wake, worker)
         self._heard(now_ns, worker, answered)
 
-    def hear(self, worker: Worker, mail: Mail) -> bool:
+    def hear(self, worker: TimedWorker, mail: Mail) -> bool:
         """Tell the method of a message; return whether it answered."""
         sender, note, payload, cost_ns = mail
         if sender in self.dead:
@@ -265,7 +265,7 @@ class MethodTiming(TimingWorld):
             self.do(worker, actions)
         return bool(actions)
 
-    def hand_over(self, worker: Worker) -> None:
+    def hand_over(self, worker: TimedWorker) -> None:
         """Give the state to the newcomer that is due for it, if this is the moment; take over the state that came."""
         assert isinstance(self.method, Sync)
         method, state = self.method, worker.state
@@ -275,7 +275,7 @@ class MethodTiming(TimingWorld):
             worker.local.since = 0
             self.do(worker, method.took(state, votes=False))
 
-    def do(self, worker: Worker, actions: list[MethodAction]) -> None:
+    def do(self, worker: TimedWorker, actions: list[MethodAction]) -> None:
         """Carry out the method's answers."""
         began_ns = clock_ns = worker.busy_ns
         heap, workers, arrival = self.heap, self.workers, self.network.arrival
@@ -320,7 +320,7 @@ class MethodTiming(TimingWorld):
         if self.together is not None:
             self.together.look_again(now_ns)
 
-    def admit(self, worker: Worker, donor: Worker, now_ns: int) -> None:
+    def admit(self, worker: TimedWorker, donor: TimedWorker, now_ns: int) -> None:
         worker.busy_ns = now_ns
         worker.local = self.sizes.stand_in()
         if not self.sizes.broad:
@@ -334,7 +334,7 @@ class MethodTiming(TimingWorld):
         self.begin(worker, now_ns)
         self.changed(now_ns, None)
 
-    def figures(self, worker: Worker) -> dict[str, float]:
+    def figures(self, worker: TimedWorker) -> dict[str, float]:
         return self.method.figures(worker.state)
 
 

@@ -24,7 +24,7 @@ from taut.core.events import (
 from taut.core.messages import Updates
 from taut.simulator.timing.accounts import ENCODE, MERGE, SEND, WAIT
 from taut.simulator.timing.stand_ins import FRAME_NBYTES
-from taut.simulator.timing.worker import SECOND_NS, Setting, Worker
+from taut.simulator.timing.worker import SECOND_NS, Setting, TimedWorker
 from taut.simulator.timing.world import TICK_NS, TimingWorld
 from taut.worker.exchange.stream_driver import ALONE_STEPS_PER_TURN, StreamDriver, stream_limits
 from taut.worker.exchange.turns import Turn
@@ -50,7 +50,7 @@ class TimingStream:
 
     __slots__ = ("_worker", "_world", "arrivals", "drained", "pumped_ns")
 
-    def __init__(self, world: StreamTiming, worker: Worker) -> None:
+    def __init__(self, world: StreamTiming, worker: TimedWorker) -> None:
         self._world, self._worker = world, worker
         self.arrivals: list[Include] = []
         self.pumped_ns = 0
@@ -188,20 +188,20 @@ class StreamTiming(TimingWorld):
         for worker in self.workers.values():
             self.at(self.tick_ns, self._tick, worker)
 
-    def _equip(self, worker: Worker, synced: bool) -> None:
+    def _equip(self, worker: TimedWorker, synced: bool) -> None:
         worker.stream = TimingStream(self, worker)
         worker.state = self.strategy.start(worker.rank, synced)
         worker.driver = StreamDriver(worker.stream)
 
-    def enter(self, worker: Worker) -> Turn:
+    def enter(self, worker: TimedWorker) -> Turn:
         return worker.driver.start()  # type: ignore[no-any-return]
 
-    def exchange(self, worker: Worker) -> Turn:
+    def exchange(self, worker: TimedWorker) -> Turn:
         return worker.driver.exchange()  # type: ignore[no-any-return]
 
     # ----------------------------------------------------------------------------------------------- messages
 
-    def _mail(self, now_ns: int, worker: Worker, mail: tuple[int, Any, list[bytes], int]) -> None:
+    def _mail(self, now_ns: int, worker: TimedWorker, mail: tuple[int, Any, list[bytes], int]) -> None:
         """Hand a message to a worker. One that trains looks after messages between steps, or, where those are long, now
         and then."""
         pumped_ns = worker.stream.pumped_ns
@@ -216,19 +216,19 @@ class StreamTiming(TimingWorld):
             return
         self._attend(worker, now_ns)
 
-    def _wake(self, now_ns: int, worker: Worker, _: None) -> None:
+    def _wake(self, now_ns: int, worker: TimedWorker, _: None) -> None:
         worker.waking = False
         if (
             not worker.training or now_ns - worker.stream.pumped_ns >= TICK_NS
         ):  # else it has come by since, and will again
             self._attend(worker, now_ns)
 
-    def _attend(self, worker: Worker, now_ns: int) -> None:
+    def _attend(self, worker: TimedWorker, now_ns: int) -> None:
         worker.busy_ns = max(worker.busy_ns, now_ns)
         self.take_in(worker)
         self.happened(now_ns, worker)
 
-    def take_in(self, worker: Worker) -> None:
+    def take_in(self, worker: TimedWorker) -> None:
         """Let the worker receive everything that has come."""
         inbox = worker.inbox
         while inbox:
@@ -240,7 +240,7 @@ class StreamTiming(TimingWorld):
                     worker.debt_ns += cost_ns
                 self.tell(worker, Arrived(sender, message, payloads))
 
-    def tell(self, worker: Worker, event: Event) -> None:
+    def tell(self, worker: TimedWorker, event: Event) -> None:
         """Tell the strategy, and carry out its answers."""
         began_ns = worker.busy_ns
         for action in self.strategy.on(worker.state, event, began_ns * 1e-9):
@@ -253,7 +253,7 @@ class StreamTiming(TimingWorld):
         if worker.training:
             worker.debt_ns += worker.busy_ns - began_ns
 
-    def _post(self, worker: Worker, send: Send) -> None:
+    def _post(self, worker: TimedWorker, send: Send) -> None:
         receiver = self.workers.get(send.to)
         if receiver is None or not receiver.alive:
             return
@@ -266,13 +266,13 @@ class StreamTiming(TimingWorld):
         arrives_ns = self.network.arrival(worker.rank, send.to, nbytes, worker.busy_ns)
         self.at(arrives_ns, self._mail, receiver, (worker.rank, send.message, list(send.payloads), nbytes))
 
-    def _tick(self, now_ns: int, worker: Worker, _: None) -> None:
+    def _tick(self, now_ns: int, worker: TimedWorker, _: None) -> None:
         """Let time pass for the strategy: what is overdue is sent."""
         self.ticked()
         self._told(now_ns, worker, Tick())
         self.at(now_ns + self.tick_ns, self._tick, worker)
 
-    def _told(self, now_ns: int, worker: Worker, event: Event) -> None:
+    def _told(self, now_ns: int, worker: TimedWorker, event: Event) -> None:
         worker.busy_ns = max(worker.busy_ns, now_ns)
         self.tell(worker, event)
         self.happened(now_ns, worker)
@@ -283,7 +283,7 @@ class StreamTiming(TimingWorld):
         for rank in self.members if gone is not None else ():
             self.at(now_ns, self._told, self.workers[rank], PeerGone(gone))  # type: ignore[arg-type]
 
-    def admit(self, worker: Worker, donor: Worker, now_ns: int) -> None:
+    def admit(self, worker: TimedWorker, donor: TimedWorker, now_ns: int) -> None:
         """Let a newcomer in whose state has arrived. All agree at the same moment on what is kept for it."""
         self._equip(worker, synced=False)
         worker.stream.pumped_ns = now_ns
@@ -303,5 +303,5 @@ class StreamTiming(TimingWorld):
         self.at(now_ns + self.tick_ns, self._tick, worker)
         self.begin(worker, now_ns)
 
-    def figures(self, worker: Worker) -> dict[str, float]:
+    def figures(self, worker: TimedWorker) -> dict[str, float]:
         return {"staleness": float(worker.state.staleness * worker.driver.steps_per_turn)}

@@ -35,7 +35,7 @@ class Setting:
         return STEPS if self.scenario.steps is None else self.scenario.steps
 
 
-class Worker:
+class TimedWorker:
     """One simulated worker. ``life``: its turns, one after the other; ``wait``: the one that they stand in. ``training``:
     a step is under way; ``busy_ns``: its thread is at work until then; ``debt_ns``: work that its step waits for;
     ``paused_ns``: how long the step stood still; ``frozen_ns``: until then it does nothing at all."""

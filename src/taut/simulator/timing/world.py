@@ -24,7 +24,7 @@ from taut.simulator.timing.accounts import COMPUTE, MERGE, WAIT, Account
 from taut.simulator.timing.faults import DONE_NBYTES, TimingFaults
 from taut.simulator.timing.history import TimingHistory
 from taut.simulator.timing.noise import Noise
-from taut.simulator.timing.worker import SECOND_NS, Setting, Worker
+from taut.simulator.timing.worker import SECOND_NS, Setting, TimedWorker
 from taut.worker.comm.dispatcher import TICK_S
 from taut.worker.exchange.turns import Turn, Wait
 
@@ -57,7 +57,7 @@ class TimingWorld(ABC):
         self._ending = False  # all have ended, and the supervisor is being told
         self.dead: set[int] = set()
         self.gone: dict[int, str] = {}
-        self.workers: dict[int, Worker] = {}
+        self.workers: dict[int, TimedWorker] = {}
         self.history = TimingHistory(setting, self.workers)
         self.step_handler: Handler = self._step_over
         self.message_ns = round(self.costs.message_s * SECOND_NS)
@@ -75,11 +75,11 @@ class TimingWorld(ABC):
         """Prepare all workers for their first steps."""
 
     @abstractmethod
-    def enter(self, worker: Worker) -> Turn:
+    def enter(self, worker: TimedWorker) -> Turn:
         """Do what comes before the worker's first step."""
 
     @abstractmethod
-    def exchange(self, worker: Worker) -> Turn:
+    def exchange(self, worker: TimedWorker) -> Turn:
         """Do what follows a local step."""
 
     @abstractmethod
@@ -87,16 +87,16 @@ class TimingWorld(ABC):
         """Tell the members that they changed: ``gone`` is no more, or a worker is new."""
 
     @abstractmethod
-    def admit(self, worker: Worker, donor: Worker, now_ns: int) -> None:
+    def admit(self, worker: TimedWorker, donor: TimedWorker, now_ns: int) -> None:
         """Let a newcomer in that has the state of ``donor``."""
 
     @abstractmethod
-    def figures(self, worker: Worker) -> dict[str, float]:
+    def figures(self, worker: TimedWorker) -> dict[str, float]:
         """Return what the strategy counts."""
 
     # ------------------------------------------------------------------------------------ a worker's life
 
-    def live(self, worker: Worker) -> Turn:
+    def live(self, worker: TimedWorker) -> Turn:
         """Take the worker's steps and turns, from the first to the last."""
         yield from self.enter(worker)
         while worker.steps < worker.goal and not worker.leaving:
@@ -113,7 +113,7 @@ class TimingWorld(ABC):
         self.look_whether_all_finished(worker.busy_ns)
         yield Wait(lambda: False, worker.driver.idle)  # others may still need something of it
 
-    def resume(self, now_ns: int, worker: Worker, _: None = None) -> None:
+    def resume(self, now_ns: int, worker: TimedWorker, _: None = None) -> None:
         """Go on with the worker's life until it trains, waits, or is busy."""
         worker.busy_ns = max(worker.busy_ns, now_ns)
         if worker.wait is not None:
@@ -136,7 +136,7 @@ class TimingWorld(ABC):
                 worker.wait = None
                 worker.account.charge(WAIT, worker.busy_ns)
 
-    def happened(self, now_ns: int, worker: Worker, _: None = None) -> None:
+    def happened(self, now_ns: int, worker: TimedWorker, _: None = None) -> None:
         """Look whether a worker that waits may go on, after something has happened to it."""
         wait = worker.wait
         if wait is not None:
@@ -145,7 +145,7 @@ class TimingWorld(ABC):
             if wait.pauses or wait.until():
                 self.resume(now_ns, worker)
 
-    def _waits(self, worker: Worker, wait: Wait, now_ns: int) -> None:
+    def _waits(self, worker: TimedWorker, wait: Wait, now_ns: int) -> None:
         """See to it that the worker is woken although nothing happens, where it asked for that."""
         if wait.pauses:
             if any(not self.workers[rank].ended for rank in self.members):
@@ -154,12 +154,12 @@ class TimingWorld(ABC):
             worker.alarmed = True
             self.at(int(wait.due_s * SECOND_NS) + 2, self._alarm, worker)
 
-    def _moment(self, now_ns: int, worker: Worker, wait: Wait) -> None:
+    def _moment(self, now_ns: int, worker: TimedWorker, wait: Wait) -> None:
         self.ticked()
         if worker.wait is wait:
             self.happened(now_ns, worker)
 
-    def _alarm(self, now_ns: int, worker: Worker, _: None) -> None:
+    def _alarm(self, now_ns: int, worker: TimedWorker, _: None) -> None:
         """Wake the worker, if what it waits for is due; there is one alarm for all its waits."""
         worker.alarmed = False
         if worker.wait is not None and worker.wait.due_s * SECOND_NS < now_ns:
@@ -169,7 +169,7 @@ class TimingWorld(ABC):
 
     # ------------------------------------------------------------------------------------------ the run
 
-    def at(self, when_ns: int, handler: Handler, worker: Worker | None = None, item: Any = None) -> None:
+    def at(self, when_ns: int, handler: Handler, worker: TimedWorker | None = None, item: Any = None) -> None:
         heappush(self.heap, (when_ns, next(self.events), handler, worker, item))
 
     def run(self) -> None:
@@ -213,19 +213,19 @@ class TimingWorld(ABC):
         waiting = [rank for rank in self.members if not self.workers[rank].ended] or list(self.members)
         raise RunFailed(f"workers {waiting[:8]} wait for ever: that is a bug in the strategy or the simulator")
 
-    def begin(self, worker: Worker, now_ns: int) -> None:
+    def begin(self, worker: TimedWorker, now_ns: int) -> None:
         """Let the worker begin its life."""
         worker.life = self.live(worker)
         self.resume(now_ns, worker)
 
-    def begin_step(self, worker: Worker, now_ns: int) -> int:
+    def begin_step(self, worker: TimedWorker, now_ns: int) -> int:
         """Let the worker train; return when its step will be over, if nothing interferes."""
         worker.training = True
         ends_ns = now_ns + self.pace.step_ns(worker.rank, worker.steps)
         heappush(self.heap, (ends_ns, next(self.events), self.step_handler, worker, None))
         return ends_ns
 
-    def _step_over(self, now_ns: int, worker: Worker, _: None) -> None:
+    def _step_over(self, now_ns: int, worker: TimedWorker, _: None) -> None:
         account = worker.account
         if worker.paused_ns:
             paused_ns, worker.paused_ns = worker.paused_ns, 0
@@ -239,18 +239,18 @@ class TimingWorld(ABC):
         account.charge(COMPUTE, now_ns)
         self._stepped(worker, now_ns)
 
-    def _debt_paid(self, now_ns: int, worker: Worker, _: None) -> None:
+    def _debt_paid(self, now_ns: int, worker: TimedWorker, _: None) -> None:
         worker.account.charge(MERGE, now_ns)
         worker.debt_ns = 0  # what came meanwhile has been worked off too: it had nothing else to do
         self._stepped(worker, now_ns)
 
-    def _stepped(self, worker: Worker, now_ns: int) -> None:
+    def _stepped(self, worker: TimedWorker, now_ns: int) -> None:
         worker.steps += 1
         self.history.stepped(worker, now_ns, len(self.members), self.figures)
         worker.training = False
         self.resume(now_ns, worker)
 
-    def send_residual(self, worker: Worker) -> None:
+    def send_residual(self, worker: TimedWorker) -> None:
         """Give what a leaving worker's codec keeps to another member, and wait for its answer."""
         others = [rank for rank in self.members if rank != worker.rank and self.workers[rank].alive]
         if others:
@@ -296,6 +296,6 @@ class TimingWorld(ABC):
         self.over = True
         self.wall_ns = max(now_ns, self.wall_ns)
 
-    def add(self, rank: int, goal: int, now_ns: int = 0) -> Worker:
-        worker = self.workers[rank] = Worker(rank, goal, Account(rank, now_ns, self.setting.trace))
+    def add(self, rank: int, goal: int, now_ns: int = 0) -> TimedWorker:
+        worker = self.workers[rank] = TimedWorker(rank, goal, Account(rank, now_ns, self.setting.trace))
         return worker

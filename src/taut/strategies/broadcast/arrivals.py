@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from taut.core.events import Action, Checked, Disputed, Include, Refused
+from taut.core.events import Action, Checked, Disputed, Include, PayloadRefused
 from taut.core.messages import Report, Span, Updates
 from taut.errors import MalformedMessage
 from taut.strategies.broadcast.state import BroadcastState
@@ -57,7 +57,7 @@ def _checked(span: Span, payload: bytes, sender: int, check: Check | None, actio
         try:
             checked = check(payload)
         except MalformedMessage as error:
-            actions.append(Refused(sender, str(error)))
+            actions.append(PayloadRefused(sender, str(error)))
             payload = b""
     return Include(span.origin, span.lo, span.hi, payload, checked)
 

@@ -10,7 +10,7 @@ from taut.supervisor.view import Outcome
 
 
 @dataclass(frozen=True, slots=True)
-class Send:
+class SendMessage:
     """Send this message to this connection."""
 
     connection: bytes
@@ -90,7 +90,16 @@ class RunFinished:
 
 
 Action = (
-    Send | Record | Joined | Departed | KeepStatistics | Save | SaveIndex | SaveCheckpoint | DropCheckpoint | RunFinished
+    SendMessage
+    | Record
+    | Joined
+    | Departed
+    | KeepStatistics
+    | Save
+    | SaveIndex
+    | SaveCheckpoint
+    | DropCheckpoint
+    | RunFinished
 )
 
 
@@ -104,7 +113,7 @@ class Outbox:
     def send(self, connection: bytes, message: SupervisorMessage, *payloads: bytes) -> None:
         if not isinstance(message, Pulse):
             self.told[connection] = self.told.get(connection, 0) + 1
-        self.actions.append(Send(connection, message, payloads))
+        self.actions.append(SendMessage(connection, message, payloads))
 
     def record(self, kind: str, text: str) -> None:
         self.actions.append(Record(kind, text))

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from taut.codecs import Compressor, Memory, expand, validate
+from taut.codecs import Compressor, CompressorState, expand, validate
 from taut.codecs.wire.payload import HEADER, Kind
 
 F32 = npt.NDArray[np.float32]
@@ -151,12 +151,12 @@ def _check_mean(compressor: Compressor, v: F32) -> None:
     )
 
 
-def _memory(v: Any, seed: int = 1, turns: int = LATE) -> Memory:
+def _memory(v: Any, seed: int = 1, turns: int = LATE) -> CompressorState:
     rows = len(v) // 16
-    return Memory(len(v), ((rows, 8), (len(v) - 8 * rows,)) if rows else (), seed, turns)
+    return CompressorState(len(v), ((rows, 8), (len(v) - 8 * rows,)) if rows else (), seed, turns)
 
 
-def _decoded(compressor: Compressor, v: F32, memory: Memory) -> F32:
+def _decoded(compressor: Compressor, v: F32, memory: CompressorState) -> F32:
     payload = compressor.encode(v, memory)
     return np.zeros_like(v) if payload is None else expand(payload, len(v))
 

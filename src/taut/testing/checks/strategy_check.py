@@ -24,7 +24,7 @@ def merge_sets(payloads: Sequence[bytes]) -> bytes:
 
 
 @dataclass
-class Replica:
+class UpdateSet:
     """A worker of the world: the set of updates it has included."""
 
     state: BroadcastState
@@ -64,17 +64,17 @@ class World:
     >>> world.finish()
     """
 
-    kind: ClassVar[type[Replica]] = Replica  # how its workers write updates down
+    kind: ClassVar[type[UpdateSet]] = UpdateSet  # how its workers write updates down
 
     def __init__(self, strategy: Broadcast, workers: int, seed: int, loss: float = 0.1, repeat: float = 0.1) -> None:
         self.strategy, self.random = strategy, random.Random(seed)
         self.loss, self.repeat = loss, repeat
         self.now = 0.0
-        self.live: dict[int, Replica] = {}
+        self.live: dict[int, UpdateSet] = {}
         self.under_way: list[tuple[int, ev.Arrived]] = []
         self.dead: set[int] = set()
         self.away: set[int] = set()  # on the other side of a cut, without the supervisor
-        self.given_up: dict[int, Replica] = {}  # of those away, who go on all the same
+        self.given_up: dict[int, UpdateSet] = {}  # of those away, who go on all the same
         self.back: dict[int, int] = {}  # ranks of those who came back -> how many updates they had published
         self.names = 0
         for _ in range(workers):
@@ -83,7 +83,7 @@ class World:
     def any(self) -> int:
         return self.random.choice(sorted(self.live.keys() | self.given_up.keys()))
 
-    def replica(self, rank: int) -> Replica | None:
+    def replica(self, rank: int) -> UpdateSet | None:
         return self.live.get(rank) or self.given_up.get(rank)
 
     def tell(self, rank: int, event: ev.Event) -> None:
@@ -96,7 +96,7 @@ class World:
         for rank in sorted(self.live.keys() - self.away):
             self.tell(rank, event)
 
-    def _do(self, rank: int, replica: Replica, actions: list[ev.Action]) -> None:
+    def _do(self, rank: int, replica: UpdateSet, actions: list[ev.Action]) -> None:
         blocked = set[int]()
         for action in actions:
             match action:

@@ -25,7 +25,7 @@ from taut.errors import Misuse
 from taut.specs import parse_interval
 from taut.supervisor.data.lease_wal import pack
 from taut.supervisor.metrics import cluster_rate, total
-from taut.supervisor.run.actions import Action, Save, SaveCheckpoint, SaveIndex, Send
+from taut.supervisor.run.actions import Action, Save, SaveCheckpoint, SaveIndex, SendMessage
 from taut.supervisor.run.cluster import Cluster
 from taut.supervisor.run.plan import RunPlan
 from taut.supervisor.storage.snapshot import keep, outline, recall
@@ -195,7 +195,7 @@ class FuzzTarget:
         cluster.leases.log.clear()
         for action in actions:
             error = "" if self.rng.random() < 0.7 else "no room"
-            if isinstance(action, Send):
+            if isinstance(action, SendMessage):
                 self.handled.answers += 1
                 decode(encode(action.message, action.payloads), m.SupervisorMessage)
                 self._reply(action.connection, action.message)

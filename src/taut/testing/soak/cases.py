@@ -68,7 +68,7 @@ class Case:
 
 
 @dataclass(frozen=True)
-class Checked:
+class CaseResult:
     """The result of a case. ``broken``: laws, or the exception."""
 
     case: Case
@@ -102,7 +102,7 @@ def case_of(seed: int) -> Case:
     return Case(seed, strategy, topology, codec, workers, plan, step_s)
 
 
-def check_case(case: Case, trace: Trace | None = None) -> Checked:
+def check_case(case: Case, trace: Trace | None = None) -> CaseResult:
     """Run the case, and return the laws that it broke."""
     from taut.testing.faults.faulty_run import run_with_faults
 
@@ -123,9 +123,9 @@ def check_case(case: Case, trace: Trace | None = None) -> Checked:
             codec=case.codec,
         )
     except (TautError, AssertionError, ArithmeticError, LookupError, TypeError, ValueError) as error:
-        return Checked(case, (f"{type(error).__name__}: {error}",), time.process_time() - began_s)
+        return CaseResult(case, (f"{type(error).__name__}: {error}",), time.process_time() - began_s)
     broken = broken_laws(found, TALLY, samples, EPOCHS)
-    return Checked(case, tuple(broken), time.process_time() - began_s, found.wall_s)
+    return CaseResult(case, tuple(broken), time.process_time() - began_s, found.wall_s)
 
 
 def _momentum(strategy: str) -> float:
@@ -133,6 +133,6 @@ def _momentum(strategy: str) -> float:
     return 0.9 if any(choice.name == "sync" for choice in parse_schedule(strategy).choices) else 0.0
 
 
-def check_seed(seed: int) -> Checked:
+def check_seed(seed: int) -> CaseResult:
     """Run the seed's case."""
     return check_case(case_of(seed))

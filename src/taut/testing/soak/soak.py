@@ -24,7 +24,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from taut.errors import Misuse, TautError
-from taut.testing.soak.cases import STRATEGIES, Checked, case_of, check_case, check_seed
+from taut.testing.soak.cases import STRATEGIES, CaseResult, case_of, check_case, check_seed
 
 PLANS = 1_000
 
@@ -36,9 +36,9 @@ class Tallied:
     checked: int = 0
     cpu_s: float = 0.0
     virtual_s: float = 0.0
-    failed: list[Checked] = field(default_factory=list)
+    failed: list[CaseResult] = field(default_factory=list)
 
-    def add(self, one: Checked) -> None:
+    def add(self, one: CaseResult) -> None:
         self.checked += 1
         self.cpu_s += one.cpu_s
         self.virtual_s += one.virtual_s
@@ -55,7 +55,7 @@ def replay_command(seed: int) -> str:
     return f"python -m taut.testing.soak.soak --seed {seed} --trace soak-{seed}.json"
 
 
-def told(one: Checked) -> str:
+def told(one: CaseResult) -> str:
     """Return a text about a plan that broke a law."""
     broken = "".join(f"\n  broken: {law}" for law in one.broken)
     return f"seed {one.case.seed}: {one.case}{broken}\n  again:  {replay_command(one.case.seed)}"
@@ -118,7 +118,7 @@ def _soak(seeds: range, jobs: int, console: Console) -> int:
     return 0
 
 
-def _checked(seeds: range, jobs: int) -> Iterator[Checked]:
+def _checked(seeds: range, jobs: int) -> Iterator[CaseResult]:
     """Check the seeds in as many processes: a fresh one each, since torch and threads do not survive a fork."""
     with multiprocessing.get_context("spawn").Pool(min(jobs, len(seeds)), _settle_in) as pool:
         yield from pool.imap_unordered(check_seed, seeds, chunksize=2)

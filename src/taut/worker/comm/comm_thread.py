@@ -15,6 +15,7 @@ from dataclasses import replace
 from functools import partial
 
 from taut.core import events as ev
+from taut.core.callbacks import do_nothing
 from taut.core.clock import Clock
 from taut.core.messages import (
     Member,
@@ -64,7 +65,7 @@ class CommThread(Dispatcher):
         self._pump_wanted = threading.Event()
         self._rested = threading.Event()
         self._longest_s = 0.0  # wait for the others that came to its end
-        self.aside: Callable[[], None] = _nothing  # done in every wait: somebody may be in the phase before still
+        self.aside: Callable[[], None] = do_nothing  # done in every wait: somebody may be in the phase before still
         self.complement: Callable[[Snapshot], Snapshot] = _as_it_is  # what goes with the weights to a newcomer
         self._thread = threading.Thread(target=self._run, name="taut-communication", daemon=True)
 
@@ -126,7 +127,7 @@ class CommThread(Dispatcher):
         """Go to the next phase, which runs ``protocol``; return when the communication thread is there."""
         phase = self.phase_protocol.phase
         self._command(partial(self._advance, protocol))
-        self.wait(lambda _: self.phase_protocol.phase > phase, _nothing, needs_supervisor=False)
+        self.wait(lambda _: self.phase_protocol.phase > phase, do_nothing, needs_supervisor=False)
 
     def _advance(self, protocol: Protocol) -> None:
         self.protocols.advance(protocol)
@@ -287,10 +288,6 @@ class CommThread(Dispatcher):
             self._closing_s = self.clock.now()
         all_said = not self._commands and self.supervisor.all_said
         return all_said or self.clock.now() - self._closing_s > self._closing
-
-
-def _nothing() -> None:
-    pass
 
 
 def _as_it_is(state: Snapshot) -> Snapshot:

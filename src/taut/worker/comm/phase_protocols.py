@@ -280,7 +280,7 @@ class PhaseProtocols:
                         target.backlog.came(sender, len(payload))
                         (target.settling_mail if note.part == LANE else target.mail).append(action)
                     self._status.note()
-                case ev.Refused(sender, why):
+                case ev.PayloadRefused(sender, why):
                     self._rejections.add(sender, why)
                 case ev.Disputed(origin, other):
                     self._rejections.dispute(origin, other)
