@@ -24,7 +24,7 @@ class Gather(Schedule):
     >>> Gather().buffer_length(3, 10)
     30
     >>> for sends, receives in Gather().program(2, 1, 10).rounds: print(*sends, *receives)
-    Send(round=0, to=0, lo=10, hi=20) Receive(round=0, frm=0, lo=0, hi=10, add=False)
+    SendStep(round=0, to=0, lo=10, hi=20) ReceiveStep(round=0, frm=0, lo=0, hi=10, add=False)
     """
 
     name = "gather"

@@ -21,10 +21,10 @@ class HalvingDoubling(Schedule):
     Rabenseifner, Optimization of collective reduction operations, 2004.
 
     >>> for sends, receives in HalvingDoubling().program(3, 0, 10).rounds: print(*sends, *receives)
-    Receive(round=0, frm=2, lo=0, hi=10, add=True)
-    Send(round=1, to=1, lo=5, hi=10) Receive(round=1, frm=1, lo=0, hi=5, add=True)
-    Send(round=2, to=1, lo=0, hi=5) Receive(round=2, frm=1, lo=5, hi=10, add=False)
-    Send(round=3, to=2, lo=0, hi=10)
+    ReceiveStep(round=0, frm=2, lo=0, hi=10, add=True)
+    SendStep(round=1, to=1, lo=5, hi=10) ReceiveStep(round=1, frm=1, lo=0, hi=5, add=True)
+    SendStep(round=2, to=1, lo=0, hi=5) ReceiveStep(round=2, frm=1, lo=5, hi=10, add=False)
+    SendStep(round=3, to=2, lo=0, hi=10)
     """
 
     name = "halving-doubling"

@@ -20,8 +20,8 @@ class Ring(Schedule):
     Patarasuk and Yuan, Bandwidth optimal all-reduce algorithms for clusters of workstations, 2009.
 
     >>> for sends, receives in Ring().program(2, 0, 10).rounds: print(*sends, *receives)
-    Send(round=0, to=1, lo=0, hi=5) Receive(round=0, frm=1, lo=5, hi=10, add=True)
-    Send(round=1, to=1, lo=5, hi=10) Receive(round=1, frm=1, lo=0, hi=5, add=False)
+    SendStep(round=0, to=1, lo=0, hi=5) ReceiveStep(round=0, frm=1, lo=5, hi=10, add=True)
+    SendStep(round=1, to=1, lo=5, hi=10) ReceiveStep(round=1, frm=1, lo=0, hi=5, add=False)
     """
 
     name = "ring"

@@ -93,7 +93,7 @@ def assemble(length: int, rounds: Iterable[Round]) -> Program:
     """Assign numbers to the rounds and leave out empty messages.
 
     >>> assemble(5, [([(1, 0, 5)], []), ([(1, 3, 3)], [(1, 0, 5, False)])]).rounds[1]
-    ((), (Receive(round=1, frm=1, lo=0, hi=5, add=False),))
+    ((), (ReceiveStep(round=1, frm=1, lo=0, hi=5, add=False),))
     """
     return Program(
         tuple(

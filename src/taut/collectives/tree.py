@@ -19,10 +19,10 @@ class Tree(Schedule):
     Thakur, Rabenseifner and Gropp, Optimization of collective communication operations in MPICH, 2005.
 
     >>> for sends, receives in Tree().program(3, 1, 10).rounds: print(*sends, *receives)
-    Send(round=0, to=0, lo=0, hi=10)
+    SendStep(round=0, to=0, lo=0, hi=10)
     <BLANKLINE>
     <BLANKLINE>
-    Receive(round=3, frm=0, lo=0, hi=10, add=False)
+    ReceiveStep(round=3, frm=0, lo=0, hi=10, add=False)
     """
 
     name = "tree"

@@ -207,7 +207,7 @@ def test_a_vote_follows_the_majority_by_samples() -> None:
     assert out.tolist() == [-15.0, -15.0]  # 1 * 1 + 1 * 2 + 4 * 3
     coders[0].total(payloads[:2], samples[:2], out)
     assert out.tolist() == [3.0, 0.0]
-    with pytest.raises(MalformedMessage, match="voted"):
+    with pytest.raises(MalformedMessage, match="where votes are VOTES"):
         coders[0].check(VectorCodec(parse("dense"), 2).encode(gradients[0]), 2)
 
 
