@@ -1,4 +1,4 @@
-"""From what the workers counted (``strategies/probing/probe_method.py``) to a ``Probe``."""
+"""Make a ``Probe`` from the figures that the workers counted (``strategies/probing/probe_method.py``)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a codec says of itself: for ``taut codecs``, the simulator, the adviser, the docs and the conformance suite."""
+"""The properties of a codec, for ``taut codecs``, the simulator, the adviser, the docs and the conformance suite."""
 
 from __future__ import annotations
 

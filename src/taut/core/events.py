@@ -10,7 +10,7 @@ from taut.core.messages import Note, Parcel, Receipt, Report, Updates
 
 
 class Checked(Protocol):
-    """What was found when a payload was looked at. ``nbytes``: the memory that this takes."""
+    """The result of checking a payload. ``nbytes``: the memory that the result takes."""
 
     @property
     def nbytes(self) -> int: ...

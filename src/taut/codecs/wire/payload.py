@@ -76,7 +76,7 @@ PAIRS: dict[Kind, type[np.signedinteger[Any]]] = {Kind.PAIRS8: np.int8, Kind.PAI
 
 @dataclass(frozen=True)
 class Header:
-    """What a payload says of itself. ``base..base+length-1`` are the elements it may touch; ``count``: entries in the
+    """The header of a payload. ``base..base+length-1`` are the elements it may touch; ``count``: entries in the
     body (words, pairs, signs of a bitmap, elements of the dense kinds modulo 2^32)."""
 
     kind: Kind

@@ -25,7 +25,7 @@ GROUP, STEP = 64, 8  # tiles to a program of order, and bytes of each tile it ta
 
 @dataclass(frozen=True)
 class Tile:
-    """How a kernel is split: ``elements`` to a program (a power of two), ``warps`` of 32 threads with four elements or
+    """The split of a kernel: ``elements`` to a program (a power of two), ``warps`` of 32 threads with four elements or
     more to each; up to 32768 elements, as counts have 16 bits."""
 
     elements: int
