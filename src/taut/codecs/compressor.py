@@ -31,7 +31,7 @@ FEEDBACK_KERNELS = ("kernels._add_values", "feedback._grow", "feedback._take")  
 
 @dataclass
 class CompressorState:
-    """The state that a compressor keeps of one vector. ``size``: its elements. ``shapes``: of the tensors in it, in order (one
+    """A compressor's state for one vector. ``size``: its elements. ``shapes``: of the tensors in it, in order (one
     flat vector if unknown). ``seed``, ``turns``: of its random numbers; ``turns`` counts updates. ``workers``: how many
     send updates like this one. ``kept``: vectors of the compressor's own, by name."""
 
