@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 @with_flags(
-    "workers strategy topology codec finish seed threads preload start engine checkpoint_every keep_checkpoints "
+    "workers strategy topology codec finish seed threads devices preload start engine checkpoint_every keep_checkpoints "
     "bind port advertise transport link dashboard name runs_dir config log"
 )
 def run(
@@ -84,7 +84,9 @@ def launch_of(settings: Settings, script: Path, args: list[str], start: str | No
 
     where = str(Path.cwd())
     named = str(script if module_of(script) else script.absolute())
-    return Launch(named, list(args), where, start, settings.threads, list(settings.preload), settings.engine)
+    return Launch(
+        named, list(args), where, start, settings.threads, list(settings.preload), settings.engine, settings.devices
+    )
 
 
 def check_start(start: str | None) -> None:
@@ -113,6 +115,8 @@ class LocalRun:
         from taut.strategies.phases import parse_schedule
 
         self.settings, self._listening = settings, listening
+        engine = ENGINES.find(settings.engine)
+        engine.check(settings.workers, settings.devices)
         if resumed is None:
             launch = launch_of(settings, script, args, start)
             resumed = new_supervisor(settings, command, launch)
@@ -123,7 +127,7 @@ class LocalRun:
             bind=settings.bind,
             advertise=settings.advertise,
         )
-        self.engine = ENGINES.find(settings.engine)(
+        self.engine = engine(
             script,
             [*args, *([folder_flag, str(self.folder)] if folder_flag else [])],
             settings.workers,
@@ -132,6 +136,7 @@ class LocalRun:
             threads=settings.threads_per_worker,
             start=start,
             preload=settings.preload,
+            devices=settings.devices,
             kernels=kernels_of(codecs_in_use(parse_schedule(settings.strategy), settings.topology, [settings.codec])),
         )
 
