@@ -70,7 +70,7 @@ class Engine(ABC):
         self.started: dict[int, int] = {}
         self.compiling: tuple[int, int] | None = None
 
-    @classmethod
+    @classmethod  # noqa: B027
     def check(cls, workers: int, devices: str | None) -> None:
         """Raise ``Misuse`` where ``workers`` workers cannot be started on ``devices``. Asked before anything is made."""
 
