@@ -97,8 +97,7 @@ def launched_run() -> object:
 
 
 def connector() -> Connector | None:
-    """Return this thread's own connector, or the launcher's; None where the script was started by itself, to be a run of
-    one."""
+    """Return this thread's own connector, or the launcher's; None where the script is a run of one."""
     given = CONNECTOR.get()
     if given is not None:
         return given

@@ -6,19 +6,24 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
+import torch
+from torch import nn
+
+from taut.codecs import parse, spec
+from taut.codecs.parallel import set_threads
 from taut.config import other_launcher
 from taut.errors import Misuse
+from taut.worker.checkpoints.state_tree import check_also
 from taut.worker.connection import connector, launched_run
+from taut.worker.model.flat_params import FlatParams
 from taut.worker.model.model_checks import check_model
 from taut.worker.model.optimizers import joined
 from taut.worker.script_worker import check_first, note_joined
+from taut.worker.session import WorkerSession
 from taut.worker.torch_worker import TorchWorker
 from taut.worker.validation import Validation
 
 if TYPE_CHECKING:
-    import torch
-    from torch import nn
-
     from taut.codecs import Codec, Compressor
 
 
@@ -46,8 +51,8 @@ def join(
     under ``sync`` a worker that joins in mid-run takes it over from the others.
 
     ``codec``: how updates are written down (``"topk:density=0.001"``, ``taut.codecs.TopK(0.001)``), unless the launcher
-    says otherwise (``--codec``). ``seed``: of the order of
-    the samples in a run of one; a cluster's comes from its launcher. All other settings are the launcher's.
+    says otherwise (``--codec``). ``seed``: of the order of the samples in a run of one; a cluster's comes from its
+    launcher. All other settings are the launcher's.
 
     >>> import torch, taut
     >>> model = torch.nn.Linear(2, 1)
@@ -69,34 +74,18 @@ def join(
         )
     trainer = joined(given)
     trained = check_model(model, trainer)
-    written = None
-    if codec is not None:
-        from taut.codecs import parse, spec
-
-        written = spec(parse(codec))  # misuse is told before anything starts
-    if also:
-        from taut.worker.checkpoints.checkpointer import check_also
-
-        check_also(also)
+    written = None if codec is None else spec(parse(codec))  # misuse is told before anything starts
+    check_also(also or {})
     validation = Validation(validate, better, recalibrate)
     run = launched_run()
     check_first(run)
-    link = connector()
+    link, session = connector(), None
     if link is None:
         _refuse_other_launcher()
-        worker = TorchWorker(model, trainer, None, seed, validation)
-        note_joined(worker, run)
-        return worker
-    import torch
-
-    from taut.codecs.parallel import set_threads
-    from taut.worker.model.flat_params import FlatParams
-    from taut.worker.session import WorkerSession
-
-    set_threads(torch.get_num_threads())  # large models are scanned by as many as compute
-    worker = TorchWorker(
-        model, trainer, WorkerSession(link, FlatParams(model, trained), written, validation), seed, validation, also
-    )
+    else:
+        set_threads(torch.get_num_threads())  # large models are scanned by as many as compute
+        session = WorkerSession(link, FlatParams(model, trained), written, validation)
+    worker = TorchWorker(model, trainer, session, seed, validation, also)
     note_joined(worker, run)
     return worker
 

@@ -43,7 +43,6 @@ def check_first(run: object) -> None:
 
 
 def note_joined(worker: TorchWorker, run: object) -> None:
-    """Remember the script's worker."""
     _JOINED.set((worker, run))
     if run is not None:
         atexit.register(_at_exit)

@@ -15,7 +15,7 @@ from taut.errors import Misuse, NonFiniteLoss, PeerLost, Stopping, SupervisorLos
 from taut.worker.data.batches import Batches, BatchPlan, Dealer, OwnLeases, Share
 from taut.worker.data.reading import data_of
 from taut.worker.exchange.distillation import Distillation, distillation_of
-from taut.worker.model.local_step import LastLoss, check_gradient, device_of, take_step
+from taut.worker.model.local_step import LastLoss, check_gradient, take_step
 from taut.worker.model.model_checks import ModelGuard, check_model
 from taut.worker.model.optimizer_steps import OptimizerSteps
 from taut.worker.model.optimizers import members_of
@@ -68,7 +68,7 @@ class TorchWorker:
         self._trained = session.params.parameters if session else check_model(model, optimizer)
         self._guard = ModelGuard(model, optimizer, self._trained)
         self._hooks = OptimizerSteps(self, session, self._guard)
-        self._device = device_of(model)
+        self._device = next(model.parameters()).device
         self.watch = session.watch if session else Stopwatch()
         if session:
             session.statistics = self.statistics
@@ -206,7 +206,7 @@ class TorchWorker:
         plan = BatchPlan(
             data.length, data.batch_size, first, until, epochs is not None, data.order, data.drop_last, data.samples
         )
-        share = self._dealer.indices(plan)
+        share = Share(self._dealer, plan)
         return Batches(
             self._deal(share, data.read(share, first)), lambda: self._share(plan.batches(self._dealer.complete))
         )

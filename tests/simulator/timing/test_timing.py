@@ -9,7 +9,8 @@ import pytest
 from taut.collectives import named
 from taut.errors import Misuse
 from taut.simulator.models.costs import CodecCost, Costs
-from taut.simulator.models.network import Link, Links, wire_nbytes
+from taut.simulator.models.links import Link, Links
+from taut.simulator.models.network import wire_nbytes
 from taut.simulator.models.speeds import Speeds
 from taut.simulator.result import Simulated
 from taut.simulator.scenario import Scenario

@@ -8,7 +8,7 @@ from hypothesis import strategies as draw
 
 from taut.errors import Misuse
 from taut.simulator.faults import Fail, Fault, Join, Pause
-from taut.simulator.models.network import Link, Links
+from taut.simulator.models.links import Link, Links
 from taut.simulator.models.speeds import Speeds
 from taut.simulator.result import Simulated
 from taut.simulator.scenario import Scenario

@@ -31,10 +31,9 @@ from taut.supervisor.checkpoints.folder import Found, drop, last_good, numbers, 
 from taut.supervisor.prepare import Origin
 from taut.supervisor.service import Supervisor
 from taut.supervisor.view import Outcome
-from taut.worker.checkpoints.checkpointer import check_also
-from taut.worker.checkpoints.file import read_part, write_part
+from taut.worker.checkpoints.file import part_views, read_part, write_views
 from taut.worker.checkpoints.resume import check_model
-from taut.worker.checkpoints.state_tree import fold, unfold
+from taut.worker.checkpoints.state_tree import check_also, fold, unfold
 from taut.worker.connection import CONNECTOR, SocketConnector
 from taut.worker.model.flat_params import FlatParams
 
@@ -339,7 +338,9 @@ def test_a_worker_checks_the_part_that_it_reads(run_folder: Path) -> None:
 def test_only_so_many_stay(tmp_path: Path) -> None:
     for number in range(1, 7):
         own = tmp_path / str(number)
-        nbytes, digest = write_part(own / "worker-0.safetensors", {"number": number}, {"w": torch.ones(number)})
+        nbytes, digest = write_views(
+            own / "worker-0.safetensors", part_views({"number": number}, {"w": torch.ones(number)})
+        )
         files = {"worker-0.safetensors": {"rank": 0, "nbytes": nbytes, "blake2b": digest}}
         manifest: dict[str, object] = {"run": "r", "number": number, "settings": {}, "launch": {}, "files": files}
         if number != 4:  # it was given up before it was whole
@@ -352,14 +353,14 @@ def test_only_so_many_stay(tmp_path: Path) -> None:
 
 def test_a_full_disk_leaves_the_file_that_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "worker-0.safetensors"
-    write_part(path, {"steps": 1}, {"w": torch.ones(3)})
+    write_views(path, part_views({"steps": 1}, {"w": torch.ones(3)}))
 
     def full(_: int) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(StorageFailed, match="No space left"):
-        write_part(path, {"steps": 2}, {"w": torch.zeros(3)})
+        write_views(path, part_views({"steps": 2}, {"w": torch.zeros(3)}))
     assert read_part(path).document["steps"] == 1
     assert [each.name for each in tmp_path.iterdir()] == [path.name]
 

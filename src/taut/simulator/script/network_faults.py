@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
 from taut.core.messages import SUPERVISOR
@@ -22,10 +23,10 @@ class NetworkFaults:
     """
 
     def __init__(self, faults: Iterable[Fault], rng: Rng) -> None:
-        found = [fault for fault in faults if isinstance(fault, Partition | Loss | Repeat | Reorder)]
         self._spans = [
-            (round(fault.from_s * NS), None if fault.until_s is None else round(fault.until_s * NS), fault)
-            for fault in found
+            (round(fault.from_s * NS), math.inf if fault.until_s is None else round(fault.until_s * NS), fault)
+            for fault in faults
+            if isinstance(fault, Partition | Loss | Repeat | Reorder)
         ]
         self._key = rng.key
         self._rngs: dict[tuple[int, int], Rng] = {}
@@ -59,17 +60,12 @@ class NetworkFaults:
         )
 
     def _now(self, now_ns: int) -> list[Partition | Loss | Repeat | Reorder]:
-        return [
-            fault
-            for from_ns, until_ns, fault in self._spans
-            if from_ns <= now_ns and (until_ns is None or now_ns < until_ns)
-        ]
+        return [fault for from_ns, until_ns, fault in self._spans if from_ns <= now_ns < until_ns]
 
     def _draw(self, sender: int, to: int) -> float:
-        rng = self._rngs.get((sender, to))
-        if rng is None:
-            rng = self._rngs[sender, to] = Rng(self._key, "fate", sender, to)
-        return rng.random()
+        if (sender, to) not in self._rngs:
+            self._rngs[sender, to] = Rng(self._key, "fate", sender, to)
+        return self._rngs[sender, to].random()
 
 
 def _between(fault: Repeat | Reorder, sender: int, to: int) -> bool:

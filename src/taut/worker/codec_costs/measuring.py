@@ -24,8 +24,7 @@ from taut.worker.standalone.worker import Vector
 
 @dataclass(frozen=True)
 class MeasuredCodec:
-    """One codec on updates of ``elements``. ``error`` is None if there was nothing to send. Times and ``nbytes`` are
-    those of one update, on average."""
+    """One codec on updates of ``elements``. ``error``: None if nothing was sent. Times and ``nbytes`` are means."""
 
     spec: str
     elements: int
@@ -37,12 +36,10 @@ class MeasuredCodec:
 
     @property
     def bits(self) -> float:
-        """Return the bits per element."""
         return 8.0 * self.nbytes / max(1, self.elements)
 
     @property
     def encode_ns(self) -> float:
-        """Return the nanoseconds per element."""
         return 1e9 * self.encode_s / max(1, self.elements)
 
     @property

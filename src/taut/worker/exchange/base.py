@@ -15,6 +15,7 @@ from taut.worker.model.snapshot import Snapshot
 if TYPE_CHECKING:
     import torch
 
+    from taut.worker.model.vector_views import FlatParamsCodec
     from taut.worker.time_split import Stopwatch
 
 
@@ -49,6 +50,12 @@ class Exchange(ABC):
     took_over: Callable[[Snapshot], None] = staticmethod(lambda state: None)  # called when it was
     stepping_itself = False  # the optimizer's step that is being made is not the script's
     exchanges_gradients = False  # in `before_step`, and clips them where `worker.step` is asked to
+    method_state: Any = None  # the method's, where there is one and it has started
+
+    @property
+    def coder(self) -> FlatParamsCodec | None:
+        """Return the codec of a method that compresses vectors."""
+        return None
 
     @abstractmethod
     def start(self) -> None:

@@ -17,7 +17,7 @@ from taut.worker.exchange.round_driver import RoundDriver
 from taut.worker.exchange.turns import Turn
 from taut.worker.model.optimizers import members_of
 from taut.worker.model.replica import Replica
-from taut.worker.model.vector_views import Gradients, Weights
+from taut.worker.model.vector_views import FlatParamsCodec, Gradients, Weights
 from taut.worker.time_split import Stopwatch
 
 if TYPE_CHECKING:
@@ -38,7 +38,6 @@ class RoundExchange(Exchange):
         self.local = Gradients(replica.params) if method.vector == "gradients" else Weights(replica)
         self._gradients = Gradients(replica.params) if method.shapes_gradient else None
         self.driver = RoundDriver(method, self)
-        self.method_state: Any = None  # before the start
         self.version = -1
         self.now, self.charge = comm.clock.now, watch.charge
         self._lock = threading.RLock()
@@ -48,6 +47,10 @@ class RoundExchange(Exchange):
         self.handoff = ResidualHandoffDriver(comm, self._inherit)
         if method.concurrent:
             self.phase_protocol.on_deliver = self._deliver
+
+    @property
+    def coder(self) -> FlatParamsCodec | None:
+        return self.local.coder
 
     def start(self) -> None:
         place = self.comm.place(self.shape, self.phase_protocol.phase)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    import torch
+import torch
 
 DIGITS = 6  # significant digits of an agreed number: sums of float32 have no more
 
@@ -46,8 +45,7 @@ class Hyperparameters:
         return [float(_part(groups[at][name], index)) for at, name, index in self._entries]
 
     def impose(self, numbers: Sequence[float]) -> None:
-        """Set these numbers until ``restore``, rounded, so that the last bits of a sum do not change a number that is the
-        same everywhere."""
+        """Set these numbers until ``restore``, rounded: the last bits of a sum must change nothing."""
         groups = self._optimizer.param_groups
         if self._own is None:
             self._own = [{name: _copied(value) for name, value in group.items() if name != "params"} for group in groups]

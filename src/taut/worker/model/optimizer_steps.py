@@ -84,8 +84,7 @@ class OptimizerSteps:
             self._sample.renew()
 
     def _evaluated(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> Any:
-        """Call the closure that computes gradients now, if these are exchanged before the step; return arguments with its
-        loss instead of it."""
+        """Call the closure now, if gradients are exchanged before the step; return arguments with its loss instead."""
         closure: Callable[[], Any] | None = args[1] if len(args) > 1 else kwargs.get("closure")
         if closure is None or self._session is None or not self._session.exchange.exchanges_gradients:
             return None
