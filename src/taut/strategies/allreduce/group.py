@@ -26,14 +26,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from taut.collectives import SEGMENT_ELEMENTS, Piece, Reduction, named
-from taut.core.messages import Note
 from taut.errors import MalformedMessage, Misuse
 from taut.strategies.allreduce.round_agreement import Contribution, MemberRound, RoundAgreement
-from taut.strategies.api import MemberPlace, Tell
+from taut.strategies.api import MemberPlace, Note, Tell, Vector
 
 if TYPE_CHECKING:
     from taut.collectives import Program
-    from taut.strategies.api import Vector
 
 LEAST_SEGMENT_ELEMENTS = 1 << 14  # below 64 KiB a message costs more than its bytes
 PIPELINE = 8  # at least so many segments to a chunk, so that a hop does not wait for the whole of it

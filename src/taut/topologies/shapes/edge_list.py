@@ -9,7 +9,7 @@ import json
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 from taut.errors import Misuse
 from taut.topologies.graph import Edge, Graph
@@ -33,8 +33,8 @@ class Edges(Shape):
     ([0, 3], [1, 3])
     """
 
-    name: ClassVar[str] = "edges"
-    undirected: ClassVar[str] = "write the edges as a-b"
+    name = "edges"
+    undirected = "write the edges as a-b"
     edges: tuple[Edge, ...]
     directed: bool = False
 

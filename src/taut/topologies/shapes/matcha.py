@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import count, pairwise
-from typing import ClassVar
 
 from taut.core.splitmix import hash_unit
 from taut.errors import Misuse
@@ -47,8 +46,8 @@ class Matcha(Shape):
     [(0, 1), (2, 3)]
     """
 
-    name: ClassVar[str] = "matcha"
-    varies: ClassVar[bool] = True
+    name = "matcha"
+    varies = True
     budget: float = 0.5
     seed: int = 0
     base: Shape = field(default_factory=Ring)  # last: in the written form, all that follows is the base's

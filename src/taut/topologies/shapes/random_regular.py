@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 from taut.core.splitmix import hash_bits
 from taut.errors import Misuse
@@ -35,7 +34,7 @@ class RandomRegular(Shape):
     ({3}, True)
     """
 
-    name: ClassVar[str] = "random"
+    name = "random"
     degree: int = 3
     seed: int = 0
 

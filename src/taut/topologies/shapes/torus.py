@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import Self
 
 from taut.errors import Misuse
 from taut.topologies.graph import Graph
@@ -37,8 +37,8 @@ class Torus(Shape):
     [1, 4, 6, 9]
     """
 
-    name: ClassVar[str] = "torus"
-    advised: ClassVar[str] = "torus"
+    name = "torus"
+    advised = "torus"
     rows: int | None = None
     columns: int | None = None
 
