@@ -39,7 +39,6 @@ from taut.strategies.allreduce.compressed_group import CompressedGroup, pays
 from taut.strategies.allreduce.group import Group
 from taut.strategies.allreduce.sync_state import GradientBucket, SyncState, buckets
 
-SCHEDULES = tuple(name for name, schedule in collectives.REGISTRY.items() if schedule.sums)
 BACKENDS = ("gloo", "nccl")  # of torch.distributed; see worker/exchange/torch_distributed.py
 NUMBERS = 5  # that go with each lane at least, before which of its tensors had a gradient (``SyncState.head``)
 
@@ -78,7 +77,7 @@ class Sync(m.Method):
     bucket_mib: float = 4.0
 
     def __post_init__(self) -> None:
-        known = (*SCHEDULES, *BACKENDS)
+        known = (*collectives.REGISTRY, *BACKENDS)
         if self.schedule not in known:
             remedy = did_you_mean(self.schedule, known, "take 'ring'")
             raise Misuse(f"sync: schedule={self.schedule}", f"one of {', '.join(known)}", remedy)
