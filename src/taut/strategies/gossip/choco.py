@@ -82,11 +82,8 @@ class Choco(NeighbourRounds[ChocoState]):
 
     def check_shape(self, shape: Shape, workers: int) -> None:
         if shape.varies:
-            raise Misuse(
-                f"choco on {shape.name}",
-                "a topology that stays the same, as neighbours keep copies of each other",
-                "try --topology ring, torus or exponential:directed=no",
-            )
+            expected = "a topology that stays the same, as neighbours keep copies of each other"
+            raise Misuse(f"choco on {shape.name}", expected, "try --topology ring, torus or exponential:directed=no")
 
     def send(self, state: ChocoState) -> list[m.MethodAction]:
         receivers = self.receivers(state)

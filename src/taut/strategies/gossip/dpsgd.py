@@ -139,17 +139,12 @@ class DPSGD(NeighbourRounds[DPSGDState]):
     def check_shape(self, shape: Shape, workers: int) -> None:
         graph = shape.union(range(workers))
         if graph.directed and self.mixing == "metropolis":
-            raise Misuse(
-                f"dpsgd: mixing=metropolis on {shape.name}, whose edges have directions",
-                "an undirected topology",
-                "try dpsgd:mixing=uniform, or --strategy sgp",
-            )
+            given = f"dpsgd: mixing=metropolis on {shape.name}, whose edges have directions"
+            raise Misuse(given, "an undirected topology", "try dpsgd:mixing=uniform, or --strategy sgp")
         if self.mixing == "uniform" and len(degrees_of(graph)) > 1:
-            raise Misuse(
-                f"dpsgd: mixing=uniform on {shape.name} of {workers} workers",
-                "equally many neighbours for all workers",
-                "try --strategy sgp" if graph.directed else "try dpsgd:mixing=metropolis",
-            )
+            expected = "equally many neighbours for all workers"
+            remedy = "try --strategy sgp" if graph.directed else "try dpsgd:mixing=metropolis"
+            raise Misuse(f"dpsgd: mixing=uniform on {shape.name} of {workers} workers", expected, remedy)
 
     def check_optimizer(self, optimizer: str, settings: Mapping[str, Any]) -> None:
         if self.momentum != "none":

@@ -113,9 +113,8 @@ class DiLoCo(Periodic):
                 "take a larger every, or fewer fragments",
             )
         if self.delayed and (self.fragments > 1 or self.overlap):
-            raise Misuse(
-                "diloco: delayed with fragments or overlap", "one of the two forms", "delayed=true never waits anyway"
-            )
+            remedy = "delayed=true never waits anyway"
+            raise Misuse("diloco: delayed with fragments or overlap", "one of the two forms", remedy)
         check_robust(self.name, self.robust)
         if self.robust != "none" and (self.delayed or self.fragments > 1):
             given = "delayed" if self.delayed else f"fragments={self.fragments}"

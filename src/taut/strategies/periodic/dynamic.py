@@ -86,11 +86,8 @@ class Dynamic(Periodic):
 
     def __post_init__(self) -> None:
         if not isinstance(self.threshold, int | float) or not self.threshold >= 0.0:
-            raise Misuse(
-                f"dynamic: threshold={self.threshold}",
-                "a number of at least 0",
-                "0 averages at every check, inf never does",
-            )
+            remedy = "0 averages at every check, inf never does"
+            raise Misuse(f"dynamic: threshold={self.threshold}", "a number of at least 0", remedy)
         check_whole(self, "every", 1, "so many steps between two checks")
         named(self.schedule)
 

@@ -30,11 +30,8 @@ class Complete(Shape):
     def check(self, workers: int) -> None:
         super().check(workers)
         if workers > MOST_COMPLETE:
-            raise Misuse(
-                f"complete with {workers} workers: {workers * (workers - 1) // 2} edges",
-                f"at most {MOST_COMPLETE} workers",
-                "try exponential, torus or random:degree=8",
-            )
+            given = f"complete with {workers} workers: {workers * (workers - 1) // 2} edges"
+            raise Misuse(given, f"at most {MOST_COMPLETE} workers", "try exponential, torus or random:degree=8")
 
 
 @dataclass(frozen=True)

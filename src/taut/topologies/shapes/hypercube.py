@@ -35,8 +35,5 @@ class Hypercube(Shape):
         super().check(workers)
         if workers & (workers - 1):
             below = 1 << workers.bit_length() - 1
-            raise Misuse(
-                f"hypercube with {workers} workers",
-                "a power of two",
-                f"use {below} or {2 * below} workers, or exponential, which takes any number",
-            )
+            remedy = f"use {below} or {2 * below} workers, or exponential, which takes any number"
+            raise Misuse(f"hypercube with {workers} workers", "a power of two", remedy)

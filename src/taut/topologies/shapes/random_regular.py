@@ -55,11 +55,8 @@ class RandomRegular(Shape):
             )
             raise Misuse(given, f"a degree below {workers}", fits)
         if self.degree * workers % 2:
-            raise Misuse(
-                given,
-                "workers x degree to be even, as every edge has two ends",
-                f"try degree={self.degree - 1} or {self.degree + 1}, or {workers + 1} workers",
-            )
+            remedy = f"try degree={self.degree - 1} or {self.degree + 1}, or {workers + 1} workers"
+            raise Misuse(given, "workers x degree to be even, as every edge has two ends", remedy)
 
 
 def regular(ranks: list[int], degree: int, seed: int) -> set[Edge]:

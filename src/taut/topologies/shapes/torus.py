@@ -92,11 +92,8 @@ class Torus(Shape):
         if not fits:
             sizes = ", ".join(f"{small} x {workers // small}" for small in _sides(workers) if small > 1 or workers < 4)
             sizes = sizes or f"only 1 x {workers}, a ring"
-            raise Misuse(
-                f"torus:{given} with {workers} workers",
-                expected,
-                f"for {workers} workers: {sizes}; or leave rows and columns out",
-            )
+            remedy = f"for {workers} workers: {sizes}; or leave rows and columns out"
+            raise Misuse(f"torus:{given} with {workers} workers", expected, remedy)
 
 
 def squarest(workers: int) -> tuple[int, int]:
