@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from statistics import median
 
-from taut.adviser.record import LinkProbe, Probe
+from taut.adviser.record import CodecProbe, LinkProbe, Probe
 from taut.simulator.models.costs import CodecCost, Costs
 from taut.simulator.models.network import Link, Links
 from taut.simulator.models.speeds import Speeds
@@ -42,11 +42,8 @@ def costs_of(probe: Probe, given: Costs | None = None) -> Costs:
     codecs: dict[str, CodecCost] = dict(given.codecs)
     for name in {name for worker in probe.workers for name in worker.codecs}:
         found = [worker.codecs[name] for worker in probe.workers if name in worker.codecs]
-        codecs[name] = CodecCost(
-            encode_s_per_element=median(one.encode_s_per_element for one in found),
-            absorb_s_per_byte=median(one.absorb_s_per_byte for one in found),
-            bits_per_element=median(one.bits_per_element for one in found),
-        )
+        keys = CodecProbe.__struct_fields__
+        codecs[name] = CodecCost(**{key: median(getattr(one, key) for one in found) for key in keys})
     return replace(given, codecs=codecs)
 
 

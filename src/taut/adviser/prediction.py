@@ -62,8 +62,7 @@ class Prediction:
 def scenario(
     probe: Probe, candidate: Candidate, workers: int, steps: int | None = None, costs: Costs | None = None
 ) -> Scenario:
-    """Return a short run of this candidate on the machines that were probed. ``costs``: of codecs that the probe did
-    not see."""
+    """Return a short run of this candidate on the probed machines. ``costs``: of codecs that the probe did not see."""
     costs = costs_of(probe, costs)
     batches = sorted(worker.batch for worker in probe.workers)
     return Scenario(

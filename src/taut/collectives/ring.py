@@ -34,14 +34,12 @@ class Ring(Schedule):
         return 2 * (p - 1)
 
     def bytes_sent(self, p: int, position: int, nbytes: int) -> int:
-        """Return 2n less two chunks: the one it sums itself is not sent on the first way round, the next not on the
-        second."""
+        """Return 2n less two chunks: the one it sums is not sent on the first way round, the next not on the second."""
         return ring_bytes(p, position, nbytes)
 
 
 def reduce_scatter(members: Sequence[int], at: int, lo: int, hi: int) -> Iterator[Round]:
-    """Return rounds after which member number ``at`` of the ring ``members`` holds the sum of chunk ``at`` + 1 of
-    ``lo..hi``."""
+    """Return rounds after which member ``at`` of the ring ``members`` holds the sum of chunk ``at`` + 1 of ``lo..hi``."""
     p = len(members)
     after, before = members[(at + 1) % p], members[at - 1]
     for step in range(p - 1):

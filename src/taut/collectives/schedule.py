@@ -81,8 +81,7 @@ class Schedule(ABC):
         """Return how many messages follow one another: the factor of the latency."""
 
     def crossings(self, p: int) -> float:
-        """Return how many times the vector crosses the busiest link: the factor of the bytes. By default the least
-        that is possible."""
+        """Return how often the vector crosses the busiest link, the factor of the bytes; by default the least."""
         return 2 * (p - 1) / p
 
     def cost(self, p: int, nbytes: int, latency_s: float, seconds_per_byte: float) -> float:

@@ -60,8 +60,7 @@ class Torus(Schedule):
         return 2 * (rows - 1) + 2 * (columns - 1)
 
     def bytes_sent(self, p: int, position: int, nbytes: int) -> int:
-        """Return a ring's bytes in the row for n bytes, and a ring's in the column for the chunk that the row left
-        here."""
+        """Return a ring's bytes in the row for n bytes, and in the column for the chunk that the row left here."""
         rows, columns = self.shape(p)
         row, column = divmod(position, columns)
         lo, hi = chunk(0, nbytes // ELEMENT_NBYTES, columns, column + 1)

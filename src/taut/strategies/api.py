@@ -29,15 +29,15 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from taut.core.events import Ended, Heard, Tell
 from taut.core.messages import Note
 from taut.strategies.info import ADVISED, ANY_CODEC, ANY_COMPRESSOR, Completeness, StrategyInfo, Variant
-from taut.strategies.local import Local, Vector, VectorCoder, Wish
+from taut.strategies.local import CodedLocal, Local, Vector, VectorCoder, Wish
 
 if TYPE_CHECKING:
     from taut.topologies.graph import Graph
     from taut.topologies.shape import Shape
 
 # From other files, for those who write a method.
-__all__ = ["ADVISED", "ANY_CODEC", "ANY_COMPRESSOR", "Completeness", "Ended", "Heard", "Local", "Note", "StrategyInfo"]
-__all__ += ["Tell", "Variant", "Vector", "VectorCoder", "Wish"]
+__all__ = ["ADVISED", "ANY_CODEC", "ANY_COMPRESSOR", "CodedLocal", "Completeness", "Ended", "Heard", "Local", "Note"]
+__all__ += ["StrategyInfo", "Tell", "Variant", "Vector", "VectorCoder", "Wish"]
 
 
 @lru_cache(maxsize=64)

@@ -82,21 +82,11 @@ def _panel(panel: Any, at: Points, graph: Graph, union: Graph) -> None:
 def _edge(panel: Any, at: Points, discs: dict[int, Any], edge: Edge, color: str, arrow: bool, bend: float) -> None:
     from matplotlib.patches import FancyArrowPatch
 
-    patch = FancyArrowPatch(
-        at[edge[0]],
-        at[edge[1]],
-        arrowstyle="-|>" if arrow else "-",
-        mutation_scale=12,
-        connectionstyle=f"arc3,rad={bend}",
-        patchA=discs[edge[0]],
-        patchB=discs[edge[1]],
-        shrinkA=0,
-        shrinkB=1 if arrow else 0,
-        color=color,
-        linewidth=1.3,
-        zorder=2 if color == EDGE else 1,
-    )
-    panel.add_patch(patch)
+    a, b = edge
+    ends: dict[str, Any] = {"patchA": discs[a], "patchB": discs[b], "shrinkA": 0, "shrinkB": int(arrow)}
+    line: dict[str, Any] = {"color": color, "linewidth": 1.3, "zorder": 2 if color == EDGE else 1}
+    head: dict[str, Any] = {"arrowstyle": "-|>" if arrow else "-", "mutation_scale": 12}
+    panel.add_patch(FancyArrowPatch(at[a], at[b], connectionstyle=f"arc3,rad={bend}", **ends, **line, **head))
 
 
 def _bend(at: Points, edge: Edge, union: Graph) -> float:

@@ -98,11 +98,10 @@ class Graph:
         return len(self.edges) * (1 if self.directed else 2)
 
     def is_connected(self) -> bool:
-        """Return whether every member reaches every other, along the directions where edges have one: the first member
-        reaches all, and all reach the first."""
-        if not self.members or len(_reached(self.outward_lists, self.members[0])) < len(self.members):
+        """Return whether every member reaches every other: the first reaches all, and all reach the first."""
+        if not self.members or len(breadth_first(self.outward_lists, self.members[0])) < len(self.members):
             return False
-        return not self.directed or len(_reached(self.inward_lists, self.members[0])) == len(self.members)
+        return not self.directed or len(breadth_first(self.inward_lists, self.members[0])) == len(self.members)
 
     def parts(self) -> list[list[int]]:
         """Return the parts that the graph falls into when directions are ignored, each in rank order, by their lowest
@@ -114,7 +113,7 @@ class Graph:
         found: list[list[int]] = []
         for rank in self.members:
             if not any(rank in part for part in found):
-                found.append(sorted(_reached(self.neighbour_lists, rank)))
+                found.append(sorted(breadth_first(self.neighbour_lists, rank)))
         return found
 
     def check_connected(self) -> None:
@@ -129,8 +128,8 @@ class Graph:
             given = f"a topology in {len(separate)} parts: {shown}{' ...' if len(separate) > 4 else ''}"
             raise Misuse(given, "a connected one", f"add an edge between them, such as {separate[0][0]}-{separate[1][0]}")
         first = self.members[0]
-        unreached = sorted(set(self.members) - _reached(self.outward_lists, first))
-        unheard = sorted(set(self.members) - _reached(self.inward_lists, first))
+        unreached = sorted(set(self.members) - breadth_first(self.outward_lists, first).keys())
+        unheard = sorted(set(self.members) - breadth_first(self.inward_lists, first).keys())
         a, b = (first, unreached[0]) if unreached else (unheard[0], first)
         given = f"a directed topology where nothing from worker {a} reaches worker {b}"
         raise Misuse(given, "a strongly connected one", f"add the edge {a}>{b}, or use undirected edges (a-b)")
@@ -164,15 +163,7 @@ class Graph:
         >>> sorted(Graph((0, 1, 2, 3), {(0, 1), (1, 2), (2, 3), (3, 0)}).spanning_tree(1).edges)
         [(0, 1), (0, 3), (1, 2)]
         """
-        root = self.members[0] if root is None else self._member(root)
-        parent = {root: root}
-        waiting = deque([root])
-        while waiting:
-            rank = waiting.popleft()
-            for other in self.neighbour_lists[rank]:
-                if other not in parent:
-                    parent[other] = rank
-                    waiting.append(other)
+        parent = breadth_first(self.neighbour_lists, self.members[0] if root is None else self._member(root))
         if len(parent) < len(self.members):
             self.check_connected()
         return Graph(self.members, frozenset((child, up) for child, up in parent.items() if child != up))
@@ -202,8 +193,7 @@ class Graph:
         return weights(self, kind)
 
     def push_weights(self) -> Weights:
-        """Return column-stochastic weights for push-sum: each member splits its vector evenly over itself and those it
-        sends to."""
+        """Return weights for push-sum: each member splits its vector evenly over itself and those it sends to."""
         from taut.topologies.mixing import push
 
         return push(self)
@@ -235,12 +225,14 @@ def _few(members: Sequence[int]) -> str:
     return shown + (f" ... {members[-1]}" if len(members) > 8 else "")
 
 
-def _reached(lists: dict[int, list[int]], start: int) -> set[int]:
-    """Return all members that a path leads to from ``start``, itself included."""
-    seen, waiting = {start}, [start]
+def breadth_first(lists: Mapping[int, Sequence[int]], start: int) -> dict[int, int]:
+    """Return all members that a path leads to from ``start``, the nearest first, each with the one before it on the path;
+    ``start`` is before itself."""
+    before, waiting = {start: start}, deque([start])
     while waiting:
-        for other in lists[waiting.pop()]:
-            if other not in seen:
-                seen.add(other)
+        rank = waiting.popleft()
+        for other in lists[rank]:
+            if other not in before:
+                before[other] = rank
                 waiting.append(other)
-    return seen
+    return before

@@ -101,8 +101,7 @@ def _written(value: object) -> str:
 
 
 def from_positions(members: Sequence[int], edges: Sequence[Edge], directed: bool = False) -> Graph:
-    """Return the graph over ``members`` whose edges are between positions. Edges from a position to itself, which small
-    shapes have, are dropped."""
+    """Return the graph over ``members`` from edges between positions. Those from a position to itself are dropped."""
     ranks = ranks_by_position(members)
     pairs = frozenset((ranks[a], ranks[b]) for a, b in edges if a != b)
     return Graph(tuple(ranks), pairs, directed)

@@ -75,8 +75,6 @@ class Group(RoundAgreement):
     def completed(self) -> int:
         return max(0, self.stand.round)
 
-    # -------------------------------------------------------------------------------------------- what happens
-
     def _begin(self, mine: Contribution) -> list[Tell]:
         assert self._contribution is None, "the last round is not done"
         self._contribution = mine if mine.kept else replace(mine, values=mine.values.copy())
@@ -89,8 +87,7 @@ class Group(RoundAgreement):
         return super().placed(place)
 
     def let_go(self) -> Vector:
-        """Give the round under way a copy of the values that its caller had kept, and return the copy: the caller needs
-        them before the round is done."""
+        """Return a copy of the values that the caller had kept; the round under way goes on with the copy."""
         assert self._contribution is not None, "no round is under way"
         self._contribution = replace(self._contribution, values=self._contribution.values.copy(), kept=False)
         return self._contribution.values
@@ -110,8 +107,6 @@ class Group(RoundAgreement):
         assert self.done and self._before is not None, "nothing to open again"
         self.stand, self._contribution, self._result = self._before
         self.done, self._before = False, None
-
-    # ------------------------------------------------------------------------------------------ taking a stand
 
     def _agree(self, stands: Mapping[int, MemberRound]) -> list[Tell]:
         """Find out who is behind and what the next round is, and go on."""
@@ -135,8 +130,6 @@ class Group(RoundAgreement):
             note = Note("result", top, self.lane, [self.place.version])
             tells += [Tell(rank, note, memoryview(self._result.view(np.uint8))) for rank in behind]  # type: ignore[arg-type]
         return tells + self._retake() + self._run()
-
-    # ---------------------------------------------------------------------------------------------- the rounds
 
     def _take(self, sender: int, note: Note, payload: bytes) -> list[Tell]:
         """Take a piece or a result."""

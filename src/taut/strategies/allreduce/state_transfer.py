@@ -93,8 +93,7 @@ class NewcomerTransfer:
         return machine.forsaken or (machine.bare and machine.settled and self._shunned >= set(machine.givers))
 
     def take_piece(self, sender: int, note: Note, payload: bytes) -> None:
-        """Take a piece of the state. A piece that was asked of another giver since, or is of another round, is left
-        alone."""
+        """Take a piece of the state, unless it is of another round or from another giver than the one asked now."""
         if not self.asks:
             raise MalformedMessage("a state that nobody asked for")
         asked = self.asked
@@ -135,8 +134,7 @@ class NewcomerTransfer:
             self.wanted[sender] = TransferRequest(sender, note.round, int(note.numbers[0]))
 
     def takers(self, machine: RoundAgreement, completed: int) -> list[int]:
-        """Return the workers that may be given the state now: it is ours after round ``completed``, and that is what they
-        ask for."""
+        """Return the workers that may be given the state now: they ask for our state, after round ``completed``."""
         if not self.wanted or not machine.settled or machine.bare:
             return []
         version = machine.place.version

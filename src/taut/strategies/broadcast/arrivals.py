@@ -135,8 +135,7 @@ def extend_chains(state: BroadcastState, taken: Sequence[Action]) -> None:
 
 
 def compare_chains(state: BroadcastState, sender: int, message: Report) -> list[Disputed]:
-    """Compare the neighbour's hash chains with ours. Return each origin of which it holds other updates than we do,
-    once."""
+    """Return each origin, once, of which the neighbour holds other updates than we do, by its hash chains."""
     disputed: list[Disputed] = []
     for mark in message.marks:
         chain = state.chains.get(mark.origin)
@@ -150,8 +149,7 @@ def compare_chains(state: BroadcastState, sender: int, message: Report) -> list[
 
 
 def _check_claims(state: BroadcastState, sender: int, message: Report, received: int) -> None:
-    """Raise ``MalformedMessage`` for an impossible claim, before anything is changed: our log must hold what the
-    neighbour will ask for."""
+    """Raise ``MalformedMessage`` for an impossible claim: our log must hold what the neighbour will ask for."""
     link = state.links[sender]
     if message.final > state.log_of(sender).head + FAR or message.clock > MOST_CLOCK:
         raise MalformedMessage(f"a last update {message.final}, or a clock {message.clock}, that cannot be")

@@ -63,7 +63,6 @@ class Choco(NeighbourRounds[ChocoState]):
     name = "choco"
     info = m.StrategyInfo(m.Completeness.NEIGHBOURS, (m.Variant(topologies=("ring", "torus")),), coded_kind="x")
     paper = "Koloskova et al. 2019"
-    returns = "mix"
     codecs = ("topk", m.ANY_COMPRESSOR)
     gamma: float = 0.0
 
@@ -76,9 +75,6 @@ class Choco(NeighbourRounds[ChocoState]):
         if local.coder is None:
             raise Misuse("choco without a compressor", "a codec that is one", "try --codec topk:density=0.01")
         return ChocoState(local, place, coder=local.coder)
-
-    def step(self, coder: m.VectorCoder) -> float:
-        return self.gamma or coder.pace
 
     def check_shape(self, shape: Shape, workers: int) -> None:
         if shape.varies:
@@ -112,7 +108,7 @@ class Choco(NeighbourRounds[ChocoState]):
             elif one.sender in copies:  # else its whole x was refused, and differences are useless
                 state.add(one.payload, copies[one.sender])
         row, mine = row_of(place.graph(), place.rank, "metropolis"), copies[place.rank]
-        x, step = state.local.x, self.step(state.coder)
+        x, step = state.local.x, self.gamma or state.coder.pace
         for other in sorted({one.sender for one in heard if one.sender in copies}):
             x += np.float32(step * row[other]) * (copies[other] - mine)
 

@@ -13,9 +13,8 @@ Paper: FAST ("fast asynchronous training": ring or torus, one hop); no published
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, cast
+from typing import cast
 
 import numpy as np
 
@@ -24,37 +23,16 @@ from taut.specs import check_whole
 from taut.strategies import api as m
 from taut.strategies.allreduce.robust_mean import check_robust, clip_share
 from taut.strategies.delivery.flow_control import FlowControl
-from taut.strategies.gossip.neighbour_rounds import say_goodbye
+from taut.strategies.gossip.neighbour_rounds import finish
 
 STALENESS = 1.0  # an update waits for the end of the receiver's step
-
-
-class Coded(m.Local, Protocol):
-    """Gossip's view of its worker: its codec."""
-
-    def flush(self) -> list[bytes]:
-        """Return the last payloads that are worth sending, at the end of the run."""
-
-    def merge(self, payloads: Sequence[bytes]) -> bytes:
-        """Return one payload with the effect of all of these."""
-
-    def retune(self, workers: int, staleness: float) -> None:
-        """Adapt the codec to the number of workers that receive an update, the sender included, and to its staleness
-        in steps."""
-
-    @property
-    def shared(self) -> m.Vector:
-        """Return the weights without what the codec has not sent yet."""
-
-    def shift(self, change: m.Vector) -> None:
-        """Move the weights by ``change`` without the codec sending it."""
 
 
 @dataclass
 class GossipState:
     """A worker's state."""
 
-    local: Coded
+    local: m.CodedLocal
     place: m.MemberPlace
     flow: FlowControl
     turns: int = 0
@@ -92,11 +70,11 @@ class Gossip(m.Method):
     robust: str = "none"
 
     def __post_init__(self) -> None:
-        check_robust(self.name, self.robust, ("none", "clip"))
+        check_robust(self, ("none", "clip"))
         check_whole(self, "mix", 0, "0 is FAST's own form, without mixing")
 
     def start(self, place: m.MemberPlace, local: m.Local) -> GossipState:
-        coded = cast(Coded, local)
+        coded = cast(m.CodedLocal, local)
         state = GossipState(coded, place, FlowControl(coded.merge, coded.x.nbytes))
         _retune(state)
         return state
@@ -130,7 +108,7 @@ class Gossip(m.Method):
             case m.Ended():
                 pass  # others' updates still come
         if state.draining:
-            self._drain(state, actions)
+            finish(state, actions)  # after all updates: who has all good-byes has included all that was sent to it
         return actions
 
     def _include(self, state: GossipState, heard: m.Heard) -> list[m.MethodAction]:
@@ -148,14 +126,8 @@ class Gossip(m.Method):
         if payload is not None and not state.draining:
             actions += [tell for other in _hearers(state) for tell in state.flow.update(other, payload)]
 
-    def _drain(self, state: GossipState, actions: list[m.MethodAction]) -> None:
-        """Say good-bye after all updates: a worker that has everyone's good-bye has included all that was sent to it."""
-        say_goodbye(state, actions)
-        if state.left >= set(state.place.others):
-            actions.append(m.Finished())
-
     def figures(self, state: GossipState) -> dict[str, float]:
-        return {"included": float(state.included), "merged": float(state.flow.merged)}
+        return {"included": state.included, "merged": state.flow.merged}
 
 
 def _hearers(state: GossipState) -> list[int]:

@@ -41,7 +41,6 @@ class GossipGraD(NeighbourRounds[NeighbourState]):
     name = "gossipgrad"
     info = StrategyInfo(Completeness.NEIGHBOURS)
     paper = "Daily et al. 2018"
-    returns = "mix"
     topologies = ("complete",)
     seed: int = 0
 

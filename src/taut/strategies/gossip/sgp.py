@@ -55,7 +55,6 @@ class SGP(NeighbourRounds[SGPState]):
     name = "sgp"
     info = m.StrategyInfo(m.Completeness.NEIGHBOURS, (m.Variant(topologies=("exponential",)),))
     paper = "Assran et al. 2019"
-    returns = "mix"
     directed = True
     overlap: int = 0
 

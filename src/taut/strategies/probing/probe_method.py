@@ -213,9 +213,8 @@ class Probing(m.Method):
         return [m.Tell(other, m.Note(OVER, 0, 0, [float(state.complete)])) for other in state.place.others]
 
     def figures(self, state: ProbeState) -> dict[str, float]:
-        """Return the figures with short names and four digits: they must fit into the 1024 characters of
-        ``Statistics.counted``."""
-        found = {"measured": float(state.complete), "size": float(len(state.local.x)), **state.times.figures()}
+        """Return the figures, short enough for the 1024 characters of ``Statistics.counted``."""
+        found = {"measured": state.complete, "size": float(len(state.local.x)), **state.times.figures()}
         for name, codec in state.codecs.items():
             found[f"encode.{name}"] = codec.encode_s_per_element
             found[f"absorb.{name}"] = codec.absorb_s_per_byte

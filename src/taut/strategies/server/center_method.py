@@ -45,12 +45,11 @@ class CenterMethod(m.Method):
         """Exchange this worker's vector with the center."""
 
     def owing(self, state: Any) -> bool:
-        """Return whether steps since the last exchange, or this worker's shards of the center, are not with the
-        others."""
+        """Return whether the others lack steps since the last exchange, or this worker's shards of the center."""
         return bool(not state.finished and (state.steps or state.center.asking or not state.center.left))
 
     def figures(self, state: Any) -> dict[str, float]:
-        return {"exchanges": float(state.exchanges), **state.center.drift.figures()}
+        return {"exchanges": state.exchanges, **state.center.drift.figures()}
 
     def drifting(self, state: Any) -> bool:
         return bool(state.center.drift.under_way)

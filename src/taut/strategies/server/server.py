@@ -24,8 +24,8 @@ from functools import partial
 
 import numpy as np
 
-from taut.errors import MalformedMessage, Misuse
-from taut.specs import check_whole
+from taut.errors import MalformedMessage
+from taut.specs import check_choice, check_from_zero, check_whole
 from taut.strategies import api as m
 from taut.strategies.server import client
 from taut.strategies.server import shard_copy as lending
@@ -66,13 +66,10 @@ class Server(m.Method):
     def __post_init__(self) -> None:
         for name in ("shards", "push", "pull"):
             check_whole(self, name, 1)
-        if self.staleness not in KINDS:
-            raise Misuse(f"server: staleness={self.staleness}", "one of " + ", ".join(KINDS))
         for name in ("scale", "lambda0"):
-            if not 0.0 <= getattr(self, name) < math.inf:
-                raise Misuse(f"server: {name}={getattr(self, name):g}", "a number of at least 0", "0 takes the default")
-        if self.on_death not in ("elect", "stop"):
-            raise Misuse(f"server: on_death={self.on_death}", "elect or stop")
+            check_from_zero(self, name, math.inf, "0 takes the default")
+        check_choice(self, "staleness", KINDS)
+        check_choice(self, "on_death", ("elect", "stop"))
 
     def start(self, place: m.MemberPlace, local: m.Local) -> ServerState:
         holders = [holder(shard, self.shards, place.members) for shard in range(self.shards)]
@@ -124,9 +121,9 @@ class Server(m.Method):
     def figures(self, state: ServerState) -> dict[str, float]:
         served = [shard.staleness for shard in state.shards.values()]
         return {
-            "pushes": float(state.pushes),
-            "pulls": float(state.pulls),
-            "elections": float(state.elections),
+            "pushes": state.pushes,
+            "pulls": state.pulls,
+            "elections": state.elections,
             "staleness": float(np.mean(served)) if served else 0.0,
         }
 

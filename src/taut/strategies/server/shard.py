@@ -146,8 +146,7 @@ class Shard:
             self.opened = None
 
     def keep(self, members: Iterable[int]) -> None:
-        """Forget the workers that are gone, but not the numbers of their pushes, which may come again from a worker
-        that passes them on."""
+        """Forget the workers that are gone, but not the numbers of their pushes: some may be passed on yet."""
         for rank in (set(self.own) | set(self.seen)).difference(members):
             self.own.pop(rank, None), self.seen.pop(rank, None), self.then.pop(rank, None)
         self.spoke(*self.silent.difference(members))

@@ -24,7 +24,7 @@ from taut.errors import MalformedMessage
 from taut.strategies import api as m
 from taut.strategies.delivery.payload_batch import unbind
 from taut.strategies.tree.edge_messages import EdgeMessage, EdgeMessages
-from taut.strategies.tree.relay_ending import ENDING_KINDS, Relayed, RelayEnding
+from taut.strategies.tree.relay_ending import ENDING_KINDS, RelayEnding
 from taut.strategies.tree.relay_state import RelayState
 from taut.strategies.tree.spanning_tree import SpanningTree, plant, towards
 from taut.strategies.tree.unacknowledged import KINDS, TOOK, UnacknowledgedEdge, Unsent
@@ -51,7 +51,7 @@ class Relay(m.Method):
 
     def start(self, place: m.MemberPlace, local: m.Local) -> RelayState:
         tree = plant(place)
-        relayed = cast(Relayed, local)
+        relayed = cast(m.CodedLocal, local)
         state = RelayState(relayed, place, tree, RelayEnding(tree, relayed), EdgeMessages(place))
         state.arrivals = state.empty_batch()
         state.root(tree)
@@ -73,7 +73,7 @@ class Relay(m.Method):
                 actions += state.ending.ask_again()
             case m.Leaving():
                 state.flush()
-                state.send_waiting(actions)
+                state.pump(actions, everything=True)
                 state.leaving = set()
             case m.Ended() | m.Draining():
                 pass
@@ -116,10 +116,10 @@ class Relay(m.Method):
 
     def figures(self, state: RelayState) -> dict[str, float]:
         return {
-            "updates_included": float(state.included),
+            "updates_included": state.included,
             "staleness": state.staleness,
-            "repaired": float(state.ending.repaired),
-            "refused": float(state.refused),
+            "repaired": state.ending.repaired,
+            "refused": state.refused,
         }
 
 
@@ -190,15 +190,14 @@ def _pass_on(state: RelayState, event: m.Heard, tree: SpanningTree, via: int, ac
 
 
 def _placed(state: RelayState, place: m.MemberPlace, actions: list[m.MethodAction]) -> None:
-    """Change to the new members' tree. Messages that wait to cross edges of the old tree still go out, along the old
-    tree."""
+    """Change to the new members' tree. Messages that wait to cross edges of the old tree still go out, along it."""
     changed = place.members != state.place.members
     state.place = place
     state.edges.placed(place)
     if not changed:
         return
     actions += state.unacknowledged.ask(place.others)
-    state.send_waiting(actions)
+    state.pump(actions, everything=True)
     state.root(plant(place))
     state.ending.restart(state.tree)
     if state.draining:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import combinations
 
 from taut.core.splitmix import hash_bits
 from taut.errors import Misuse
@@ -63,17 +64,12 @@ def regular(ranks: list[int], degree: int, seed: int) -> set[Edge]:
     """Return the edges, lower rank first. The graph is exactly regular where n x degree is even."""
     most = len(ranks) - 1
     if 2 * degree > most:
-        return _pairs(ranks) - _sparse(ranks, most - degree, seed)
+        return set(combinations(ranks, 2)) - _sparse(ranks, most - degree, seed)
     return _sparse(ranks, degree, seed)
 
 
-def _pairs(ranks: list[int]) -> set[Edge]:
-    return {(a, b) for index, a in enumerate(ranks) for b in ranks[index + 1 :]}
-
-
 def _sparse(ranks: list[int], degree: int, seed: int) -> set[Edge]:
-    """Return the edges for at most half of all neighbours: the best of several draws. Nearly always the first is
-    regular."""
+    """Return the edges for at most half of all neighbours: the best of several draws, nearly always the first."""
     best: set[Edge] = set()
     for attempt in range(ATTEMPTS):
         edges = _draw(ranks, degree, seed, attempt)
