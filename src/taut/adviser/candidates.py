@@ -60,8 +60,7 @@ class Candidate:
 
 
 def candidates(workers: int) -> list[Candidate]:
-    """Return all combinations that work with so many workers, the most complete first; shapes that so few workers make
-    equal, once.
+    """Return all combinations that work with so many workers, the most complete first; of equal shapes one.
 
     >>> [candidate.name for candidate in candidates(1)]
     ['async']

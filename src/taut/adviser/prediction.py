@@ -114,9 +114,8 @@ def predict(
     for candidate in listed:
         if progress is not None:
             progress(candidate)
-        why_not = too_much(probe, candidate, workers, costs) or outdone(
-            probe, candidate, [one for one, _ in found], costs
-        )
+        before = [one for one, _ in found]
+        why_not = too_much(probe, candidate, workers, costs) or outdone(probe, candidate, before, costs)
         if why_not:
             refused[candidate.name] = why_not
             continue
@@ -215,9 +214,8 @@ def code_digest() -> str:
     import taut
 
     root = Path(taut.__file__).parent
-    files = [
-        path for part in ("simulator", "strategies", "codecs", "collectives") for path in (root / part).rglob("*.py")
-    ]
+    parts = ("simulator", "strategies", "codecs", "collectives")
+    files = [path for part in parts for path in (root / part).rglob("*.py")]
     kinds = [kind for registry in (STRATEGIES, CODECS, TOPOLOGIES) for kind in registry.values()]
     files += {Path(inspect.getfile(kind)) for kind in kinds if not kind.__module__.startswith("taut.")}
     digest = hashlib.blake2b(digest_size=16)

@@ -16,13 +16,11 @@ class Torus(Schedule):
     """The ring's bytes at far fewer rounds, over four neighbours.
 
     The p positions stand in X rows of Y, position i in row i // Y and column i % Y. Each row sums its chunks as a ring
-    does, which leaves every position one chunk of Y; that chunk is all-reduced by a ring along the column; then the row
-    hands out.
+    does, which leaves every position one chunk of Y; a ring along the column all-reduces that; then the row hands out.
 
         cost = (2(X-1) + 2(Y-1)) a + 2(p-1)/p n b
 
-    ``rows``: X, which must divide p; without it, the largest divisor of p up to sqrt(p), for the most square torus. A
-    prime p has only 1 x p, the ring.
+    ``rows``: X, which must divide p; without it, the largest divisor of p up to sqrt(p). A prime p has only the ring.
 
     Mikami, Suganuma, U-chupala, Tanaka and Kageyama, Massively distributed SGD, 2018.
 

@@ -11,8 +11,7 @@ from taut.collectives.schedule import Round, Schedule
 class Tree(Schedule):
     """Simple, and few messages in all, 2(p-1); but the root receives the whole vector ceil(log2 p) times.
 
-    In round k of the way up, positions with lowest set bit 2^k send all they have summed to position - 2^k; the way down
-    is the mirror.
+    In round k of the way up, positions with lowest set bit 2^k send their sum to position - 2^k; the way down mirrors it.
 
         cost = 2 ceil(log2 p) (a + n b)
 

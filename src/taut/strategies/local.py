@@ -105,8 +105,7 @@ class CodedLocal(Local, Protocol):
         """Return the last payloads that are worth sending, at the end of the run."""
 
     def retune(self, workers: int, staleness: float) -> None:
-        """Adapt the codec to the number of workers that receive an update, the sender included, and to its staleness in
-        steps."""
+        """Adapt the codec to the workers that have an update, the sender included, and to its staleness in steps."""
 
     @property
     def shared(self) -> Vector:

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from taut.errors import Misuse
 
@@ -104,8 +104,7 @@ class Graph:
         return not self.directed or len(breadth_first(self.inward_lists, self.members[0])) == len(self.members)
 
     def parts(self) -> list[list[int]]:
-        """Return the parts that the graph falls into when directions are ignored, each in rank order, by their lowest
-        rank.
+        """Return the parts that the graph falls into when directions are ignored, sorted, and each in rank order.
 
         >>> Graph((0, 1, 2, 3), {(0, 2)}).parts()
         [[0, 2], [1], [3]]
@@ -182,7 +181,7 @@ class Graph:
             raise Misuse(f"with_member({rank})", "a rank that is no member yet", f"the members are {_few(self.members)}")
         return with_member(self, rank)
 
-    def weights(self, kind: str | Mapping[int, Mapping[int, float]] | Any = "metropolis") -> Weights:
+    def weights(self, kind: str = "metropolis") -> Weights:
         """Return mixing weights: ``weights[i][j]`` is j's share in i's new vector (see mixing.py).
 
         >>> Graph((0, 1, 2), {(0, 1), (1, 2)}).weights()[0]
@@ -198,15 +197,14 @@ class Graph:
 
         return push(self)
 
-    def matrix(self, kind: str | Any = "metropolis") -> np.ndarray:
+    def matrix(self, kind: str = "metropolis") -> np.ndarray:
         """Return the weights as an array, rows and columns in the order of ``members``."""
         from taut.topologies.mixing import matrix
 
         return matrix(self.members, self.push_weights() if kind == "push" else self.weights(kind))
 
-    def spectral_gap(self, kind: str | Any = "metropolis") -> float:
-        """Return 1 - the second largest |eigenvalue| of the mixing matrix: the share of disagreement that a round
-        removes.
+    def spectral_gap(self, kind: str = "metropolis") -> float:
+        """Return 1 - the second largest |eigenvalue| of the mixing matrix: the disagreement that a round removes.
 
         Dense linear algebra: the time grows with the cube of the number of members (2,000: seconds).
         """
@@ -226,8 +224,7 @@ def _few(members: Sequence[int]) -> str:
 
 
 def breadth_first(lists: Mapping[int, Sequence[int]], start: int) -> dict[int, int]:
-    """Return all members that a path leads to from ``start``, the nearest first, each with the one before it on the path;
-    ``start`` is before itself."""
+    """Return all members that ``start`` reaches, the nearest first, each with the one before it (``start``: itself)."""
     before, waiting = {start: start}, deque([start])
     while waiting:
         rank = waiting.popleft()

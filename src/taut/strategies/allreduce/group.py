@@ -8,8 +8,7 @@ last round that it completed. Once all stands of that version are in, all know t
 
 - Somebody has completed the round that others are still in: of those, the one of the lowest rank sends them its result.
 - Nobody has: the round is run again, by those who are left, with the contributions that they kept.
-- Who is new takes part from the round after the last one that anybody completed, once it has the state after that where
-  members carry one.
+- A newcomer takes part from the round after the last completed one, once it has the state (where members carry one).
 
 So all members that complete a round have the same bits, and nobody waits for who is gone. (A result that only the dead
 had seen is made anew: the survivors agree, which is all that can be asked.) Stands differ by one round at most, since

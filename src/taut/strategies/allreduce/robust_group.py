@@ -4,8 +4,7 @@
 
 An all-reduce passes sums from hand to hand, and whoever passes one on can change it. Dealing out shards, each merged by
 one member, would send as little as a ring; but the one that merges a shard decides what is in it. So whole vectors go
-from everybody to everybody: each sends (p - 1) n elements, p / 2 times as many as in a ring, and has room for p vectors
-while a round is under way.
+from everybody to everybody: each sends (p - 1) n elements, p / 2 times as many as in a ring, and keeps p vectors.
 
 Weights (samples) are claims, and so are not used: with them, one liar could weigh more than all others. A vector that is
 not finite, or of another length, is refused and the round goes on without it.

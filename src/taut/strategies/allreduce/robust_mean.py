@@ -50,8 +50,7 @@ def trimmed_count(vectors: int, share: float = TRIM) -> int:
 
 
 def median(vectors: Sequence[Vector], out: Vector) -> None:
-    """Write the coordinate-wise median to ``out`` (which may be one of ``vectors``); of an even number the mean of the
-    two in the middle.
+    """Write the coordinate-wise median (or the mean of the two in the middle) to ``out``, even if that is one of them.
 
     >>> x = np.zeros(2, np.float32)
     >>> median([np.float32([1, 5]), np.float32([2, 6]), np.float32([1e30, -1e30])], x); x.tolist()

@@ -3,8 +3,7 @@
 When the members of a version have told each other where they stand (``round_agreement.py``), all know the last round, r,
 that anybody has completed, and who has the state after it. Round r + 1 needs everybody, so until the newcomer takes part
 nobody's state changes. The newcomer asks the first of the *givers* (``want``); that one answers at its next turn, when
-its optimizer has made the step of round r and not that of r + 1, with all of it in pieces (``state``), over channels that
-lose nothing.
+its optimizer has made the step of round r and not that of r + 1, with all of it in pieces (``state``).
 
 If the giver dies, the newcomer asks the next one; if the newcomer dies, the others go on as they were. If a third one
 dies, nothing is sent twice: what is under way is of the same round. Should everybody die who had completed round r, those

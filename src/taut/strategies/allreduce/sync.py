@@ -3,8 +3,7 @@
     g  <-  sum_i s_i g_i / sum_i s_i        s_i: samples of worker i; all optimizers make the same step
 
 That is one worker with the sum of the batches. A worker without data takes part with weight 0, and its optimizer moves
-along. The run ends in the round in which all say that they have ended, the same for all, so replicas stay equal to the
-last bit, whoever dies.
+along. The run ends in the round in which all say that they have ended: replicas stay equal bit by bit, whoever dies.
 
 The vector is cut into lanes (buckets of gradients), each an all-reduce of its own, so that the first can be under way
 while backward still works on the others: ``launch``. What goes with the gradients: samples * clipping norm and samples *
@@ -45,8 +44,7 @@ NUMBERS = 5  # that go with each lane at least, before which of its tensors had 
 @dataclass(frozen=True)
 class Sync(m.Method):
     """``--strategy sync``. ``schedule``: of the all-reduce, or ``gloo`` or ``nccl`` to leave it to torch.distributed;
-    ``every``: micro-batches per step; ``backup``: how many workers may be late; ``bucket_mib``: size of a bucket of
-    gradients, 0 for all in one.
+    ``every``: micro-batches per step; ``backup``: how many workers may be late; ``bucket_mib``: of a bucket, 0: one.
 
     >>> Sync(schedule="tree", every=4).consensus
     True

@@ -1,5 +1,4 @@
-"""Handle a neighbour's messages: take its updates in order per origin, and believe its reports as far as they can be
-true."""
+"""Handle a neighbour's messages: take its updates in order per origin, and its reports as far as they can be true."""
 
 from __future__ import annotations
 

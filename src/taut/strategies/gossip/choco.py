@@ -55,9 +55,6 @@ class Choco(NeighbourRounds[ChocoState]):
         gamma: how far to go towards the neighbours' copies, above 0 and up to 1. 0: twice the stated delta, but no more
             than it is on normal numbers. Too much makes the errors of the copies grow: in probes (ring of 8) 2 to 4
             times delta was best for top-k and 10 times diverged, and random-k diverged at twice.
-
-    >>> Choco(gamma=0.5).codecs[0]
-    'topk'
     """
 
     name = "choco"

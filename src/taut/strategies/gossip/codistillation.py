@@ -49,8 +49,7 @@ class CodistillationState:
 @dataclass(frozen=True)
 class Codistillation(m.Method):
     """``--strategy codistillation:every=50,weight=1,burn_in=100``. ``loss``: ``kl`` between the softmaxes of the outputs
-    (over their last dimension), ``mse`` between the outputs, ``auto``: kl for outputs of two dimensions and at least two
-    columns, mse for others.
+    (over their last dimension), ``mse`` between the outputs, ``auto``: kl for outputs of two or more columns, else mse.
 
     >>> method = Codistillation(every=2, burn_in=4)
     >>> from taut.testing.worlds.method_world import MethodWorld

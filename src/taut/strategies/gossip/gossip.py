@@ -46,11 +46,7 @@ class GossipState:
 @dataclass(frozen=True)
 class Gossip(m.Method):
     """``--strategy gossip --topology torus --codec tether``. ``mix``: weights are mixed every so many steps; 0: never.
-    ``robust=clip``: no neighbour's weights pull further than the median of their distances (robust_mean.py). The codec's
-    updates are included as they are.
-
-    >>> Gossip().codecs
-    ('tether', '*')
+    ``robust=clip``: no neighbour's weights pull further than the median of their distances (robust_mean.py).
     """
 
     name = "gossip"
@@ -160,8 +156,7 @@ def _mix(state: GossipState, sender: int, payload: bytes, clipped: bool) -> None
 
 
 def _clip(state: GossipState, sender: int, distance: float) -> float:
-    """Return the factor that shortens a move of this length to the median of the neighbours' last ones; 0 while fewer
-    than half of these are known."""
+    """Return what shortens a move to the median of the neighbours' last ones; 0 while fewer than half are known."""
     neighbours = state.place.neighbours(state.turns)
     state.distances[sender] = distance
     known = sorted(state.distances[other] for other in neighbours if other in state.distances)

@@ -32,8 +32,7 @@ MOST_EARLY = 64  # messages of one neighbour for versions of the members that th
 @dataclass
 class NeighbourState:
     """A worker's state. ``turn``: the step that waits for the round's messages; None while the worker trains.
-    ``given``: this worker's samples in the round, and the sum of its steps' learning rates. ``inbox``: None for a
-    refused message."""
+    ``given``: its samples in the round, and the sum of its steps' rates. ``inbox``: None for a refused message."""
 
     local: m.Local
     place: m.MemberPlace

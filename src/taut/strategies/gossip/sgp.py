@@ -47,9 +47,6 @@ class SGP(NeighbourRounds[SGPState]):
 
     Arguments:
         overlap: how many rounds late a message may come; it is merged when it does. 0: synchronous.
-
-    >>> SGP(overlap=1).overlap
-    1
     """
 
     name = "sgp"
@@ -130,8 +127,7 @@ def check_weights(shape: Shape, workers: int) -> None:
 
 
 def limit_weights(graph: Graph) -> dict[int, float]:
-    """Return the limits of the weights when shares are pushed along ``graph`` for long; they sum to the number of
-    workers.
+    """Return the limits of the weights when shares are pushed along ``graph`` for long; their sum is that of workers.
 
     >>> from taut.topologies.graph import Graph
     >>> chain = Graph((0, 1), {(0, 1), (1, 0)}, directed=True)

@@ -22,8 +22,7 @@ class Verdict:
 
 @dataclass
 class DynamicCoordinator:
-    """The coordinator's state. ``strays``: x of the workers that wait for a verdict; ``asked``: workers asked for
-    their x.
+    """The coordinator's state. ``strays``: x of the workers that wait for a verdict; ``asked``: those asked for x.
 
     >>> balance, reference = DynamicCoordinator(), np.zeros(1, np.float32)
     >>> balance.strays[0] = np.float32([3.0])

@@ -41,9 +41,6 @@ class Server(m.Method):
     """``--strategy server:shards=2,push=4,pull=4,staleness=rate``. ``scale``: factor for pushes; 1 is the paper's, with
     which p workers move the weights p times as fast, and late pushes act as momentum on top. The default, 0, takes
     1/sqrt(p), the tether's gain. ``lambda0``: of the dc kinds, 0 for the paper's.
-
-    >>> Server(shards=2).push, Server(staleness="dc").staleness
-    (1, 'dc')
     """
 
     name = "server"

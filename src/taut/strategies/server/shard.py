@@ -63,8 +63,7 @@ class Shard:
     last pull, and ``then`` the weights that it got (if the remedy needs them). ``taken``: each worker's last push.
 
     A shard that its previous holder may still hand over is ``opened`` with the new holder's copy, and counts pushes at
-    once (``adopt``). ``silent``: workers that may yet hand it over, since none of their messages has come; a hand-over
-    comes before all other messages.
+    once (``adopt``). ``silent``: workers that may yet hand it over, which they do before they send anything else.
 
     >>> shard = Shard(np.float32([3]), Remedy(), opened=np.float32([3]), silent={1, 2})
     >>> shard.push(2, np.float32([1]), 2); shard.adopt(np.float32([7]), None, {1: 5}); shard.w.tolist()

@@ -4,8 +4,7 @@
 
 Updates add. So each edge has an outbox that collects updates while a message is under way over the edge, and merges them
 when they get large; when the neighbour answers *got*, the outbox goes out as one message. A slow edge or worker makes
-messages rarer, not queues longer. No worker waits. A worker relays while it trains, and includes the updates that
-arrived when its step is over.
+messages rarer, not queues longer. No worker waits. A worker relays while it trains, and includes updates between steps.
 
 This is what ``--strategy async`` becomes on a topology that is not complete. When members change, so does the tree:
 messages carry the key of their tree and go on along it, around workers that are gone (``edge_messages.py``). No update is
@@ -32,11 +31,7 @@ from taut.strategies.tree.unacknowledged import KINDS, TOOK, UnacknowledgedEdge,
 
 @dataclass(frozen=True)
 class Relay(m.Method):
-    """``--strategy async --topology ring`` (or any but ``complete``).
-
-    >>> Relay().codecs
-    ('tether', '*')
-    """
+    """``--strategy async --topology ring`` (or any but ``complete``)."""
 
     name = "relay"
     info = m.StrategyInfo(m.Completeness.UNBOUNDED, ())  # as async on other topologies

@@ -67,9 +67,8 @@ class OnePeer(Shape):
         workers = len(set(members))
         ahead = hops(workers)
         hop = ahead[round % len(ahead)] if ahead else 0
-        return from_positions(
-            members, [(position, (position + hop) % workers) for position in range(workers)], directed=True
-        )
+        edges = [(position, (position + hop) % workers) for position in range(workers)]
+        return from_positions(members, edges, directed=True)
 
     def union(self, members: Sequence[int]) -> Graph:
         return Exponential().wire(members)

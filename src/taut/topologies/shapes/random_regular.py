@@ -94,11 +94,8 @@ def _draw(ranks: list[int], degree: int, seed: int, attempt: int) -> set[Edge]:
 
 
 def _avoid(order: list[int], taken: set[Edge], closed: bool) -> None:
-    """Exchange elements of ``order``, in place, until no two that are to be wired are wired already; a few may be left at
-    the end.
-
-    ``closed``: everybody is wired to the next; otherwise the first to the second, the third to the fourth and so on.
-    """
+    """Exchange elements of ``order``, in place, until (almost) no two that are to be wired are wired already. ``closed``:
+    everybody is wired to the next; otherwise the first to the second, the third to the fourth and so on."""
     for index in range(1, len(order), 1 if closed else 2):
         before = order[index - 1]
         for other in range(index, len(order)):
