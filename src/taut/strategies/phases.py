@@ -67,15 +67,11 @@ def parse_schedule(given: str | Mapping[str, Any]) -> PhaseSchedule:
     phases = [_phase(part.strip(), given) for part in _THEN.split(given)]
     for phase in phases[:-1]:
         if phase.steps is None:
-            raise Misuse(
-                f"strategy {given!r}", f"for how many steps {phase} lasts", f"as in '{phase} for 200 steps, then'"
-            )
+            remedy = f"as in '{phase} for 200 steps, then'"
+            raise Misuse(f"strategy {given!r}", f"for how many steps {phase} lasts", remedy)
     if phases[-1].steps is not None:
-        raise Misuse(
-            f"strategy {given!r}",
-            "a last phase that lasts to the end",
-            f"drop 'for {phases[-1].steps} steps', or say what comes then",
-        )
+        remedy = f"drop 'for {phases[-1].steps} steps', or say what comes then"
+        raise Misuse(f"strategy {given!r}", "a last phase that lasts to the end", remedy)
     return PhaseSchedule(tuple(phases))
 
 
