@@ -35,7 +35,6 @@ OPEN = {
     "simulator/timing/stand_ins.py": {"fragments"},
     "testing/checks/codec_check.py": {"gain", "lead"},
     "testing/fault_plan.py": {"a variable"},
-    "testing/fuzz/peer_fuzz.py": {"spans"},
     "worker/admission.py": {"replica"},
     "worker/checkpoints/contents.py": {"method_state", "local", "coder"},
     "worker/checkpoints/reflect.py": {"completed", "w"},
