@@ -23,7 +23,8 @@ from taut.supervisor.standby import Standby
 from taut.supervisor.storage.journal import Journal
 from taut.supervisor.storage.previous_run import KEYS_FILE
 from taut.supervisor.storage.run_names import new_run, run_name
-from taut.supervisor.storage.store_reader import StoreWriter, list_runs, load_run
+from taut.supervisor.storage.store_reader import list_runs, load_run
+from taut.supervisor.storage.store_writer import StoreWriter
 from taut.supervisor.view import Outcome
 from taut.testing import FakeClock
 from taut.transport.keys import RunKeys, write_token_file
@@ -138,7 +139,7 @@ FULL_DISK = """
     from pathlib import Path
     from taut.core.messages import Statistics
     from taut.supervisor.storage.journal import Journal
-    from taut.supervisor.storage.store_reader import StoreWriter
+    from taut.supervisor.storage.store_writer import StoreWriter
 
     store = StoreWriter(Path(sys.argv[1]), "run")
     store.begin(100.0, "", {}, {})
