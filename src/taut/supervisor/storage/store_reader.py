@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import os
 import socket
@@ -16,6 +15,7 @@ from typing import Any, Literal
 from taut.core.messages import Statistics
 from taut.core.printable import Printable
 from taut.errors import Misuse
+from taut.specs import did_you_mean
 from taut.supervisor.storage.store_writer import FIELDS, FILE
 from taut.supervisor.view import WorkerRow
 
@@ -122,9 +122,9 @@ def load_run(runs_dir: Path, name: str) -> StoredRun:
     names = [path.parent.name for path in Path(runs_dir).glob(f"*/{FILE}")]
     fitting = [name] if name in names else [one for one in names if name and one.endswith(f"-{name}")]
     if len(fitting) != 1:
-        near = fitting or difflib.get_close_matches(name, names, n=3, cutoff=0.4)
-        remedy = f"did you mean {' or '.join(sorted(near))}?" if near else "`taut runs` lists them"
-        raise Misuse(f"run {name!r}", f"one of the {len(names)} runs in {runs_dir}", remedy)
+        words = [*names, *(one.split("-", 2)[-1] for one in names)]  # these are without the date
+        near = f"did you mean {' or '.join(sorted(fitting))}?" if fitting else did_you_mean(name, words)
+        raise Misuse(f"run {name!r}", f"one of the {len(names)} runs in {runs_dir}", near or "see `taut runs`")
     path = Path(runs_dir) / fitting[0]
     try:
         with opened(path) as database:
