@@ -11,7 +11,6 @@ from taut.core.messages import Digest, Drain, Finish, Saved, Upload
 from taut.errors import MalformedMessage
 from taut.supervisor.run import verdict as verdicts
 from taut.supervisor.run.actions import KeepStatistics, Outbox, Save, SaveIndex
-from taut.supervisor.run.replica_distance import relative
 from taut.supervisor.run.workers import WorkerEntry, WorkerTable
 from taut.supervisor.view import ValidationScores
 
@@ -51,7 +50,7 @@ class Ending:
         """Return the relative consensus distance of the live replicas; from the verdict on, that before averaging."""
         if self.consensus is not None:
             return self.consensus
-        return relative(worker.sketch for worker in self.members.live())
+        return verdicts.relative(worker.sketch for worker in self.members.live())
 
     def begin(self, reason: str) -> None:
         """Tell all workers with the state to drain; others are told when they get it."""

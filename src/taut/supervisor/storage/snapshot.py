@@ -54,7 +54,7 @@ class WorkerSnapshot(msgspec.Struct, frozen=True, array_like=True):
 
 
 class LeaseSnapshot(msgspec.Struct, frozen=True, array_like=True):
-    passes: dict[int, tuple[int, int, int, int, bool]]  # epoch -> length, dealt, done, end, begun
+    passes: dict[int, Pass]  # by epoch
     open: list[tuple[int, Lease]]
     returned: list[tuple[int, int, int]]
     samples_again: int
@@ -79,7 +79,7 @@ class SupervisorSnapshot(msgspec.Struct, frozen=True, array_like=True):
     phase: int
     drain: str | None
     view: int = 0
-    told: list[tuple[int, int, list[int]]] = []  # live memberships
+    told: list[AnnouncedMembership] = []  # live memberships
 
 
 def outline(cluster: Cluster) -> tuple[object, ...]:
@@ -99,7 +99,7 @@ def keep(cluster: Cluster, now: float) -> bytes:
         list(members.model) if members.model is not None else None,
         [_kept(worker) for worker in members.workers.values()],
         LeaseSnapshot(
-            {n: (each.length, each.dealt, each.done, each.end, each.begun) for n, each in leases.passes.items()},
+            leases.passes,
             list(leases.open.values()),
             list(leases.returned),
             leases.samples_again,
@@ -114,7 +114,7 @@ def keep(cluster: Cluster, now: float) -> bytes:
         ledger.phase,
         cluster.ending.reason,
         members.view,
-        [(each.first, each.last, sorted(each.members)) for each in cluster.admission.memberships.told],
+        cluster.admission.memberships.told,
     )
     return msgspec.msgpack.encode(kept)
 
@@ -134,9 +134,7 @@ def recall(
     members = cluster.members
     # Workers may know later versions than the snapshot's, and ignore rosters that are not later than those.
     members.model, members.version, members.view = kept.model, kept.roster + UNKNOWN, kept.view
-    cluster.admission.memberships.told.extend(
-        AnnouncedMembership(first, last, frozenset(ranks)) for first, last, ranks in kept.told
-    )
+    cluster.admission.memberships.told.extend(kept.told)
     for each in kept.workers:
         worker = _recalled(each, kept.model or [], now)
         members.workers[worker.rank] = worker
@@ -175,7 +173,7 @@ def _recalled(kept: WorkerSnapshot, model: list[TensorSpec], now: float) -> Work
 
 
 def _recall_leases(leases: Leases, kept: LeaseSnapshot, ahead: Sequence[bytes]) -> None:
-    leases.passes.update({epoch: Pass(*figures) for epoch, figures in kept.passes.items()})
+    leases.passes.update(kept.passes)
     leases.open.update({lease.lease: (rank, lease) for rank, lease in kept.open})
     leases.returned.extend(kept.returned)
     leases.reserved.update(kept.reserved)
