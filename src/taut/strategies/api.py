@@ -196,6 +196,12 @@ class Method(ABC):
         """Return whether workers may join in mid-run, as the method is set."""
         return self.admits_late
 
+    @property
+    def resync_steps(self) -> int:
+        """Return after how many steps workers agree on their state again, where their processors round differently and
+        replicas must stay equal; 0: never."""
+        return 0
+
     def shape_gradient(self, state: Any, gradient: Vector, rate: float) -> None:
         """Change the gradient in place before the optimizer sees it; called only where ``shapes_gradient``."""
         raise AssertionError(f"{self.name} shapes gradients, and does not say how")

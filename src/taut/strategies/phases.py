@@ -4,6 +4,9 @@ A phase lasts until every worker has made at least so many steps in it; nobody w
 so, and each worker, at the end of its step, ends the phase as it would end a run: what is under way arrives,
 replicas that differ are averaged, and from the weights on which all agree the next phase starts. So a change is agreed
 upon, and never half applied. The optimizer and its moments go on through it.
+
+Where processors round differently, replicas that must stay equal drift apart. The last phase then begins again every
+``resync`` steps, for as long as the run lasts, and with each beginning the replicas are averaged.
 """
 
 from __future__ import annotations
@@ -51,6 +54,22 @@ class PhaseSchedule:
     @property
     def last(self) -> Choice:
         return self.phases[-1].choice
+
+    @property
+    def resync(self) -> int:
+        """Return after how many steps the last phase begins again, where processors round differently; 0: never."""
+        return self.last.method().resync_steps if self.last.is_method else 0
+
+    def at(self, number: int) -> Phase:
+        """Return phase ``number``; after the last one comes the last one again.
+
+        >>> schedule = parse_schedule("async for 5 steps, then sync:resync=100")
+        >>> schedule.at(0).steps, schedule.at(1).steps, schedule.at(7).steps
+        (5, 100, 100)
+        """
+        if number < len(self.phases) - 1:
+            return self.phases[number]
+        return Phase(self.last, self.resync or None)
 
     @property
     def choices(self) -> list[Choice]:

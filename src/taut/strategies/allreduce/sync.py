@@ -19,6 +19,9 @@ Who joins in mid-run, or comes back, is given the state of one who has it (``sta
 With a codec (``local.coder``) what each worker sends is compressed, with feedback of its own, in one lane
 (``compressed_group.py``); where that would be more than a ring sends, the ring is used as without.
 
+Equal gradients make equal steps only where processors round alike. Where they do not, replicas drift apart by about 1e-8
+of their norm, and take their mean every ``resync`` steps and at the end (``phases.py``).
+
 Papers: Li et al. 2020, "PyTorch Distributed" (buckets); Chen et al. 2016, "Revisiting Distributed Synchronous SGD"
 (backup workers, ``backup_workers.py``).
 """
@@ -44,7 +47,9 @@ NUMBERS = 5  # that go with each lane at least, before which of its tensors had 
 @dataclass(frozen=True)
 class Sync(m.Method):
     """``--strategy sync``. ``schedule``: of the all-reduce, or ``gloo`` or ``nccl`` to leave it to torch.distributed;
-    ``every``: micro-batches per step; ``backup``: how many workers may be late; ``bucket_mib``: of a bucket, 0: one.
+    ``every``: micro-batches per step; ``backup``: how many workers may be late; ``bucket_mib``: size of a bucket of
+    gradients, 0 for all in one; ``resync``: after so many steps workers agree on the weights again, where their
+    processors round differently, 0 for never.
 
     >>> Sync(schedule="tree", every=4).consensus
     True
@@ -72,11 +77,13 @@ class Sync(m.Method):
     every: int = 1
     backup: int = 0
     bucket_mib: float = 4.0
+    resync: int = 200
 
     def __post_init__(self) -> None:
         check_choice(self, "schedule", (*collectives.REGISTRY, *BACKENDS), "take 'ring'")
         check_whole(self, "every", 1)
         check_whole(self, "backup", 0)
+        check_whole(self, "resync", 0)
         if not 0 <= self.bucket_mib < 2**20:
             raise Misuse(f"sync: bucket_mib={self.bucket_mib}", "0 (one bucket) or more")
         if self.backup and self.schedule != "ring":
@@ -96,6 +103,10 @@ class Sync(m.Method):
     def launches(self) -> bool:
         """Return whether buckets may be launched while backward goes on."""
         return not self.backup and self.backend is None
+
+    @property
+    def resync_steps(self) -> int:
+        return self.resync
 
     @property
     def takes_newcomers(self) -> bool:
