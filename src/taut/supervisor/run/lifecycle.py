@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from taut.core.drift import DRIFT
 from taut.core.messages import NextPhase, Start
@@ -16,8 +17,7 @@ NOBODY_LEFT = "no worker is left"
 IDLE_S = 60.0  # a worker that has not begun to train by then, while all others failed, never will
 
 
-@dataclass(slots=True)
-class Lifecycle:
+class Lifecycle(Struct):
     """Decides on the start and the phases. ``admission`` knows the workers and the run so far."""
 
     admission: Admission

@@ -6,9 +6,9 @@ import hashlib
 import math
 from collections import Counter
 from collections.abc import Sequence, Set
-from dataclasses import dataclass, field
 
 import msgspec
+from msgspec import Struct, field
 
 from taut.core.failure_detector import Detector
 from taut.core.messages import PROTOCOL_VERSION, Gone, Hello, Member, Platform, Roster, Statistics, TensorSpec
@@ -23,8 +23,7 @@ def name_hash(connection: bytes) -> bytes:
 FOUNDER = -1  # as a donor: the worker's own initial state is the run's
 
 
-@dataclass(slots=True)
-class WorkerEntry:
+class WorkerEntry(Struct):
     """One admitted worker. It stays in the table when it is gone: ranks are never used twice."""
 
     rank: int
@@ -123,13 +122,12 @@ def _describe(spec: TensorSpec) -> str:
     return f"{spec.part} tensor {spec.name!r} of shape {shape} and type {spec.dtype}{layout}"
 
 
-@dataclass(slots=True)
-class WorkerTable:
+class WorkerTable(Struct):
     """All workers. ``model`` is the first admitted worker's."""
 
-    workers: dict[int, WorkerEntry] = field(default_factory=dict)
-    by_connection: dict[bytes, int] = field(default_factory=dict)
-    by_hash: dict[bytes, int] = field(default_factory=dict)  # of connections before the supervisor's restart
+    workers: dict[int, WorkerEntry] = {}
+    by_connection: dict[bytes, int] = {}
+    by_hash: dict[bytes, int] = {}  # of connections before the supervisor's restart
     model: Sequence[TensorSpec] | None = None
     version: int = 0
     view: int = 0  # number of the last election
@@ -163,17 +161,12 @@ class WorkerTable:
 
     def find(self, connection: bytes) -> WorkerEntry | None:
         rank = self.by_connection.get(connection)
-        if rank is None and self.by_hash:
-            rank = self._know_again(connection)
+        if rank is None and self.by_hash:  # it may speak for the first time since the supervisor's restart
+            rank = self.by_hash.pop(name_hash(connection), None)
+            if rank is not None:
+                self.by_connection[connection] = rank
+                self.workers[rank].connection = connection
         return None if rank is None else self.workers[rank]
-
-    def _know_again(self, connection: bytes) -> int | None:
-        """Return the rank of a worker that speaks for the first time since the supervisor's restart."""
-        rank = self.by_hash.pop(name_hash(connection), None)
-        if rank is not None:
-            self.by_connection[connection] = rank
-            self.workers[rank].connection = connection
-        return rank
 
     def find_pid(self, pid: int, host: str) -> WorkerEntry | None:
         """Return the worker of this process. Process numbers repeat between hosts, so one on ``host`` is preferred,
