@@ -34,7 +34,7 @@ class Cluster:
     def __init__(self, plan: RunPlan, now: float, term: int = 0) -> None:
         self.plan, self.term = plan, term  # term: how often it was restarted
         self.recovering = False  # restarted, and some workers have not sent their state
-        self.members = WorkerTable()
+        self.members = WorkerTable(share_initial=not plan.resumed)
         self.leases = Leases()
         self.ledger = Ledger()
         self.outbox = Outbox()

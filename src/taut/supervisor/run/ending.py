@@ -8,7 +8,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from taut.core.messages import Digest, Drain, Finish, Saved, Upload
+from taut.core.messages import Digest, Drain, Finish, Saved, Upload, UploadSeen
 from taut.errors import MalformedMessage
 from taut.supervisor.run import verdict as verdicts
 from taut.supervisor.run.actions import KeepStatistics, Outbox, Save, SaveIndex
@@ -167,6 +167,8 @@ class Ending(Struct):
             self.outbox.record("upload", f"worker {worker.rank}: {error}")
             self.lost(worker, now)
             return True
+        seen = chunk.total if data is not None else len(self.upload.data)
+        self.outbox.send(worker.connection, UploadSeen(seen))
         if data is not None:
             self.upload, self.saving, self.chosen_score = None, True, chunk.score
             if chunk.note:

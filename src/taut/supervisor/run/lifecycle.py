@@ -49,6 +49,8 @@ class Lifecycle(Struct):
         admission, plan, ready = self.admission, self.admission.plan, self.admission.members.with_state()
         if admission.ledger.started_s is not None or admission.ending.begun or len(ready) < self.needed:
             return
+        if admission.members.founding():
+            return  # its state is the initial one, and would be too old after the start
         admission.ledger.started_s = now
         admission.outbox.record("start", f"training starts with {len(ready)} of {plan.workers} workers")
         if plan.finish == "any" and not plan.agrees:

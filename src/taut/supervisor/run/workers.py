@@ -32,6 +32,7 @@ class WorkerEntry(Struct):
     detector: Detector
     state: WorkerState = "joining"
     donor: int | None = None  # that it was told; None: not told yet
+    initial: str = ""  # hash of the initial state that its own comes from; empty: unknown
     statistics: Statistics = field(default_factory=Statistics)
     sketch: Sequence[float] = ()
     phase: int = 0  # it has made the steps of all phases before this one
@@ -131,6 +132,7 @@ class WorkerTable(Struct):
     model: Sequence[TensorSpec] | None = None
     version: int = 0
     view: int = 0  # number of the last election
+    share_initial: bool = True  # equal initial states need not be sent; of a resumed run they are not the run's
 
     def admit(self, connection: bytes, hello: Hello, now: float, phase: int = 0) -> WorkerEntry:
         """Give the next rank; ``phase``: the run's. All have the same model, which is kept once."""
@@ -213,7 +215,8 @@ class WorkerTable(Struct):
         workers that may have died together with the supervisor, chosen only if there is no other.
 
         The worker with the fewest joiners is chosen, of equals the lowest rank. While no worker has the state and nothing
-        was trained, the lowest-ranked joiner is the founder and the others wait for it. Call it after every change.
+        was trained, the lowest-ranked joiner is the founder and the others wait for it; but those whose initial state is
+        the founder's, by its hash, need no donor: they are founders, too. Call it after every change.
         """
         joiners = [worker for worker in self.workers.values() if worker.state == "joining"]
         givers = {worker.rank for worker in self.with_state()}
@@ -221,17 +224,35 @@ class WorkerTable(Struct):
             for worker in joiners:
                 if worker.donor != FOUNDER:
                     worker.donor = None
-            if trained or not joiners or any(worker.donor == FOUNDER for worker in joiners):
+            if trained or not joiners:
                 return []
-            joiners[0].donor = FOUNDER
-            return [joiners[0]]
+            first = [] if any(worker.donor == FOUNDER for worker in joiners) else [self._founder(joiners[0])]
+            return first + self._founders(joiners)
+        founders = [] if trained else self._founders(joiners)
+        same = set() if trained else {self.workers[rank].initial for rank in givers} - {""}
         load = Counter(worker.donor for worker in joiners if worker.donor in givers)
         able = givers - unheard or givers
         told = []
         for worker in joiners:
-            # also a founder, if another worker got the state of a donor that died meanwhile
-            if worker.donor not in givers:
+            # also a founder with another state, if another worker got the state of a donor that died meanwhile
+            if worker.donor not in givers and not (worker.donor == FOUNDER and worker.initial in same):
                 worker.donor = min(able, key=lambda rank: (load[rank], rank))
+                worker.initial = self.workers[worker.donor].initial
                 load[worker.donor] += 1
                 told.append(worker)
-        return told
+        return founders + told
+
+    def founding(self) -> bool:
+        """Return whether a worker that was told to keep its initial state has not said that it is ready."""
+        return any(worker.donor == FOUNDER and worker.state == "joining" for worker in self.workers.values())
+
+    def _founders(self, joiners: Sequence[WorkerEntry]) -> list[WorkerEntry]:
+        """Make founders of the joiners whose initial state, by its hash, is the one that others have."""
+        others = (worker for worker in self.workers.values() if worker.has_state or worker.donor == FOUNDER)
+        known = {worker.initial for worker in others if worker.live} - {""}
+        alike = self.share_initial and len(known) == 1
+        return [self._founder(one) for one in joiners if alike and one.donor is None and one.hello.initial in known]
+
+    def _founder(self, worker: WorkerEntry) -> WorkerEntry:
+        worker.donor, worker.initial = FOUNDER, worker.hello.initial
+        return worker
