@@ -77,7 +77,7 @@ def test_a_killed_supervisor_comes_back(
     address = next(word for word in log.read_text().split() if word.startswith("tcp://"))
     trail = tmp_path / "trail"
     trail.mkdir()
-    script = [str(JOB), "--gate", str(gate), "--trail", str(trail), "--samples", "6000"]  # pass by pass
+    script = [str(JOB), "--gate", str(gate), "--trail", str(trail), "--samples", "6000", "--pace", "0"]  # pass by pass
     run = WorkerEnvironment(address, token_file=str(tmp_path / "taut-runs/run/token")).variables()
     workers = ForkedEngine(script[0], script[1:], 2, run, log_dir=tmp_path)
     request.addfinalizer(workers.close)
