@@ -68,18 +68,18 @@ class Resumption:
         first, params = self.part(self.ranks[0]), replica.params
         check_model(first, params)
         _load_still(first, params)
-        shared = self._weights("b", agrees(self.choice)) if replica.talks else self._weights("w", self.of_gradients)
-        replica.resume(shared, Grid.unpack(first.document["grid"], params.names), workers)
+        alike = agrees(self.choice) if replica.talks else self.of_gradients
+        replica.resume(self._weights(alike), Grid.unpack(first.document["grid"], params.names), workers)
         self.joined(replica, workers)
 
-    def _weights(self, name: str, alike: bool) -> Any:
+    def _weights(self, alike: bool) -> Any:
         """Return the first part's weights, if all have the same but for updates under way; else the mean."""
-        total: Any = self.part(self.ranks[0]).tensor(name).numpy()
+        total: Any = _shared(self.part(self.ranks[0])).numpy()
         if alike or len(self.ranks) == 1:
             return total
         total = total.astype(np.float64)
         for rank in self.ranks[1:]:
-            total += self.part(rank).tensor(name).numpy()
+            total += _shared(self.part(rank)).numpy()
         return (total / len(self.ranks)).astype(np.float32)
 
     def joined(self, replica: Replica, workers: int) -> None:
@@ -98,10 +98,10 @@ class Resumption:
     def _restore_codec(self, replica: Replica, mine: list[Part], workers: int) -> None:
         params, state, first = replica.params, replica.codec_state, mine[0]
         shared = np.array(params.host(state.b))
-        if len(mine) == 1 and np.array_equal(first.tensor("b").numpy(), shared):
+        if len(mine) == 1 and np.array_equal(_shared(first).numpy(), shared):
             params.load(first.tensor("w").numpy())
         else:  # its own weights strayed from the shared ones: restore the mean stray of the parts that it takes
-            strays = sum((part.tensor("w") - part.tensor("b")).double() for part in mine)
+            strays = sum((part.tensor("w") - _shared(part)).double() for part in mine)
             params.load(shared + (strays / len(mine)).float().numpy())  # type: ignore[union-attr]
         if state.r is not None and all("r" in part.names for part in mine):
             state.kernels.load(state.r, sum(part.tensor("r") for part in mine).numpy())  # type: ignore[union-attr]
@@ -198,6 +198,11 @@ def _digests(folder: Path) -> dict[int, str]:
         return {}
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise StorageFailed(f"{folder / MANIFEST} cannot be read: {error}") from None
+
+
+def _shared(part: Part) -> torch.Tensor:
+    """Return a part's shared weights; its own, if it is of an earlier phase, without shared ones, than others."""
+    return part.tensor("b" if "b" in part.names else "w")
 
 
 def check_model(part: Part, params: FlatParams) -> None:
