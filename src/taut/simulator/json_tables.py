@@ -5,12 +5,14 @@ from __future__ import annotations
 import typing
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from taut.errors import Misuse
 from taut.specs import did_you_mean
+
+Kind = TypeVar("Kind")
 
 
 def table(record: object, what: str) -> Mapping[Any, Any]:
@@ -24,7 +26,7 @@ def table(record: object, what: str) -> Mapping[Any, Any]:
     return record
 
 
-def read_record(kind: type[Any], record: object, what: str, **readers: Callable[[Any], Any]) -> Any:
+def read_record(kind: type[Kind], record: object, what: str, **readers: Callable[[Any], Any]) -> Kind:
     """Return the dataclass ``kind`` that ``record`` describes. ``readers``: of the fields that are not plain.
 
     >>> from taut.simulator.models.links import Link
@@ -43,8 +45,8 @@ def read_record(kind: type[Any], record: object, what: str, **readers: Callable[
             found[key] = msgspec.convert(value, hints[key])
         except msgspec.ValidationError as error:
             raise Misuse(f"{what} with {key} = {value!r}", str(error).removeprefix("Expected ")) from None
-    needed = [each.name for each in fields(kind) if each.default is MISSING and each.default_factory is MISSING]
-    missing = sorted(set(needed) - set(found))
+    required = [each.name for each in fields(kind) if each.default is each.default_factory is MISSING]  # type: ignore[arg-type]
+    missing = sorted(set(required) - set(found))
     if missing:
         raise Misuse(f"{what} without {', '.join(missing)}", "all of its figures")
     return kind(**found)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import typing
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
@@ -85,7 +84,7 @@ class Scenario:
     def from_record(cls, record: object) -> Scenario:
         """Return the scenario that ``to_record`` wrote; fields left out have their default. Raises ``Misuse``."""
         readers = {"links": _links, "speeds": _speeds, "faults": _faults, "costs": Costs.from_record}
-        return typing.cast("Scenario", read_record(cls, record, "scenario", **readers))
+        return read_record(cls, record, "scenario", **readers)
 
     def _mentioned(self) -> Iterator[tuple[str, int]]:
         yield from (("a straggler's speed", rank) for rank in self.speeds.stragglers)
@@ -119,8 +118,8 @@ def _rate(value: Any) -> float:
     return math.inf if value is None else float(value)
 
 
-def _links(record: object) -> Any:
-    def link(given: object) -> Any:
+def _links(record: object) -> Links:
+    def link(given: object) -> Link:
         return read_record(Link, given, "link", bits_per_s=_rate)
 
     def links(given: object, ranks: int) -> dict[Any, Any]:
@@ -130,7 +129,7 @@ def _links(record: object) -> Any:
     return read_record(Links, record, "links", default=link, **of_ranks)
 
 
-def _speeds(record: object) -> Any:
+def _speeds(record: object) -> Speeds:
     return read_record(Speeds, record, "speeds", stragglers=_stragglers)
 
 

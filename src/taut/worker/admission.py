@@ -47,10 +47,7 @@ class JoinHandshake:
         self.state, self.merged = "joining", False
         state_nbytes = 4 * params.size + len(params.still_bytes())
         self.comm: CommThread = connector.comm(
-            self._strategy,
-            statistics=self._count,
-            sketch=self._sketch,
-            state_limit_nbytes=8 * state_nbytes + (256 << 20),
+            self._strategy, statistics=self._count, sketch=self._sketch, state_limit_nbytes=8 * state_nbytes + (256 << 20)
         )
 
     def ask(self, was: int) -> None:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import os
-import typing
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache
@@ -86,7 +85,7 @@ class Costs:
         >>> Costs.from_record(asdict(Costs(message_s=1e-5))) == Costs(message_s=1e-5)
         True
         """
-        return typing.cast("Costs", read_record(cls, record, "costs", codecs=_codec_costs))
+        return read_record(cls, record, "costs", codecs=_codec_costs)
 
     def write(self, path: str | os.PathLike[str], origin: Mapping[str, Any] | None = None) -> None:
         """Write the costs as JSON: all of it or, if the disk is full, nothing. ``origin``: where and when."""

@@ -202,11 +202,7 @@ def _held_lock() -> threading.Lock:
 def _randomness() -> tuple[Any, ...]:
     """Return the state of the generators that scripts share: Python's, NumPy's and torch's, if they are loaded."""
     numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
-    return (
-        random.getstate(),
-        None if numpy is None else numpy.random.get_state(),
-        None if torch is None else torch.get_rng_state(),
-    )
+    return random.getstate(), numpy and numpy.random.get_state(), torch and torch.get_rng_state()
 
 
 def _set_randomness(state: tuple[Any, ...]) -> None:
