@@ -22,7 +22,6 @@ class Validation:
     function without arguments that gives them. Either may be None. What they raise is kept in ``failures``: it must not
     cost the run its model.
 
-    >>> import torch
     >>> given = Validation(lambda model: float(model(torch.ones(1, 2)).sum()))
     >>> layer = torch.nn.Linear(2, 1); _ = layer.weight.data.fill_(3.0); _ = layer.bias.data.zero_()
     >>> given.score(layer), layer.training, Validation().score(layer)

@@ -41,7 +41,7 @@ def cloned(device: Any, pairs: Sequence[Pair]) -> list[Pair] | None:
     """Return the same pairs with copies of the sources on the GPU, if half of its free memory holds them. One piece of
     memory and few kernels for all, since the training thread starts them.
 
-    >>> import torch, unittest.mock
+    >>> import unittest.mock
     >>> host, there = torch.zeros(2), torch.ones(2)
     >>> with unittest.mock.patch(f"{__name__}.free_nbytes", return_value=1 << 20):
     ...     ((to, copy),) = cloned(torch.device("cpu"), [(host, there)])

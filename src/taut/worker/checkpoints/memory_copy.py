@@ -111,7 +111,6 @@ def _advise(area: mmap.mmap, word: str, lo: int, length: int) -> None:
 def needed_nbytes(sources: Mapping[str, torch.Tensor]) -> int:
     """Return the size that ``CopyMemory`` must have for a copy of these.
 
-    >>> import torch
     >>> needed_nbytes({"small": torch.zeros(3), "large": torch.zeros(20000)})
     80000
     """
@@ -125,7 +124,6 @@ class Copy:
     ``collect``, the copy is complete. ``watched``: other tensors that share memory with the sources, and are written to
     instead. ``staging``: of ``gpu_copy.new_staging``, where sources are on a GPU.
 
-    >>> import torch
     >>> w = torch.ones(100_000)
     >>> copy = Copy({"w": w}, CopyMemory(0)); copy.finish(); w[:] = 2.0
     >>> copy.tensors["w"].sum().item(), copy.torn

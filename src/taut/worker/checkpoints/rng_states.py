@@ -12,7 +12,6 @@ import torch
 def random_states() -> dict[str, Any]:
     """Return the random states as they are now.
 
-    >>> import torch
     >>> before = random_states(); drawn = (random.random(), float(np.random.rand()), float(torch.rand(())))
     >>> put_back_random_states(before); drawn == (random.random(), float(np.random.rand()), float(torch.rand(())))
     True

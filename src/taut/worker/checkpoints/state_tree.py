@@ -19,7 +19,6 @@ def fold(value: Any, name: str, tensors: dict[str, torch.Tensor], blame: str = "
     them before they change. Raises ``Misuse`` for anything but tensors, numbers, texts, and lists, tuples and
     dictionaries of them.
 
-    >>> import torch
     >>> tensors = {}
     >>> fold({0: {"step": torch.ones(()), "betas": (0.9, 0.99)}}, "optimizer", tensors)
     {'$pairs': [[0, {'step': {'$tensor': 'optimizer.0.step'}, 'betas': {'$tuple': [0.9, 0.99]}}]]}

@@ -30,7 +30,6 @@ class FlatParams:
 
     Codecs work on ``vector``: a NumPy view of the same memory on the CPU, the tensor itself on a GPU.
 
-    >>> import torch
     >>> layer = torch.nn.Linear(3, 2)
     >>> params = FlatParams(layer)
     >>> params.vector[:] = 1.0
@@ -140,7 +139,6 @@ def _room(size: int, device: torch.device) -> torch.Tensor:
     nothing is lost. A scan goes through two or three vectors at once, and small pages must be looked up all the time:
     with only the weights on small pages, scans of 25 million elements took 8% (``threshold``) and 19% (``tether``) more.
 
-    >>> import torch
     >>> room = _room(5, torch.device("cpu"))
     >>> len(room), room.data_ptr() % 64
     (5, 0)
@@ -155,7 +153,6 @@ def _room(size: int, device: torch.device) -> torch.Tensor:
 def memory_order(tensor: torch.Tensor) -> list[int]:
     """Return the dimensions from the outermost to the innermost in memory; as they are, if the tensor has gaps.
 
-    >>> import torch
     >>> memory_order(torch.zeros(2, 3, 4, 5).contiguous(memory_format=torch.channels_last))
     [0, 2, 3, 1]
     """
@@ -170,7 +167,6 @@ def memory_order(tensor: torch.Tensor) -> list[int]:
 def shaped(part: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
     """Return the flat ``part`` as a view with the shape of ``like``, and with its strides if it has no gaps.
 
-    >>> import torch
     >>> weight = torch.zeros(2, 3, 4, 5).contiguous(memory_format=torch.channels_last)
     >>> shaped(torch.zeros(120), weight).stride() == weight.stride()
     True

@@ -16,7 +16,6 @@ class Hyperparameters:
 
     The list of numbers is fixed here, so that all workers exchange as many. The first is the first learning rate.
 
-    >>> import torch
     >>> adam = torch.optim.Adam([torch.zeros(1)], lr=0.1, betas=(0.9, 0.999))
     >>> own = Hyperparameters(adam)
     >>> own.read()

@@ -15,7 +15,6 @@ from taut.worker.standalone.worker import Vector
 class Moments:
     """All tensors in the optimizer's state (momentum, Adam's averages, step counts), in the order of the parameters.
 
-    >>> import torch
     >>> layer = torch.nn.Linear(2, 1)
     >>> optimizer = torch.optim.SGD(layer.parameters(), lr=0.1, momentum=0.9)
     >>> layer(torch.ones(1, 2)).sum().backward(); optimizer.step()
@@ -52,7 +51,6 @@ def begin_moments(optimizer: torch.optim.Optimizer) -> None:
     """Make zeros for the state that the first step would make, if no step was made yet: a worker that came when no data
     was left has as many moments to average as the others. A step of a copy, without gradients, shows which they are.
 
-    >>> import torch
     >>> layer = torch.nn.Linear(2, 1)
     >>> optimizer = torch.optim.Adam(layer.parameters())
     >>> begin_moments(optimizer); Moments(optimizer).gather().tolist()

@@ -27,7 +27,6 @@ OWN = ("lr", "initial_lr")  # settings of a group: each worker's own, unless its
 def pack_training(optimizer: torch.optim.Optimizer, also: Mapping[str, Any]) -> bytes:
     """Return the optimizer's state, and that of the objects in ``also``, as bytes.
 
-    >>> import torch
     >>> def adam(layer):
     ...     return torch.optim.Adam(layer.parameters(), lr=0.1)
     >>> one, other = torch.nn.Linear(2, 1), torch.nn.Linear(2, 1)
@@ -51,8 +50,7 @@ def load_training(
     data: bytes | memoryview, optimizer: torch.optim.Optimizer, also: Mapping[str, Any], again: bool = False
 ) -> bool:
     """Load the state; return whether it had a scheduler's position. ``again``: load only that, since the script's loop
-    has moved it before its first batch. Raises ``Misuse`` that names a difference, ``MalformedMessage`` for other
-    data."""
+    has moved it before its first batch. Raises ``Misuse`` that names a difference, or ``MalformedMessage``."""
     try:
         document, tensors = unpacked(data)
         kind, tree, others = (document[name] for name in ("kind", "optimizer", "also"))
