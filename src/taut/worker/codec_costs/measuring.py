@@ -80,14 +80,13 @@ class Trial:
     codec: Codec
     w: Vector
     shapes: Sequence[tuple[int, ...]] = ()
-    seed: int = 0
     clock: Clock = field(default_factory=MonotonicClock)
     other: State | None = field(default=None, repr=False)  # the receiver; sharing one among trials saves memory
 
     def __post_init__(self) -> None:
         self.w = self.w.copy()
         self._codec = without_warmup(self.codec)
-        self._state = self._codec.start(self.w, 1, shapes=self.shapes, seed=self.seed)
+        self._state = self._codec.start(self.w, 1, shapes=self.shapes)
         self._other = receiver(len(self.w)) if self.other is None else self.other
         self._encode_s: list[float] = []
         self._decode_s: list[float] = []

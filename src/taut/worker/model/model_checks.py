@@ -107,7 +107,13 @@ weights with load_state_dict without assign=True
         if addresses != self._addresses:
             self._refuse_moved(next(at for at, address in enumerate(addresses) if address != self._addresses[at]))
         if any(parameter.requires_grad for parameter in self._frozen):
-            self._refuse_unfrozen()
+            parameter = next(parameter for parameter in self._frozen if parameter.requires_grad)
+            raise Misuse(
+                f"parameter {self._name(parameter)}, unfrozen after join",
+                "parameters that were trainable at join",
+                "call taut.join while everything that will ever be trained requires gradients and is in the optimizer; "
+                "freeze it after that, and unfreeze it when it is time",
+            )
         if _held(self._optimizer) != self._held:
             raise Misuse(
                 f"{_held(self._optimizer)} parameters per group of the optimizer",
@@ -147,15 +153,6 @@ weights with load_state_dict without assign=True
             "the parameters where they were at join",
             "call model.to(...), .cuda() or .double() before taut.join, and load weights with load_state_dict "
             "without assign=True",
-        )
-
-    def _refuse_unfrozen(self) -> None:
-        parameter = next(parameter for parameter in self._frozen if parameter.requires_grad)
-        raise Misuse(
-            f"parameter {self._name(parameter)}, unfrozen after join",
-            "parameters that were trainable at join",
-            "call taut.join while everything that will ever be trained requires gradients and is in the optimizer; "
-            "freeze it after that, and unfreeze it when it is time",
         )
 
     def _check_unowned(self) -> None:
