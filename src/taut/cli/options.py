@@ -16,7 +16,7 @@ from taut.cli.completion import complete_codec, complete_finish, complete_run, c
 from taut.config import FIELDS, Settings, resolve
 
 RUN, NETWORK, OUTPUT = "What is run", "Network", "Output"
-PANELS = {"run": RUN, "network": NETWORK, "output": OUTPUT}
+PANELS = {"run": RUN, "network": NETWORK, "output": OUTPUT, "ray": "Ray (with --engine ray)"}
 COMPLETIONS = {
     "strategy": complete_strategy,
     "topology": complete_topology,

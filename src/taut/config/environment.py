@@ -70,6 +70,7 @@ class WorkerEnvironment:
     token_file: str | None = None
     bind: str = "127.0.0.1"
     advertise: str | None = None
+    process_base: int = 0  # added to the process id, where an engine starts workers on several machines
     announces: bool = False  # it was started by hand, and tells on standard error how it gets on
 
     def variables(self) -> dict[str, str]:
@@ -80,6 +81,7 @@ class WorkerEnvironment:
             "TAUT_TOKEN_FILE": self.token_file,
             "TAUT_BIND": self.bind,
             "TAUT_ADVERTISE": self.advertise,
+            "TAUT_PROCESS_BASE": str(self.process_base) if self.process_base else None,
             "TAUT_ANNOUNCES": "1" if self.announces else None,
         }
         return {name: value for name, value in named.items() if value is not None}
@@ -125,5 +127,6 @@ def worker_environment(environ: Mapping[str, str] | None = None) -> WorkerEnviro
         token_file,
         environ.get("TAUT_BIND") or "127.0.0.1",
         environ.get("TAUT_ADVERTISE") or None,
+        process_base=int(base) if (base := environ.get("TAUT_PROCESS_BASE", "")).isdecimal() else 0,
         announces=environ.get("TAUT_ANNOUNCES") == "1",
     )
