@@ -97,7 +97,7 @@ class Reports(Display):
 
     def _give(self, metrics: Metrics, checkpoint: Path | None) -> None:
         self._count += 1
-        self.metrics = {"training_iteration": self._count, **metrics}
+        self.metrics = metrics | {"training_iteration": self._count}
         if self._results is not None:
             with suppress(OSError):  # a full disk does not end a run
                 write_line(self._results, self.metrics, first=self._count == 1)

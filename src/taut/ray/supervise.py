@@ -22,7 +22,8 @@ RUNS = "taut-runs"
 
 @dataclass(frozen=True)
 class Job:
-    """What a ``Trainer`` trains, as it was checked where it was made. ``cwd``: the working folder there."""
+    """What a ``Trainer`` trains, as it was checked where it was made. ``script``: its file, also of a function; ``cwd``:
+    the working folder there."""
 
     settings: Settings
     script: str
@@ -35,8 +36,8 @@ class Job:
 def supervise(job: Job) -> dict[str, Any]:
     """Conduct the run to its end, and report to the Ray Train context of this process.
 
-    Return the outcome as ``taut run --json`` prints it. Raise ``RunFailed`` where that would end with another exit code
-    than 0."""
+    Return the outcome as ``taut run --json`` prints it, and the last ``metrics``. Raise ``RunFailed`` where that would
+    end with another exit code than 0."""
     import ray.train
 
     storage = ray.train.get_context().get_storage()
@@ -66,7 +67,7 @@ def supervise(job: Job) -> dict[str, Any]:
         reports.finish(ended.outcome)
     if ended.exit_code or ended.outcome is None:
         raise RunFailed(failure_text(ended, engine))
-    return outcome_record(run, str(folder), settings.shared(), ended.outcome)
+    return outcome_record(run, str(folder), settings.shared(), ended.outcome) | {"metrics": reports.metrics}
 
 
 def failure_text(ended: RunEnd, engine: RayEngine) -> str:

@@ -77,6 +77,11 @@ class Trainer:
         import ray.train
         from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
 
+        if _in_ray_train():
+            outcome = supervise(self._job)
+            return ray.train.Result(
+                metrics=outcome.pop("metrics"), checkpoint=None, error=None, path=outcome["folder"], return_value=outcome
+            )
         each = parse_resources(self.settings.ray_resources)
         cpus = each.get("CPU", 0.0) * self.settings.workers
         connection = connect(self.settings.ray_address, cpus)
@@ -95,8 +100,19 @@ class Trainer:
             connection.close()
 
 
+def _in_ray_train() -> bool:
+    """Return whether this is a training function of Ray Train."""
+    import ray.train
+
+    try:
+        ray.train.get_context()
+    except RuntimeError:
+        return False
+    return True
+
+
 def _parts(train: str | Path | Callable[..., object], config: Any) -> tuple[str, Callable[[], object] | None]:
-    """Return the script's path, or a function's name and the function with its argument."""
+    """Return the script's path, or a function's file and the function with its argument."""
     if isinstance(train, str | Path):
         check_script(Path(train))
         return str(train), None
@@ -104,6 +120,6 @@ def _parts(train: str | Path | Callable[..., object], config: Any) -> tuple[str,
         raise Misuse(f"Trainer({train!r})", "the path of a script, or a function")
     takes = [each for each in inspect.signature(train).parameters.values() if each.default is each.empty]
     if len(takes) > 1 or (config is not None and not inspect.signature(train).parameters):
-        raise Misuse(f"Trainer({train.__name__})", "a function without arguments, or with one, which is config")
-    name = getattr(train, "__name__", "a function")
-    return name, partial(train, config) if takes or config is not None else partial(train)
+        raise Misuse(f"Trainer({train})", "a function without arguments, or with one, which is config")
+    source = inspect.getsourcefile(train) if inspect.isfunction(train) else None
+    return source or "a function", partial(train, config) if takes or config is not None else partial(train)

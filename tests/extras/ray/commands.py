@@ -1,4 +1,4 @@
-"""A `taut` command in a process of its own, whose output is followed line by line."""
+"""A command in a process of its own, whose output is followed line by line."""
 
 from __future__ import annotations
 
@@ -14,17 +14,18 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-PATIENCE_S = 150.0
+PATIENCE_S = 200.0
+JOB = str(Path(__file__).resolve().parents[2] / "integration" / "job.py")
 
 
 class Command:
-    """`taut ARGS`, in the folder ``cwd``. ``said``: its lines so far."""
+    """`taut ARGS` (or `python ARGS`), in the folder ``cwd``. ``said``: its lines so far."""
 
-    def __init__(self, cwd: Path, *args: str, **environment: str) -> None:
+    def __init__(self, cwd: Path, *args: str, program: str = "taut", **environment: str) -> None:
         self.said: list[str] = []
         self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "taut", *args],
+            [sys.executable, *(["-m", "taut"] if program == "taut" else []), *args],
             cwd=cwd,
             env=os.environ | {"PYTHONUNBUFFERED": "1", "COLUMNS": "200"} | environment,
             stdout=subprocess.PIPE,

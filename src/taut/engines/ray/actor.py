@@ -29,7 +29,7 @@ PIECE = 1 << 20
 
 @dataclass(frozen=True)
 class Task:
-    """The worker's work: a script with its arguments, or a function with its own."""
+    """The worker's work: a script with its arguments, or a function, whose code is in the file ``script``."""
 
     script: str
     args: list[str]
@@ -98,12 +98,14 @@ class WorkerActor:
         if task.function is not None:
             os.environ.update(environment)
             self._pid = os.getpid()
-            threading.Thread(target=self._call, args=(task.function,), name="taut worker", daemon=True).start()
+            threading.Thread(
+                target=self._call, args=(task.function, task.script), name="taut worker", daemon=True
+            ).start()
             return
         self._engine = LocalEngine(task.script, task.args, 1, environment, log_dir=self._folder, **task.settings)
         self._engine.start()
 
-    def _call(self, function: Callable[[], object]) -> None:
+    def _call(self, function: Callable[[], object], source: str) -> None:
         """Be the function's worker. Its output goes to the log, as a script's does."""
         with open(self._log, "ab") as log:
             os.dup2(log.fileno(), 1)
@@ -111,8 +113,7 @@ class WorkerActor:
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(AttributeError, OSError):
                 stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
-        source = getattr(getattr(function, "func", function), "__code__", None)
-        code = exit_code(function, source.co_filename if source is not None else "")
+        code = exit_code(function, source)
         sys.stdout.flush()
         sys.stderr.flush()
         self._code = code

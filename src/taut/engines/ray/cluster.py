@@ -36,8 +36,10 @@ def the_ray() -> Any:
     """Return the package ``ray``; ``Misuse`` where it is not installed."""
     try:
         import ray
-    except ImportError as error:
-        raise Misuse("--engine ray", f"Ray to be installed ({error})", "it needs Ray: pip install 'taut[ray]'") from None
+    except ImportError:
+        ray = None
+    if ray is None or ray.__file__ is None:  # without a file: a folder of that name somewhere on the path
+        raise Misuse("taut on a Ray cluster", "the package ray to be installed", "it needs Ray: pip install 'taut[ray]'")
     return ray
 
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from taut.config import Settings
 
 RESTARTS = 20  # of one worker
-LOOK_S = 120.0  # for the actors to start, which imports taut
+LOOK_S = 90.0  # for the actors to start, which imports taut
 WAIT_S, AGAIN_S, CLOSE_S = 0.2, 0.5, 5.0  # for news; before another try; for the actors to end their workers
 NODE_STEP = 10_000_000  # process ids of the second node begin here: above those of any system
 
@@ -147,7 +147,7 @@ class RayEngine(Engine):
 
     def _shipped_script(self) -> str:
         """Return the script's path from the working folder, which another node may have elsewhere."""
-        if module_of(self.script):
+        if module_of(self.script) or self._function is not None:
             return self.script
         relative = os.path.relpath(self.script)
         return os.path.abspath(self.script) if relative.startswith("..") else relative
