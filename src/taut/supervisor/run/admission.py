@@ -250,7 +250,8 @@ class Admission(Struct):
             self.gone(worker, f"{exit_.reason} before the end of the run" if exit_.clean else exit_.reason, now)
 
     def _never_joined(self, exit_: ProcessEnd) -> None:
-        why = self.refused.get((self.plan.host, exit_.pid))
+        elsewhere = next((why for (_, pid), why in self.refused.items() if pid == exit_.pid), None)
+        why = self.refused.get((self.plan.host, exit_.pid), elsewhere)
         why = f"refused: {why}" if why else f"{exit_.reason} without joining the run (is taut.join called?)"
         self.ledger.failures.append(f"process {exit_.pid}: {why}")
         self.outbox.record("gone", self.ledger.failures[-1])
