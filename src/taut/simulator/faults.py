@@ -120,11 +120,6 @@ class Loss:
     from_s: float = 0.0
     until_s: float | None = None
 
-    def concerns(self, sender: int, to: int) -> bool:
-        return concerns(self.one, self.other, sender, to) or (
-            not self.one_way and concerns(self.one, self.other, to, sender)
-        )
-
 
 @dataclass(frozen=True, slots=True)
 class Throttle:
@@ -183,13 +178,17 @@ KINDS: dict[str, type[Fault]] = {
 }
 
 
-def concerns(one: int | None, other: int | None, sender: int, to: int) -> bool:
-    """Return whether a message from ``sender`` to ``to`` is one from ``one`` to ``other``; None is any worker.
+def concerns(fault: Loss | Repeat | Reorder, sender: int, to: int) -> bool:
+    """Return whether the fault is on the way from ``sender`` to ``to``; its None is any worker.
 
-    >>> concerns(0, None, 0, 3), concerns(0, None, 3, 0), concerns(None, None, SUPERVISOR, 3)
-    (True, False, False)
+    >>> [concerns(Loss(0, None, one_way=one_way), 3, 0) for one_way in (False, True)], concerns(Loss(None, None), -1, 3)
+    ([True, False], False)
     """
-    return (sender >= 0 if one is None else sender == one) and (to >= 0 if other is None else to == other)
+    ways = [(sender, to)] if isinstance(fault, Loss) and fault.one_way else [(sender, to), (to, sender)]
+    ends = (fault.one, fault.other)
+    return any(
+        all(rank >= 0 if end is None else rank == end for rank, end in zip(way, ends, strict=True)) for way in ways
+    )
 
 
 def kind_of(fault: Fault) -> str:

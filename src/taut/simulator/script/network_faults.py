@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from taut.core.messages import SUPERVISOR
 from taut.simulator.faults import Fault, Loss, Partition, Reorder, Repeat, concerns
 from taut.simulator.models.rng import Rng
 
@@ -40,11 +39,11 @@ class NetworkFaults:
         late_ns, again_ns = 0, -1
         for fault in self._now(now_ns):
             match fault:
-                case Loss(p=p) if fault.concerns(sender, to) and self._draw(sender, to) < p:
+                case Loss(p=p) if concerns(fault, sender, to) and self._draw(sender, to) < p:
                     return ()
-                case Repeat(p=p, by_s=by_s) if _between(fault, sender, to) and self._draw(sender, to) < p:
+                case Repeat(p=p, by_s=by_s) if concerns(fault, sender, to) and self._draw(sender, to) < p:
                     again_ns = 1 + int(by_s * NS * self._draw(sender, to))
-                case Reorder(p=p, by_s=by_s) if _between(fault, sender, to) and self._draw(sender, to) < p:
+                case Reorder(p=p, by_s=by_s) if concerns(fault, sender, to) and self._draw(sender, to) < p:
                     late_ns = 1 + int(by_s * NS * self._draw(sender, to))
                 case _:
                     pass
@@ -55,7 +54,7 @@ class NetworkFaults:
         return any(
             fault.parts(sender, to)
             if isinstance(fault, Partition)
-            else isinstance(fault, Loss) and fault.p >= 1.0 and fault.concerns(sender, to)
+            else isinstance(fault, Loss) and fault.p >= 1.0 and concerns(fault, sender, to)
             for fault in self._now(now_ns)
         )
 
@@ -66,9 +65,3 @@ class NetworkFaults:
         if (sender, to) not in self._rngs:
             self._rngs[sender, to] = Rng(self._key, "fate", sender, to)
         return self._rngs[sender, to].random()
-
-
-def _between(fault: Repeat | Reorder, sender: int, to: int) -> bool:
-    if SUPERVISOR in (sender, to):
-        return False
-    return concerns(fault.one, fault.other, sender, to) or concerns(fault.one, fault.other, to, sender)
