@@ -76,7 +76,11 @@ def recall(
                 if completed:
                     held.stand = type(held.stand)(completed, True)  # the result of that round is not here
             case _:
-                _put(state, name, _like(w, unfold(folded, tensor)))
+                value = _like(w, unfold(folded, tensor))
+                if isinstance(held, np.ndarray) and isinstance(value, np.ndarray) and held.shape == value.shape:
+                    held[...] = value  # in place: there may be other views of it
+                else:
+                    setattr(state, name, value)
 
 
 def _within(name: str, only: Collection[str] | None) -> Collection[str] | None:
@@ -88,15 +92,6 @@ def _within(name: str, only: Collection[str] | None) -> Collection[str] | None:
     if only is None or name in only:
         return None
     return tuple(each.removeprefix(f"{name}.") for each in only if each.startswith(f"{name}."))
-
-
-def _put(state: Any, name: str, value: Any) -> None:
-    """Set a field; vectors in place, since there may be other views of them."""
-    held = getattr(state, name)
-    if isinstance(held, np.ndarray) and isinstance(value, np.ndarray) and held.shape == value.shape:
-        held[...] = value
-    else:
-        setattr(state, name, value)
 
 
 def _record(value: Any) -> bool:
