@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from reducing import Cluster, cluster_of, programs, results
 
-from taut.collectives import REGISTRY, Program, ReceiveStep, Reduction, Ring, SendStep, Torus
+from taut.collectives import REGISTRY, Program, Reduction, Ring, Torus
 from taut.collectives.plan import segments
+from taut.collectives.schedule import ReceiveStep, SendStep
 from taut.errors import MalformedMessage, Misuse
 
 seeds = st.integers(0, 2**32 - 1)

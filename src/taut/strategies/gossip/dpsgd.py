@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
 @dataclass
 class DPSGDState(NeighbourState):
-    """A worker's state."""
-
     momentum: QuasiGlobalMomentum | None = None
     tracking: GradientTracking | None = None
 

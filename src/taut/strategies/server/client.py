@@ -76,7 +76,6 @@ def confirmed(state: ServerState, shard: int, number: int) -> None:
 
 
 def ask(state: ServerState) -> list[MethodAction]:
-    """Pull all shards."""
     actions: list[MethodAction] = []
     for shard, rank in enumerate(state.holders):
         if shard in state.pulling or shard in state.handed or state.blank(shard):

@@ -74,7 +74,6 @@ class ServerState:
     elections: int = 0
 
     def part(self, shard: int) -> slice:
-        """Return the elements of a shard."""
         return bounds(shard, len(self.holders), len(self.local.x))
 
     def nbytes(self, shard: int) -> int:
