@@ -112,21 +112,13 @@ def clipped(vectors: Sequence[Vector], out: Vector) -> None:
 
 
 def merge(kind: str, vectors: Sequence[Vector], out: Vector) -> None:
-    """Write the robust mean of all to ``out``, which is none of them: a function of the vectors and their order alone.
+    """Write the robust mean of all to ``out``: a function of the vectors and their order alone.
 
     >>> x = np.zeros(1, np.float32)
     >>> merge("median", [np.float32([value]) for value in (1, 2, 3, 4, 1e30)], x); x.tolist()
     [3.0]
     """
-    match kind:
-        case "median":
-            median(vectors, out)
-        case "trimmed":
-            trimmed(vectors, out)
-        case "clip":
-            clipped(vectors, out)
-        case _:
-            raise AssertionError(f"no robust mean {kind!r}")
+    {"median": median, "trimmed": trimmed, "clip": clipped}[kind](vectors, out)
 
 
 def clip_share(distance: float, limit: float) -> float:
