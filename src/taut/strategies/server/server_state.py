@@ -79,6 +79,12 @@ class ServerState:
     def nbytes(self, shard: int) -> int:
         return int(self.base[self.part(shard)].nbytes)
 
+    def check_nbytes(self, event: Heard) -> None:
+        """Raise ``MalformedMessage`` unless the payload is as long as the shard."""
+        shard = event.note.part
+        if len(event.payload) != self.nbytes(shard):
+            raise MalformedMessage(f"{len(event.payload)} bytes for shard {shard} of {self.nbytes(shard)}")
+
     def entitled(self, shard: int, members: Collection[int]) -> int:
         """Return the worker that is to hold a shard; no leaving one, unless all leave."""
         staying = [rank for rank in sorted(members) if rank not in self.going]
