@@ -206,4 +206,8 @@ TRANSPORTS: Registry[Any] = Registry(
     {"zmq": "transport.zmq.factory:Zmq", "memory": "transport.memory:Memory"},
     bases=("transport.transport:TransportFactory",),
 )
-ENGINES: Registry[Any] = Registry("taut.engines", {"local": "engines.local:LocalEngine"}, bases=("engines.base:Engine",))
+ENGINES: Registry[Any] = Registry(
+    "taut.engines",
+    {"local": "engines.local:LocalEngine", "ray": "engines.ray.engine:RayEngine"},
+    bases=("engines.base:Engine",),
+)

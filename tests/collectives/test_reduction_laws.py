@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from examples import some
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from reducing import Cluster, cluster_of, programs, results
@@ -26,7 +27,7 @@ def whole_numbers(seed: int, p: int, length: int) -> np.ndarray:
     return np.random.default_rng(seed).integers(-1000, 1001, (p, length)).astype(np.float32)
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=some(120), deadline=None)
 @given(schedules, groups, lengths, cuts, seeds)
 def test_the_sum_everywhere(schedule, p, length, segment_elements, seed):
     """Exact for whole numbers; what goes out is what the program says, once, in segments within the limit."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import networkx as nx
 import numpy as np
 import pytest
+from examples import some
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from topology_cases import graphs
@@ -43,7 +44,7 @@ def test_falling_apart_is_noticed(edges: set[tuple[int, int]], directed: bool) -
             graph.check_connected()
 
 
-@settings(max_examples=200)
+@settings(max_examples=some(200))
 @given(graphs(), st.data())
 def test_whoever_leaves_the_rest_stays_connected(graph: Graph, data: st.DataObject) -> None:
     gone = data.draw(st.sets(st.sampled_from(graph.members), max_size=len(graph.members) - 1))
@@ -58,6 +59,7 @@ def test_whoever_leaves_the_rest_stays_connected(graph: Graph, data: st.DataObje
 
 
 @given(graphs(), st.data())
+@settings(max_examples=some(100))
 def test_one_by_one_too_with_joins_between(graph: Graph, data: st.DataObject) -> None:
     for step in range(8):
         if data.draw(st.booleans()) and len(graph.members) > 1:

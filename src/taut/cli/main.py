@@ -61,8 +61,7 @@ def _show_version(wanted: bool) -> None:
 @app.callback()
 def _root(
     _version: Annotated[
-        bool,
-        typer.Option("--version", "-V", callback=_show_version, is_eager=True, help="Say which version this is."),
+        bool, typer.Option("--version", "-V", callback=_show_version, is_eager=True, help="Say which version this is.")
     ] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
 ) -> None:

@@ -7,8 +7,8 @@ stays text: the API sends it as JSON, and the page sets it as text.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from taut.core.messages import Statistics
@@ -16,14 +16,13 @@ from taut.dashboard.history import ProgressMark
 from taut.dashboard.records import EventLine, Events, RunLine, State, WorkerLine, Workers
 from taut.supervisor.metrics import cluster_rate, finite, rate, total
 from taut.supervisor.storage.store_reader import StoredRun
-from taut.supervisor.view import ClusterView, Event, Outcome, WorkerRow
+from taut.supervisor.view import ClusterView, Outcome, WorkerRow
 
 MOST_WORKERS, MOST_EVENTS = 500, 200  # in one answer
 MOST_CHARACTERS = 1000  # of one text
 
 
-@dataclass(frozen=True, slots=True)
-class Seen:
+class Seen(Struct, frozen=True):
     """A run at one moment. ``events``: as many as are kept, the oldest first."""
 
     run: RunLine
@@ -38,14 +37,11 @@ class Seen:
     def mark(self) -> ProgressMark:
         return ProgressMark(self.run.wall_s, self.run.samples, self.run.loss, self.run.workers)
 
-    def events_after(self, number: int) -> Events:
-        """Return the first events after ``number``, as many as one answer holds."""
+    def events_after(self, number: int, latest: bool = False) -> Events:
+        """Return the first events after ``number``, or the ``latest``, as many as one answer holds."""
         later = [event for event in self.events if event.number > number]
-        return Events(self.last_event, tuple(later[:MOST_EVENTS]))
-
-    @property
-    def last_event(self) -> int:
-        return self.events[-1].number if self.events else 0
+        last = self.events[-1].number if self.events else 0
+        return Events(last, tuple(later[-MOST_EVENTS:] if latest else later[:MOST_EVENTS]))
 
 
 def from_view(view: ClusterView, settings: Mapping[str, object], outcome: Outcome | None, secret_for_all: bool) -> Seen:
@@ -68,7 +64,9 @@ def from_view(view: ClusterView, settings: Mapping[str, object], outcome: Outcom
         exit_code=None if outcome is None else outcome.exit_code,
         error="" if outcome is None else short(outcome.error),
     )
-    return Seen(line, worker_lines(view.workers), tuple(_event(each) for each in view.events if each.number > 0))
+    shown = [each for each in view.events if each.number > 0]
+    events = tuple(EventLine(each.number, each.time_s, short(each.kind), short(each.text)) for each in shown)
+    return Seen(line, worker_lines(view.workers), events)
 
 
 def from_store(
@@ -166,7 +164,3 @@ def _worker(row: WorkerRow) -> WorkerLine:
         refused=row.refused,
         suspicion=finite(row.phi),
     )
-
-
-def _event(event: Event) -> EventLine:
-    return EventLine(event.number, event.time_s, short(event.kind), short(event.text))

@@ -65,6 +65,7 @@ class JoinHandshake:
             connector.pid,
             was,
             platform_of(self.params),
+            self.params.digest(),
         )
         comm.say(hello)
         comm.wait(lambda status: status.welcome is not None, do_nothing, again=lambda: comm.say(hello))

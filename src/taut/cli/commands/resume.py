@@ -34,7 +34,8 @@ if TYPE_CHECKING:
 
 
 @with_flags(
-    "workers threads devices checkpoint_every keep_checkpoints bind port advertise link dashboard runs_dir config log"
+    "workers threads devices checkpoint_every keep_checkpoints bind port advertise link dashboard ray_address "
+    "ray_resources ray_placement ray_wait_s runs_dir config log"
 )
 def resume(
     run: RunName,

@@ -13,12 +13,12 @@ import shutil
 import socket
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 
 from taut.core.checkpoint_names import DIGEST_NBYTES, MANIFEST, part_rank
 from taut.core.files import sync_folder, write_atomically
@@ -88,8 +88,7 @@ def remember_launch(run_dir: Path, launch: Launch | None) -> Launch:
         return launch or Launch()
 
 
-@dataclass(frozen=True)
-class Found:
+class Found(Struct, frozen=True):
     """A complete checkpoint, its folder, and why later ones are damaged."""
 
     manifest: Manifest
@@ -192,7 +191,6 @@ def _parse(given: Mapping[str, object], own: Path) -> Manifest:
 
 
 def _verify(own: Path, manifest: Manifest) -> None:
-    """Raise ``StorageFailed`` unless every part is here and has its hash."""
     for name, part in manifest.files.items():
         path = own / name
         if not path.is_file():

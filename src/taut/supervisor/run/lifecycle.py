@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from taut.core.drift import DRIFT
 from taut.core.messages import NextPhase, Start
@@ -16,8 +17,7 @@ NOBODY_LEFT = "no worker is left"
 IDLE_S = 60.0  # a worker that has not begun to train by then, while all others failed, never will
 
 
-@dataclass(slots=True)
-class Lifecycle:
+class Lifecycle(Struct):
     """Decides on the start and the phases. ``admission`` knows the workers and the run so far."""
 
     admission: Admission
@@ -49,6 +49,8 @@ class Lifecycle:
         admission, plan, ready = self.admission, self.admission.plan, self.admission.members.with_state()
         if admission.ledger.started_s is not None or admission.ending.begun or len(ready) < self.needed:
             return
+        if admission.members.founding():
+            return  # its state is the initial one, and would be too old after the start
         admission.ledger.started_s = now
         admission.outbox.record("start", f"training starts with {len(ready)} of {plan.workers} workers")
         if plan.finish == "any" and not plan.agrees:
