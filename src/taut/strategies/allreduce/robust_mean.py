@@ -31,10 +31,9 @@ TRIM = 0.2  # of the vectors, at each end; at least one of three or more
 CHUNK = 1 << 16  # coordinates at a time: sorting needs a copy, and this much of it stays in the cache
 
 
-def check_robust(method: Any, known: Sequence[str] = KINDS) -> None:
+def check_robust(method: Any, known: Sequence[str] = KINDS, schedule: str = "ring") -> None:
     """Raise ``Misuse`` for a method whose ``robust`` is none of ``known``, or comes with a schedule of an all-reduce."""
     check_choice(method, "robust", known)
-    schedule = getattr(method, "schedule", "ring")
     if method.robust != "none" and schedule != "ring":
         given = f"{method.name}: schedule={schedule} with robust={method.robust}"
         raise Misuse(given, "one of them", "drop schedule")
