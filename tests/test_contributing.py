@@ -207,8 +207,7 @@ def greet() -> None:
     typer.echo("hello")
 ''',
     )
-    tree.insert("src/taut/cli/main.py", r"^    drain,$", "    greet,")
-    tree.insert("src/taut/cli/main.py", r'^_add\("drain"', '_add("greet", greet.greet)')
+    tree.insert("src/taut/cli/main.py", r'^    "run resume demo', '    "greet "')
     tree.insert("src/taut/cli/examples.py", r'^    "drain": ', '    "greet": ("taut greet",),')
     tree.insert("docs/cli.md", r"^\| `taut drain RUN`", "| `taut greet` | say hello |")
 

@@ -22,7 +22,7 @@ JUSTIFIED = {
     "worker/model/optimizers.py": {"optimizer"},
     "worker/script_worker.py": {"last_exc", "last_value"},
     "worker/validation.py": {"__qualname__", "__code__"},
-    "cli/output/stderr.py": {"rich_proxied_file", "encoding"},
+    "cli/output/console.py": {"rich_proxied_file", "encoding"},
     "core/messages/base.py": {"types", "item_type"},
     "plugins.py": {"name"},
 }
