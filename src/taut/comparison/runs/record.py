@@ -84,11 +84,7 @@ def of_cell(job: Job, cell: Cell) -> dict[str, Any]:
     """Return the fields that are known of a run before it is made."""
     return {
         "key": job.key(cell),
-        "strategy": cell.strategy,
-        "topology": cell.topology,
-        "codec": cell.codec,
-        "workers": cell.workers,
-        "seed": cell.seed,
+        **{name: getattr(cell, name) for name in ("strategy", "topology", "codec", "workers", "seed")},
         "simulated": job.simulated,
         "command": job.command(cell),
         "settings": dict(cell.resolved),

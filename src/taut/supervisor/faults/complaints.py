@@ -94,7 +94,8 @@ class Complaints(Struct):
         """Return whether the worker is to be expelled. ``hears``: receivers of its messages; ``others``: all other
         live workers."""
         accusers = self.accusers(rank)
-        return SUPERVISOR in accusers or any(_most(accusers, judges) for judges in (hears, others))
+        counts = [(sum(judge in accusers for judge in judges), len(judges)) for judges in (hears, others)]
+        return SUPERVISOR in accusers or any(against >= 2 and 2 * against > judges for against, judges in counts)
 
     def refused(self, rank: int) -> int:
         """Return the number of this worker's messages that other workers refused."""
@@ -104,8 +105,3 @@ class Complaints(Struct):
     def total(self, rank: int) -> int:
         """Return the number of this worker's messages that were refused or dropped, anywhere."""
         return sum(account.refused + account.excess for account in self.accounts.get(rank, {}).values())
-
-
-def _most(accusers: Collection[int], judges: Collection[int]) -> bool:
-    against = sum(1 for judge in judges if judge in accusers)
-    return against >= 2 and 2 * against > len(judges)

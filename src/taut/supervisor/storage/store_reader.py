@@ -190,12 +190,9 @@ def summarised(path: Path, database: sqlite3.Connection) -> RunSummary:
         ended=ended,
         command=command,
         workers=database.execute("select count(*) from worker").fetchone()[0],
-        exit_code=outcome.get("exit_code"),
-        identical=outcome.get("identical"),
-        model=outcome.get("model"),
+        **{name: outcome.get(name) for name in ("exit_code", "identical", "model", "wall_s")},
         error=outcome.get("error", ""),
         host=host,
-        wall_s=outcome.get("wall_s"),
         total_s=outcome.get("total_s", None if ended is None else ended - started),
     )
 
