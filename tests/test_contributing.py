@@ -184,7 +184,7 @@ def message(tree: Tree) -> None:
     base = (tree.folder / "src/taut/core/messages/base.py").read_text(encoding="utf-8")
     version = int(re.findall(r"^PROTOCOL_VERSION = (\d+)", base, re.MULTILINE)[0])
     tree.replace("src/taut/core/messages/base.py", f"_VERSION = {version}\n", f"_VERSION = {version + 1}\n")
-    tree.replace("src/taut/testing/fuzz/message_samples.py", "\n)\n", "\n    m.Aside(7),\n)\n")
+    tree.replace("tests/shared/fuzzers/message_samples.py", "\n)\n", "\n    m.Aside(7),\n)\n")
     handlers = "src/taut/supervisor/run/handlers.py"
     tree.insert(handlers, r"^        match message:$", "            case msg.Aside():\n                pass")
     digest = tree.run("-c", f"{WIRE}; print(t.digest(t.KINDS))").strip()

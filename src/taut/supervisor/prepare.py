@@ -101,6 +101,7 @@ def plan_of(settings: Mapping[str, object], run: str, workers: int, seed: int) -
         host=socket.gethostname(),
         strategy=str(strategy),
         patience_s=float(str(settings.get("patience_s") or PATIENCE_S)),
+        resumed="resume" in settings,
         checkpoint_every=parse_interval(settings["checkpoint_every"]) if settings.get("checkpoint_every") else None,
     )
 

@@ -33,7 +33,10 @@ if TYPE_CHECKING:
     from taut.supervisor.storage.store_reader import StoredRun
 
 
-@with_flags("workers threads checkpoint_every keep_checkpoints bind port advertise link dashboard runs_dir config log")
+@with_flags(
+    "workers threads devices checkpoint_every keep_checkpoints bind port advertise link dashboard ray_address "
+    "ray_resources ray_placement ray_wait_s runs_dir config log"
+)
 def resume(
     run: RunName,
     *,
@@ -142,8 +145,9 @@ def continued(given: Settings, manifest: Manifest) -> Settings:
         if given.sources[key] != "flag" and kept.get(key) is not None:
             values[key], sources[key] = kept[key], "checkpoint"
     launch = manifest.launch
-    if given.sources["threads"] != "flag":
-        values["threads"] = launch.threads
+    for key in ("threads", "devices"):
+        if given.sources[key] != "flag":
+            values[key] = getattr(launch, key)
     fitted = replace(given, **values, preload=tuple(launch.preload), engine=launch.engine, sources=sources).fitted()
     chosen = {key: kept[key] for key in ("topology", "codec", "finish") if kept.get(key) is not None}
     return replace(fitted, **chosen)

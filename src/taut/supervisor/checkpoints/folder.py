@@ -50,6 +50,7 @@ class Launch(msgspec.Struct, frozen=True):
     threads: int | None = None
     preload: list[str] = []
     engine: str = "local"
+    devices: str | None = None
 
 
 class Manifest(msgspec.Struct, frozen=True):

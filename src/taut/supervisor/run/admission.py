@@ -16,7 +16,7 @@ from taut.supervisor.metrics import rate
 from taut.supervisor.run.actions import Departed, Joined, KeepStatistics, Outbox
 from taut.supervisor.run.ending import Ending
 from taut.supervisor.run.plan import RunPlan
-from taut.supervisor.run.workers import WorkerEntry, WorkerTable, refusal
+from taut.supervisor.run.workers import WorkerEntry, WorkerTable, platform_differs, refusal
 
 SMALL = 24  # workers: up to so many, a change of the roster is sent at once
 MEMBER_NBYTES = 120  # of a roster, about
@@ -100,6 +100,9 @@ class Admission(Struct):
             self.outbox.record("joined", f"worker {worker.rank} (process {hello.pid} on {hello.host})")
         else:
             self._back(worker, previous)
+        differs = platform_differs(hello.platform, self.members.workers[0].hello.platform)
+        if differs:
+            self.outbox.record("platform", f"worker {worker.rank} has {differs} (in brackets: worker 0)")
         self._welcome(worker)
         self.tell_roster(besides=worker)
 
@@ -247,7 +250,8 @@ class Admission(Struct):
             self.gone(worker, f"{exit_.reason} before the end of the run" if exit_.clean else exit_.reason, now)
 
     def _never_joined(self, exit_: ProcessEnd) -> None:
-        why = self.refused.get((self.plan.host, exit_.pid))
+        elsewhere = next((why for (_, pid), why in self.refused.items() if pid == exit_.pid), None)
+        why = self.refused.get((self.plan.host, exit_.pid), elsewhere)
         why = f"refused: {why}" if why else f"{exit_.reason} without joining the run (is taut.join called?)"
         self.ledger.failures.append(f"process {exit_.pid}: {why}")
         self.outbox.record("gone", self.ledger.failures[-1])

@@ -34,11 +34,11 @@ class Cluster:
     def __init__(self, plan: RunPlan, now: float, term: int = 0) -> None:
         self.plan, self.term = plan, term  # term: how often it was restarted
         self.recovering = False  # restarted, and some workers have not sent their state
-        self.members = WorkerTable()
+        self.members = WorkerTable(share_initial=not plan.resumed)
         self.leases = Leases()
         self.ledger = Ledger()
         self.outbox = Outbox()
-        self.ending = Ending(self.members, self.outbox, plan.finish, plan.agrees)
+        self.ending = Ending(self.members, self.outbox, plan.finish, plan.agrees, plan.resync)
         self.admission = Admission(plan, self.members, self.leases, self.ledger, self.ending, self.outbox, term)
         self.lease_server = LeaseServer(self.admission, Reserves(self.leases, term))
         self.expulsion = ExpulsionPolicy(self.admission)

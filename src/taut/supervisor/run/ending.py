@@ -8,7 +8,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from taut.core.messages import Digest, Drain, Finish, Saved, Upload
+from taut.core.messages import Digest, Drain, Finish, Saved, Upload, UploadSeen
 from taut.errors import MalformedMessage
 from taut.supervisor.run import verdict as verdicts
 from taut.supervisor.run.actions import KeepStatistics, Outbox, Save, SaveIndex
@@ -25,6 +25,8 @@ class Ending(Struct):
     outbox: Outbox
     policy: str = "any"
     agrees: bool = True
+    resync: int = 0
+    averages: bool = False  # replicas that must be equal have drifted apart by rounding
     reason: str | None = None  # of the drain; None: the run is not drained
     digests: dict[int, Digest] = {}
     buffers: dict[int, bytes] = {}
@@ -58,13 +60,18 @@ class Ending(Struct):
             return
         self.reason = reason
         self.outbox.record("drain", reason)
+        self.decide()
         for worker in self.members.with_state():
             self.tell(worker)
+
+    def decide(self) -> None:
+        """Decide whether replicas that must be equal take their mean: processors round differently."""
+        self.averages = bool(self.resync) and len(self.members.roundings()) > 1
 
     def tell(self, worker: WorkerEntry) -> None:
         if self.reason is not None and not worker.drain_told:
             worker.drain_told = True
-            self.outbox.send(worker.connection, Drain(self.reason))
+            self.outbox.send(worker.connection, Drain(self.reason, self.averages))
 
     def remind(self, worker: WorkerEntry) -> None:
         """Repeat what this worker was told after the verdict; restart the upload of the writer."""
@@ -103,6 +110,10 @@ class Ending(Struct):
         self._average_buffers()
         for note in self.verdict.notes:
             self.outbox.record("verdict", note)
+        if self.averages:
+            self.outbox.record(
+                "verdict", f"processors round differently: the mean was taken of {self.consensus:.2g} apart"
+            )
         if self.verdict.identical:
             said = f"{len(ranks)} replicas are identical" if len(ranks) > 1 else "there is one replica"
             self.outbox.record("verdict", f"{said} ({self.verdict.digest[:12]})")
@@ -156,6 +167,8 @@ class Ending(Struct):
             self.outbox.record("upload", f"worker {worker.rank}: {error}")
             self.lost(worker, now)
             return True
+        seen = chunk.total if data is not None else len(self.upload.data)
+        self.outbox.send(worker.connection, UploadSeen(seen))
         if data is not None:
             self.upload, self.saving, self.chosen_score = None, True, chunk.score
             if chunk.note:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import msgspec
 
 from taut.core.failure_detector import Detector
-from taut.core.messages import Hello, Lease, Statistics, TensorSpec
+from taut.core.messages import Hello, Lease, Platform, Statistics, TensorSpec
 from taut.core.sample_ranges import Span
 from taut.errors import StorageFailed
 from taut.supervisor.data.lease_wal import unpack
@@ -52,6 +52,7 @@ class WorkerSnapshot(msgspec.Struct, frozen=True, array_like=True):
     may_return: bool
     rhythm: list[int]  # intervals of its heartbeats
     first_phase: int = 0
+    platform: Platform = Platform()
 
 
 class LeaseSnapshot(msgspec.Struct, frozen=True, array_like=True):
@@ -135,6 +136,8 @@ def recall(
     for name in _LEDGER:
         setattr(ledger, name, getattr(kept, name))
     cluster.ending.reason = kept.drain
+    if kept.drain is not None:
+        cluster.ending.decide()
     cluster.recovering = True
     cluster.admission.awaited.update(worker.rank for worker in members.live())
     return cluster
@@ -149,13 +152,14 @@ def _kept(worker: WorkerEntry) -> WorkerSnapshot:
         host=hello.host,
         pid=hello.pid,
         protocol=hello.version,
+        platform=hello.platform,
         rhythm=worker.detector.kept(),
         **{name: getattr(worker, name) for name in _SAME},
     )
 
 
 def _recalled(kept: WorkerSnapshot, model: list[TensorSpec], now: float) -> WorkerEntry:
-    hello = Hello(kept.protocol, model, kept.address, kept.public_key, kept.host, kept.pid)
+    hello = Hello(kept.protocol, model, kept.address, kept.public_key, kept.host, kept.pid, platform=kept.platform)
     same = {name: getattr(kept, name) for name in _SAME}
     worker = WorkerEntry(
         connection=b"", hello=hello, detector=Detector.restored(now, kept.rhythm), name_hash=kept.name_hash, **same
