@@ -105,8 +105,7 @@ def event_lines(stored: StoredRun) -> list[EventLine]:
 
 
 def worker_lines(rows: Iterable[WorkerRow]) -> Workers:
-    """Return the workers that are there by rank, then those that are gone, the latest first; as many as one answer
-    holds."""
+    """Return the workers that are there by rank, then those that are gone, the latest first; as many as an answer has."""
     ordered = sorted(rows, key=lambda row: (row.state == "gone", -row.rank if row.state == "gone" else row.rank))
     return Workers(len(ordered), tuple(_worker(row) for row in ordered[:MOST_WORKERS]))
 

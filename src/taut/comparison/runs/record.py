@@ -109,8 +109,7 @@ def of_workers(workers: Iterable[Statistics], history: tuple[Moment, ...]) -> di
 
 
 def kept(folder: Path, name: str, key: str) -> RunRecord | None:
-    """Return the finished run of that key in the folder; None where there is none, or where it failed: that is tried
-    again."""
+    """Return the finished run of that key in the folder; None without one: a run that failed is tried again."""
     try:
         record = RunRecord.from_json((folder / "runs" / f"{name}.json").read_text(encoding="utf-8"))
     except (FileNotFoundError, UnicodeDecodeError, msgspec.MsgspecError):

@@ -24,8 +24,7 @@ from taut.supervisor.run.workers import WorkerEntry, WorkerTable
 
 
 class Parts(Struct):
-    """A checkpoint under way. ``asked``: workers that have not begun; ``writing``: workers that have begun, and are
-    not done."""
+    """A checkpoint under way. ``asked``: workers that have not begun; ``writing``: those that have, and are not done."""
 
     number: int
     asked: set[int]

@@ -82,8 +82,7 @@ class Reserves(Struct):
         return told
 
     def call_in(self, final: int, now: float, batch: int) -> dict[int, Reserve]:
-        """Return smaller offers, by half, to all workers with reserves in passes up to ``final``: another worker
-        waits for them."""
+        """Return offers, smaller by half, to workers with reserves in passes up to ``final``: another waits for them."""
         told: dict[int, Reserve] = {}
         for rank, offer in self.offers.items():
             if offer.unseen or rank in self.doubtful:
@@ -101,8 +100,7 @@ class Reserves(Struct):
         return any(span[0] < epoch for spans in self.leases.reserved.values() for span in spans)
 
     def outstanding(self, final: int, now: float, patient: bool) -> bool:
-        """Return whether passes up to ``final`` have reserves; unless ``patient``, only with workers that answer in
-        time."""
+        """Return whether passes up to ``final`` have reserves; unless ``patient``, with workers that answer in time."""
         for rank, spans in self.leases.reserved.items():
             offer = self.offers.get(rank)
             late = offer is None or offer.late(now)

@@ -99,8 +99,7 @@ class Cluster:
         return self._advance(now)
 
     def mishandled(self, connection: bytes, message: msg.Message, trace: str, now: float) -> list[Action]:
-        """Count a message on which a handler raised, by a bug of ours, as refused: a worker that sends many such is
-        expelled."""
+        """Count a message on which a handler raised, by a bug of ours, as refused: who sends many such is expelled."""
         (worker, who), kind = self._sender(connection), type(message).__name__
         self.expulsion.odd(f"{kind} from {who} could not be handled, by a bug in taut: {trace}", most=4000)
         if worker is not None:
@@ -176,8 +175,7 @@ class Cluster:
         return self._advance(now)
 
     def checkpointed(self, number: int, text: str, error: str, now: float) -> list[Action]:
-        """Note that the manifest of a checkpoint is on disk, with ``text`` for the log, or is not because of
-        ``error``."""
+        """Note that the manifest of a checkpoint is on disk, with ``text`` for the log, or why it is not (``error``)."""
         self.checkpointing.saved(number, text, error)
         return self._advance(now)
 

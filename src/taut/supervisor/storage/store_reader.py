@@ -134,8 +134,7 @@ def load_run(runs_dir: Path, name: str) -> StoredRun:
 
 @contextmanager
 def opened(path: Path) -> Iterator[sqlite3.Connection]:
-    """Open the store of the run in ``path`` for reading. A folder without write permission needs ``immutable``: no
-    lock files are made."""
+    """Open the store of a run for reading. In a folder without write permission no lock files are made: ``immutable``."""
     address = (path / FILE).resolve().as_uri()
     database = sqlite3.connect(f"{address}?mode=ro", uri=True)
     try:
