@@ -145,17 +145,12 @@ def _run_line(
 def _worker(row: WorkerRow) -> WorkerLine:
     given = row.statistics
     return WorkerLine(
-        rank=row.rank,
+        **{name: getattr(row, name) for name in ("rank", "pid", "state", "refused")},
+        **{name: getattr(given, name) for name in ("steps", "samples", "bytes_sent")},
         host=short(row.host),
-        pid=row.pid,
-        state=row.state,
         reason=short(row.reason),
-        steps=given.steps,
-        samples=given.samples,
         samples_per_s=finite(rate(given)),
         loss=finite(given.loss),
         staleness=finite(given.staleness),
-        bytes_sent=given.bytes_sent,
-        refused=row.refused,
         suspicion=finite(row.phi),
     )

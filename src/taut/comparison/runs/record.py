@@ -97,11 +97,9 @@ def of_workers(workers: Iterable[Statistics], history: tuple[Moment, ...]) -> di
     rows = list(workers)
     together = total(rows)
     return {
-        "samples": together.samples,
+        **{name: getattr(together, name) for name in ("samples", "bytes_sent", "staleness")},
         "samples_per_s": cluster_rate(rows),
-        "bytes_sent": together.bytes_sent,
         "compression": compression(together),
-        "staleness": together.staleness,
         "time_split": tuple(time_split(each) for each in rows),
         "history": history,
         "loss": last_loss(history),

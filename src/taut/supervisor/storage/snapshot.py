@@ -147,11 +147,8 @@ def _kept(worker: WorkerEntry) -> WorkerSnapshot:
     hello = worker.hello
     return WorkerSnapshot(
         name_hash=worker.name_hash or name_hash(worker.connection),
-        address=hello.address,
-        public_key=hello.public_key,
-        host=hello.host,
-        pid=hello.pid,
         protocol=hello.version,
+        **{name: getattr(hello, name) for name in ("address", "public_key", "host", "pid")},
         platform=hello.platform,
         rhythm=worker.detector.kept(),
         **{name: getattr(worker, name) for name in _SAME},
