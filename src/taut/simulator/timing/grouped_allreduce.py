@@ -28,9 +28,9 @@ from taut.strategies.allreduce.round_agreement import Contribution, RoundMachine
 from taut.strategies.api import MemberPlace, Method, Tell
 
 if TYPE_CHECKING:
+    from taut.simulator.timing.method_worker import MethodWorker
     from taut.simulator.timing.methods import MethodTiming
     from taut.simulator.timing.stand_ins import Sizes
-    from taut.simulator.timing.worker import TimedWorker
     from taut.strategies.api import Vector
 
 TOGETHER = -2  # whom contributions go to: no worker has this rank
@@ -119,7 +119,7 @@ class Together:
             self._length = state.group.length
             state.group = Gathered(state.group.length, state.group.lane, self._completed.get(state.group.lane, 0))
 
-    def begun(self, worker: TimedWorker, note: Note, payload: bytes | memoryview, now_ns: int) -> None:
+    def begun(self, worker: MethodWorker, note: Note, payload: bytes | memoryview, now_ns: int) -> None:
         """Take a worker's part in the round of a bucket."""
         given = self._given.setdefault(note.part, {})
         given[worker.rank] = (now_ns, bytes(payload))

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from taut.core.messages import TIME_PARTS
+
 if TYPE_CHECKING:
     from taut.simulator.scenario import Scenario
     from taut.simulator.timing.accounts import Account
@@ -14,6 +16,7 @@ if TYPE_CHECKING:
     from taut.strategies.compatibility import Combination
     from taut.worker.exchange.turns import Turn, Wait
 
+CHARGED = {kind: number for number, kind in enumerate(TIME_PARTS)}
 Progress = Callable[[float], None]  # is told the share that is done
 SECOND_NS = 1_000_000_000
 STEPS = 100  # where the scenario does not say
@@ -36,9 +39,10 @@ class Setting:
 
 
 class TimedWorker:
-    """One simulated worker. ``life``: its turns, one after the other; ``wait``: the one that they stand in. ``training``:
-    a step is under way; ``busy_ns``: its thread is at work until then; ``debt_ns``: work that its step waits for;
-    ``paused_ns``: how long the step stood still; ``frozen_ns``: until then it does nothing at all."""
+    """One simulated worker, and the I/O of its turns. ``life``: its turns, one after the other; ``wait``: the one that
+    they stand in. ``training``: a step is under way; ``busy_ns``: its thread is at work until then; ``debt_ns``: work
+    that its step waits for; ``paused_ns``: how long the step stood still; ``frozen_ns``: until then it does nothing at
+    all."""
 
     __slots__ = (
         "account",
@@ -51,18 +55,13 @@ class TimedWorker:
         "finished",
         "frozen_ns",
         "goal",
-        "held",
         "inbox",
         "leaving",
         "life",
-        "local",
         "paused_ns",
         "rank",
-        "state",
         "steps",
-        "stream",
         "training",
-        "version",
         "wait",
         "waking",
     )
@@ -71,12 +70,11 @@ class TimedWorker:
         self.rank, self.goal, self.account = rank, goal, account
         self.alive = True
         self.training = self.ended = self.leaving = self.finished = self.waking = self.alarmed = False
-        self.steps = self.busy_ns = self.debt_ns = self.paused_ns = self.frozen_ns = self.version = 0
-        self.held: list[Any] = []
+        self.steps = self.busy_ns = self.debt_ns = self.paused_ns = self.frozen_ns = 0
         self.inbox: deque[Any] = deque()
         self.life: Turn = iter(())  # type: ignore[assignment]
         self.wait: Wait | None = None
         self.driver: Any = None
-        self.state: Any = None
-        self.local: Any = None
-        self.stream: Any = None
+
+    def charge(self, kind: str) -> None:
+        self.account.charge(CHARGED[kind], self.busy_ns)

@@ -11,9 +11,9 @@ import gc
 import itertools
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from heapq import heappop, heappush
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from taut.core.messages import SUPERVISOR
 from taut.errors import RunFailed
@@ -29,6 +29,7 @@ from taut.worker.comm.dispatcher import TICK_S
 from taut.worker.exchange.turns import Turn, Wait
 
 Handler = Callable[[int, Any, Any], None]  # the time, the worker, and what it is about
+W = TypeVar("W", bound=TimedWorker)
 
 TRAIN = Wait(lambda: True, lambda: None)  # in a worker's life: a local step
 TICK_NS = round(TICK_S * SECOND_NS)
@@ -36,7 +37,7 @@ STALLED_TICKS = 2000  # per worker, and nothing else is going to happen: nobody 
 DRAINED_WORKERS = 256  # beyond, the end is not simulated: there everybody takes leave of everybody
 
 
-class TimingWorld(ABC):
+class TimingWorld(ABC, Generic[W]):
     """The clock, and what happens to workers whatever they do. ``density``: the share of parameters sent per step."""
 
     density = 0.0
@@ -57,7 +58,7 @@ class TimingWorld(ABC):
         self._ending = False  # all have ended, and the supervisor is being told
         self.dead: set[int] = set()
         self.gone: dict[int, str] = {}
-        self.workers: dict[int, TimedWorker] = {}
+        self.workers: dict[int, W] = {}
         self.history = TimingHistory(setting, self.workers)
         self.step_handler: Handler = self._step_over
         self.message_ns = round(self.costs.message_s * SECOND_NS)
@@ -71,15 +72,19 @@ class TimingWorld(ABC):
     # ----------------------------------------------------------------------------------------- of each kind
 
     @abstractmethod
+    def make_worker(self, rank: int, goal: int, account: Account) -> W:
+        """Return a new worker."""
+
+    @abstractmethod
     def start(self) -> None:
         """Prepare all workers for their first steps."""
 
     @abstractmethod
-    def enter(self, worker: TimedWorker) -> Turn:
+    def enter(self, worker: W) -> Turn:
         """Do what comes before the worker's first step."""
 
     @abstractmethod
-    def exchange(self, worker: TimedWorker) -> Turn:
+    def exchange(self, worker: W) -> Iterable[Wait | None]:
         """Do what follows a local step."""
 
     @abstractmethod
@@ -87,16 +92,16 @@ class TimingWorld(ABC):
         """Tell the members that they changed: ``gone`` is no more, or a worker is new."""
 
     @abstractmethod
-    def admit(self, worker: TimedWorker, donor: TimedWorker, now_ns: int) -> None:
+    def admit(self, worker: W, donor: W, now_ns: int) -> None:
         """Let a newcomer in that has the state of ``donor``."""
 
     @abstractmethod
-    def figures(self, worker: TimedWorker) -> dict[str, float]:
+    def figures(self, worker: W) -> dict[str, float]:
         """Return what the strategy counts."""
 
     # ------------------------------------------------------------------------------------ a worker's life
 
-    def live(self, worker: TimedWorker) -> Turn:
+    def live(self, worker: W) -> Turn:
         """Take the worker's steps and turns, from the first to the last."""
         yield from self.enter(worker)
         while worker.steps < worker.goal and not worker.leaving:
@@ -113,7 +118,7 @@ class TimingWorld(ABC):
         self.look_whether_all_finished(worker.busy_ns)
         yield Wait(lambda: False, worker.driver.idle)  # others may still need something of it
 
-    def resume(self, now_ns: int, worker: TimedWorker, _: None = None) -> None:
+    def resume(self, now_ns: int, worker: W, _: None = None) -> None:
         """Go on with the worker's life until it trains, waits, or is busy."""
         worker.busy_ns = max(worker.busy_ns, now_ns)
         if worker.wait is not None:
@@ -136,7 +141,7 @@ class TimingWorld(ABC):
                 worker.wait = None
                 worker.account.charge(WAIT, worker.busy_ns)
 
-    def happened(self, now_ns: int, worker: TimedWorker, _: None = None) -> None:
+    def happened(self, now_ns: int, worker: W, _: None = None) -> None:
         """Look whether a worker that waits may go on, after something has happened to it."""
         wait = worker.wait
         if wait is not None:
@@ -145,21 +150,21 @@ class TimingWorld(ABC):
             if wait.pauses or wait.until():
                 self.resume(now_ns, worker)
 
-    def _waits(self, worker: TimedWorker, wait: Wait, now_ns: int) -> None:
+    def _waits(self, worker: W, wait: Wait, now_ns: int) -> None:
         """See to it that the worker is woken although nothing happens, where it asked for that."""
         if wait.pauses:
             if any(not self.workers[rank].ended for rank in self.members):
                 self.at(max(now_ns, worker.busy_ns) + TICK_NS, self._moment, worker, wait)
-        elif now_ns < wait.due_s * SECOND_NS < math.inf and not worker.alarmed:
+        elif not worker.alarmed and now_ns < wait.due_s * SECOND_NS < math.inf:
             worker.alarmed = True
             self.at(int(wait.due_s * SECOND_NS) + 2, self._alarm, worker)
 
-    def _moment(self, now_ns: int, worker: TimedWorker, wait: Wait) -> None:
+    def _moment(self, now_ns: int, worker: W, wait: Wait) -> None:
         self.ticked()
         if worker.wait is wait:
             self.happened(now_ns, worker)
 
-    def _alarm(self, now_ns: int, worker: TimedWorker, _: None) -> None:
+    def _alarm(self, now_ns: int, worker: W, _: None) -> None:
         """Wake the worker, if what it waits for is due; there is one alarm for all its waits."""
         worker.alarmed = False
         if worker.wait is not None and worker.wait.due_s * SECOND_NS < now_ns:
@@ -169,7 +174,7 @@ class TimingWorld(ABC):
 
     # ------------------------------------------------------------------------------------------ the run
 
-    def at(self, when_ns: int, handler: Handler, worker: TimedWorker | None = None, item: Any = None) -> None:
+    def at(self, when_ns: int, handler: Handler, worker: W | None = None, item: Any = None) -> None:
         heappush(self.heap, (when_ns, next(self.events), handler, worker, item))
 
     def run(self) -> None:
@@ -213,19 +218,19 @@ class TimingWorld(ABC):
         waiting = [rank for rank in self.members if not self.workers[rank].ended] or list(self.members)
         raise RunFailed(f"workers {waiting[:8]} wait for ever: that is a bug in the strategy or the simulator")
 
-    def begin(self, worker: TimedWorker, now_ns: int) -> None:
+    def begin(self, worker: W, now_ns: int) -> None:
         """Let the worker begin its life."""
         worker.life = self.live(worker)
         self.resume(now_ns, worker)
 
-    def begin_step(self, worker: TimedWorker, now_ns: int) -> int:
+    def begin_step(self, worker: W, now_ns: int) -> int:
         """Let the worker train; return when its step will be over, if nothing interferes."""
         worker.training = True
         ends_ns = now_ns + self.pace.step_ns(worker.rank, worker.steps)
         heappush(self.heap, (ends_ns, next(self.events), self.step_handler, worker, None))
         return ends_ns
 
-    def _step_over(self, now_ns: int, worker: TimedWorker, _: None) -> None:
+    def _step_over(self, now_ns: int, worker: W, _: None) -> None:
         account = worker.account
         if worker.paused_ns:
             paused_ns, worker.paused_ns = worker.paused_ns, 0
@@ -239,18 +244,18 @@ class TimingWorld(ABC):
         account.charge(COMPUTE, now_ns)
         self._stepped(worker, now_ns)
 
-    def _debt_paid(self, now_ns: int, worker: TimedWorker, _: None) -> None:
+    def _debt_paid(self, now_ns: int, worker: W, _: None) -> None:
         worker.account.charge(MERGE, now_ns)
         worker.debt_ns = 0  # what came meanwhile has been worked off too: it had nothing else to do
         self._stepped(worker, now_ns)
 
-    def _stepped(self, worker: TimedWorker, now_ns: int) -> None:
+    def _stepped(self, worker: W, now_ns: int) -> None:
         worker.steps += 1
         self.history.stepped(worker, now_ns, len(self.members), self.figures)
         worker.training = False
         self.resume(now_ns, worker)
 
-    def send_residual(self, worker: TimedWorker) -> None:
+    def send_residual(self, worker: W) -> None:
         """Give what a leaving worker's codec keeps to another member, and wait for its answer."""
         others = [rank for rank in self.members if rank != worker.rank and self.workers[rank].alive]
         if others:
@@ -296,6 +301,6 @@ class TimingWorld(ABC):
         self.over = True
         self.wall_ns = max(now_ns, self.wall_ns)
 
-    def add(self, rank: int, goal: int, now_ns: int = 0) -> TimedWorker:
-        worker = self.workers[rank] = TimedWorker(rank, goal, Account(rank, now_ns, self.setting.trace))
+    def add(self, rank: int, goal: int, now_ns: int = 0) -> W:
+        worker = self.workers[rank] = self.make_worker(rank, goal, Account(rank, now_ns, self.setting.trace))
         return worker
