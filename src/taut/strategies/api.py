@@ -66,7 +66,7 @@ class MemberPlace:
     def neighbours(self, round: int = 0) -> list[int]:
         return self.graph(round).neighbours(self.rank)
 
-    @property
+    @cached_property
     def others(self) -> tuple[int, ...]:
         return tuple(rank for rank in self.members if rank != self.rank)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from taut.simulator.timing.accounts import Account
     from taut.simulator.trace import Trace
     from taut.strategies.compatibility import Combination
-    from taut.worker.exchange.turns import Turn, Wait
+    from taut.worker.exchange.turns import Wait
 
 CHARGED = {kind: number for number, kind in enumerate(TIME_PARTS)}
 Progress = Callable[[float], None]  # is told the share that is done
@@ -39,14 +39,13 @@ class Setting:
 
 
 class TimedWorker:
-    """One simulated worker, and the I/O of its turns. ``life``: its turns, one after the other; ``wait``: the one that
-    they stand in. ``training``: a step is under way; ``busy_ns``: its thread is at work until then; ``debt_ns``: work
+    """One simulated worker, and the I/O of its turns. ``turn``: the present one; ``wait``: the one that it stands in, if
+    it does. ``training``: a step is under way; ``busy_ns``: its thread is at work until then; ``debt_ns``: work
     that its step waits for; ``paused_ns``: how long the step stood still; ``frozen_ns``: until then it does nothing at
     all."""
 
     __slots__ = (
         "account",
-        "alarmed",
         "alive",
         "busy_ns",
         "debt_ns",
@@ -57,11 +56,11 @@ class TimedWorker:
         "goal",
         "inbox",
         "leaving",
-        "life",
         "paused_ns",
         "rank",
         "steps",
         "training",
+        "turn",
         "wait",
         "waking",
     )
@@ -69,12 +68,13 @@ class TimedWorker:
     def __init__(self, rank: int, goal: int, account: Account) -> None:
         self.rank, self.goal, self.account = rank, goal, account
         self.alive = True
-        self.training = self.ended = self.leaving = self.finished = self.waking = self.alarmed = False
+        self.training = self.ended = self.leaving = self.finished = self.waking = False
         self.steps = self.busy_ns = self.debt_ns = self.paused_ns = self.frozen_ns = 0
         self.inbox: deque[Any] = deque()
-        self.life: Turn = iter(())  # type: ignore[assignment]
+        self.turn: Iterator[Wait | None] = iter(())
         self.wait: Wait | None = None
         self.driver: Any = None
 
     def charge(self, kind: str) -> None:
-        self.account.charge(CHARGED[kind], self.busy_ns)
+        if self.busy_ns > self.account.last_ns:
+            self.account.charge(CHARGED[kind], self.busy_ns)

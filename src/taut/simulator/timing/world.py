@@ -10,6 +10,7 @@ from __future__ import annotations
 import gc
 import itertools
 import math
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from heapq import heappop, heappush
@@ -31,7 +32,6 @@ from taut.worker.exchange.turns import Turn, Wait
 Handler = Callable[[int, Any, Any], None]  # the time, the worker, and what it is about
 W = TypeVar("W", bound=TimedWorker)
 
-TRAIN = Wait(lambda: True, lambda: None)  # in a worker's life: a local step
 TICK_NS = round(TICK_S * SECOND_NS)
 STALLED_TICKS = 2000  # per worker, and nothing else is going to happen: nobody will ever go on
 DRAINED_WORKERS = 256  # beyond, the end is not simulated: there everybody takes leave of everybody
@@ -63,6 +63,9 @@ class TimingWorld(ABC, Generic[W]):
         self.step_handler: Handler = self._step_over
         self.message_ns = round(self.costs.message_s * SECOND_NS)
         self._ticks = 0
+        self._due: list[tuple[int, int, W, Wait]] = []  # waits that are looked at when they have lasted for so long
+        self._waits_begun = itertools.count()
+        self._alarm_ns = sys.maxsize  # when the next of them is due
         self.keeps_residual = not setting.chosen.codec.startswith(("tether", "dense"))
         for rank in range(scenario.workers):
             self.add(rank, setting.steps)
@@ -101,12 +104,8 @@ class TimingWorld(ABC, Generic[W]):
 
     # ------------------------------------------------------------------------------------ a worker's life
 
-    def live(self, worker: W) -> Turn:
-        """Take the worker's steps and turns, from the first to the last."""
-        yield from self.enter(worker)
-        while worker.steps < worker.goal and not worker.leaving:
-            yield TRAIN
-            yield from self.exchange(worker)
+    def end(self, worker: W) -> Turn:
+        """Do what follows the worker's last turn: it leaves, or has made all its steps."""
         if worker.leaving:
             yield from worker.driver.leave()
             self.faults.left(worker)
@@ -119,19 +118,16 @@ class TimingWorld(ABC, Generic[W]):
         yield Wait(lambda: False, worker.driver.idle)  # others may still need something of it
 
     def resume(self, now_ns: int, worker: W, _: None = None) -> None:
-        """Go on with the worker's life until it trains, waits, or is busy."""
+        """Go on with the worker's turn, and what follows it, until it trains, waits, or is busy."""
         worker.busy_ns = max(worker.busy_ns, now_ns)
         if worker.wait is not None:
             worker.wait = None
             worker.account.charge(WAIT, worker.busy_ns)
-        for wait in worker.life:
+        for wait in worker.turn:
             if wait is None:
                 if worker.busy_ns > now_ns:
                     self.at(worker.busy_ns, self.resume, worker)
                     return
-            elif wait is TRAIN:
-                self.begin_step(worker, worker.busy_ns)
-                return
             else:
                 worker.wait = wait
                 wait.idle()
@@ -140,6 +136,11 @@ class TimingWorld(ABC, Generic[W]):
                     return
                 worker.wait = None
                 worker.account.charge(WAIT, worker.busy_ns)
+        if worker.steps < worker.goal and not worker.leaving:
+            self.begin_step(worker, worker.busy_ns)
+        elif worker.alive:  # else it has left
+            worker.turn = self.end(worker)
+            self.resume(now_ns, worker)
 
     def happened(self, now_ns: int, worker: W, _: None = None) -> None:
         """Look whether a worker that waits may go on, after something has happened to it."""
@@ -155,22 +156,38 @@ class TimingWorld(ABC, Generic[W]):
         if wait.pauses:
             if any(not self.workers[rank].ended for rank in self.members):
                 self.at(max(now_ns, worker.busy_ns) + TICK_NS, self._moment, worker, wait)
-        elif not worker.alarmed and now_ns < wait.due_s * SECOND_NS < math.inf:
-            worker.alarmed = True
-            self.at(int(wait.due_s * SECOND_NS) + 2, self._alarm, worker)
+        elif now_ns < wait.due_s * SECOND_NS < math.inf:
+            due_ns = int(wait.due_s * SECOND_NS) + 2
+            heappush(self._due, (due_ns, next(self._waits_begun), worker, wait))
+            if due_ns < self._alarm_ns:
+                self._set_alarm(due_ns)
 
     def _moment(self, now_ns: int, worker: W, wait: Wait) -> None:
         self.ticked()
         if worker.wait is wait:
             self.happened(now_ns, worker)
 
-    def _alarm(self, now_ns: int, worker: W, _: None) -> None:
-        """Wake the worker, if what it waits for is due; there is one alarm for all its waits."""
-        worker.alarmed = False
-        if worker.wait is not None and worker.wait.due_s * SECOND_NS < now_ns:
+    def _set_alarm(self, due_ns: int) -> None:
+        self._alarm_ns = due_ns
+        self.at(due_ns, self._alarm)
+
+    def _alarm(self, now_ns: int, _: None, __: None) -> None:
+        """Wake the workers whose waits are due. There is one alarm for all: nearly all waits are over before."""
+        if now_ns != self._alarm_ns:
+            return  # another one was set for an earlier time
+        self._alarm_ns, due = sys.maxsize, self._due
+        while due and (due[0][0] <= now_ns or due[0][2].wait is not due[0][3]):
+            _ns, number, worker, wait = heappop(due)
+            if worker.wait is not wait or not worker.alive:
+                continue
+            if worker.frozen_ns > now_ns:
+                heappush(due, (worker.frozen_ns, number, worker, wait))
+                continue
             self.happened(now_ns, worker)
-        if worker.wait is not None and not worker.wait.pauses:
-            self._waits(worker, worker.wait, now_ns)
+            if worker.wait is wait:  # it is due later, as the waits before it tell
+                self._waits(worker, wait, now_ns)
+        if due and due[0][0] < self._alarm_ns:
+            self._set_alarm(due[0][0])
 
     # ------------------------------------------------------------------------------------------ the run
 
@@ -210,7 +227,7 @@ class TimingWorld(ABC, Generic[W]):
 
     def ticked(self) -> None:
         """Note that time alone has passed for a worker, and raise where nothing else will ever happen."""
-        self._ticks = self._ticks + 1 if len(self.heap) <= len(self.workers) else 0
+        self._ticks = self._ticks + 1 if len(self.heap) + len(self._due) <= len(self.workers) else 0
         if self._ticks > STALLED_TICKS * len(self.workers):
             self._stalled()
 
@@ -219,8 +236,8 @@ class TimingWorld(ABC, Generic[W]):
         raise RunFailed(f"workers {waiting[:8]} wait for ever: that is a bug in the strategy or the simulator")
 
     def begin(self, worker: W, now_ns: int) -> None:
-        """Let the worker begin its life."""
-        worker.life = self.live(worker)
+        """Let the worker begin: its first step follows."""
+        worker.turn = self.enter(worker)
         self.resume(now_ns, worker)
 
     def begin_step(self, worker: W, now_ns: int) -> int:
@@ -253,6 +270,7 @@ class TimingWorld(ABC, Generic[W]):
         worker.steps += 1
         self.history.stepped(worker, now_ns, len(self.members), self.figures)
         worker.training = False
+        worker.turn = iter(self.exchange(worker))
         self.resume(now_ns, worker)
 
     def send_residual(self, worker: W) -> None:

@@ -143,7 +143,7 @@ class RoundDriver:
         if self.proceed or self.method.rounds_over(io.method_state) != self.rounds:
             return True
         now_s = io.now()
-        return (now_s > self._wait.due_s and self._late(now_s)) or self._may_go_on()
+        return (now_s > self._wait.due_s and self._late(now_s)) or (io.leaving and self._may_go_on())
 
     def _late(self, now_s: float) -> bool:
         """Return whether the present wait takes too long, and this worker can train. No wait does in ``HELD_UP_S``: only
