@@ -30,17 +30,12 @@ JUSTIFIED = {
 OPEN = {
     "codecs/error_feedback.py": {"FUSES"},
     "simulator/script/connection.py": {"local", "coder"},
-    "simulator/timing/grouped_allreduce.py": {"backend", "schedule", "fragments", "lanes", "group"},
-    "simulator/timing/methods.py": {"lanes"},
-    "simulator/timing/stand_ins.py": {"fragments"},
     "testing/checks/codec_check.py": {"gain", "lead"},
     "testing/fault_plan.py": {"a variable"},
     "testing/fuzz/peer_fuzz.py": {"spans"},
-    "worker/admission.py": {"replica"},
     "worker/checkpoints/contents.py": {"method_state", "local", "coder"},
     "worker/checkpoints/reflect.py": {"completed", "w"},
     "worker/checkpoints/resume.py": {"local", "coder"},
-    "worker/phases.py": {"replica"},
 }
 
 

@@ -171,8 +171,7 @@ class JoinHandshake:
         return self._statistics() if self.merged else Statistics()
 
     def _sketch(self) -> list[float]:
-        replica = getattr(self.phases, "replica", None) if hasattr(self, "phases") else None
-        return replica.sketch if replica is not None else []
+        return self.phases.replica.sketch if hasattr(self, "phases") and self.phases.begun else []
 
 
 def _say(line: str) -> None:

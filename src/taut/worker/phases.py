@@ -62,6 +62,7 @@ class Phases:
         self.settings, self.params, self._codec_of_script = settings, params, codec_of_script
         self.schedule = parse_schedule(settings.get("strategy", "async"))
         self.number = 0
+        self.begun = False  # there is a replica, and an exchange
         self.changed: Callable[[], None] = do_nothing  # called after a change
         self.taken_over: Callable[[], None] = do_nothing  # called when the weights are those of another worker
         self.steps = 0  # in this phase, of this worker or of the one whose state it was given
@@ -113,13 +114,17 @@ class Phases:
     def _check(self, number: int, payload: bytes) -> object:
         """Look at an update of phase ``number`` before it is kept (``Replica.check``). Of another phase than the present
         one it is looked at when it is included."""
-        replica = getattr(self, "replica", None)
-        return replica.check(payload) if replica is not None and number == self.number else None
+        return self.replica.check(payload) if self.begun and number == self.number else None
 
     def begin(self, comm: CommThread, watch: Stopwatch) -> None:
         """Make the replica and the exchange of the present phase."""
         self.comm, self.watch = comm, watch
         comm.complement, comm.aside = self._complemented, self._look_back
+        self._make()
+        self.begun = True
+
+    def _make(self) -> None:
+        comm, watch = self.comm, self.watch
         choice = self.choice
         if not choice.is_method:
             self.replica = Replica(self.params, self._codec(self.number), choice.kind.complete, watch)

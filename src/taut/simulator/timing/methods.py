@@ -78,7 +78,12 @@ class MethodTiming(TimingWorld[MethodWorker]):
         if self.together is not None:
             self.together.take_over(worker.method_state)
         elif self.sizes.segment:
-            _cut(worker.method_state, self.sizes.segment)
+            self.method.map_groups(worker.method_state, self._cut)
+
+    def _cut(self, machine: Any) -> Any:
+        """Cut an all-reduce into as many pieces as the model's would be."""
+        machine.segment_elements = self.sizes.segment
+        return machine
 
     # --------------------------------------------------------------------------------------------- one step
 
@@ -258,11 +263,3 @@ class MethodTiming(TimingWorld[MethodWorker]):
 
     def figures(self, worker: MethodWorker) -> dict[str, float]:
         return self.method.figures(worker.method_state)
-
-
-def _cut(state: Any, segment: int) -> None:
-    """Cut all-reduces into as many pieces as the model's would be."""
-    for lane in getattr(state, "lanes", ()):
-        lane.machine.segment_elements = segment
-    if hasattr(state, "group"):
-        state.group.segment_elements = segment

@@ -18,6 +18,7 @@ The ``Group`` handles deaths and joins in mid-round.
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -135,6 +136,9 @@ class Periodic(m.Method):
     @property
     def summed_numbers(self) -> int:
         return 2
+
+    def map_groups(self, state: Any, made: Callable[[Any], Any]) -> None:
+        state.group = made(state.group)
 
     def begin(
         self, state: PeriodicState, values: Vector, weight: float, *extra: float, keeps: bool = False

@@ -162,7 +162,9 @@ class ReplicaStream(CommStream):
 
     def flush(self) -> Iterable[bytes]:
         self.charge("merge")
-        return self.worker.flush()
+        for payload in self.worker.flush():
+            self.charge("encode")
+            yield payload
 
     def hand_off(self, idle: Callable[[], None]) -> Turn:
         return self.handoff.hand_on(self.worker.bequest(), (), idle)

@@ -178,6 +178,7 @@ class StreamDriver:
         positions = self.io.include()
         for payload in self.io.flush() if self.io.talks else ():
             self.io.publish(payload, positions)
+            self.io.charge("send")
             positions = {}
         self.io.confirm(positions)
 
