@@ -155,6 +155,10 @@ class DiLoCo(Periodic):
     def figures(self, state: Any) -> dict[str, float]:
         return self._delayed.figures(state) if isinstance(state, DelayedState) else super().figures(state)
 
+    def map_groups(self, state: Any, made: Callable[[Any], Any]) -> None:
+        if not self.delayed:  # else shards are asked, and nothing is summed in rounds
+            super().map_groups(state, made)
+
     def due(self, state: DiLoCoState) -> bool:
         return state.steps >= self.every // self.fragments
 
