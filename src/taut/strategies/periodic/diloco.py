@@ -23,6 +23,7 @@ Papers: Douillard et al. 2023, "DiLoCo"; Douillard et al. 2025, "Streaming DiLoC
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
