@@ -148,6 +148,9 @@ class DiLoCo(Periodic):
     def drifting(self, state: Any) -> bool:
         return self._delayed.drifting(state) if isinstance(state, DelayedState) else super().drifting(state)
 
+    def dispensable(self, state: Any) -> bool:
+        return self._delayed.dispensable(state) if isinstance(state, DelayedState) else super().dispensable(state)
+
     def rounds_over(self, state: Any) -> int:
         return self._delayed.rounds_over(state) if isinstance(state, DelayedState) else super().rounds_over(state)
 
