@@ -91,15 +91,10 @@ def _culprit(model: nn.Module) -> str:
     return ""
 
 
-def take_step(optimizer: torch.optim.Optimizer) -> None:
-    """Call the optimizer's step. Raises ``Misuse`` for an optimizer that needs a closure."""
-    try:
-        optimizer.step()
-    except TypeError as error:
-        if "closure" not in str(error):
-            raise
-        raise Misuse(
-            f"{type(optimizer).__name__} in worker.step",
-            "an optimizer whose step needs no closure",
-            "call optimizer.step(closure) yourself, then worker.exchange(loss)",
-        ) from None
+def needs_closure(optimizer: torch.optim.Optimizer) -> Misuse:
+    """Return the error for an optimizer whose step cannot be made by ``worker.step``."""
+    return Misuse(
+        f"{type(optimizer).__name__} in worker.step",
+        "an optimizer whose step needs no closure",
+        "call optimizer.step(closure) yourself, then worker.exchange(loss)",
+    )
