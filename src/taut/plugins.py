@@ -191,8 +191,8 @@ TOPOLOGIES: Registry[Any] = Registry(
         "torus": "topologies.shapes.torus:Torus",
         "star": "topologies.shapes.basic:Star",
         "line": "topologies.shapes.basic:Line",
-        "tree": "topologies.shapes.tree:Tree",
-        "hypercube": "topologies.shapes.hypercube:Hypercube",
+        "tree": "topologies.shapes.basic:Tree",
+        "hypercube": "topologies.shapes.basic:Hypercube",
         "exponential": "topologies.shapes.exponential:Exponential",
         "one-peer": "topologies.shapes.exponential:OnePeer",
         "random": "topologies.shapes.random_regular:RandomRegular",
@@ -206,4 +206,8 @@ TRANSPORTS: Registry[Any] = Registry(
     {"zmq": "transport.zmq.factory:Zmq", "memory": "transport.memory:Memory"},
     bases=("transport.transport:TransportFactory",),
 )
-ENGINES: Registry[Any] = Registry("taut.engines", {"local": "engines.local:LocalEngine"}, bases=("engines.base:Engine",))
+ENGINES: Registry[Any] = Registry(
+    "taut.engines",
+    {"local": "engines.local:LocalEngine", "ray": "engines.ray.engine:RayEngine"},
+    bases=("engines.base:Engine",),
+)

@@ -99,6 +99,25 @@ def _kind(value: str, blame: str, example: str) -> str:
     raise Misuse(f"{blame} with the unit {unit!r}", f"one of {', '.join(units)}", did_you_mean(unit, units, example))
 
 
+def parse_resources(written: object, blame: str = "") -> dict[str, float]:
+    """Read what a worker takes of its machine, by name.
+
+    >>> parse_resources("CPU=1, GPU=0.5")
+    {'CPU': 1.0, 'GPU': 0.5}
+    """
+    found: dict[str, float] = {}
+    for part in str(written).split(","):
+        name, _, amount = (text.strip() for text in part.partition("="))
+        try:
+            found[name] = float(amount)
+        except ValueError:
+            found[name] = 0.0
+        if not name or not 0.0 < found[name] < math.inf:
+            expected = "names with an amount above 0, NAME=N"
+            raise Misuse(blame or f"resources {written!r}", expected, "as in CPU=1 or CPU=4,GPU=0.5")
+    return found
+
+
 def unit_of(written: str) -> str:
     """Return the letters after the number, in lower case, without ``/s``; empty where there is no number.
 

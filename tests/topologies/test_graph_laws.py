@@ -128,29 +128,6 @@ def test_uniform_weights_want_equal_degrees() -> None:
         Graph((0, 1), frozenset({(0, 1)}), directed=True).weights()
 
 
-@pytest.mark.parametrize(
-    ("values", "says"),
-    [
-        ([[1.0, 0.0], [0.0, 1.0]], r"shape \(2, 2\)"),
-        ([[0.5, 0.5, 0], [0.5, 0.5, 0], [0, 0, 1.1]], "worker 5 sums to 1.1"),
-        ([[0, 1, 0], [0, 0, 1], [0, 1, 0]], "column of worker 1 sums to 0"),
-        ([[0.5, 0, 0.5], [0, 1, 0], [0.5, 0, 0.5]], "worker 1 for 5: expected an edge"),
-        ([[2, -1, 0], [-1, 2, 0], [0, 0, 1]], "negative"),
-        ({1: {9: 1.0}}, "worker 9"),
-    ],
-)
-def test_given_weights_are_checked(values: object, says: str) -> None:
-    line = Graph((1, 2, 5), frozenset({(1, 2), (2, 5)}))
-    with pytest.raises(Misuse, match=says):
-        line.weights(values)
-
-
-def test_given_weights_are_taken() -> None:
-    line = Graph((1, 2, 5), frozenset({(1, 2), (2, 5)}))
-    table = {1: {1: 0.5, 2: 0.5}, 2: {1: 0.5, 2: 0.25, 5: 0.25}, 5: {2: 0.25, 5: 0.75}}
-    assert line.weights(table) == table == line.weights(line.matrix(table))
-
-
 def test_strange_edges_and_ranks() -> None:
     with pytest.raises(Misuse, match="edge from worker 1 to itself"):
         Graph((0, 1), frozenset({(1, 1)}))

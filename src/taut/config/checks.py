@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from taut.errors import Misuse
-from taut.quantities import LINK_EXAMPLE, parse_link
+from taut.quantities import LINK_EXAMPLE, parse_link, parse_resources
 from taut.specs import did_you_mean, parse_address, parse_interval
 
 Check = Callable[[object, str], Any]
@@ -132,12 +132,28 @@ def link(given: object, blame: str) -> str:
     return given.strip()
 
 
+def resources(given: object, blame: str) -> str:
+    """Return resources in their written form, ``CPU=1,GPU=0.5``, whether they came so or as a table."""
+    written = ",".join(f"{name}={amount}" for name, amount in given.items()) if isinstance(given, dict) else given
+    parse_resources(written, f"{blame} = {given!r}")
+    return str(written)
+
+
 def engine(given: object, blame: str) -> str:
     from taut.plugins import ENGINES
 
     name = text(given, blame)
     ENGINES.find(name)
     return name
+
+
+def devices(given: object, blame: str) -> str:
+    words = [
+        str(word).strip().removeprefix("cuda:") for word in (given if isinstance(given, list) else str(given).split(","))
+    ]
+    if words != ["auto"] and not all(word == "cpu" or (word.isdecimal() and word.isascii()) for word in words):
+        raise Misuse(f"{blame} = {given!r}", "auto, cpu, or numbers of GPUs", "as in 0,1 or 0,0,cpu")
+    return ",".join(words)
 
 
 def transport(given: object, blame: str) -> str:

@@ -72,6 +72,13 @@ class Settings:
         (), "run", checks.modules, "A module to import once for all workers; may be repeated."
     )
     engine: str = _setting("local", "run", checks.engine, "What starts the workers; default: local.", metavar="NAME")
+    devices: str | None = _setting(
+        None,
+        "run",
+        checks.devices,
+        "A device for each worker: auto (a GPU each), cpu, or GPUs in turn: 0,1; default: as SCRIPT chooses.",
+        metavar="auto|cpu|0,1",
+    )
     checkpoint_every: str | None = _setting(
         None, "run", checks.interval, "Write a checkpoint every 5m, 90s, 200steps or 1epoch; default: none."
     )
@@ -95,6 +102,32 @@ class Settings:
         checks.link,
         "Limit each worker's links to the others, without root: 100mbit, or 100mbit,5ms.",
         metavar="RATE[,LATENCY]",
+    )
+    ray_address: str | None = _setting(
+        None,
+        "ray",
+        checks.text,
+        "The Ray cluster: HOST:PORT, auto (this machine's), local (a new one); default: RAY_ADDRESS, else local.",
+        metavar="ADDRESS",
+    )
+    ray_resources: str = _setting(
+        "CPU=1",
+        "ray",
+        checks.resources,
+        "What each worker takes of its node: CPU=1, GPU=1,CPU=4 ...",
+        metavar="NAME=N,...",
+    )
+    ray_placement: str = _setting(
+        "PACK",
+        "ray",
+        checks.one_of(("PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD")),
+        "PACK puts workers on few nodes, SPREAD on many.",
+    )
+    ray_wait_s: int = _setting(
+        0,
+        "ray",
+        checks.whole(0, 30 * 86_400),
+        "Seconds to wait for a cluster that grows; default: it must be large enough.",
     )
     runs_dir: str = _setting("taut-runs", "output", checks.text, "Folder that holds the runs; default: taut-runs.")
     name: str | None = _setting(None, "output", checks.run_name, "The run's name.")

@@ -11,7 +11,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
+
+if TYPE_CHECKING:
+    from taut.config import Settings
 
 
 @dataclass(frozen=True)
@@ -36,6 +39,7 @@ class Engine(ABC):
         threads: torch threads of each.
         start: how a process comes to be, where the engine knows several ways; None: as it likes.
         preload: modules to import once for all, where the engine can.
+        devices: what ``--devices`` says, else None (``taut.engines.devices``).
         kernels: names of the kernels that the workers' codecs need, to be compiled before (``taut.engines.kernels``).
 
     Attributes that others read: ``logs``, one file for each worker; ``own_log``, what the engine itself has to say;
@@ -44,6 +48,7 @@ class Engine(ABC):
     """
 
     name: ClassVar[str]
+    own_settings: ClassVar[tuple[str, ...]] = ()  # names of settings that this engine takes, beside those of all
 
     def __init__(
         self,
@@ -57,15 +62,28 @@ class Engine(ABC):
         start: str | None = None,
         preload: Sequence[str] = (),
         kernels: Sequence[str] = (),
+        devices: str | None = None,
     ) -> None:
         self.script, self.args, self.environment = str(script), list(args), dict(environment)
         self.threads, self.start_by, self.preload, self.kernels = threads, start, tuple(preload), tuple(kernels)
+        self.devices = devices
         self.logs = [Path(log_dir) / f"worker-{index}.log" for index in range(workers)]
         self.own_log = Path(log_dir) / f"{self.name}.log"
         self.log_starts = [log.stat().st_size if log.exists() else 0 for log in self.logs]
         self.pids: dict[int, int] = {}
         self.started: dict[int, int] = {}
         self.compiling: tuple[int, int] | None = None
+
+    @classmethod
+    def adapted(cls, settings: Settings) -> Settings:
+        """Return the settings with what this engine needs where nothing was set: an address that its workers reach, say.
+
+        Asked before anything is made. Raise ``TautError`` where there can be no such run."""
+        return settings
+
+    @classmethod  # noqa: B027
+    def check(cls, workers: int, devices: str | None) -> None:
+        """Raise ``Misuse`` where ``workers`` workers cannot be started on ``devices``. Asked before anything is made."""
 
     @abstractmethod
     def start(self) -> None:

@@ -53,7 +53,7 @@ class SocketConnector(Connector):
         self._environment = environment
         self._token = Token.parse(environment.token or read_token_file(environment.token_file or ""))
         self.watch = Stopwatch()
-        self.host, self.pid = socket.gethostname()[:255], os.getpid()
+        self.host, self.pid = socket.gethostname()[:255], os.getpid() + environment.process_base
         self._announcer = Announcer(environment.supervisor) if environment.announces else None
         self._open(environment.supervisor)
 
