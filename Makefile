@@ -1,6 +1,6 @@
 # make train    the environment, then the main job: `taut demo`
 # make test     the environment, then the tests, but for the few that are marked long
-# make test-all all tests: before a release
+# make test-all all tests, with all examples of every law: before a release
 # make check    format, lint, types, import direction and the tests of make test
 # make docs     the docs site in build/site, with an API reference; a broken link is an error
 # make hunt     the tests' laws on new random examples; what fails is printed with its example
