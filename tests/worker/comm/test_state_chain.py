@@ -96,6 +96,20 @@ def test_all_get_the_whole_state_whatever_is_lost(size: int, workers: int, loss:
 
 
 @given(st.integers(1_000, 200_000), st.floats(0.0, 1.0))
+def test_a_donor_that_founds_the_run_itself_has_its_follower_begin_anew(size: int, moment: float) -> None:
+    chain = Chain(size, 3)
+    chain.run(until_s=moment * size / 1e6)
+    founded, other = chain.has(1) is None, Snapshot(b"\1" * size)
+    if founded:  # worker 0 goes: the state of worker 1 is the run's, whatever had come before
+        chain.ends[1]._status.donor, chain.state = -1, other
+        chain.ends[1].go_on(chain.links[1], chain.now)
+        has = chain.has
+        chain.has = lambda rank: pack(other) if rank == 1 else has(rank)  # type: ignore[method-assign]
+    chain.run()
+    assert chain.has(2) == pack(chain.state)
+
+
+@given(st.integers(1_000, 200_000), st.floats(0.0, 1.0))
 def test_a_donor_that_goes_is_replaced_and_its_follower_begins_anew(size: int, moment: float) -> None:
     chain = Chain(size, 4)
     chain.run(until_s=moment * size / 1e6)

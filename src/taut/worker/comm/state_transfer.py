@@ -1,7 +1,7 @@
 """Handing a state from a donor to a newcomer, in chunks that the newcomer asks for, by the communication threads of both.
 
-Before the run starts, a donor may itself still be taking the state from another: it passes on what it has (``Fetch.chunk``).
-So a chain of workers takes about as long as one. ``Donation`` and ``Fetch`` are pure: time is a number.
+Before the run starts, a donor may itself still be taking the state from another: it passes on what it has
+(``Fetch.chunk``). So a chain of workers takes about as long as one. ``Donation`` and ``Fetch`` are pure: time is a number.
 """
 
 from __future__ import annotations
@@ -239,10 +239,12 @@ class StateTransfer:
     def go_on(self, protocol: Links, now: float) -> None:
         """Go on fetching the donor's state, if there is a donor and every neighbour holds its updates for this worker."""
         donor = self._status.donor
+        if self._fetch is not None and donor != self._fetch.donor:
+            self._fetch, self._followers = None, {}  # those who took what came of it are told to begin anew
         if self._fetched or not self.fetches or donor is None or donor < 0:
             return
-        if self._fetch is None or self._fetch.donor != donor:
-            self._fetch, self._followers = Fetch(donor, self._limit_nbytes), {}
+        if self._fetch is None:
+            self._fetch = Fetch(donor, self._limit_nbytes)
         if self._fetch.complete:
             self._fetched = True
             self._status.note(state=(self._fetch.data(), self._fetch.have))
