@@ -1,7 +1,8 @@
 """Handing a state from a donor to a newcomer, in chunks that the newcomer asks for, by the communication threads of both.
 
 Before the run starts, a donor may itself still be taking the state from another: it passes on what it has
-(``Fetch.chunk``). So a chain of workers takes about as long as one. ``Donation`` and ``Fetch`` are pure: time is a number.
+(``Fetch.chunk``). So a chain of workers takes about as long as one. ``Donation`` and ``Fetch`` are pure: time is a
+number.
 """
 
 from __future__ import annotations
