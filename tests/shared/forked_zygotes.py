@@ -30,7 +30,6 @@ COMMANDS = (
     "taut.cli.main",
     "taut.supervisor.service",
     "taut.supervisor.control",
-    "pydantic",
 )  # what commands need besides
 _PREPARE = f"import sys; sys.path.insert(0, {os.path.dirname(__file__)!r}); import forked_zygotes; del sys.path[0]"
 
@@ -132,6 +131,8 @@ def serve(descriptor: int) -> None:
     gc.disable()
     for name in (*PRELOADED, *COMMANDS):
         importlib.import_module(name)
+    with contextlib.suppress(ImportError):
+        importlib.import_module("pydantic")  # some versions of typer load it late
     prepare_kernels(kernels_of(["tether"]), lambda done, wanted: None)  # the codec of most tests
     gc.freeze()
     sys.path.remove("")  # as a zygote does

@@ -54,8 +54,8 @@ class Report(Message, frozen=True):
 
 
 class StateRequest(Message, frozen=True):
-    """A joiner asks its donor for ``nbytes`` from ``offset`` on of its state in ``phase``. The first request (offset 0) makes a
-    snapshot, as soon as the donor is in that phase."""
+    """A joiner asks its donor for ``nbytes`` of its state in ``phase``, from ``offset`` on. The first request (offset 0)
+    makes a snapshot, as soon as the donor is in that phase."""
 
     offset: Count
     phase: Count = 0
