@@ -74,7 +74,7 @@ def resume(
         if record.summary.state == "unreadable":
             kept = f"what it had of statistics and events is in {set_aside(record.summary.path)}"
             sys.stderr.write(f"warning: {record.summary.error}: the checkpoint has all that is needed; {kept}\n")
-        service = _supervisor(record, found, settings, lock)
+        service = resumed_supervisor(record, found, settings, lock, shlex.join(sys.argv))
         undo.pop_all()
     display.note(f"continuing {record.summary.name} from checkpoint {found.manifest.number}, step {found.manifest.steps}")
     folder, name = record.summary.path, record.summary.name
@@ -150,7 +150,8 @@ def continued(given: Settings, manifest: Manifest) -> Settings:
     return replace(fitted, **chosen)
 
 
-def _supervisor(record: StoredRun, found: Found, settings: Settings, lock: RunLock) -> Supervisor:
+def resumed_supervisor(record: StoredRun, found: Found, settings: Settings, lock: RunLock, command: str) -> Supervisor:
+    """Return the supervisor of a run that goes on from a checkpoint, not started."""
     from taut.supervisor.prepare import Listen, Origin
     from taut.supervisor.service import Supervisor
 
@@ -161,5 +162,5 @@ def _supervisor(record: StoredRun, found: Found, settings: Settings, lock: RunLo
         workers=settings.workers,
         seed=settings.seed,
         listen=Listen(settings.bind, settings.port, settings.advertise, settings.transport),
-        origin=Origin(shlex.join(sys.argv), resume=found, lock=lock),
+        origin=Origin(command, resume=found, lock=lock),
     )
