@@ -71,11 +71,15 @@ def supervise(plan: Plan) -> int:
     service.start()
     _answer(plan.report, Offer(service.address, name, str(service.token_file.resolve())))
     os.close(plan.report)
+    watch = Watch(plan, service, display)
     with shown(listening, service, folder, display):
-        outcome = Watch(plan, service, display).until_outcome()
+        outcome = watch.until_outcome()
     service.stop()
     if outcome.model is not None:
         marker.remove()
+    elif watch.restarts:
+        display.note(f"{plan.command} restarts the workers: {name} goes on from its last checkpoint")
+        return outcome.exit_code
     show_outcome(results(), name, outcome)
     if outcome.error:
         sys.stderr.write(f"error: {outcome.error}\n")
@@ -124,9 +128,9 @@ def started(plan: Plan, settings: Settings, marker: Marker, display: Display) ->
             return resumed(plan, settings, run, display)
         except Misuse as error:
             display.note(f"attempt {plan.attempt} of {plan.command} begins anew: {error}", "yellow")
+    found = new_supervisor(settings, shlex.join(plan.started_by))
     named = replace(settings, sources={**settings.sources, "workers": plan.command})
     display.note(named.describe(), "dim")
-    found = new_supervisor(settings, shlex.join(plan.started_by))
     marker.write(found[0])
     return found
 
@@ -175,6 +179,11 @@ class Watch:
         self._ended = False  # rank 0's process
         signal.signal(signal.SIGTERM, self._terminated)
         threading.Thread(target=self._read, name="orders", daemon=True).start()
+
+    @property
+    def restarts(self) -> bool:
+        """Return whether the run ended for the launcher's next attempt."""
+        return self._ends_s is not None
 
     def _terminated(self, number: int, frame: FrameType | None) -> None:
         self._orders.put(self._last_word)

@@ -26,6 +26,7 @@ from taut.cli.commands import (
     runs,
     show,
     simulate,
+    slurm,
     strategies,
     supervisor,
     token,
@@ -58,6 +59,7 @@ _add("resume", resume.resume, dashboard.WithDashboard)
 _add("demo", demo.demo)
 _add("supervisor", supervisor.supervisor, dashboard.WithDashboard)
 _add("worker", worker.worker, passes_on=True)
+_add("slurm", slurm.slurm, passes_on=True)
 _add("dashboard", dashboard.dashboard)
 _add("drain", drain.drain)
 app.add_typer(token.token, name="token", epilog=examples("token"))

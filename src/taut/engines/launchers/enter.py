@@ -30,16 +30,18 @@ class EnteredLaunch:
     """This process's part in a launch. ``enter`` finds the run, or starts it."""
 
     def __init__(self, launcher: type[Launcher], launch: Launch) -> None:
-        settings = resolve({})
-        self.launch, self._folder = launch, settings.runs_dir
-        self._limit_s, self._threads = limit_s(settings), settings.threads
-        self._rendezvous: Rendezvous = launcher.rendezvous(launch, settings.runs_dir)
+        self.launch, self._launcher = launch, launcher
+        self._rendezvous: Rendezvous
         self._supervisor: SupervisorProcess | None = None
         self._offer = Offer()
-        self._started, self._told = threading.Event(), False
+        self._started, self._entered, self._told = threading.Event(), False, False
 
     def enter(self) -> None:
         """Put the run's address and token where ``taut.join`` looks for them. Raise ``TautError`` without a run."""
+        settings = resolve({})
+        self._folder, self._limit_s = settings.runs_dir, limit_s(settings)
+        self._rendezvous = self._launcher.rendezvous(self.launch, settings.runs_dir)
+        self._entered = True
         self._offer = self._begun() if self.launch.rank == 0 else self._found()
         seen = token_file_seen(self._offer, self._folder)
         environment = WorkerEnvironment(
@@ -50,7 +52,7 @@ class EnteredLaunch:
             advertise=os.environ.get("TAUT_ADVERTISE") or None,
         )
         os.environ.update(environment.variables())
-        share_cores(self.launch, self._threads)
+        share_cores(self.launch, settings.threads)
 
     def _begun(self) -> Offer:
         self._supervisor = SupervisorProcess(self.launch, elastic_key(self.launch), self._limit_s)
@@ -89,7 +91,7 @@ class EnteredLaunch:
     def failed(self, error: BaseException) -> None:
         """Tell the others that there is no run, where this is rank 0."""
         self._started.set()
-        if self.launch.rank == 0 and self.launch.survives and not self._told:  # else the launcher ends them
+        if self.launch.rank == 0 and self.launch.survives and self._entered and not self._told:  # else they are ended
             self._told = True
             with contextlib.suppress(TautError, OSError):  # they find out by their time limit
                 self._rendezvous.leave(Offer(error=f"{error}"[:4000] or type(error).__name__))

@@ -5,13 +5,15 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 import time
-from types import FrameType
+from types import FrameType, TracebackType
 from typing import Any
 
 from taut.engines.launchers.base import Launch
 from taut.engines.launchers.supervisor_process import DRAIN, RESTART, SupervisorProcess
+from taut.errors import Expelled
 from taut.worker.script_worker import worker_open
 
 SAME_S = 1.0  # a launcher passes on a Ctrl-C that the terminal has given to all of us already
@@ -26,7 +28,8 @@ class SignalOrders:
         self._launch, self._supervisor = launch, supervisor
         self._before: dict[int, Any] = {}
         self._since_s: float | None = None
-        self._pid = os.getpid()
+        self._pid, self._quiet = os.getpid(), False
+        self._told = sys.excepthook
 
     def install(self) -> None:
         """Install the handlers; not in another thread than the main one, which Python does not allow."""
@@ -37,6 +40,13 @@ class SignalOrders:
             if signal.getsignal(number) == usual:
                 self._before[number] = signal.signal(number, self._signalled)
 
+        sys.excepthook = self._tell
+
+    def _tell(self, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        """Print how the script ended; nothing where the supervisor ended it for a restart, as it was asked to."""
+        if not (self._quiet and isinstance(error, Expelled)):
+            self._told(kind, error, trace)
+
     def _signalled(self, number: int, frame: FrameType | None) -> None:
         now_s = time.monotonic()
         if os.getpid() != self._pid or not worker_open():
@@ -45,6 +55,7 @@ class SignalOrders:
             self._since_s = now_s
             if self._supervisor is not None:
                 self._supervisor.order(RESTART if number == signal.SIGTERM and self._launch.restarts else DRAIN)
+            self._quiet = number == signal.SIGTERM and self._launch.restarts
             if number == signal.SIGTERM:
                 watch = threading.Timer(END_S, os._exit, [128 + number])
                 watch.daemon = True

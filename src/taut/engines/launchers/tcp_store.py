@@ -43,12 +43,16 @@ class StoreRendezvous(Rendezvous):
 
     def look(self) -> Offer | None:
         store = self._reached()
-        if store is None or not store.check([self._offer]):
+        try:
+            if store is None or not store.check([self._offer]):
+                return None
+            offer = decode(store.get(self._offer))
+            if store.check([self._token]):
+                return Offer(offer.address, offer.run, offer.token_file, decode(store.get(self._token)).token)
+            return offer
+        except RuntimeError as error:  # DistNetworkError: the store is gone, and may come back
+            self._store, self._why = None, str(error).splitlines()[0][:200]
             return None
-        offer = decode(store.get(self._offer))
-        if store.check([self._token]):
-            return Offer(offer.address, offer.run, offer.token_file, decode(store.get(self._token)).token)
-        return offer
 
     def ask(self, rank: int) -> None:
         if self._store is not None:
