@@ -1,6 +1,7 @@
 """taut: one model, many loosely coupled machines.
 
     join                    the worker for PyTorch: see taut/worker
+    device                  the device that this worker is to train on
     Worker, Topology, run   the framework-free level: fill in one iteration, connect workers by channels
     codecs, optim, errors   how updates become bytes; LARS, LAMB, warm-up; every exception
     testing                 conformance checks and fakes
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from taut import optim as optim
     from taut import simulator as simulator
     from taut import testing as testing
+    from taut.engines.devices import device
     from taut.topologies.user_topology import Topology
     from taut.worker.join import join
     from taut.worker.standalone.run import run
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
+    "device": "taut.engines.devices",
     "join": "taut.worker.join",
     "Worker": "taut.worker.standalone.worker",
     "TorchWorker": "taut.worker.torch_worker",
@@ -45,6 +48,7 @@ __all__ = [
     "__version__",
     "codecs",
     "comparison",
+    "device",
     "errors",
     "join",
     "optim",

@@ -17,7 +17,7 @@ import pytest
 from forked_zygotes import ForkedEngine
 
 JOB = Path(__file__).with_name("launched_job.py")
-PATIENCE_S = 100
+PATIENCE_S = 300
 
 
 def free_port() -> int:
@@ -67,8 +67,8 @@ def launched(folder: Path, processes: list[dict[str, str]], *args: object, **mor
 
 @pytest.mark.parametrize(
     "processes",
-    [torchrun(2), mpirun(2), srun("localhost,other", 2)],
-    ids=["torchrun", "mpirun", "srun on two hosts"],
+    [torchrun(2), srun("localhost,other", 2), pytest.param(mpirun(2), marks=pytest.mark.long)],
+    ids=["torchrun", "srun on two hosts", "mpirun"],
 )
 def test_the_processes_of_a_launch_are_one_run(tmp_path: Path, processes: list[dict[str, str]]) -> None:
     os.chdir(tmp_path)
@@ -152,6 +152,8 @@ def ends(told: str) -> list[tuple[str, ...]]:
     return sorted(re.findall(r"rank (\d) worker (\d) of 2 steps (\d+) (\d+) model (\S+)", told))
 
 
+@pytest.mark.long
+@pytest.mark.timeout(2 * PATIENCE_S)
 def test_torchrun(tmp_path: Path) -> None:
     with started(tmp_path, JOB, 2) as process:
         told, _ = process.communicate(timeout=PATIENCE_S)
@@ -163,20 +165,22 @@ def test_torchrun(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.timeout(2 * PATIENCE_S)
 @pytest.mark.parametrize("killed", [0, 1])
 def test_a_worker_that_torchrun_restarts_joins_the_run_that_goes_on(tmp_path: Path, killed: int) -> None:
-    with started(tmp_path, "--max-restarts", 1, JOB, 300, killed) as process:
+    with started(tmp_path, "--max-restarts", 1, JOB, 60, killed) as process:
         told, _ = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 0, told
     assert "torchrun restarts the workers" in told and "continuing" in told, told
     (run,) = (tmp_path / "taut-runs").iterdir()
     assert (run / "model.safetensors").exists()
-    assert max(int(end[2]) for end in ends(told)) >= 30, "it goes on from where it was"
+    assert max(int(end[2]) for end in ends(told)) > 0, "it goes on from a checkpoint"
     assert len({end[4] for end in ends(told)}) == 1
     assert "Traceback" not in told
 
 
 @pytest.mark.long
+@pytest.mark.timeout(2 * PATIENCE_S)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_ctrl_c_saves_the_model(tmp_path: Path, number: int) -> None:
     with started(tmp_path, JOB, 10**6) as process:

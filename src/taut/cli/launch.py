@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from importlib.machinery import PathFinder
 from pathlib import Path
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import TYPE_CHECKING, Any, Self
 
 from taut.cli.logs import ALL, Logs, Wanted
@@ -45,9 +45,7 @@ class Interrupts:
                 self._before[number] = signal.signal(number, self._count)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
 

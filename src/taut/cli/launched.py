@@ -37,8 +37,6 @@ CHECKPOINT_S = 15.0  # for a last checkpoint before torchrun restarts the worker
 LOCKED_S = 10.0  # for the supervisor before a restart to end
 EVERY = "1m"  # between checkpoints where the launcher restarts workers, unless the user says otherwise
 
-Started = tuple[str, Path, "Supervisor"]
-
 
 def main() -> NoReturn:
     """Supervise a run for the process whose plan is on standard input, and exit."""
@@ -67,12 +65,13 @@ def supervise(plan: Plan) -> int:
     display = Display(notes())  # and never a table that is redrawn: rank 0's script prints beside it
     listening = opened(settings)
     marker = Marker(settings.runs_dir, plan)
-    name, folder, service = started(plan, settings, marker, display)
+    service = started(plan, settings, marker, display)
+    name = service.run_dir.name
     service.start()
     _answer(plan.report, Offer(service.address, name, str(service.token_file.resolve())))
     os.close(plan.report)
     watch = Watch(plan, service, display)
-    with shown(listening, service, folder, display):
+    with shown(listening, service, service.run_dir, display):
         outcome = watch.until_outcome()
     service.stop()
     if outcome.model is not None:
@@ -119,8 +118,8 @@ class Marker:
             self._path.unlink(missing_ok=True)
 
 
-def started(plan: Plan, settings: Settings, marker: Marker, display: Display) -> Started:
-    """Return the run's name, folder and supervisor: a run that goes on after a restart, or a new one."""
+def started(plan: Plan, settings: Settings, marker: Marker, display: Display) -> Supervisor:
+    """Return the run's supervisor, not started: of a run that goes on after a restart, or of a new one."""
     from taut.cli.run_folder import new_supervisor
 
     if plan.attempt and (run := marker.read()):
@@ -131,26 +130,29 @@ def started(plan: Plan, settings: Settings, marker: Marker, display: Display) ->
     found = new_supervisor(settings, shlex.join(plan.started_by))
     named = replace(settings, sources={**settings.sources, "workers": plan.command})
     display.note(named.describe(), "dim")
-    marker.write(found[0])
+    marker.write(found.run_dir.name)
     return found
 
 
-def resumed(plan: Plan, settings: Settings, run: str, display: Display) -> Started:
-    """Return the run of the launcher's last attempt, from its last checkpoint. Raise ``Misuse`` where it cannot go on."""
-    from taut.cli.commands.resume import continued, find_checkpoint, find_resumable, resumed_supervisor
+def resumed(plan: Plan, settings: Settings, run: str, display: Display) -> Supervisor:
+    """Return the supervisor of the last attempt's run, from its last checkpoint. Raise ``Misuse`` without one."""
+    from taut.cli.commands.resume import continued, find_checkpoint, find_resumable
+    from taut.cli.run_folder import supervisor_in
+    from taut.supervisor.prepare import Origin
 
     record = find_resumable(settings.runs_dir, run)
     lock = _taken(record.summary.path)
     try:
         found = find_checkpoint(find_resumable(settings.runs_dir, run), lock)
         chosen = continued(settings, found.manifest)
-        service = resumed_supervisor(record, found, chosen, lock, shlex.join(plan.started_by))
+        origin = Origin(shlex.join(plan.started_by), resume=found, lock=lock)
+        service = supervisor_in(record.summary.path, chosen, origin)
     except BaseException:
         lock.release()
         raise
     manifest = found.manifest
     display.note(f"attempt {plan.attempt}: continuing {run} from checkpoint {manifest.number}, step {manifest.steps}")
-    return run, record.summary.path, service
+    return service
 
 
 def _taken(folder: Path) -> RunLock:

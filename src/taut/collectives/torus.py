@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from taut.collectives.ring import all_gather, reduce_scatter, ring_bytes
-from taut.collectives.schedule import ELEMENT_NBYTES, Program, Schedule, assemble, check, chunk
+from taut.collectives.schedule import ELEMENT_NBYTES, Round, Schedule, chunk
 from taut.errors import Misuse
 
 
@@ -34,7 +35,6 @@ class Torus(Schedule):
 
     def shape(self, p: int) -> tuple[int, int]:
         """Return rows and columns for ``p`` positions."""
-        check(p)
         if self.rows is None:
             rows = next(rows for rows in range(math.isqrt(p), 0, -1) if p % rows == 0)
         elif self.rows < 1 or p % self.rows:
@@ -44,34 +44,24 @@ class Torus(Schedule):
             rows = self.rows
         return rows, p // rows
 
-    def program(self, p: int, position: int, length: int) -> Program:
+    def exchanges(self, p: int, position: int, length: int) -> Iterator[Round]:
         columns = self.shape(p)[1]
-        check(p, position, length)
         row, column = divmod(position, columns)
         along = range(row * columns, (row + 1) * columns)
         across = range(column, p, columns)
         mine = chunk(0, length, columns, column + 1)  # what the row's reduce-scatter leaves here
-        return assemble(
-            length,
-            [
-                *reduce_scatter(along, column, 0, length),
-                *reduce_scatter(across, row, *mine),
-                *all_gather(across, row, *mine),
-                *all_gather(along, column, 0, length),
-            ],
-        )
+        yield from reduce_scatter(along, column, 0, length)
+        yield from reduce_scatter(across, row, *mine)
+        yield from all_gather(across, row, *mine)
+        yield from all_gather(along, column, 0, length)
 
     def rounds(self, p: int) -> int:
         rows, columns = self.shape(p)
         return 2 * (rows - 1) + 2 * (columns - 1)
 
-    def cost(self, p: int, nbytes: int, latency_s: float, seconds_per_byte: float) -> float:
-        return self.rounds(p) * latency_s + 2 * (p - 1) / p * nbytes * seconds_per_byte
-
     def bytes_sent(self, p: int, position: int, nbytes: int) -> int:
         """Return a ring's bytes in the row for n bytes, and a ring's in the column for the chunk that the row left
         here."""
-        check(p, position, nbytes)
         rows, columns = self.shape(p)
         row, column = divmod(position, columns)
         lo, hi = chunk(0, nbytes // ELEMENT_NBYTES, columns, column + 1)

@@ -140,6 +140,15 @@ def engine(given: object, blame: str) -> str:
     return name
 
 
+def devices(given: object, blame: str) -> str:
+    words = [
+        str(word).strip().removeprefix("cuda:") for word in (given if isinstance(given, list) else str(given).split(","))
+    ]
+    if words != ["auto"] and not all(word == "cpu" or (word.isdecimal() and word.isascii()) for word in words):
+        raise Misuse(f"{blame} = {given!r}", "auto, cpu, or numbers of GPUs", "as in 0,1 or 0,0,cpu")
+    return ",".join(words)
+
+
 def transport(given: object, blame: str) -> str:
     from taut.plugins import TRANSPORTS
 

@@ -72,6 +72,13 @@ class Settings:
         (), "run", checks.modules, "A module to import once for all workers; may be repeated."
     )
     engine: str = _setting("local", "run", checks.engine, "What starts the workers; default: local.", metavar="NAME")
+    devices: str | None = _setting(
+        None,
+        "run",
+        checks.devices,
+        "A device for each worker: auto (a GPU each), cpu, or GPUs in turn: 0,1; default: as SCRIPT chooses.",
+        metavar="auto|cpu|0,1",
+    )
     checkpoint_every: str | None = _setting(
         None, "run", checks.interval, "Write a checkpoint every 5m, 90s, 200steps or 1epoch; default: none."
     )

@@ -15,7 +15,7 @@ from taut.core.messages import Statistics
 from taut.dashboard.history import ProgressMark
 from taut.dashboard.records import EventLine, Events, RunLine, State, WorkerLine, Workers
 from taut.supervisor.metrics import cluster_rate, finite, rate, total
-from taut.supervisor.storage.store_reader import EventRecord, RunSummary, WorkerRecord
+from taut.supervisor.storage.store_reader import StoredRun
 from taut.supervisor.view import ClusterView, Event, Outcome, WorkerRow
 
 MOST_WORKERS, MOST_EVENTS = 500, 200  # in one answer
@@ -48,19 +48,6 @@ class Seen:
         return self.events[-1].number if self.events else 0
 
 
-@dataclass(frozen=True, slots=True)
-class Kept:
-    """The contents of a run's store. ``latest``: each worker's last statistics; ``events`` with their row numbers."""
-
-    summary: RunSummary
-    settings: Mapping[str, object]
-    workers: Sequence[WorkerRecord]
-    latest: Mapping[int, Statistics]
-    events: Sequence[tuple[int, EventRecord]]
-    outcome: Mapping[str, object]
-    last_s: float  # when something was last written, since the run began
-
-
 def from_view(view: ClusterView, settings: Mapping[str, object], outcome: Outcome | None, secret_for_all: bool) -> Seen:
     """Describe a run whose supervisor is in this process."""
     line = _run_line(
@@ -84,51 +71,43 @@ def from_view(view: ClusterView, settings: Mapping[str, object], outcome: Outcom
     return Seen(line, worker_lines(view.workers), tuple(_event(each) for each in view.events if each.number > 0))
 
 
-def from_store(kept: Kept, secret_for_all: bool) -> Seen:
-    """Describe a run from its store, be it over or not."""
-    summary, rows = kept.summary, stored_rows(kept)
-    state: State = "interrupted" if summary.state == "unreadable" else summary.state
-    consensus = kept.outcome.get("consensus")
+def from_store(
+    stored: StoredRun,
+    latest: Mapping[int, Statistics],
+    events: tuple[EventLine, ...],
+    last_s: float,
+    secret_for_all: bool,
+) -> Seen:
+    """Describe a run from its store, be it over or not. ``latest``: each worker's last statistics; ``last_s``: when
+    something was last written, since the run began."""
+    summary, rows, outcome = stored.summary, stored.rows(latest), stored.outcome or {}
+    consensus = outcome.get("consensus")
     line = _run_line(
         summary.name,
-        state,
-        kept.settings,
+        "interrupted" if summary.state == "unreadable" else summary.state,
+        stored.settings,
         rows,
-        wall_s=kept.last_s if summary.ended is None else max(0.0, summary.ended - summary.started),
+        wall_s=last_s if summary.ended is None else max(0.0, summary.ended - summary.started),
         source="store",
         secret_for="everything" if secret_for_all else "changes",
-        expected=0,
-        train_s=None,
-        epoch=None,
-        samples_done=None,
-        samples_total=None,
         consensus=finite(consensus) if isinstance(consensus, float) else None,
         identical=summary.identical,
         exit_code=summary.exit_code,
         error=short(summary.error),
     )
-    events = tuple(
-        EventLine(number, event.time - summary.started, short(event.kind), short(event.text))
-        for number, event in kept.events
-    )
     lines = worker_lines(rows)
-    ended = isinstance(kept.outcome.get("workers"), Mapping)  # before that, the store does not know
+    ended = isinstance(outcome.get("workers"), Mapping)  # before that, the store does not know
     untold = tuple(replace(each, suspicion=None, refused=each.refused if ended else None) for each in lines.workers)
     return Seen(line, Workers(lines.total, untold), events)
 
 
-def stored_rows(kept: Kept) -> list[WorkerRow]:
-    """Return the workers as they were kept, with their last statistics."""
-    ended = kept.outcome.get("workers")
-    states = {str(rank): row for rank, row in ended.items()} if isinstance(ended, Mapping) else {}
-    rows = []
-    for each in kept.workers:
-        last = states.get(str(each.rank), {})
-        state = last.get("state", "gone" if each.gone is not None else "training")
-        statistics = kept.latest.get(each.rank, Statistics())
-        refused = int(last.get("refused") or 0)
-        rows.append(WorkerRow(each.rank, each.host, each.pid, state, statistics, 0.0, each.reason, refused))
-    return rows
+def event_lines(stored: StoredRun) -> list[EventLine]:
+    """Return the events of a store, by their row numbers."""
+    began = stored.summary.started
+    return [
+        EventLine(number, event.time - began, short(event.kind), short(event.text))
+        for number, event in zip(stored.event_rows, stored.events, strict=True)
+    ]
 
 
 def worker_lines(rows: Iterable[WorkerRow]) -> Workers:

@@ -36,6 +36,7 @@ class Engine(ABC):
         threads: torch threads of each.
         start: how a process comes to be, where the engine knows several ways; None: as it likes.
         preload: modules to import once for all, where the engine can.
+        devices: what ``--devices`` says, else None (``taut.engines.devices``).
         kernels: names of the kernels that the workers' codecs need, to be compiled before (``taut.engines.kernels``).
 
     Attributes that others read: ``logs``, one file for each worker; ``own_log``, what the engine itself has to say;
@@ -57,15 +58,21 @@ class Engine(ABC):
         start: str | None = None,
         preload: Sequence[str] = (),
         kernels: Sequence[str] = (),
+        devices: str | None = None,
     ) -> None:
         self.script, self.args, self.environment = str(script), list(args), dict(environment)
         self.threads, self.start_by, self.preload, self.kernels = threads, start, tuple(preload), tuple(kernels)
+        self.devices = devices
         self.logs = [Path(log_dir) / f"worker-{index}.log" for index in range(workers)]
         self.own_log = Path(log_dir) / f"{self.name}.log"
         self.log_starts = [log.stat().st_size if log.exists() else 0 for log in self.logs]
         self.pids: dict[int, int] = {}
         self.started: dict[int, int] = {}
         self.compiling: tuple[int, int] | None = None
+
+    @classmethod  # noqa: B027
+    def check(cls, workers: int, devices: str | None) -> None:
+        """Raise ``Misuse`` where ``workers`` workers cannot be started on ``devices``. Asked before anything is made."""
 
     @abstractmethod
     def start(self) -> None:

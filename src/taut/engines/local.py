@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, ClassVar, NoReturn
 
 from taut.engines.base import Engine, Exit
+from taut.engines.devices import assign, device_variables, visible_gpus
 from taut.engines.script import command
 from taut.engines.zygote import LaunchPlan
 from taut.errors import StorageFailed
@@ -48,11 +49,16 @@ class LocalEngine(Engine):
             start=self.start_by or default_start(),
             preload=self.preload,
             kernels=self.kernels,
+            variables=[device_variables(*each) for each in enumerate(devices_of(len(self.logs), self.devices))],
         )
         self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         self._process: subprocess.Popen[str] | None = None
         self._reader: threading.Thread | None = None
         self._expected = len(self.logs)  # exits still to come
+
+    @classmethod
+    def check(cls, workers: int, devices: str | None) -> None:
+        devices_of(workers, devices)
 
     def start(self) -> None:
         """Start the zygote; the workers follow as soon as it has imported what they share."""
@@ -157,6 +163,11 @@ class LocalEngine(Engine):
         if self._reader is not None:
             self._reader.join()
         self._process.stdout.close()
+
+
+def devices_of(workers: int, devices: str | None) -> list[str | None]:
+    """Return the device of each worker on this machine; None without ``--devices``."""
+    return [None] * workers if devices is None else [*assign(devices, workers, visible_gpus())]
 
 
 def become(script: str | Path, args: Sequence[str], environment: Mapping[str, str]) -> NoReturn:

@@ -23,7 +23,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import BinaryIO, NoReturn, TextIO
 
 from taut.engines.script import command, leave, run_script
@@ -50,6 +50,7 @@ class LaunchPlan:
     start: str = "zygote"
     preload: tuple[str, ...] = ()
     kernels: tuple[str, ...] = ()  # that the workers' codecs need
+    variables: list[dict[str, str]] = field(default_factory=list)  # of each worker's own
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
@@ -99,6 +100,7 @@ def _fork_all(plan: LaunchPlan, report: TextIO) -> dict[int, Callable[[], int]]:
         pid = os.fork()
         if pid == 0:
             report.close()
+            os.environ.update(plan.variables[index])
             _become_worker(plan, log, zygote)
         waiters[pid] = lambda pid=pid: os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])  # type: ignore[misc]
         _tell(report, started=pid, index=index)
@@ -161,7 +163,7 @@ def _spawn_all(plan: LaunchPlan, report: TextIO) -> dict[int, Callable[[], int]]
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
-                env=environment,
+                env=environment | plan.variables[index],
                 # Safe: this process's own threads start later, and the function takes no lock.
                 preexec_fn=prepare,  # noqa: PLW1509
             )

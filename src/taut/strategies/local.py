@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
     Vector = npt.NDArray[np.float32]
+else:
+    Vector = Any  # a name for annotations: whoever imports this need not wait for numpy
 
 
 @dataclass

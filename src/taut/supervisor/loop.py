@@ -17,8 +17,7 @@ from taut.supervisor.run import actions as act
 from taut.supervisor.run.cluster import Cluster
 from taut.supervisor.send_queue import SendQueue
 from taut.supervisor.storage.background_files import BackgroundFiles
-from taut.supervisor.storage.journal import Journal
-from taut.supervisor.storage.persistence import Persistence
+from taut.supervisor.storage.journal import Journal, Persistence
 from taut.supervisor.storage.run_lock import RunLock
 from taut.supervisor.view import ClusterView
 from taut.transport.framing import decode

@@ -19,8 +19,7 @@ from taut.supervisor.prepare import TOKEN_FILE, Listen, Origin, held, open_journ
 from taut.supervisor.run.cluster import Cluster
 from taut.supervisor.run.plan import RunPlan
 from taut.supervisor.storage.background_files import BackgroundFiles
-from taut.supervisor.storage.journal import Journal
-from taut.supervisor.storage.persistence import Persistence
+from taut.supervisor.storage.journal import Journal, Persistence
 from taut.supervisor.storage.previous_run import KEYS_FILE, PreviousRun, port_of, read_previous_run
 from taut.supervisor.storage.snapshot import recall
 from taut.supervisor.view import ClusterView, Outcome

@@ -126,20 +126,14 @@ class Graph:
         separate = self.parts()
         if len(separate) > 1:
             shown = ", ".join(str(part if len(part) <= 8 else [*part[:8], "..."]) for part in separate[:4])
-            raise Misuse(
-                f"a topology in {len(separate)} parts: {shown}{' ...' if len(separate) > 4 else ''}",
-                "a connected one",
-                f"add an edge between them, such as {separate[0][0]}-{separate[1][0]}",
-            )
+            given = f"a topology in {len(separate)} parts: {shown}{' ...' if len(separate) > 4 else ''}"
+            raise Misuse(given, "a connected one", f"add an edge between them, such as {separate[0][0]}-{separate[1][0]}")
         first = self.members[0]
         unreached = sorted(set(self.members) - _reached(self.outward_lists, first))
         unheard = sorted(set(self.members) - _reached(self.inward_lists, first))
         a, b = (first, unreached[0]) if unreached else (unheard[0], first)
-        raise Misuse(
-            f"a directed topology where nothing from worker {a} reaches worker {b}",
-            "a strongly connected one",
-            f"add the edge {a}>{b}, or use undirected edges (a-b)",
-        )
+        given = f"a directed topology where nothing from worker {a} reaches worker {b}"
+        raise Misuse(given, "a strongly connected one", f"add the edge {a}>{b}, or use undirected edges (a-b)")
 
     def diameter(self) -> int:
         """Return the most steps between two members. All searches run at once, each a bit of a whole number.

@@ -72,11 +72,8 @@ def metropolis(graph: Graph) -> Weights:
     {0: 0.3333333333333333, 1: 0.6666666666666667}
     """
     if graph.directed:
-        raise Misuse(
-            "metropolis weights on a directed graph",
-            "an undirected one",
-            "use uniform weights where all degrees are equal, push-sum (push_weights), or an undirected topology",
-        )
+        remedy = "use uniform weights where all degrees are equal, push-sum (push_weights), or an undirected topology"
+        raise Misuse("metropolis weights on a directed graph", "an undirected one", remedy)
     rows = {rank: row_of(graph, rank, "metropolis") for rank in graph.members}
     return {rank: dict(sorted({**row, rank: 1.0 - sum(row.values())}.items())) for rank, row in rows.items()}
 
@@ -89,11 +86,9 @@ def uniform(graph: Graph) -> Weights:
     """
     degrees = degrees_of(graph)
     if len(degrees) > 1:
-        raise Misuse(
-            f"uniform weights where workers have {min(degrees)} to {max(degrees)} neighbours",
-            "equally many for everybody",
-            "use push-sum (push_weights)" if graph.directed else "use metropolis",
-        )
+        expected = "equally many for everybody"
+        remedy = "use push-sum (push_weights)" if graph.directed else "use metropolis"
+        raise Misuse(f"uniform weights where workers have {min(degrees)} to {max(degrees)} neighbours", expected, remedy)
     share = 1.0 / (1 + max(degrees, default=0))
     return {rank: dict.fromkeys(sorted([*graph.inward_lists[rank], rank]), share) for rank in graph.members}
 

@@ -11,6 +11,7 @@ import msgspec
 import numpy as np
 
 from taut.codecs import sketch
+from taut.core.drift import DRIFT
 from taut.core.files import write_atomically
 from taut.core.messages import UPLOAD_NBYTES, Digest, Statistics, Upload
 from taut.errors import MalformedMessage, Misuse, ReplicasDiffer, RunFailed
@@ -75,6 +76,15 @@ class Settler:
         while not self.finished:
             self.comm.wait(lambda _: self.finished or bool(self.phase_protocol.settling_mail), all_idle)
         self.local.put_back()
+
+    def check_drift(self) -> None:
+        """Raise ``ReplicasDiffer`` where this replica was further from the mean than rounding explains."""
+        distance = self.state.distance
+        if distance is not None and distance > DRIFT:
+            raise ReplicasDiffer(
+                f"this replica was {distance:.2g} of the norm away from the mean of all, which rounding does not explain "
+                f"(expected at most {DRIFT:g})"
+            )
 
     def catch_up(self) -> None:
         roster = self.comm.status.roster

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from taut.cli.completion import complete_codec
 from taut.cli.launch import check_script
-from taut.cli.options import Json, output_flag
+from taut.cli.options import Json, complete_codec, output_flag
 from taut.cli.output.console import print_json, results, status
 from taut.errors import Misuse
 

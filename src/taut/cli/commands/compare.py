@@ -14,10 +14,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from taut.cli.commands.compare_scenario import simulated_job
-from taut.cli.completion import complete_codec, complete_strategy, complete_topology
 from taut.cli.launch import check_script
 from taut.cli.machines import Machines
-from taut.cli.options import Given, Json, Quiet, ScriptArgs, output_flag, run_flag, with_flags
+from taut.cli.options import (
+    Given,
+    Json,
+    Quiet,
+    ScriptArgs,
+    complete_codec,
+    complete_strategy,
+    complete_topology,
+    output_flag,
+    run_flag,
+    with_flags,
+)
 from taut.cli.output.console import notes, print_json, results
 from taut.early_sigint import INTERRUPTED
 from taut.errors import Misuse

@@ -149,7 +149,7 @@ def probe_here(
 def _probe_there(given: Given, display: ProbeDisplay, *, steps: int, codecs: str) -> Probe:
     """Probe with workers that join from other machines."""
     settings = probe_settings(given, steps, codecs, bind=EVERYWHERE, workers=LOCAL_WORKERS)
-    _, _, service = new_supervisor(settings, shlex.join(sys.argv))
+    service = new_supervisor(settings, shlex.join(sys.argv))
     service.start()
     display.supervisor = service
     # These lines are needed to go on, so that they are said with --quiet and --json too.

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 @with_flags(
-    "workers strategy topology codec finish seed threads preload start engine checkpoint_every keep_checkpoints "
+    "workers strategy topology codec finish seed threads devices preload start engine checkpoint_every keep_checkpoints "
     "bind port advertise transport link dashboard name runs_dir config log"
 )
 def run(
@@ -84,8 +84,8 @@ def see_through(
     told = ended.misuse and (ended.outcome is None or ended.outcome.model is None)
     if not told:
         check_joined(ended, script)
-    shared = launch.settings.shared()
-    report_end(ended, launch.name, launch.folder, shared, display, as_json=as_json, quiet=quiet, told=told)
+    settings = launch.supervisor.settings
+    report_end(ended, launch.folder, settings, display, as_json=as_json, quiet=quiet, told=told)
 
 
 def launch_of(settings: Settings, script: Path, args: list[str], start: str | None) -> Launch:
@@ -94,7 +94,9 @@ def launch_of(settings: Settings, script: Path, args: list[str], start: str | No
 
     where = str(Path.cwd())
     named = str(script if module_of(script) else script.absolute())
-    return Launch(named, list(args), where, start, settings.threads, list(settings.preload), settings.engine)
+    return Launch(
+        named, list(args), where, start, settings.threads, list(settings.preload), settings.engine, settings.devices
+    )
 
 
 def check_start(start: str | None) -> None:
@@ -116,24 +118,25 @@ class LocalRun:
         command: str = "",
         folder_flag: str = "",  # a flag by which the script is told the run's folder
         listening: Listening | None = None,  # for the dashboard
-        resumed: tuple[str, Path, Supervisor] | None = None,  # instead of a new run: its name, folder and supervisor
+        resumed: Supervisor | None = None,  # instead of a new run's
     ) -> None:
         from taut.codecs.registry import kernels_of
         from taut.strategies.compatibility import codecs_in_use
         from taut.strategies.phases import parse_schedule
 
-        self.settings, self._listening = settings, listening
-        if resumed is None:
-            launch = launch_of(settings, script, args, start)
-            resumed = new_supervisor(settings, command, launch)
-        self.name, self.folder, self.supervisor = resumed
+        engine = ENGINES.find(settings.engine)
+        engine.check(settings.workers, settings.devices)
+        self._listening = listening
+        self.supervisor = resumed or new_supervisor(settings, command, launch_of(settings, script, args, start))
+        self.name = self.supervisor.run_dir.name
+        self.folder = resumed.run_dir if resumed else Path(settings.runs_dir) / self.name
         environment = WorkerEnvironment(
             supervisor=self.supervisor.address,
             token_file=str(self.supervisor.token_file.resolve()),
             bind=settings.bind,
             advertise=settings.advertise,
         )
-        self.engine = ENGINES.find(settings.engine)(
+        self.engine = engine(
             script,
             [*args, *([folder_flag, str(self.folder)] if folder_flag else [])],
             settings.workers,
@@ -142,6 +145,7 @@ class LocalRun:
             threads=settings.threads_per_worker,
             start=start,
             preload=settings.preload,
+            devices=settings.devices,
             kernels=kernels_of(codecs_in_use(parse_schedule(settings.strategy), settings.topology, [settings.codec])),
         )
 

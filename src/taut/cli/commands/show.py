@@ -9,11 +9,9 @@ from taut.cli.output.console import print_json, results
 from taut.cli.output.display import worker_table
 from taut.cli.output.format import duration_text, public, score_text, time_shares, worker_record
 from taut.cli.run_folder import find_run
-from taut.core.messages import Statistics
 from taut.supervisor.metrics import cluster_rate, compression, total
 from taut.supervisor.storage.store_reader import StoredRun
 from taut.supervisor.storage.store_writer import plain
-from taut.supervisor.view import WorkerRow
 
 
 @with_flags("runs_dir config")
@@ -26,27 +24,9 @@ def show(run: RunName = "latest", *, given: Given, as_json: Json = False) -> Non
         _print(record)
 
 
-def rows(record: StoredRun) -> list[WorkerRow]:
-    """Return the workers with their last statistics."""
-    latest = record.latest()
-    last_state = {str(rank): row["state"] for rank, row in ((record.outcome or {}).get("workers") or {}).items()}
-    return [
-        WorkerRow(
-            rank=each.rank,
-            host=each.host,
-            pid=each.pid,
-            state=last_state.get(str(each.rank), "gone" if each.gone is not None else "training"),
-            statistics=latest.get(each.rank, Statistics()),
-            phi=0.0,
-            reason=each.reason,
-        )
-        for each in record.workers
-    ]
-
-
 def as_object(record: StoredRun) -> dict[str, object]:
     """Return the run for JSON: what is stored, and figures made from it."""
-    workers = rows(record)
+    workers = record.rows(record.latest())
     together = total(row.statistics for row in workers)
     return {
         **plain(record.summary),
@@ -106,7 +86,7 @@ def _print(record: StoredRun) -> None:
         console.print(escape(line), soft_wrap=True)
     validation = (record.outcome or {}).get("validation")
     scores = {int(rank): score for rank, score in validation["replicas"].items()} if validation else None
-    console.print(worker_table(rows(record), scores=scores))
+    console.print(worker_table(record.rows(record.latest()), scores=scores))
     began = min([summary.started, *(event.time for event in record.events)])  # a run that was resumed began before
     for event in record.events:
         line = f"[{event.time - began:6.1f} s] {event.kind}: {event.text}"

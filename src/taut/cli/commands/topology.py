@@ -11,8 +11,7 @@ from rich import box
 from rich.markup import escape
 from rich.table import Table
 
-from taut.cli.completion import complete_topology
-from taut.cli.options import Json, output_flag
+from taut.cli.options import Json, complete_topology, output_flag
 from taut.cli.output.console import notes, print_json, results
 from taut.config import read_graph
 from taut.errors import Misuse, StorageFailed

@@ -11,7 +11,8 @@ from taut.cli.launch import script_of
 from taut.cli.options import Given, Module, Script, ScriptArgs, network_flag, output_flag, with_flags
 from taut.cli.output.console import notes
 from taut.config import WorkerEnvironment, joining
-from taut.engines.local import become
+from taut.engines.devices import device_variables
+from taut.engines.local import become, devices_of
 from taut.errors import Misuse, SupervisorLost
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ TOLD_S, AGAIN_S, PATIENCE_S = 3.0, 0.2, 60.0  # without an answer: the user is t
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
-@with_flags("bind advertise")
+@with_flags("bind advertise devices")
 def worker(
     *,
     script: Script,
@@ -40,6 +41,7 @@ def worker(
     into a command line, where every user of the machine can read it.
     """
     script = script_of(script, module)
+    (device,) = devices_of(1, given.settings().devices)
     address = check_address(join)
     told = joining(address, str(token_file) if token_file is not None else None)
     check_token(told)
@@ -56,7 +58,7 @@ def worker(
         console.print(f"joining the run at {address}", style="dim")
     if address.startswith("tcp://"):
         await_supervisor(address, console)
-    become(script, args or [], environment.variables())
+    become(script, args or [], environment.variables() | device_variables(0, device))
 
 
 def await_supervisor(address: str, console: Console) -> None:

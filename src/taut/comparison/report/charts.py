@@ -7,8 +7,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from taut.comparison.report.bars import consensus, staleness, time_split, to_target
-from taut.comparison.report.chart_data import ChartData
-from taut.comparison.report.curves import Over, curve, has_curves
+from taut.comparison.report.chart_data import ChartData, Over, curve, has_curves
 from taut.comparison.report.labels import workers
 from taut.comparison.report.style import FAINT, INCH_HEIGHT, INK, Chart, drawn, label_ends
 from taut.comparison.report.table import series

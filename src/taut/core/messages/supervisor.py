@@ -82,9 +82,11 @@ class NextPhase(Message, frozen=True):
 
 
 class Drain(Tidy, Message, frozen=True):
-    """Stop training, flush, and drain."""
+    """Stop training, flush, and drain. ``averages``: replicas that must be equal have drifted apart by rounding, since
+    processors differ: take their mean."""
 
     reason: Text
+    averages: bool = False
 
 
 class Leave(Tidy, Message, frozen=True):

@@ -17,18 +17,13 @@ Paper: Chen et al. 2016, "Revisiting Distributed Synchronous SGD".
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from taut.core.messages import Note
 from taut.errors import MalformedMessage
 from taut.strategies.allreduce.group import OWN_NUMBERS
 from taut.strategies.allreduce.round_agreement import NEW, Contribution, MemberRound, RoundAgreement
-from taut.strategies.api import MemberPlace, Tell
-
-if TYPE_CHECKING:
-    from taut.strategies.api import Vector
+from taut.strategies.api import MemberPlace, Note, Tell, Vector
 
 WINDOW = 4
 AHEAD = 32

@@ -16,18 +16,13 @@ Paper: Karimireddy et al. 2019, "Error feedback fixes signSGD and other gradient
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from taut.core.messages import Note
 from taut.errors import MalformedMessage
 from taut.strategies.allreduce.group import OWN_NUMBERS, Group
 from taut.strategies.allreduce.round_agreement import Contribution
-from taut.strategies.api import MemberPlace, Tell
-
-if TYPE_CHECKING:
-    from taut.strategies.local import Vector, VectorCoder
+from taut.strategies.api import MemberPlace, Note, Tell, Vector, VectorCoder
 
 RING_BITS = 64.0  # that a ring sends per element and worker, times (p - 1) / p
 NUMBER_NBYTES = 4

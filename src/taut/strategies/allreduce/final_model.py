@@ -16,16 +16,11 @@ more than half of those who came before it (ranks below its own) have sent the s
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from taut.core.messages import Note
 from taut.errors import MalformedMessage
-from taut.strategies.api import MemberPlace, Tell
-
-if TYPE_CHECKING:
-    from taut.strategies.api import Vector
+from taut.strategies.api import MemberPlace, Note, Tell, Vector
 
 KIND = "model"
 

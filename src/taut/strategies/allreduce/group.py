@@ -26,14 +26,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from taut.collectives import SEGMENT_ELEMENTS, Piece, Reduction, named
-from taut.core.messages import Note
-from taut.errors import MalformedMessage, Misuse
+from taut.errors import MalformedMessage
 from taut.strategies.allreduce.round_agreement import Contribution, MemberRound, RoundAgreement
-from taut.strategies.api import MemberPlace, Tell
+from taut.strategies.api import MemberPlace, Note, Tell, Vector
 
 if TYPE_CHECKING:
     from taut.collectives import Program
-    from taut.strategies.api import Vector
 
 LEAST_SEGMENT_ELEMENTS = 1 << 14  # below 64 KiB a message costs more than its bytes
 PIPELINE = 8  # at least so many segments to a chunk, so that a hop does not wait for the whole of it
@@ -65,8 +63,6 @@ class Group(RoundAgreement):
     ) -> None:
         super().__init__(place, length, lane, since)
         self._schedule = named(schedule)
-        if not self._schedule.sums:
-            raise Misuse(f"schedule {schedule!r}", "one that sums", "take 'ring'")
         self.segment_elements = 0  # the longest piece; 0: by the length and the number of members
         self._contribution: Contribution | None = None
         self._behind = False  # the others have completed the round that we are in: its result is coming

@@ -18,19 +18,14 @@ to the same bits. No result is ever taken from another member, as in a ``Group``
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from taut.core.messages import Note
 from taut.errors import MalformedMessage
 from taut.strategies.allreduce.group import Group
 from taut.strategies.allreduce.robust_mean import merge
 from taut.strategies.allreduce.round_agreement import Contribution, MemberRound
-from taut.strategies.api import MemberPlace, Refuse, Tell
-
-if TYPE_CHECKING:
-    from taut.strategies.api import Vector
+from taut.strategies.api import MemberPlace, Note, Refuse, Tell, Vector
 
 Shares = dict[int, bytes | None]  # None: it was refused
 # Whose vectors are merged: of these members, in the round after so many, where so many said yes to each number.

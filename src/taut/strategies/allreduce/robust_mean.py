@@ -18,15 +18,12 @@ mean); Karimireddy et al. 2021, "Learning from History for Byzantine Robust Opti
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from taut.errors import Misuse
 from taut.specs import did_you_mean
-
-if TYPE_CHECKING:
-    from taut.strategies.api import Vector
+from taut.strategies.api import Vector
 
 KINDS = ("none", "median", "trimmed", "clip")
 TRIM = 0.2  # of the vectors, at each end; at least one of three or more

@@ -17,16 +17,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
-from taut.core.messages import Note
 from taut.errors import MalformedMessage, Misuse
-from taut.strategies.api import MemberPlace, Refuse, Tell
-
-if TYPE_CHECKING:
-    from taut.strategies.local import Vector
+from taut.strategies.api import MemberPlace, Note, Refuse, Tell, Vector
 
 NEW = -1  # the stand of who has not taken part in any version yet
 
@@ -75,12 +71,7 @@ class RoundMachine(ABC):
         """Return the number of the last round that is complete here."""
 
     def begin(
-        self,
-        values: Vector,
-        weight: float = 1.0,
-        ending: bool = False,
-        extra: Sequence[float] = (),
-        keeps: bool = False,
+        self, values: Vector, weight: float = 1.0, ending: bool = False, extra: Sequence[float] = (), keeps: bool = False
     ) -> list[Tell]:
         """Join the next round with ``weight`` * ``values``. ``extra``: numbers to be summed, everywhere as many.
         ``keeps``: the caller leaves ``values`` as they are until the round is ``done``; else they are copied."""

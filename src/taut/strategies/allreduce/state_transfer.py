@@ -17,10 +17,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from taut.core.messages import Note
 from taut.errors import MalformedMessage
 from taut.strategies.allreduce.round_agreement import RoundAgreement
-from taut.strategies.api import Tell
+from taut.strategies.api import Note, Tell
 
 PIECE_NBYTES = 1 << 20  # a channel takes no less, however small the model
 MOST_PIECES = 1 << 24

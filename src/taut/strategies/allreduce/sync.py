@@ -21,6 +21,9 @@ do.
 With a codec (``local.coder``) what each worker sends is compressed, with feedback of its own, in one lane
 (``compressed_group.py``); where that would be more than a ring sends, the ring is used as without.
 
+Equal gradients make equal steps only where processors round alike. Where they do not, replicas drift apart by about 1e-8
+of their norm, and take their mean every ``resync`` steps and at the end (``phases.py``).
+
 Papers: Li et al. 2020, "PyTorch Distributed" (buckets); Chen et al. 2016, "Revisiting Distributed Synchronous SGD"
 (backup workers, ``backup_workers.py``).
 """
@@ -29,10 +32,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal
 
 from taut import collectives
-from taut.core.events import Ended
 from taut.errors import MalformedMessage, Misuse
 from taut.specs import check_whole, did_you_mean
 from taut.strategies import api as m
@@ -40,10 +41,7 @@ from taut.strategies.allreduce.backup_workers import BackupGroup
 from taut.strategies.allreduce.compressed_group import CompressedGroup, pays
 from taut.strategies.allreduce.group import Group
 from taut.strategies.allreduce.sync_state import GradientBucket, SyncState, buckets
-from taut.strategies.info import ANY_COMPRESSOR, Completeness, StrategyInfo, Variant
-from taut.strategies.local import Wish
 
-SCHEDULES = tuple(name for name, schedule in collectives.REGISTRY.items() if schedule.sums)
 BACKENDS = ("gloo", "nccl")  # of torch.distributed; see worker/exchange/torch_distributed.py
 NUMBERS = 5  # that go with each lane at least, before which of its tensors had a gradient (``SyncState.head``)
 
@@ -52,7 +50,8 @@ NUMBERS = 5  # that go with each lane at least, before which of its tensors had 
 class Sync(m.Method):
     """``--strategy sync``. ``schedule``: of the all-reduce, or ``gloo`` or ``nccl`` to leave it to torch.distributed;
     ``every``: micro-batches per step; ``backup``: how many workers may be late; ``bucket_mib``: size of a bucket of
-    gradients, 0 for all in one.
+    gradients, 0 for all in one; ``resync``: after so many steps workers agree on the weights again, where their
+    processors round differently, 0 for never.
 
     >>> Sync(schedule="tree", every=4).consensus
     True
@@ -61,33 +60,35 @@ class Sync(m.Method):
     taut.errors.Misuse: sync: every=0: expected a whole number of at least 1
     """
 
-    name: ClassVar[str] = "sync"
-    info: ClassVar[StrategyInfo] = StrategyInfo(
-        Completeness.SYNCHRONOUS,
-        (Variant(), Variant("schedule=halving-doubling"), Variant("schedule=tree")),
+    name = "sync"
+    info = m.StrategyInfo(
+        m.Completeness.SYNCHRONOUS,
+        (m.Variant(), m.Variant("schedule=halving-doubling"), m.Variant("schedule=tree")),
         coded_kind="share",
     )
-    paper: ClassVar[str] = "Chen et al. 2016"
-    vector: ClassVar[Literal["weights", "gradients"]] = "gradients"
-    consensus: ClassVar[bool] = True
-    concurrent: ClassVar[bool] = True
-    turns_until_finished: ClassVar[bool] = True
-    hands_over: ClassVar[bool] = True
-    majority: ClassVar[bool] = True
-    codecs: ClassVar[tuple[str, ...]] = ("dense", "threshold", ANY_COMPRESSOR)
+    paper = "Chen et al. 2016"
+    vector = "gradients"
+    consensus = True
+    concurrent = True
+    turns_until_finished = True
+    hands_over = True
+    majority = True
+    codecs = ("dense", "threshold", m.ANY_COMPRESSOR)
 
     schedule: str = "ring"
     every: int = 1
     backup: int = 0
     bucket_mib: float = 4.0
+    resync: int = 200
 
     def __post_init__(self) -> None:
-        known = (*SCHEDULES, *BACKENDS)
+        known = (*collectives.REGISTRY, *BACKENDS)
         if self.schedule not in known:
             remedy = did_you_mean(self.schedule, known, "take 'ring'")
             raise Misuse(f"sync: schedule={self.schedule}", f"one of {', '.join(known)}", remedy)
         check_whole(self, "every", 1)
         check_whole(self, "backup", 0)
+        check_whole(self, "resync", 0)
         if not 0 <= self.bucket_mib < 2**20:
             raise Misuse(f"sync: bucket_mib={self.bucket_mib}", "0 (one bucket) or more")
         if self.backup and self.schedule != "ring":
@@ -110,6 +111,10 @@ class Sync(m.Method):
         return not self.backup and self.backend is None
 
     @property
+    def resync_steps(self) -> int:
+        return self.resync
+
+    @property
     def takes_newcomers(self) -> bool:
         return self.backend is None
 
@@ -121,7 +126,7 @@ class Sync(m.Method):
 
     def start(self, place: m.MemberPlace, local: m.Local) -> SyncState:
         sizes, coder = local.sizes or [len(local.x)], local.coder
-        wishes = list(local.wishes) or [Wish([0.0])]
+        wishes = list(local.wishes) or [m.Wish([0.0])]
         if coder is not None:
             self.check_codec(coder.name)
             if pays(coder.bits, coder.workers):
@@ -162,7 +167,7 @@ class Sync(m.Method):
                 state.transfer.placed(place.members)
                 for lane in state.lanes:
                     tells += lane.machine.placed(place)
-            case Ended():
+            case m.Ended():
                 pass
             case m.Draining():
                 state.draining = True

@@ -11,9 +11,8 @@ from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
-from taut.core.messages import Note
 from taut.errors import MalformedMessage
-from taut.strategies.api import Tell
+from taut.strategies.api import Note, Tell
 from taut.strategies.delivery.payload_batch import PayloadBatch
 
 MOST_UNSEEN = 4

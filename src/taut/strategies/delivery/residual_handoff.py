@@ -13,9 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from taut.core.messages import Note
 from taut.errors import MalformedMessage
-from taut.strategies.api import Tell
+from taut.strategies.api import Note, Tell
 
 RESIDUAL, INHERITED, DECLINED = KINDS = ("residual", "inherited", "declined")
 

@@ -15,22 +15,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, cast
+from typing import Protocol, cast
 
 import numpy as np
 
-from taut.core.events import Ended
-from taut.core.messages import Note
 from taut.errors import MalformedMessage
 from taut.specs import check_whole
 from taut.strategies import api as m
 from taut.strategies.allreduce.robust_mean import check_robust, clip_share
 from taut.strategies.delivery.flow_control import FlowControl
 from taut.strategies.gossip.neighbour_rounds import say_goodbye
-from taut.strategies.info import ADVISED, ANY_CODEC, Completeness, StrategyInfo, Variant
-
-if TYPE_CHECKING:
-    from taut.strategies.api import Vector
 
 STALENESS = 1.0  # an update waits for the end of the receiver's step
 
@@ -49,10 +43,10 @@ class Coded(m.Local, Protocol):
         in steps."""
 
     @property
-    def shared(self) -> Vector:
+    def shared(self) -> m.Vector:
         """Return the weights without what the codec has not sent yet."""
 
-    def shift(self, change: Vector) -> None:
+    def shift(self, change: m.Vector) -> None:
         """Move the weights by ``change`` without the codec sending it."""
 
 
@@ -81,18 +75,18 @@ class Gossip(m.Method):
     ('tether', '*')
     """
 
-    name: ClassVar[str] = "gossip"
-    info: ClassVar[StrategyInfo] = StrategyInfo(
-        Completeness.NEIGHBOURS,
-        (Variant(codecs=(ADVISED,)), Variant(topologies=(ADVISED,), codecs=("", "dense"))),
+    name = "gossip"
+    info = m.StrategyInfo(
+        m.Completeness.NEIGHBOURS,
+        (m.Variant(codecs=(m.ADVISED,)), m.Variant(topologies=(m.ADVISED,), codecs=("", "dense"))),
         floods=True,
     )
-    paper: ClassVar[str] = "FAST"
-    returns: ClassVar[Literal["sum", "mix", "take"]] = "mix"
-    codecs: ClassVar[tuple[str, ...]] = ("tether", ANY_CODEC)
-    streams: ClassVar[bool] = True
-    lockstep: ClassVar[bool] = False
-    directed: ClassVar[bool] = True
+    paper = "FAST"
+    returns = "mix"
+    codecs = ("tether", m.ANY_CODEC)
+    streams = True
+    lockstep = False
+    directed = True
 
     mix: int = 8
     robust: str = "none"
@@ -117,9 +111,9 @@ class Gossip(m.Method):
                     weights = state.local.shared.tobytes()
                     actions += [tell for other in _hearers(state) for tell in state.flow.weights(other, weights)]
                 actions.append(m.Proceed())
-            case m.Heard(sender, Note(kind="bye"), _):
+            case m.Heard(sender, m.Note(kind="bye"), _):
                 state.left.add(sender)
-            case m.Heard(sender, Note(kind="seen", round=count), _):
+            case m.Heard(sender, m.Note(kind="seen", round=count), _):
                 actions += [] if state.draining else state.flow.seen(sender, count)
             case m.Heard(sender):
                 actions += state.flow.came(sender)
@@ -133,7 +127,7 @@ class Gossip(m.Method):
                     self._tell_neighbours(state, rest, actions)
                 actions += state.flow.flush()
                 state.draining = isinstance(event, m.Draining)
-            case Ended():
+            case m.Ended():
                 pass  # others' updates still come
         if state.draining:
             self._drain(state, actions)

@@ -102,11 +102,8 @@ its own; try SGD(momentum=0): the strategy adds the momentum
     memory = {name: settings[name] for name in ("momentum", "betas") if settings.get(name)}
     if memory:
         written = ", ".join(f"{name}={value}" for name, value in memory.items())
-        raise Misuse(
-            f"{given} with {optimizer}({written})",
-            "an optimizer without momentum of its own",
-            "try SGD(momentum=0): the strategy adds the momentum",
-        )
+        remedy = "try SGD(momentum=0): the strategy adds the momentum"
+        raise Misuse(f"{given} with {optimizer}({written})", "an optimizer without momentum of its own", remedy)
 
 
 def check_kind(method: Any) -> None:

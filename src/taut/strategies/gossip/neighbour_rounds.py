@@ -16,18 +16,13 @@ import math
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from taut.core.events import Ended
-from taut.core.messages import Note
 from taut.errors import MalformedMessage
 from taut.strategies import api as m
 from taut.strategies.periodic.overlapped_round import OverlappedRound
-
-if TYPE_CHECKING:
-    from taut.strategies.api import Vector
 
 BYE = "bye"
 MOST_ROUNDS = 16  # that a leaving worker stays for
@@ -70,7 +65,7 @@ class NeighbourRounds(m.Method, Generic[S]):
     two rounds; a worker without data takes part in each round at once.
     """
 
-    drifts: ClassVar[bool] = True
+    drifts = True
 
     overlap: int = 0
     every: int = 1
@@ -84,7 +79,7 @@ class NeighbourRounds(m.Method, Generic[S]):
         """Merge the round's messages into x; one from a worker that has ``left`` may be missing. ``given``: this
         worker's training before the round."""
 
-    def mixed(self, state: S) -> Sequence[Vector]:
+    def mixed(self, state: S) -> Sequence[m.Vector]:
         """Return the vectors that ``merge`` mixes."""
         return (state.local.x,)
 
@@ -143,7 +138,7 @@ class NeighbourRounds(m.Method, Generic[S]):
                     self._move(state, place, actions)
             case m.Draining():
                 state.draining = True
-            case Ended() | m.HeldUp():
+            case m.Ended() | m.HeldUp():
                 pass  # the worker goes on taking turns, since others wait for them
         if state.draining:
             self._drain(state, actions)
@@ -276,7 +271,7 @@ class NeighbourRounds(m.Method, Generic[S]):
 def say_goodbye(state: Any, actions: list[m.MethodAction]) -> None:
     """Say good-bye to all workers that this one has not said it to."""
     fresh = [other for other in state.place.others if other not in state.taken_leave]
-    actions += [m.Tell(other, Note(BYE)) for other in fresh]
+    actions += [m.Tell(other, m.Note(BYE)) for other in fresh]
     state.taken_leave.update(fresh)
 
 
@@ -284,7 +279,7 @@ def tell_all(
     state: NeighbourState, receivers: Sequence[int], payload: bytes, numbers: Sequence[float] = (), kind: str = "x"
 ) -> list[m.MethodAction]:
     """Return a message of the present round to each of the receivers."""
-    note = Note(kind, state.round, state.place.version, list(numbers))
+    note = m.Note(kind, state.round, state.place.version, list(numbers))
     return [m.Tell(other, note, payload) for other in receivers]
 
 

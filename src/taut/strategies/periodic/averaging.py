@@ -11,7 +11,6 @@ Converges Fast and Communicates Little".
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
 
 from taut.collectives import named
 from taut.errors import Misuse
@@ -20,8 +19,7 @@ from taut.strategies.allreduce.final_model import FinalModelForJoiners
 from taut.strategies.allreduce.group import Group
 from taut.strategies.allreduce.robust_group import RobustGroup
 from taut.strategies.allreduce.robust_mean import check_robust
-from taut.strategies.api import Local, MemberPlace, Tell
-from taut.strategies.info import Completeness, StrategyInfo, Variant
+from taut.strategies.api import Completeness, Local, MemberPlace, StrategyInfo, Tell, Variant
 from taut.strategies.periodic.periodic import Periodic, PeriodicState
 
 WEIGHTS = ("samples", "equal")
@@ -50,10 +48,10 @@ class Averaging(Periodic):
     [[1.0], [1.0], [1.0]]
     """
 
-    name: ClassVar[str] = "averaging"
-    info: ClassVar[StrategyInfo] = StrategyInfo(Completeness.SELDOM, (Variant("every=8"),))
-    paper: ClassVar[str] = "Stich 2018"
-    returns: ClassVar[Literal["sum", "mix", "take"]] = "mix"
+    name = "averaging"
+    info = StrategyInfo(Completeness.SELDOM, (Variant("every=8"),))
+    paper = "Stich 2018"
+    returns = "mix"
 
     every: int = 8
     weights: str = "samples"

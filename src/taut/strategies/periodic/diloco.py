@@ -24,23 +24,19 @@ Papers: Douillard et al. 2023, "DiLoCo"; Douillard et al. 2025, "Streaming DiLoC
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any
 
 import numpy as np
 
 from taut.errors import Misuse
 from taut.specs import check_share, check_whole
+from taut.strategies import api as m
 from taut.strategies.allreduce.final_model import FinalModelForJoiners
 from taut.strategies.allreduce.group import Group
 from taut.strategies.allreduce.robust_group import RobustGroup
 from taut.strategies.allreduce.robust_mean import check_robust
-from taut.strategies.api import Local, MemberPlace, MethodAction, MethodEvent, Tell
-from taut.strategies.info import Completeness, StrategyInfo, Variant
 from taut.strategies.periodic.periodic import Periodic, PeriodicState
 from taut.strategies.server.diloco_delayed import Delayed, DelayedState
-
-if TYPE_CHECKING:
-    from taut.strategies.api import Vector
 
 
 @dataclass
@@ -57,9 +53,9 @@ class Fragment:
 class DiLoCoState(PeriodicState):
     """A worker's state."""
 
-    theta: Vector = None  # type: ignore[assignment]  # set by start, as all vectors here
-    momentum: Vector = None  # type: ignore[assignment]
-    scratch: Vector = None  # type: ignore[assignment]  # a fragment of the mean
+    theta: m.Vector = None  # type: ignore[assignment]  # set by start, as all vectors here
+    momentum: m.Vector = None  # type: ignore[assignment]
+    scratch: m.Vector = None  # type: ignore[assignment]  # a fragment of the mean
     fragments: list[Fragment] = field(default_factory=list)
     agreed: int = 0  # rounds in a row in which all were draining
 
@@ -86,11 +82,11 @@ class DiLoCo(Periodic):
     0.0
     """
 
-    name: ClassVar[str] = "diloco"
-    info: ClassVar[StrategyInfo] = StrategyInfo(Completeness.SELDOM, (Variant("every=50"),), short="every=5")
-    paper: ClassVar[str] = "Douillard et al. 2023"
-    concurrent: ClassVar[bool] = True  # an overlapped average goes on while the worker trains
-    keeps_common: ClassVar[tuple[str, ...]] = ("theta", "momentum", "fragments")
+    name = "diloco"
+    info = m.StrategyInfo(m.Completeness.SELDOM, (m.Variant("every=50"),), short="every=5")
+    paper = "Douillard et al. 2023"
+    concurrent = True  # an overlapped average goes on while the worker trains
+    keeps_common = ("theta", "momentum", "fragments")
 
     every: int = 100
     outer_rate: float = 0.7
@@ -117,11 +113,8 @@ class DiLoCo(Periodic):
                 "take a larger every, or fewer fragments",
             )
         if self.delayed and (self.fragments > 1 or self.overlap):
-            raise Misuse(
-                "diloco: delayed with fragments or overlap",
-                "one of the two forms",
-                "delayed=true never waits anyway",
-            )
+            remedy = "delayed=true never waits anyway"
+            raise Misuse("diloco: delayed with fragments or overlap", "one of the two forms", remedy)
         check_robust(self.name, self.robust)
         if self.robust != "none" and (self.delayed or self.fragments > 1):
             given = "delayed" if self.delayed else f"fragments={self.fragments}"
@@ -132,7 +125,7 @@ class DiLoCo(Periodic):
     def summed_numbers(self) -> int:
         return 3
 
-    def start(self, place: MemberPlace, local: Local) -> DiLoCoState | DelayedState:
+    def start(self, place: m.MemberPlace, local: m.Local) -> DiLoCoState | DelayedState:
         if self.delayed:
             return self._delayed.start(place, local)
         length = len(local.x)
@@ -154,7 +147,7 @@ class DiLoCo(Periodic):
     def _delayed(self) -> Delayed:
         return Delayed(self.every, self.outer_rate, self.outer_momentum)
 
-    def on(self, state: Any, event: MethodEvent, now: float) -> list[MethodAction]:
+    def on(self, state: Any, event: m.MethodEvent, now: float) -> list[m.MethodAction]:
         if isinstance(state, DelayedState):
             return self._delayed.on(state, event, now)
         return super().on(state, event, now)
@@ -177,10 +170,10 @@ class DiLoCo(Periodic):
     def waits(self, state: DiLoCoState) -> bool:
         return state.moved >= self.overlap
 
-    def hold(self, state: DiLoCoState) -> Vector:
+    def hold(self, state: DiLoCoState) -> m.Vector:
         return state.local.x.copy()
 
-    def join(self, state: DiLoCoState) -> list[Tell]:
+    def join(self, state: DiLoCoState) -> list[m.Tell]:
         for fragment in state.fragments:
             fragment.samples += state.samples
         if not state.knows_turn:
@@ -217,7 +210,7 @@ class DiLoCo(Periodic):
         return state.agreed >= self.fragments
 
 
-def nesterov(theta: Vector, momentum: Vector, gradient: Vector, rate: float, decay: float) -> None:
+def nesterov(theta: m.Vector, momentum: m.Vector, gradient: m.Vector, rate: float, decay: float) -> None:
     """Set m <- mu m + D; theta <- theta - eta (D + mu m), in place (``gradient`` too).
 
     >>> theta, momentum = np.float32([1.0]), np.float32([0.0])

@@ -5,12 +5,10 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from taut.strategies.api import Vector
+from taut.strategies.api import Vector
 
 
 @dataclass(frozen=True, slots=True)

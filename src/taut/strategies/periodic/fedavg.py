@@ -19,7 +19,7 @@ from __future__ import annotations
 import random
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from taut.collectives import named
 from taut.errors import Misuse
@@ -28,12 +28,10 @@ from taut.strategies.allreduce.final_model import FinalModelForJoiners
 from taut.strategies.allreduce.group import OWN_NUMBERS, Group
 from taut.strategies.allreduce.robust_group import RobustGroup
 from taut.strategies.allreduce.robust_mean import check_robust
-from taut.strategies.api import Local, MemberPlace, Tell
-from taut.strategies.info import Completeness, StrategyInfo
+from taut.strategies.api import Completeness, Local, MemberPlace, StrategyInfo, Tell, Vector
 from taut.strategies.periodic.periodic import Periodic, PeriodicState
 
 if TYPE_CHECKING:
-    from taut.strategies.api import Vector
     from taut.topologies.shape import Shape
 
 FEWEST = 3  # so many that a median can outvote one
@@ -67,9 +65,9 @@ class FedAvg(Periodic):
     0.0
     """
 
-    name: ClassVar[str] = "fedavg"
-    info: ClassVar[StrategyInfo] = StrategyInfo(Completeness.SELDOM, ())  # it is meant for data that stays where it is
-    paper: ClassVar[str] = "McMahan et al. 2017"
+    name = "fedavg"
+    info = StrategyInfo(Completeness.SELDOM, ())  # it is meant for data that stays where it is
+    paper = "McMahan et al. 2017"
 
     fraction: float = 0.5
     steps: int = 20

@@ -15,10 +15,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from taut.strategies.api import Vector
+from taut.strategies.api import Vector
 
 
 @contextmanager

@@ -19,17 +19,12 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any
 
-from taut.core.events import Ended
-from taut.core.messages import Note
 from taut.strategies import api as m
 from taut.strategies.allreduce.final_model import KIND, FinalModelForJoiners
 from taut.strategies.allreduce.group import Group
 from taut.strategies.periodic.overlapped_round import OverlappedRound
-
-if TYPE_CHECKING:
-    from taut.strategies.api import Vector
 
 # The weight of a worker that has not trained: far below the rounding of any weight of samples, yet not zero.
 TOKEN = 2.0**-20
@@ -73,9 +68,9 @@ class PeriodicState:
 class Periodic(m.Method):
     """A method in rounds; subclasses define ``due``, ``join`` and ``conclude``."""
 
-    consensus: ClassVar[bool] = True
-    turns_until_finished: ClassVar[bool] = True
-    drifts: ClassVar[bool] = True
+    consensus = True
+    turns_until_finished = True
+    drifts = True
 
     @abstractmethod
     def due(self, state: Any) -> bool:
@@ -104,9 +99,9 @@ class Periodic(m.Method):
         up."""
         return True
 
-    def hold(self, state: Any) -> Vector:
+    def hold(self, state: Any) -> m.Vector:
         """Return a copy of x for a worker that trains on, and release x if it was contributed itself."""
-        x: Vector = state.group.let_go()
+        x: m.Vector = state.group.let_go()
         return x
 
     def drifting(self, state: Any) -> bool:
@@ -137,7 +132,7 @@ class Periodic(m.Method):
         return 2
 
     def begin(
-        self, state: PeriodicState, values: Vector, weight: float, *extra: float, keeps: bool = False
+        self, state: PeriodicState, values: m.Vector, weight: float, *extra: float, keeps: bool = False
     ) -> list[m.Tell]:
         """Join the next round with ``weight`` * ``values``. 0: this worker did not train, and counts for almost
         nothing."""
@@ -154,13 +149,13 @@ class Periodic(m.Method):
                 if not state.late.left:
                     actions += state.group.heard(sender, note, payload)
                     actions += state.group.refused()
-            case m.Heard(sender, Note(kind=kind), payload) if kind == KIND:
+            case m.Heard(sender, m.Note(kind=kind), payload) if kind == KIND:
                 if sender in state.place.members and not state.finished:
                     state.late.hear(payload, len(state.local.x), sender, state.draining, self._perhaps_late(state))
             case m.Placed(place):
                 state.place = place
                 actions += state.group.placed(place) if state.late.stays() else state.group.testify(place)
-            case Ended() | m.Leaving():
+            case m.Ended() | m.Leaving():
                 state.ended = True
             case m.Draining():
                 state.draining = True

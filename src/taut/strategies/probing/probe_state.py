@@ -5,14 +5,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from statistics import median, quantiles
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
-from taut.strategies.api import Heard, Local, MemberPlace
+from taut.strategies.api import Heard, Local, MemberPlace, Vector
 from taut.strategies.probing.link_measurement import LinkFigures, Measurement
-
-if TYPE_CHECKING:
-    from taut.strategies.api import Vector
-
 
 FIRST_STEPS = 4  # not timed: caches are cold, the first lease may be on its way
 WIDE = 2.563  # from the 10th to the 90th percentile of a normal distribution, in standard deviations

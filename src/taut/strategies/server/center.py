@@ -23,19 +23,15 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import numpy as np
 
-from taut.core.messages import Note
 from taut.errors import MalformedMessage, Misuse
 from taut.strategies.allreduce.final_model import KIND, FinalModelForJoiners
 from taut.strategies.allreduce.group import Group
-from taut.strategies.api import Local, MemberPlace, Tell
+from taut.strategies.api import Local, MemberPlace, Note, Tell, Vector
 from taut.strategies.periodic.overlapped_round import OverlappedRound, moved_aside
-
-if TYPE_CHECKING:
-    from taut.strategies.api import Vector
 
 SHARDS = 16
 KINDS = ("ask", "answer", "shard", "will", "bye", "final", KIND)

@@ -10,9 +10,8 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
-from taut.core.events import Ended
 from taut.strategies import api as m
 from taut.strategies.server.center import Center
 
@@ -34,10 +33,10 @@ class CenterState:
 class CenterMethod(m.Method):
     """A method around a center; subclasses define ``exchange`` and the parameter ``every``."""
 
-    consensus: ClassVar[bool] = True
-    concurrent: ClassVar[bool] = True
-    lockstep: ClassVar[bool] = False
-    drifts: ClassVar[bool] = True
+    consensus = True
+    concurrent = True
+    lockstep = False
+    drifts = True
 
     every: int
 
@@ -75,7 +74,7 @@ class CenterMethod(m.Method):
                 actions += center.placed(place)
             case m.HeldUp() if state.turn and center.missing and not (center.drift.under_way or center.draining):
                 center.let_go()
-            case Ended() | m.Leaving():
+            case m.Ended() | m.Leaving():
                 state.ended, state.leaving = True, isinstance(event, m.Leaving)
                 center.resume()
             case m.Draining():

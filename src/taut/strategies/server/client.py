@@ -14,9 +14,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from taut.core.messages import Note
 from taut.errors import MalformedMessage
-from taut.strategies.api import Heard, MethodAction, Tell
+from taut.strategies.api import Heard, MethodAction, Note, Tell
 from taut.strategies.server.server_state import Pulling, Pushed, ServerState
 from taut.strategies.server.shard import unpacked
 

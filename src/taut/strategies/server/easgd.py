@@ -15,20 +15,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any
 
 import numpy as np
 
 from taut.errors import MalformedMessage, Misuse
 from taut.specs import check_whole
-from taut.strategies.api import Local, MemberPlace, Tell
+from taut.strategies.api import Completeness, Local, MemberPlace, StrategyInfo, Tell, Vector
 from taut.strategies.gossip.momentum import check_optimizer
-from taut.strategies.info import Completeness, StrategyInfo
 from taut.strategies.server.center import SHARDS, Center, check_shards
 from taut.strategies.server.center_method import CenterMethod, CenterState
-
-if TYPE_CHECKING:
-    from taut.strategies.api import Vector
 
 STIFFNESS = 0.9  # the sum of all a, as in the paper's experiments
 
@@ -77,10 +73,10 @@ class EASGD(CenterMethod):
     [[4.0], [4.0]]
     """
 
-    name: ClassVar[str] = "easgd"
-    info: ClassVar[StrategyInfo] = StrategyInfo(Completeness.SELDOM, short="every=4")
-    paper: ClassVar[str] = "Zhang et al. 2015"
-    keeps_own: ClassVar[tuple[str, ...]] = ("velocity",)
+    name = "easgd"
+    info = StrategyInfo(Completeness.SELDOM, short="every=4")
+    paper = "Zhang et al. 2015"
+    keeps_own = ("velocity",)
 
     every: int = 10
     alpha: float = 0.0

@@ -21,16 +21,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import partial
-from typing import ClassVar
 
 import numpy as np
 
-from taut.core.events import Ended
-from taut.core.messages import Note
 from taut.errors import MalformedMessage, Misuse
 from taut.specs import check_whole
 from taut.strategies import api as m
-from taut.strategies.info import Completeness, StrategyInfo
 from taut.strategies.server import client
 from taut.strategies.server import shard_copy as lending
 from taut.strategies.server import shard_moves as moves
@@ -50,14 +46,14 @@ class Server(m.Method):
     (1, 'dc')
     """
 
-    name: ClassVar[str] = "server"
-    info: ClassVar[StrategyInfo] = StrategyInfo(Completeness.UNBOUNDED)
-    paper: ClassVar[str] = "Dean et al. 2012"
-    consensus: ClassVar[bool] = True
-    concurrent: ClassVar[bool] = True
-    lockstep: ClassVar[bool] = False
-    directed: ClassVar[bool] = True
-    topologies: ClassVar[tuple[str, ...]] = ("star", "complete")
+    name = "server"
+    info = m.StrategyInfo(m.Completeness.UNBOUNDED)
+    paper = "Dean et al. 2012"
+    consensus = True
+    concurrent = True
+    lockstep = False
+    directed = True
+    topologies = ("star", "complete")
 
     shards: int = 1
     push: int = 1
@@ -115,7 +111,7 @@ class Server(m.Method):
             case m.Draining() if not state.draining:
                 client.include(state)
                 state.draining = True
-            case Ended() | m.Draining():
+            case m.Ended() | m.Draining():
                 pass
         if state.leaving or state.draining:
             self._end(state, actions)
@@ -162,7 +158,7 @@ class Server(m.Method):
         return self._take(state, shard, (state.place.rank, pushed.number), pushed.note, pushed.payload)
 
     def _take(
-        self, state: ServerState, shard: int, name: tuple[int, int], note: Note, payload: bytes
+        self, state: ServerState, shard: int, name: tuple[int, int], note: m.Note, payload: bytes
     ) -> list[m.MethodAction]:
         """Count a push, by its origin and number, unless it is in the weights already; confirm it to its origin."""
         (origin, number), held = name, state.shards[shard]
@@ -173,7 +169,7 @@ class Server(m.Method):
             held.push(origin, change, workers, max(1, note.round), note.numbers[0], scale)
             held.taken[origin] = number
         if origin != state.place.rank:
-            return [m.Tell(origin, Note("got", number, shard))]
+            return [m.Tell(origin, m.Note("got", number, shard))]
         client.confirmed(state, shard, number)
         return []
 
@@ -215,7 +211,7 @@ class Server(m.Method):
         if held.blank and note.kind in ("pull", "end"):
             state.keep_early(event, sender)
         elif note.kind == "pull":
-            actions.append(m.Tell(sender, Note("weights", 0, note.part), held.pull(sender)))
+            actions.append(m.Tell(sender, m.Note("weights", 0, note.part), held.pull(sender)))
         elif note.kind == "end":
             held.spoke(sender)
             actions += state.ending.ended(note.part, sender, event.payload, held)

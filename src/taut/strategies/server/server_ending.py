@@ -12,9 +12,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from taut.core.messages import Note
 from taut.errors import MalformedMessage
-from taut.strategies.api import MemberPlace, Tell
+from taut.strategies.api import MemberPlace, Note, Tell
 from taut.strategies.server.shard import Shard
 
 

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from taut.errors import MalformedMessage
+from taut.strategies.api import Vector
 from taut.strategies.server.staleness import Lateness, Remedy
-
-if TYPE_CHECKING:
-    from taut.strategies.api import Vector
 
 Table = dict[int, int]  # by worker: number of its last push in the weights
 ENTRY_NBYTES = 16

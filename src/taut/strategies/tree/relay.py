@@ -18,14 +18,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal, cast
+from typing import cast
 
-from taut.core.events import Ended
-from taut.core.messages import Note
 from taut.errors import MalformedMessage
 from taut.strategies import api as m
 from taut.strategies.delivery.payload_batch import unbind
-from taut.strategies.info import ANY_CODEC, Completeness, StrategyInfo
 from taut.strategies.tree.edge_messages import EdgeMessage, EdgeMessages
 from taut.strategies.tree.relay_ending import ENDING_KINDS, Relayed, RelayEnding
 from taut.strategies.tree.relay_state import RelayState
@@ -41,16 +38,16 @@ class Relay(m.Method):
     ('tether', '*')
     """
 
-    name: ClassVar[str] = "relay"
-    info: ClassVar[StrategyInfo] = StrategyInfo(Completeness.UNBOUNDED, ())  # as async on other topologies
-    paper: ClassVar[str] = "Strom 2015, relayed along a tree"
-    returns: ClassVar[Literal["sum", "mix", "take"]] = "sum"
-    consensus: ClassVar[bool] = True
-    concurrent: ClassVar[bool] = True
-    lockstep: ClassVar[bool] = False
-    directed: ClassVar[bool] = True  # channels go both ways, even over directed edges
-    codecs: ClassVar[tuple[str, ...]] = ("tether", ANY_CODEC)
-    streams: ClassVar[bool] = True
+    name = "relay"
+    info = m.StrategyInfo(m.Completeness.UNBOUNDED, ())  # as async on other topologies
+    paper = "Strom 2015, relayed along a tree"
+    returns = "sum"
+    consensus = True
+    concurrent = True
+    lockstep = False
+    directed = True  # channels go both ways, even over directed edges
+    codecs = ("tether", m.ANY_CODEC)
+    streams = True
 
     def start(self, place: m.MemberPlace, local: m.Local) -> RelayState:
         tree = plant(place)
@@ -78,7 +75,7 @@ class Relay(m.Method):
                 state.flush()
                 state.send_waiting(actions)
                 state.leaving = set()
-            case Ended() | m.Draining():
+            case m.Ended() | m.Draining():
                 pass
         if state.draining or state.leaving is not None:
             for message in state.unacknowledged.end():
@@ -156,7 +153,7 @@ def _take(state: RelayState, event: m.Heard, tree: SpanningTree, actions: list[m
     if state.leaving is not None:
         return  # the sender was told, and sends it around this worker
     via = state.edges.take(event, tree)
-    actions.append(m.Tell(event.sender, Note("got", tree.key)))
+    actions.append(m.Tell(event.sender, m.Note("got", tree.key)))
     _pass_on(state, event, tree, via, actions)
 
 
@@ -219,4 +216,4 @@ def _say_going(state: RelayState, told: set[int], actions: list[m.MethodAction])
     """Tell the others that this worker takes no more messages, after all that it had to pass on."""
     for other in sorted(set(state.place.others) - told):
         told.add(other)
-        actions.append(m.Tell(other, Note("going", state.tree.key)))
+        actions.append(m.Tell(other, m.Note("going", state.tree.key)))

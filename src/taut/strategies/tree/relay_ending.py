@@ -15,17 +15,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import numpy as np
 
-from taut.core.messages import Note
 from taut.errors import MalformedMessage
-from taut.strategies.api import Heard, Local, Tell
+from taut.strategies.api import Heard, Local, Note, Tell, Vector
 from taut.strategies.tree.spanning_tree import SpanningTree
-
-if TYPE_CHECKING:
-    from taut.strategies.api import Vector
 
 ENDING_KINDS = ("final", "report", "verdict", "state", "again")
 ALIKE = 0  # a verdict; any other is 1 + the rank whose b all take

@@ -16,9 +16,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from taut.core.messages import Note
 from taut.errors import MalformedMessage
-from taut.strategies.api import Heard, Tell
+from taut.strategies.api import Heard, Note, Tell
 from taut.strategies.tree.edge_messages import EdgeMessage
 
 TOOK, TAKEN, MISSED, UNKNOWN = KINDS = ("took?", "taken", "missed", "unknown")

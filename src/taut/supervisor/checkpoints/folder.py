@@ -12,8 +12,9 @@ import json
 import shutil
 import socket
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,6 @@ from taut.supervisor.storage.store_writer import plain
 
 VERSION = 1
 LAUNCH_FILE = "launch.json"
-CHUNK_NBYTES = 1 << 22
 
 
 class PartFile(msgspec.Struct, frozen=True):
@@ -50,6 +50,7 @@ class Launch(msgspec.Struct, frozen=True):
     threads: int | None = None
     preload: list[str] = []
     engine: str = "local"
+    devices: str | None = None
 
 
 class Manifest(msgspec.Struct, frozen=True):
@@ -110,7 +111,9 @@ def write_manifest(folder: Path, manifest: Mapping[str, object], keep: int) -> s
     own = folder / str(number)
     parsed = _parse({"version": VERSION, "written": time.time(), **manifest}, own)
     for name, part in parsed.files.items():
-        if part.host == socket.gethostname() and (not (own / name).is_file() or _size(own / name) != part.nbytes):
+        if part.host == socket.gethostname() and (
+            not (own / name).is_file() or (own / name).stat().st_size != part.nbytes
+        ):
             raise StorageFailed(f"{own / name} is not there, or not whole")
     try:
         own.mkdir(parents=True, exist_ok=True)
@@ -195,23 +198,12 @@ def _verify(own: Path, manifest: Manifest) -> None:
         if not path.is_file():
             elsewhere = part.host not in ("", socket.gethostname())
             raise StorageFailed(f"{path} is missing" + (f": copy it from {part.host}" if elsewhere else ""))
-        if _size(path) != part.nbytes:
-            raise StorageFailed(f"{path} has {_size(path)} bytes: expected {part.nbytes}")
-        hashed = hashlib.blake2b(digest_size=DIGEST_NBYTES)
-        for piece in _pieces(path):
-            hashed.update(piece)
+        if path.stat().st_size != part.nbytes:
+            raise StorageFailed(f"{path} has {path.stat().st_size} bytes: expected {part.nbytes}")
+        try:
+            with open(path, "rb") as file:
+                hashed = hashlib.file_digest(file, partial(hashlib.blake2b, digest_size=DIGEST_NBYTES))
+        except OSError as error:
+            raise StorageFailed(f"{path} could not be read: {error.strerror or error}") from error
         if hashed.hexdigest() != part.blake2b:
             raise StorageFailed(f"{path} is damaged: its checksum is another")
-
-
-def _pieces(path: Path) -> Iterator[bytes]:
-    try:
-        with open(path, "rb") as file:
-            while piece := file.read(CHUNK_NBYTES):
-                yield piece
-    except OSError as error:
-        raise StorageFailed(f"{path} could not be read: {error.strerror or error}") from error
-
-
-def _size(path: Path) -> int:
-    return path.stat().st_size

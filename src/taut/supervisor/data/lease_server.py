@@ -9,9 +9,8 @@ from dataclasses import dataclass, field
 
 from taut.core.messages import OWN_BITS, OWN_LEASES, Expulsion, LeaseRequest, LeaseTaken, NoLease, Reserve
 from taut.supervisor.data.leases import HOLD
-from taut.supervisor.data.lengths import Lengths
+from taut.supervisor.data.lengths import Lengths, other_samples
 from taut.supervisor.data.reserves import Reserves
-from taut.supervisor.data.samples import other_samples
 from taut.supervisor.metrics import rate
 from taut.supervisor.run.admission import Admission
 from taut.supervisor.run.workers import WorkerEntry

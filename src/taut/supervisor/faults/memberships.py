@@ -19,12 +19,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
+from msgspec import Struct
+
 from taut.core.messages import View
 
 
-@dataclass(slots=True)
-class AnnouncedMembership:
-    """A membership that workers were told of, under the stamps from ``first`` to ``last``."""
+class AnnouncedMembership(Struct, array_like=True):
+    """A membership that workers were told of, under the stamps from ``first`` to ``last``, as snapshots have it, too."""
 
     first: int
     last: int

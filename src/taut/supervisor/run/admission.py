@@ -16,7 +16,7 @@ from taut.supervisor.metrics import rate
 from taut.supervisor.run.actions import Departed, Joined, KeepStatistics, Outbox
 from taut.supervisor.run.ending import Ending
 from taut.supervisor.run.plan import RunPlan
-from taut.supervisor.run.workers import WorkerEntry, WorkerTable, refusal
+from taut.supervisor.run.workers import WorkerEntry, WorkerTable, platform_differs, refusal
 
 SMALL = 24  # workers: up to so many, a change of the roster is sent at once
 MEMBER_NBYTES = 120  # of a roster, about
@@ -103,6 +103,9 @@ class Admission:
             self.outbox.record("joined", f"worker {worker.rank} (process {hello.pid} on {hello.host})")
         else:
             self._back(worker, previous)
+        differs = platform_differs(hello.platform, self.members.workers[0].hello.platform)
+        if differs:
+            self.outbox.record("platform", f"worker {worker.rank} has {differs} (in brackets: worker 0)")
         self._welcome(worker)
         self.tell_roster(besides=worker)
 

@@ -37,7 +37,7 @@ class Cluster:
         self.leases = Leases()
         self.ledger = Ledger()
         self.outbox = Outbox()
-        self.ending = Ending(self.members, self.outbox, plan.finish, plan.agrees)
+        self.ending = Ending(self.members, self.outbox, plan.finish, plan.agrees, plan.resync)
         self.admission = Admission(plan, self.members, self.leases, self.ledger, self.ending, self.outbox, term)
         self.lease_server = LeaseServer(self.admission, Reserves(self.leases, term))
         self.expulsion = ExpulsionPolicy(self.admission)

@@ -11,7 +11,6 @@ from taut.core.messages import Digest, Drain, Finish, Saved, Upload
 from taut.errors import MalformedMessage
 from taut.supervisor.run import verdict as verdicts
 from taut.supervisor.run.actions import KeepStatistics, Outbox, Save, SaveIndex
-from taut.supervisor.run.replica_distance import relative
 from taut.supervisor.run.workers import WorkerEntry, WorkerTable
 from taut.supervisor.view import ValidationScores
 
@@ -26,6 +25,8 @@ class Ending:
     outbox: Outbox
     policy: str = "any"
     agrees: bool = True
+    resync: int = 0
+    averages: bool = False  # replicas that must be equal have drifted apart by rounding
     reason: str | None = None  # of the drain; None: the run is not drained
     digests: dict[int, Digest] = field(default_factory=dict)
     buffers: dict[int, bytes] = field(default_factory=dict)
@@ -51,7 +52,7 @@ class Ending:
         """Return the relative consensus distance of the live replicas; from the verdict on, that before averaging."""
         if self.consensus is not None:
             return self.consensus
-        return relative(worker.sketch for worker in self.members.live())
+        return verdicts.relative(worker.sketch for worker in self.members.live())
 
     def begin(self, reason: str) -> None:
         """Tell all workers with the state to drain; others are told when they get it."""
@@ -59,13 +60,18 @@ class Ending:
             return
         self.reason = reason
         self.outbox.record("drain", reason)
+        self.decide()
         for worker in self.members.with_state():
             self.tell(worker)
+
+    def decide(self) -> None:
+        """Decide whether replicas that must be equal take their mean: processors round differently."""
+        self.averages = bool(self.resync) and len(self.members.roundings()) > 1
 
     def tell(self, worker: WorkerEntry) -> None:
         if self.reason is not None and not worker.drain_told:
             worker.drain_told = True
-            self.outbox.send(worker.connection, Drain(self.reason))
+            self.outbox.send(worker.connection, Drain(self.reason, self.averages))
 
     def said(self, worker: WorkerEntry, message: Digest | Upload, payloads: Sequence[bytes], now: float) -> bool:
         """Handle a worker's digest or upload. Return False if it was not expected, or is malformed."""
@@ -110,6 +116,10 @@ class Ending:
         self._average_buffers()
         for note in self.verdict.notes:
             self.outbox.record("verdict", note)
+        if self.averages:
+            self.outbox.record(
+                "verdict", f"processors round differently: the mean was taken of {self.consensus:.2g} apart"
+            )
         if self.verdict.identical:
             said = f"{len(ranks)} replicas are identical" if len(ranks) > 1 else "there is one replica"
             self.outbox.record("verdict", f"{said} ({self.verdict.digest[:12]})")

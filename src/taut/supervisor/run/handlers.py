@@ -161,4 +161,4 @@ class MessageHandlers:
         if worker.leave is not None:
             admission.outbox.send(to, msg.Leave(worker.leave))
         if worker.drain_told and admission.ending.reason is not None:
-            admission.outbox.send(to, msg.Drain(admission.ending.reason))
+            admission.outbox.send(to, msg.Drain(admission.ending.reason, admission.ending.averages))

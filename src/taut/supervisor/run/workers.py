@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from taut.core.failure_detector import Detector
-from taut.core.messages import PROTOCOL_VERSION, Gone, Hello, Member, Roster, Statistics, TensorSpec
+from taut.core.messages import PROTOCOL_VERSION, Gone, Hello, Member, Platform, Roster, Statistics, TensorSpec
 from taut.supervisor.view import WorkerRow, WorkerState
 
 
@@ -99,6 +99,24 @@ def refusal(hello: Hello, model: Sequence[TensorSpec] | None) -> str | None:
     return None
 
 
+def platform_differs(mine: Platform, first: Platform) -> str:
+    """Return how a worker's platform differs from that of the run's first worker, in words; else an empty text.
+
+    >>> platform_differs(Platform(python="3.12.1", torch="2.13.0"), Platform(python="3.11.7", torch="2.9.1"))
+    'Python 3.12.1 (3.11.7), torch 2.13.0 (2.9.1)'
+    >>> platform_differs(Platform(python="3.11.9", system="Linux"), Platform(python="3.11.7", system="Linux"))
+    ''
+    """
+    minor = [".".join(each.python.split(".")[:2]) for each in (mine, first)]
+    pairs = [
+        ("taut", mine.taut, first.taut),
+        ("Python", *((mine.python, first.python) if minor[0] != minor[1] else ("", ""))),
+        ("torch", mine.torch, first.torch),
+        ("system", mine.system, first.system),
+    ]
+    return ", ".join(f"{name} {here} ({there})" for name, here, there in pairs if here != there)
+
+
 def _describe(spec: TensorSpec) -> str:
     shape = "x".join(str(size) for size in spec.shape) or "scalar"
     layout = f" in memory order {spec.layout}" if spec.layout else ""
@@ -130,6 +148,10 @@ class WorkerTable:
     def remove(self, worker: WorkerEntry, reason: str) -> None:
         worker.state, worker.reason = "gone", reason
         self.version += 1
+
+    def roundings(self) -> list[str]:
+        """Return the different ways in which the processors of all workers so far round."""
+        return sorted({worker.hello.platform.rounding for worker in self.workers.values() if worker.state != "joining"})
 
     def move_on(self, phase: int) -> bool:
         """Let workers without a state begin in ``phase``, which the run goes on to. Return whether there are any."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations, pairwise
-from typing import ClassVar
 
 from taut.errors import Misuse
 from taut.topologies.graph import Graph
@@ -23,7 +22,7 @@ class Complete(Shape):
     [1, 2, 3]
     """
 
-    name: ClassVar[str] = "complete"
+    name = "complete"
 
     def wire(self, members: Sequence[int], round: int = 0) -> Graph:
         return Graph(tuple(members), frozenset(combinations(sorted(set(members)), 2)))
@@ -31,11 +30,8 @@ class Complete(Shape):
     def check(self, workers: int) -> None:
         super().check(workers)
         if workers > MOST_COMPLETE:
-            raise Misuse(
-                f"complete with {workers} workers: {workers * (workers - 1) // 2} edges",
-                f"at most {MOST_COMPLETE} workers",
-                "try exponential, torus or random:degree=8",
-            )
+            given = f"complete with {workers} workers: {workers * (workers - 1) // 2} edges"
+            raise Misuse(given, f"at most {MOST_COMPLETE} workers", "try exponential, torus or random:degree=8")
 
 
 @dataclass(frozen=True)
@@ -48,8 +44,8 @@ class Ring(Shape):
     [0, 3]
     """
 
-    name: ClassVar[str] = "ring"
-    advised: ClassVar[str] = "ring"
+    name = "ring"
+    advised = "ring"
 
     def wire(self, members: Sequence[int], round: int = 0) -> Graph:
         return Graph(tuple(members), frozenset(ring_of(sorted(set(members)))))
@@ -63,7 +59,7 @@ class Line(Shape):
     3
     """
 
-    name: ClassVar[str] = "line"
+    name = "line"
 
     def wire(self, members: Sequence[int], round: int = 0) -> Graph:
         return Graph(tuple(members), frozenset(pairwise(sorted(set(members)))))
@@ -77,7 +73,7 @@ class Star(Shape):
     [4, 5]
     """
 
-    name: ClassVar[str] = "star"
+    name = "star"
 
     def wire(self, members: Sequence[int], round: int = 0) -> Graph:
         hub, *others = sorted(set(members))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 from taut.errors import Misuse
 from taut.topologies.graph import Graph
@@ -23,7 +22,7 @@ class Hypercube(Shape):
     [1, 4, 7]
     """
 
-    name: ClassVar[str] = "hypercube"
+    name = "hypercube"
 
     def wire(self, members: Sequence[int], round: int = 0) -> Graph:
         workers = len(set(members))
@@ -36,8 +35,5 @@ class Hypercube(Shape):
         super().check(workers)
         if workers & (workers - 1):
             below = 1 << workers.bit_length() - 1
-            raise Misuse(
-                f"hypercube with {workers} workers",
-                "a power of two",
-                f"use {below} or {2 * below} workers, or exponential, which takes any number",
-            )
+            remedy = f"use {below} or {2 * below} workers, or exponential, which takes any number"
+            raise Misuse(f"hypercube with {workers} workers", "a power of two", remedy)

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import count, pairwise
-from typing import ClassVar
 
 from taut.core.splitmix import hash_unit
 from taut.errors import Misuse
@@ -47,8 +46,8 @@ class Matcha(Shape):
     [(0, 1), (2, 3)]
     """
 
-    name: ClassVar[str] = "matcha"
-    varies: ClassVar[bool] = True
+    name = "matcha"
+    varies = True
     budget: float = 0.5
     seed: int = 0
     base: Shape = field(default_factory=Ring)  # last: in the written form, all that follows is the base's
@@ -57,11 +56,8 @@ class Matcha(Shape):
         if not 0.0 < self.budget <= 1.0:
             raise Misuse(f"matcha: budget={self.budget:g}", "a share above 0 and up to 1", "try budget=0.5")
         if self.base.varies or self.base.wire((0, 1, 2)).directed:
-            raise Misuse(
-                f"matcha: base={self.base.name}",
-                "an undirected graph that does not vary",
-                "try base=torus or base=exponential:directed=no",
-            )
+            remedy = "try base=torus or base=exponential:directed=no"
+            raise Misuse(f"matcha: base={self.base.name}", "an undirected graph that does not vary", remedy)
 
     def wire(self, members: Sequence[int], round: int = 0) -> Graph:
         if round < 0:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 from taut.core.splitmix import hash_bits
 from taut.errors import Misuse
@@ -35,7 +34,7 @@ class RandomRegular(Shape):
     ({3}, True)
     """
 
-    name: ClassVar[str] = "random"
+    name = "random"
     degree: int = 3
     seed: int = 0
 
@@ -56,11 +55,8 @@ class RandomRegular(Shape):
             )
             raise Misuse(given, f"a degree below {workers}", fits)
         if self.degree * workers % 2:
-            raise Misuse(
-                given,
-                "workers x degree to be even, as every edge has two ends",
-                f"try degree={self.degree - 1} or {self.degree + 1}, or {workers + 1} workers",
-            )
+            remedy = f"try degree={self.degree - 1} or {self.degree + 1}, or {workers + 1} workers"
+            raise Misuse(given, "workers x degree to be even, as every edge has two ends", remedy)
 
 
 def regular(ranks: list[int], degree: int, seed: int) -> set[Edge]:

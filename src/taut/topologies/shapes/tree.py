@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 from taut.errors import Misuse
 from taut.topologies.graph import Graph
@@ -25,7 +24,7 @@ class Tree(Shape):
     [0, 4, 5, 6]
     """
 
-    name: ClassVar[str] = "tree"
+    name = "tree"
     branching: int = 2
 
     def __post_init__(self) -> None:

@@ -23,6 +23,7 @@ class RunStatus:
     donor: int | None = None
     started: bool = False
     drain: str | None = None
+    averages: bool = False  # at the end, replicas that drifted apart by rounding
     leave: str | None = None  # this worker alone is to go, and why
     drained: bool = False
     leases: deque[msg.Lease] = field(default_factory=deque)
@@ -66,8 +67,8 @@ class RunStatus:
                     self.dealt_out.add(epoch)
                 case msg.Reserve():
                     self._adopt(message)
-                case msg.Drain(reason):
-                    self.drain = reason
+                case msg.Drain(reason, averages):
+                    self.drain, self.averages = reason, averages
                 case msg.Leave(reason):
                     self.leave = reason
                 case msg.Finish():
