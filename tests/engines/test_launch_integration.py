@@ -17,6 +17,7 @@ import pytest
 from forked_zygotes import ForkedEngine
 
 JOB = Path(__file__).with_name("launched_job.py")
+PAGE = Path(__file__).parents[2] / "docs" / "launchers.md"
 PATIENCE_S = 300
 
 
@@ -162,6 +163,34 @@ def test_torchrun(tmp_path: Path) -> None:
     assert len({end[4] for end in ends(told)}) == 1
     assert "workers=2 (torchrun)" in told
     assert told.count("training starts with 2 of 2 workers") == 1
+
+
+def documented() -> list[str]:
+    """Return the commands of the page that start torchrun."""
+    blocks = re.findall(r"^```sh\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    lines = [line.partition("  #")[0].strip() for block in blocks for line in block.splitlines()]
+    return [line for line in lines if "torchrun" in line]
+
+
+@pytest.mark.long
+@pytest.mark.timeout(2 * PATIENCE_S)
+@pytest.mark.parametrize("line", documented())
+def test_commands_of_the_page_run(tmp_path: Path, line: str) -> None:
+    """A command for several machines is typed on each of them."""
+    (tmp_path / "train.py").write_text(JOB.read_text().replace("int(sys.argv[1])", "1"))
+    words = line.replace("torchrun", f"{sys.executable} -m torch.distributed.run").replace(
+        "node1:29500", f"127.0.0.1:{free_port()}"
+    )
+    processes = []
+    for _ in range(2 if "--nnodes 2" in line else 1):
+        processes.append(
+            subprocess.Popen(
+                ["bash", "-c", words], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+            )
+        )
+    told = "".join(process.communicate(timeout=PATIENCE_S)[0] for process in processes)
+    assert [process.returncode for process in processes] == [0] * len(processes), told
+    assert len(ends(told)) == 2 and len({end[4] for end in ends(told)}) == 1, told
 
 
 @pytest.mark.long

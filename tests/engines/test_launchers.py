@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+from taut.cli.main import app
 from taut.engines.launchers.base import Launch
 from taut.engines.launchers.mpi import Mpi
 from taut.engines.launchers.sbatch import BatchJob
@@ -204,6 +206,14 @@ def test_a_worker_of_taut_s_own_asks_no_launcher(alone: pytest.MonkeyPatch) -> N
     for name, value in {**TORCHRUN, "TAUT_SUPERVISOR": "tcp://10.0.0.1:4000", "TAUT_TOKEN": "x"}.items():
         alone.setenv(name, value)
     assert found_launch("auto") is None
+
+
+def test_taut_run_refuses_to_be_one_of_several(alone: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (script := tmp_path / "train.py").write_text("")
+    for name, value in SRUN.items():
+        alone.setenv(name, value)
+    with pytest.raises(Misuse, match="`taut run` as one of 4 processes of srun"):
+        CliRunner().invoke(app, ["run", str(script)], catch_exceptions=False)
 
 
 PACKAGE = """

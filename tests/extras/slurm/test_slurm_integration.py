@@ -71,9 +71,12 @@ def test_the_tasks_of_a_step_are_one_run(tmp_path: Path, slurm: dict[str, str], 
 def test_hosts_that_share_no_folder_meet_in_a_store(tmp_path: Path, slurm: dict[str, str]) -> None:
     """The second host sees an empty folder in place of the runs: it asks for the token, and gets it."""
     script = tmp_path / "train.sh"
-    script.write_text(
-        f"export SLURM_STEP_NODELIST=localhost,second\nif [ $SLURM_NODEID = 1 ]; then mount -t tmpfs none taut-runs; fi\nexec {sys.executable} {JOB} 4\n"
+    lines = (
+        "export SLURM_STEP_NODELIST=localhost,second",
+        "if [ $SLURM_NODEID = 1 ]; then mount -t tmpfs none taut-runs; fi",
+        f"exec {sys.executable} {JOB} 4",
     )
+    script.write_text("\n".join(lines) + "\n")
     (tmp_path / "taut-runs").mkdir()
     done = run(tmp_path, slurm, "srun", "-N", 2, "-n", 2, "unshare", "-m", "--propagation", "private", "sh", script)
     assert done.returncode == 0, done.stderr
