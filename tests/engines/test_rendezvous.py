@@ -121,6 +121,12 @@ def test_several_places_are_tried_in_turn(tmp_path: Path) -> None:
     assert both.look() == OFFER
     both.close()
     assert second.look() is None
+    (tmp_path / "file").write_text("")
+    nowhere = FileRendezvous(str(tmp_path / "file"), "x")
+    Several([nowhere, second]).leave(OFFER)
+    assert both.look() == OFFER, "one place is enough"
+    with pytest.raises(OSError, match="file"):
+        Several([nowhere]).leave(OFFER)
     assert str(first.path) in both.place and str(second.path) in both.place
 
 
@@ -130,6 +136,8 @@ def test_the_token_is_found_where_this_host_sees_it(tmp_path: Path) -> None:
     here = tmp_path / "quiet-otter" / "token"
     here.parent.mkdir()
     here.write_text("x")
+    assert token_file_seen(offer, str(tmp_path)) is None, "others can read it"
+    here.chmod(0o600)
     assert token_file_seen(offer, str(tmp_path)) == here
     assert token_file_seen(Offer("tcp://a:1", "quiet-otter"), str(tmp_path)) is None
 

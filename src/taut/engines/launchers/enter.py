@@ -61,8 +61,12 @@ class EnteredLaunch:
 
     def _found(self) -> Offer:
         offer = await_offer(self._rendezvous, self.launch, self._limit_s)
+        if self.launch.one_host:
+            offer = Offer(offer.address, offer.run, offer.token_file)
         if offer.token or token_file_seen(offer, self._folder) is not None:
             return offer
+        if self.launch.one_host:  # a store is no place to take a token from where it is not needed
+            raise SupervisorLost(f"the run's token is in {offer.token_file}, which this process cannot read")
         self._rendezvous.ask(self.launch.rank)
         return await_offer(self._rendezvous, self.launch, self._limit_s, lambda offer: bool(offer.token))
 

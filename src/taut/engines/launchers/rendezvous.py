@@ -17,7 +17,7 @@ from typing import ClassVar
 import msgspec
 
 from taut.core.files import write_atomically
-from taut.errors import NetworkError
+from taut.errors import NetworkError, TautError
 
 MESSAGE_NBYTES = 16_384
 
@@ -97,8 +97,7 @@ class FileRendezvous(Rendezvous):
     def look(self) -> Offer | None:
         """Return the offer; a file of another user, or one that others may write, is none."""
         with contextlib.suppress(OSError), open(os.open(self.path, os.O_RDONLY | os.O_NOFOLLOW), "rb") as file:
-            about = os.fstat(file.fileno())
-            if stat.S_ISREG(about.st_mode) and about.st_uid == os.geteuid() and not about.st_mode & 0o077:
+            if own(os.fstat(file.fileno())):
                 return decode(file.read(MESSAGE_NBYTES + 1))
         return None
 
@@ -119,8 +118,15 @@ class Several(Rendezvous):
         return ", ".join(each.place for each in self._places)
 
     def leave(self, offer: Offer) -> None:
+        """Leave the offer wherever that works. Raise the last error where it works nowhere."""
+        failures: list[Exception] = []
         for each in self._places:
-            each.leave(offer)
+            try:
+                each.leave(offer)
+            except (TautError, OSError) as error:
+                failures.append(error)
+        if len(failures) == len(self._places):
+            raise failures[-1]
 
     def look(self) -> Offer | None:
         return next((offer for each in self._places if (offer := each.look()) is not None), None)
@@ -139,8 +145,15 @@ class Several(Rendezvous):
 
 
 def token_file_seen(offer: Offer, folder: str) -> Path | None:
-    """Return the token's file as this host sees it: at the path of the offer, or in the same folder of runs."""
+    """Return the token's file as this host sees it: at the path of the offer, or in the same folder of runs. A file that
+    another user can have written is none."""
     for path in (Path(offer.token_file), Path(folder) / offer.run / Path(offer.token_file).name):
-        if offer.token_file and path.is_file() and os.access(path, os.R_OK):
-            return path
+        with contextlib.suppress(OSError, ValueError):
+            if offer.token_file and own(os.lstat(path)):
+                return path
     return None
+
+
+def own(about: os.stat_result) -> bool:
+    """Return whether this is a file of this user's that no other user may read or write."""
+    return stat.S_ISREG(about.st_mode) and about.st_uid == os.geteuid() and not about.st_mode & 0o077

@@ -75,8 +75,8 @@ class StoreRendezvous(Rendezvous):
 
         for port in self._ports:
             try:
-                self._store = TCPStore(
-                    self._host, port, is_master=True, wait_for_workers=False, timeout=ANSWER, multi_tenant=True
+                self._store = TCPStore(  # it listens on all addresses, and this process reaches it here
+                    "localhost", port, is_master=True, wait_for_workers=False, timeout=ANSWER, multi_tenant=True
                 )
                 return self._store
             except RuntimeError as error:  # DistNetworkError: the port is taken

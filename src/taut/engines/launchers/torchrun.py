@@ -8,8 +8,10 @@ makes a new store for every restart, and versions of it before did not: on one h
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import ClassVar
 
 from taut.engines.launchers.base import Launch, Launcher, checked, number
@@ -57,12 +59,21 @@ class Torchrun(Launcher):
         return StoreRendezvous(launch.host, [launch.port], f"taut/{launch.key}{attempt}", serves=serves)
 
 
-def elastic_key(launch: Launch, parent: int | None = None) -> str:
-    """Return what stays the same when torchrun restarts the processes: its ``--rdzv-id``, or without one its process
+def elastic_key(launch: Launch, parent: str | None = None) -> str:
+    """Return what stays the same when torchrun restarts the processes: its ``--rdzv-id``, or without one its own process
     (``parent``).
 
-    >>> elastic_key(Torchrun.detect({"RANK": "0", "WORLD_SIZE": "2", "TORCHELASTIC_RUN_ID": "none"}), 7)
+    >>> elastic_key(Torchrun.detect({"RANK": "0", "WORLD_SIZE": "2", "TORCHELASTIC_RUN_ID": "none"}), "7")
     'none-7'
     """
-    known = launch.key not in ("none", "")
-    return launch.key if known else f"none-{os.getppid() if parent is None else parent}"
+    return launch.key if launch.key not in ("none", "") else f"none-{parent or _parent()}"
+
+
+def _parent() -> str:
+    """Return the number of the parent process and, where the system tells it, when that was started: numbers come
+    again."""
+    parent = os.getppid()
+    with contextlib.suppress(OSError, IndexError):
+        about = Path(f"/proc/{parent}/stat").read_text(encoding="ascii", errors="replace")
+        return f"{parent}-{about.rpartition(')')[2].split()[19]}"
+    return str(parent)
