@@ -1,6 +1,6 @@
 """How long from ``torchrun --nproc-per-node 2 SCRIPT`` to the first step of both, beside ``taut run -n 2 SCRIPT``?
 
-torchrun's own start is measured, too: until both processes of a script have imported torch, without taut. All are
+torchrun's own start is measured, too: the first step of a plain loop in each process, without taut. All are
 started in turn, several times; kernels come from the cache and files from memory, as on any second start.
 """
 
@@ -20,18 +20,23 @@ from report import Row, arguments, report, row
 
 WORKERS = 2
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(WORKERS)]
-IMPORTS = (
-    "import os, sys, time, torch\nopen(os.path.join(sys.argv[1], os.environ['RANK']), 'w').write(str(time.monotonic()))\n"
-)
+PLAIN = """
+import os, sys, time, torch
+model = torch.nn.Linear(8, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+model(torch.ones(1, 8)).square().mean().backward()
+optimizer.step()
+open(os.path.join(sys.argv[1], os.environ["RANK"]), "w").write(str(time.monotonic()))
+"""
 
 
 def seconds(command: list[str], script: Path | None = None) -> float:
-    """Return the seconds until the last process of ``command`` has written its time; ``script``: else, torch alone."""
+    """Return the seconds until the last process of ``command`` has written its time; ``script``: else, a plain loop."""
     with tempfile.TemporaryDirectory(prefix="taut-bench-") as folder:
         (out := Path(folder) / "steps").mkdir()
         if script is None:
-            script = Path(folder) / "imports.py"
-            script.write_text(IMPORTS)
+            script = Path(folder) / "plain.py"
+            script.write_text(PLAIN)
         environment = {**os.environ, "TAUT_RUNS_DIR": str(Path(folder) / "runs"), "OMP_NUM_THREADS": "1"}
         begun = time.monotonic()
         words = [*command, str(script), str(out)]
@@ -57,7 +62,7 @@ def measure(repetitions: int) -> list[Row]:
     return [
         row("taut run: first step", statistics.median(times["taut"]), "s"),
         row("torchrun: first step", statistics.median(times["torchrun"]), "s"),
-        row("torchrun without taut: torch imported", statistics.median(times["torch"]), "s"),
+        row("torchrun without taut: first step", statistics.median(times["torch"]), "s"),
         row("torchrun / taut run", median_ratio(times["torchrun"], times["taut"]), "x", at_most=1.3),
         row("torchrun / torchrun without taut", median_ratio(times["torchrun"], times["torch"]), "x"),
     ]

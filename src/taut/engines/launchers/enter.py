@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import importlib
 import os
 import threading
 import time
@@ -19,7 +20,8 @@ from taut.engines.launchers.rendezvous import Offer, Rendezvous, token_file_seen
 from taut.engines.launchers.signals import SignalOrders
 from taut.engines.launchers.supervisor_process import SupervisorProcess
 from taut.engines.launchers.torchrun import elastic_key
-from taut.errors import RunFailed, SupervisorLost, TautError
+from taut.engines.zygote import PRELOADED
+from taut.errors import Misuse, RunFailed, SupervisorLost, TautError
 
 LIMIT_S = 300.0  # for all processes to come, where the user says nothing else (patience_s)
 LOOK_S = 0.05
@@ -42,7 +44,11 @@ class EnteredLaunch:
         self._folder, self._limit_s = settings.runs_dir, limit_s(settings)
         self._rendezvous = self._launcher.rendezvous(self.launch, settings.runs_dir)
         self._entered = True
-        self._offer = self._begun() if self.launch.rank == 0 else self._found()
+        if self.launch.rank == 0:
+            self._supervisor = SupervisorProcess(self.launch, elastic_key(self.launch), self._limit_s)
+            atexit.register(self._ended)
+        warm_up(settings)  # meanwhile: the supervisor's process starts, or rank 0 does the same
+        self._offer = self._found() if self._supervisor is None else self._supervisor.offer()
         seen = token_file_seen(self._offer, self._folder)
         environment = WorkerEnvironment(
             supervisor=self._offer.address,
@@ -53,11 +59,6 @@ class EnteredLaunch:
         )
         os.environ.update(environment.variables())
         share_cores(self.launch, settings.threads)
-
-    def _begun(self) -> Offer:
-        self._supervisor = SupervisorProcess(self.launch, elastic_key(self.launch), self._limit_s)
-        atexit.register(self._ended)
-        return self._supervisor.offer
 
     def _found(self) -> Offer:
         offer = await_offer(self._rendezvous, self.launch, self._limit_s)
@@ -138,6 +139,21 @@ def await_offer(
 def limit_s(settings: Settings) -> float:
     """Return how long the processes of a launch wait for each other."""
     return LIMIT_S if settings.sources["patience_s"] == "default" else float(settings.patience_s)
+
+
+def warm_up(settings: Settings) -> None:
+    """Import and load what every worker needs for its first step. Kernels that are not compiled yet are left to the
+    worker: one of them compiles, the others find them in the cache."""
+    from taut.codecs.kernels.cpu.compilation import missing
+    from taut.codecs.registry import kernels_of
+    from taut.strategies.compatibility import codecs_in_use
+    from taut.strategies.phases import parse_schedule
+
+    for name in PRELOADED:
+        importlib.import_module(name)
+    with contextlib.suppress(Misuse):  # the supervisor tells it
+        chosen = settings.fitted()
+        missing(kernels_of(codecs_in_use(parse_schedule(chosen.strategy), chosen.topology, [chosen.codec])))
 
 
 def share_cores(launch: Launch, threads: int | None) -> None:

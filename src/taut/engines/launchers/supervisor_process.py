@@ -59,7 +59,7 @@ class NotStarted(TautError):
 
 
 class SupervisorProcess:
-    """Starts the supervisor. ``offer``: what it said of itself. ``NotStarted`` or ``RunFailed`` where it did not."""
+    """Starts the supervisor's process, and waits for it in ``offer``."""
 
     def __init__(self, launch: Launch, key: str, limit_s: float) -> None:
         reads, writes = os.pipe()
@@ -82,14 +82,18 @@ class SupervisorProcess:
             [sys.executable, "-c", _COMMAND], stdin=subprocess.PIPE, pass_fds=[writes], start_new_session=True
         )
         os.close(writes)
+        self._reads = reads
         self._say(msgspec.json.encode(plan))
+
+    def offer(self) -> Offer:
+        """Return what the supervisor says of itself, once it is there. Raise ``NotStarted`` or ``RunFailed``."""
         try:
-            self.offer = self._answer(reads)
+            return self._answer(self._reads)
         except BaseException:
             self.end()
             raise
         finally:
-            os.close(reads)
+            os.close(self._reads)
 
     def _answer(self, reads: int) -> Offer:
         line = b""
