@@ -37,7 +37,8 @@ def seconds(command: list[str], script: Path | None = None) -> float:
         if script is None:
             script = Path(folder) / "plain.py"
             script.write_text(PLAIN)
-        environment = {**os.environ, "TAUT_RUNS_DIR": str(Path(folder) / "runs"), "OMP_NUM_THREADS": "1"}
+        settings = {"TAUT_RUNS_DIR": str(Path(folder) / "runs"), "TAUT_STRATEGY": "sync"}  # so that each gets data
+        environment = {**os.environ, **settings, "OMP_NUM_THREADS": "1"}
         begun = time.monotonic()
         words = [*command, str(script), str(out)]
         subprocess.run(words, check=True, timeout=LIMIT_S, env=environment, capture_output=True)
